@@ -1,0 +1,47 @@
+"""Telling a person how far the work is: plain lines that a terminal, a log and `voxline run` all read.
+
+A line that stays begins with `▸ `; one that the next may overwrite (how far a loop is) with `▹ `.
+Everything else that a process prints is left to the full log.
+"""
+
+import sys
+import time
+
+STAYS = "▸ "
+PASSES = "▹ "
+
+
+def say(text: str) -> None:
+    """Prints one line that stays."""
+    print(f"{STAYS}{text}", flush=True)
+
+
+class Progress:
+    """Counts a long loop, and prints how far it is at most once a second.
+
+    >>> progress = Progress("recordings", total=2, clock=iter([0.0, 2.0, 4.0]).__next__)
+    >>> progress.advance()
+    ▹ 1/2 recordings, 0.5/s, 2 s left
+    >>> progress.advance(note="nearly there")
+    ▹ 2/2 recordings, 0.5/s, 0 s left, nearly there
+    """
+
+    def __init__(self, unit: str, total: int, *, clock=time.monotonic) -> None:  # type: ignore[no-untyped-def]
+        self.unit, self.total, self.done = unit, total, 0
+        self._clock = clock
+        self._start = self._printed = clock()
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        self.done += count
+        now = self._clock()
+        if now - self._printed < 1:
+            return
+        self._printed = now
+        rate = self.done / max(now - self._start, 1e-9)
+        parts = [
+            f"{self.done:,}/{self.total:,} {self.unit}",
+            f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s",
+            f"{max(self.total - self.done, 0) / rate:,.0f} s left",
+        ]
+        print(PASSES + ", ".join(parts + [note] * bool(note)), flush=True)
+        sys.stdout.flush()

@@ -1,0 +1,78 @@
+"""Writing that is whole or absent, and the hashes that name things.
+
+Every file appears by rename, after its bytes have reached the disk: a killed process leaves the old
+file or the new one, never half of either.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+HASH_CHARACTERS = 32
+"""Length of every hash in a name: 128 bits of BLAKE2b, in hexadecimal."""
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Opens a file for writing that takes its name only when the block ends without an error.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with whole_file(target, "w") as file:
+    ...     _ = file.write("all of it")
+    >>> target.read_text()
+    'all of it'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+    encoding = None if "b" in mode else "utf-8"
+    newline = None if "b" in mode else "\n"
+    try:
+        with open(unfinished, mode, encoding=encoding, newline=newline) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    with whole_file(path, "w") as file:
+        file.write(text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def hash_value(value: Any) -> str:
+    """The name of a JSON value: equal values have equal names, in whatever order their keys stand."""
+    canonical = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hash_bytes(canonical.encode())
+
+
+def hash_bytes(data: bytes | memoryview) -> str:
+    return hashlib.blake2b(data, digest_size=HASH_CHARACTERS // 2).hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=HASH_CHARACTERS // 2))
+    return digest.hexdigest()
+
+
+def hash_folder(folder: Path) -> str:
+    """The name of a folder's content: relative paths and bytes of every file below it."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return hash_value([[path.relative_to(folder).as_posix(), hash_file(path)] for path in files])

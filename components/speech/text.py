@@ -1,0 +1,88 @@
+"""Transcripts: how they are normalised, and the alphabet that a recogniser spells them in.
+
+Text is Unicode in normal form C everywhere. A character outside the alphabet is never dropped in
+silence: `normalise` maps what it is told to map, and `Alphabet.unknown` names what is left.
+"""
+
+import dataclasses
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from components.speech.errors import SettingsError
+
+ALPHABETS = {
+    "english": " abcdefghijklmnopqrstuvwxyz'",
+}
+"""Alphabets by name; any other value of the setting is taken as the characters themselves."""
+
+_APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'"})
+_DASHES = re.compile(r"[-‐‑‒–—―/_]+")
+_PUNCTUATION = re.compile(r"[.,;:!?\"“”„«»()\[\]{}…。，、；：！？（）《》]+")
+
+
+def normalise(text: str) -> str:
+    """Lower case, NFC, plain apostrophes, no punctuation, single spaces.
+
+    >>> normalise("  Mister  O’Neill’s — “FIRST-rate” café. ")
+    "mister o'neill's first rate café"
+    """
+    text = unicodedata.normalize("NFC", text).translate(_APOSTROPHES).lower()
+    text = _PUNCTUATION.sub(" ", _DASHES.sub(" ", text))
+    return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Alphabet:
+    """The symbols of a recogniser, one character each; the CTC blank comes after the last.
+
+    >>> english = Alphabet.named("english")
+    >>> english.encode("a cab")
+    [1, 0, 3, 1, 2]
+    >>> english.decode([1, 0, 3])
+    'a c'
+    >>> english.blank, english.unknown("naïve ½")
+    (28, 'ï½')
+    """
+
+    symbols: str
+
+    @classmethod
+    def named(cls, name: str) -> "Alphabet":
+        """An alphabet by its name in `ALPHABETS`, or made of the characters given.
+
+        Raises:
+          SettingsError: the characters repeat, or there are too few to spell with.
+        """
+        symbols = unicodedata.normalize("NFC", ALPHABETS.get(name, name))
+        repeated = sorted({symbol for symbol in symbols if symbols.count(symbol) > 1})
+        if repeated or len(symbols) < 2:
+            raise SettingsError(
+                f"alphabet {name!r}: give one of {', '.join(ALPHABETS)}, or two characters or more, each once"
+                + (f" (repeated: {''.join(repeated)!r})" if repeated else "")
+            )
+        return cls(symbols)
+
+    @property
+    def blank(self) -> int:
+        """The index of CTC's blank."""
+        return len(self.symbols)
+
+    def unknown(self, text: str) -> str:
+        """The characters of the text that cannot be spelled, each once, in order of appearance."""
+        return "".join(dict.fromkeys(character for character in text if character not in self.symbols))
+
+    def encode(self, text: str) -> list[int]:
+        return [self.symbols.index(character) for character in text]
+
+    def decode(self, labels: Iterable[int]) -> str:
+        return "".join(self.symbols[label] for label in labels)
+
+
+def frames_needed(labels: Sequence[int]) -> int:
+    """The fewest frames in which CTC can emit the labels: a blank must part two that are alike.
+
+    >>> frames_needed([3, 3, 4])
+    4
+    """
+    return len(labels) + sum(left == right for left, right in zip(labels, labels[1:], strict=False))

@@ -1,0 +1,187 @@
+"""The manifest: JSON lines, an utterance a line, with the keys that NeMo reads; and its rejects.
+
+A line of a manifest:
+  {"id": "1988-24833-0000", "audio_filepath": "wav/ab12.wav", "duration": 3.2, "text": "a word",
+   "speaker": "1988", "split": "test", "audio_hash": "9f…", "offset": 0.0, "accent": "us"}
+and of the rejects beside it:
+  {"id": "1988-24833-0001", "reason": "flac_truncated", "detail": "… what was there, in words"}
+
+`in = out + rejects` holds for every step: nothing is lost in silence.
+"""
+
+import dataclasses
+import enum
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from components.speech.errors import WorkError
+from components.speech.storage import hash_value, whole_file
+
+MANIFEST = "manifest.jsonl"
+REJECTS = "rejects.jsonl"
+
+
+class Reason(enum.StrEnum):
+    """Why a recording is not in the output. Codes are stable: dashboards count them."""
+
+    MISSING_FILE = "missing_file"
+    OUTSIDE_CORPUS = "outside_corpus"
+    UNREADABLE = "unreadable"
+    TRUNCATED = "truncated"
+    MD5_MISMATCH = "md5_mismatch"
+    EMPTY_AUDIO = "empty_audio"
+    SILENT = "silent"
+    TOO_SHORT = "too_short"
+    TOO_LONG = "too_long"
+    TRANSCRIPT_MISSING = "transcript_missing"
+    TRANSCRIPT_EMPTY = "transcript_empty"
+    OUTSIDE_ALPHABET = "outside_alphabet"
+    BAD_ENTRY = "bad_entry"
+    DUPLICATE_ID = "duplicate_id"
+    BAD_FEATURES = "bad_features"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Utterance:
+    """One recording of somebody saying something.
+
+    Attributes:
+      id: unique in its manifest; its identity from run to run.
+      audio_filepath: absolute in memory, relative to the manifest in the file.
+      duration: seconds of speech, from `offset` on.
+      text: what was said; raw after ingest, normalised after convert.
+      speaker: empty where the corpus does not say.
+      split: "train", "dev" or "test".
+      audio_hash: names the audio by its source's content (and, once converted, the conversion's settings).
+      offset: seconds into the file at which the utterance begins.
+      measured: what a step measured of the audio (level, peak, …). Floating point, so no part of any name.
+      extra: every other key of the line, kept as it came.
+    """
+
+    id: str
+    audio_filepath: str
+    duration: float
+    text: str
+    speaker: str = ""
+    split: str = "train"
+    audio_hash: str = ""
+    offset: float = 0.0
+    measured: dict[str, Any] = dataclasses.field(default_factory=dict)
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def replace(self, **changes: Any) -> "Utterance":
+        return dataclasses.replace(self, **changes)
+
+    def identity(self) -> dict[str, Any]:
+        """All that names work on this utterance: everything but where it lies and what was measured."""
+        values = self.as_line()
+        del values["audio_filepath"]
+        values.pop("measured", None)
+        return values
+
+    def as_line(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in FIELDS}
+        for optional in ("offset", "measured"):
+            if not values[optional]:
+                del values[optional]
+        return {**values, **self.extra}
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Utterance) if field.name != "extra")
+REQUIRED = ("id", "audio_filepath", "duration", "text")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reject:
+    """A recording that was left out, and why."""
+
+    id: str
+    reason: Reason
+    detail: str
+
+    def as_line(self) -> dict[str, str]:
+        return {"id": self.id, "reason": str(self.reason), "detail": self.detail}
+
+
+def read_manifest(path: Path) -> list[Utterance]:
+    """Reads a manifest, or `manifest.jsonl` in a folder; paths come back absolute.
+
+    Raises:
+      WorkError: naming the line, when the manifest is absent or not one of ours.
+    """
+    path = manifest_file(path)
+    if not path.is_file():
+        raise WorkError(f"{path}: no such manifest; run the step that writes it first")
+    return [_utterance(line, f"{path}:{number}", path.parent) for number, line in enumerate(_lines(path), start=1)]
+
+
+def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
+    """Writes a manifest whole or not at all; paths are made relative to it. Returns how many."""
+    count = 0
+    folder = os.path.abspath(path.parent)
+    with whole_file(path, "w") as file:
+        for utterance in utterances:
+            line = utterance.as_line()
+            line["audio_filepath"] = os.path.relpath(utterance.audio_filepath, folder)
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def write_rejects(path: Path, rejects: Iterable[Reject]) -> int:
+    count = 0
+    with whole_file(path, "w") as file:
+        for reject in rejects:
+            file.write(json.dumps(reject.as_line(), ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def read_rejects(path: Path) -> list[Reject]:
+    path = path / REJECTS if path.is_dir() else path
+    return [Reject(line["id"], Reason(line["reason"]), line["detail"]) for line in map(json.loads, _lines(path))]
+
+
+def check_reject_share(rejected: int, total: int, limit: float, step: str, where: Path) -> None:
+    """Fails a step whose rejects pass the stated share.
+
+    Raises:
+      WorkError: with the count, the limit, and where the rejects are listed.
+    """
+    if total == 0:
+        raise WorkError(f"{step}: no utterance came in; check corpus.uri and corpus.format")
+    if rejected > limit * total or rejected == total:
+        raise WorkError(
+            f"{step}: {rejected:,} of {total:,} utterances were rejected ({rejected / total:.1%}), "
+            f"at most {limit:.1%} are accepted (max_reject_share); see {where}"
+        )
+
+
+def fingerprint(utterances: Iterable[Utterance]) -> str:
+    """Names a set of utterances by their content, wherever they lie and in whatever order."""
+    return hash_value(sorted(hash_value(utterance.identity()) for utterance in utterances))
+
+
+def manifest_file(path: Path) -> Path:
+    return path / MANIFEST if path.is_dir() else path
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with open(path, encoding="utf-8") as file:
+        yield from (line for line in file if line.strip())
+
+
+def _utterance(line: str, where: str, folder: Path) -> Utterance:
+    try:
+        values = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise WorkError(f"{where}: not a JSON line ({error.msg}); the manifest was damaged or half copied") from None
+    missing = [key for key in REQUIRED if key not in values]
+    if missing:
+        raise WorkError(f"{where}: no {', '.join(missing)}; an utterance has at least {', '.join(REQUIRED)}")
+    known = {key: values.pop(key) for key in FIELDS if key in values}
+    known["audio_filepath"] = os.path.normpath(os.path.join(os.path.abspath(folder), known["audio_filepath"]))
+    return Utterance(**known, extra=values)

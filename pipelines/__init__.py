@@ -1,0 +1,1 @@
+"""In which order the steps run: the graphs, and how one is started."""
