@@ -5,6 +5,7 @@ silence: `normalise` maps what it is told to map, and `Alphabet.unknown` names w
 """
 
 import dataclasses
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -85,4 +86,4 @@ def frames_needed(labels: Sequence[int]) -> int:
     >>> frames_needed([3, 3, 4])
     4
     """
-    return len(labels) + sum(left == right for left, right in zip(labels, labels[1:], strict=False))
+    return len(labels) + sum(left == right for left, right in itertools.pairwise(labels))
