@@ -1,0 +1,20 @@
+"""What all tests share: where real recordings lie, and a quiet, repeatable process."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+ROOT = Path(__file__).parent.parent
+REAL_DATA = ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real recordings: FSDD, ten LibriSpeech utterances, sixteen of LJSpeech."""
+    if not REAL_DATA.is_dir():
+        pytest.skip("no ../shared/data beside the project: put FSDD, LibriSpeech and LJSpeech samples there to run this")
+    return REAL_DATA
