@@ -1,0 +1,67 @@
+"""Pages that a person opens to look: one HTML file, complete in itself, that draws and plays.
+
+A page is sections, and a section is blocks. Every block escapes what it is given, since a transcript may
+hold anything; only what another block made (`Markup`) is taken as HTML. Pages load nothing from anywhere,
+run no script, read well on a phone and in the dark, and are the same bytes whenever they are made of the
+same values.
+
+>>> page = Page("Test of a <model>", lead="Ten utterances, read aloud.")
+>>> page.section(
+...     "Result",
+...     facts({"word error rate": "3.1%", "utterances": 10}),
+...     table(["said", "heard"], [["one two", word_diff("one two", "one too")]]),
+... )
+>>> "<title>Test of a &lt;model&gt;</title>" in page.html()
+True
+
+What there is:
+  page      Page, slot and fill (a place in a page that a later step fills)
+  blocks    prose, note, facts, table, badge, verdict, figure, side_by_side, details, listing
+  plots     histogram, bars, lines, scatter: SVG for `figure`
+  speech    player, Reel (players that together stay within a size), word_diff, diff_legend
+"""
+
+from components.speech.pages.blocks import (
+    Block,
+    Tone,
+    badge,
+    details,
+    facts,
+    figure,
+    listing,
+    note,
+    prose,
+    side_by_side,
+    table,
+    verdict,
+)
+from components.speech.pages.diffs import diff_legend, word_diff
+from components.speech.pages.page import Page, fill, slot
+from components.speech.pages.players import Reel, player
+from components.speech.pages.plots import bars, histogram, lines, scatter
+
+__all__ = [
+    "Block",
+    "Page",
+    "Reel",
+    "Tone",
+    "badge",
+    "bars",
+    "details",
+    "diff_legend",
+    "facts",
+    "figure",
+    "fill",
+    "histogram",
+    "lines",
+    "listing",
+    "note",
+    "player",
+    "prose",
+    "scatter",
+    "side_by_side",
+    "slot",
+    "table",
+    "verdict",
+    "word_diff",
+]
