@@ -6,7 +6,7 @@ from components.speech.pages.blocks import Block, _block, note
 def word_diff(reference: str, hypothesis: str) -> Block:
     """The two texts aligned as the word error rate counts them (jiwer); errors differ in sign, line and colour.
 
-    >>> html = word_diff("turn the light on", "turn light off now")
+    >>> html = word_diff("the cat sat on a mat", "cat sat in a mat now")
     >>> [html.count(f"pair {kind}") for kind in ("delete", "substitute", "insert")]
     [1, 1, 1]
     """
