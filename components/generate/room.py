@@ -1,0 +1,111 @@
+"""Recording conditions: a room that answers, a noise behind the speech, a level.
+
+All of it on float32 samples [samples], drawn from a generator that the caller seeds.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+Samples = npt.NDArray[np.float32]
+
+
+def trim_silence(samples: Samples, rate: int, *, keep: float = 0.1, threshold_db: float = -55.0) -> Samples:
+    """Cuts (or fills) what lies before the first and after the last sound, to `keep` seconds each.
+
+    A sound is a sample above `threshold_db` relative to the loudest one. The threshold is low, because
+    words begin and end with sounds as soft as "f" and "th".
+
+    >>> tone = np.concatenate([np.zeros(4000), np.ones(8000), np.zeros(300)]).astype(np.float32)
+    >>> len(trim_silence(tone, 16000))
+    11200
+    """
+    margin = round(keep * rate)
+    loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (threshold_db / 20))
+    padded = np.pad(samples, margin)
+    return padded[loud[0] : loud[-1] + 1 + 2 * margin]
+
+
+def impulse_response(rng: np.random.Generator, rate: int, reverberation: float) -> Samples:
+    """A room's answer to a click: the click, some early reflections, a tail of decaying noise.
+
+    The direct sound comes at sample 0 with strength 1, so that nothing is delayed. The energy of all
+    the rest lies 4 to 12 dB below it: somebody speaking within reach of the microphone.
+
+    Args:
+      reverberation: seconds until the tail has fallen by 60 dB.
+    """
+    length = max(round(reverberation * rate), 2)
+    decay = 10.0 ** (-3.0 * np.arange(length) / length)
+    answer = 0.3 * rng.standard_normal(length) * decay
+    early = min(round(0.02 * rate), length - 1)
+    reflections = rng.integers(1, early + 1, size=6)
+    answer[reflections] += rng.choice((-1.0, 1.0), size=6) * rng.uniform(1, 3, size=6) * decay[reflections]
+    answer[0] = 0.0
+    answer *= 10 ** (-rng.uniform(4, 12) / 20) / np.sqrt(np.sum(answer**2))
+    answer[0] = 1.0
+    return answer.astype(np.float32)
+
+
+def reverberate(samples: Samples, response: Samples) -> Samples:
+    """The samples as heard in the room, cut to their own length."""
+    from scipy.signal import fftconvolve
+
+    heard: Samples = fftconvolve(samples, response)[: len(samples)].astype(np.float32)
+    return heard
+
+
+def noise(rng: np.random.Generator, kind: str, length: int, rate: int) -> Samples:
+    """Noise of unit power: "white", "pink" (−3 dB an octave) or "hum" (a mains transformer in faint pink noise)."""
+    if kind == "white":
+        raw = rng.standard_normal(length)
+    elif kind == "pink":
+        raw = _pink(rng, length)
+    elif kind == "hum":
+        raw = _hum(rng, length, rate) + 0.3 * _unit(_pink(rng, length))
+    else:
+        raise ValueError(f"noise kind {kind!r}; white, pink and hum are known")
+    return _unit(raw).astype(np.float32)
+
+
+def mix(speech: Samples, background: Samples, snr_db: float) -> Samples:
+    """Adds a background of unit power so that the speech has `snr_db` over it, both averaged over the utterance.
+
+    >>> speech = np.full(16000, 0.5, np.float32)
+    >>> added = mix(speech, np.ones(16000, np.float32), 20.0) - speech
+    >>> print(f"{added[0]:.3f}")
+    0.050
+    """
+    level = np.sqrt(np.mean(speech.astype(np.float64) ** 2)) * 10 ** (-snr_db / 20)
+    mixed: Samples = (speech + level * background).astype(np.float32)
+    return mixed
+
+
+def set_peak(samples: Samples, peak_db: float) -> Samples:
+    """Scales to a peak in dB below full scale.
+
+    >>> print(np.abs(set_peak(np.array([0.1, -0.2], np.float32), -6.0)).max().round(3))
+    0.501
+    """
+    scaled: Samples = (samples * (10 ** (peak_db / 20) / np.abs(samples).max())).astype(np.float32)
+    return scaled
+
+
+def _pink(rng: np.random.Generator, length: int) -> npt.NDArray[np.float64]:
+    spectrum = np.fft.rfft(rng.standard_normal(length))
+    spectrum /= np.sqrt(np.maximum(np.arange(len(spectrum)), 1))
+    spectrum[0] = 0
+    samples: npt.NDArray[np.float64] = np.fft.irfft(spectrum, length)
+    return samples
+
+
+def _hum(rng: np.random.Generator, length: int, rate: int) -> npt.NDArray[np.float64]:
+    mains = rng.choice((50.0, 60.0))
+    harmonics = np.arange(1, 9)
+    phases = rng.uniform(0, 2 * np.pi, size=(len(harmonics), 1))
+    turns = 2 * np.pi * mains * harmonics[:, None] * np.arange(length) / rate
+    return _unit((np.sin(turns + phases) / harmonics[:, None]).sum(axis=0))
+
+
+def _unit(samples: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    scaled: npt.NDArray[np.float64] = samples / np.sqrt(np.mean(samples**2))
+    return scaled
