@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.spoken_tones import make_model as make_model  # a fixture
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
@@ -16,5 +18,7 @@ REAL_DATA = ROOT.parent / "shared" / "data"
 def real_data() -> Path:
     """The folder of real recordings: FSDD, ten LibriSpeech utterances, sixteen of LJSpeech."""
     if not REAL_DATA.is_dir():
-        pytest.skip("no ../shared/data beside the project: put FSDD, LibriSpeech and LJSpeech samples there to run this")
+        pytest.skip(
+            "no ../shared/data beside the project: put FSDD, LibriSpeech and LJSpeech samples there to run this"
+        )
     return REAL_DATA

@@ -1,0 +1,213 @@
+"""The exported model: a SavedModel that takes waveforms and gives text, and `model.json` about it.
+
+It is read without any of the model's code: what evaluate and push judge are the very bytes that ship.
+TensorFlow is imported when a `Recogniser` is made, and not before.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from components.speech.errors import WorkError
+from components.speech.storage import hash_file, hash_value, read_json
+
+ABOUT = "model.json"
+PARTS = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", ABOUT)
+"""What an exported model is made of; whatever else lies beside it (a model card) is no part of it."""
+
+REQUIRED = ("name", "kind", "alphabet", "sample_rate", "features", "settings", "dataset", "provenance")
+INPUTS = ("waveforms", "lengths")
+OUTPUTS = ("text", "log_probabilities", "frames")
+
+Waveform = npt.NDArray[np.float32]
+
+
+def exported_folder(model: Path | str) -> Path:
+    """The exported model in a folder: the folder itself, or `model/` in what train made.
+
+    Raises:
+      WorkError: neither holds `saved_model.pb` and `model.json`.
+    """
+    folder = Path(model).absolute()
+    if not folder.is_dir():
+        raise WorkError(f"{folder}: no such folder; give train's output, an exported model or a registry's version")
+    found = folder / "model" if (folder / "model" / ABOUT).is_file() else folder
+    missing = [name for name in ("saved_model.pb", ABOUT) if not (found / name).is_file()]
+    if missing:
+        raise WorkError(f"{found}: no {' and no '.join(missing)}, so this is no exported model; run train again")
+    return found
+
+
+def parts(folder: Path) -> list[Path]:
+    """The files that the exported model is made of, relative to its folder, in a fixed order."""
+    files: list[Path] = []
+    for name in PARTS:
+        part = folder / name
+        files += [part] if part.is_file() else sorted(path for path in part.rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder) for path in files)
+
+
+def digest(model: Path | str) -> str:
+    """Names an exported model by its bytes: those of the SavedModel and of `model.json`."""
+    folder = exported_folder(model)
+    return hash_value([[part.as_posix(), hash_file(folder / part)] for part in parts(folder)])
+
+
+def about(model: Path | str) -> dict[str, Any]:
+    """What `model.json` says.
+
+    Raises:
+      WorkError: it is damaged, or lacks a key.
+    """
+    file = exported_folder(model) / ABOUT
+    try:
+        values = read_json(file)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise WorkError(f"{file}: not JSON ({error}); the export was damaged or cut short, run train again") from None
+    missing = [key for key in REQUIRED if key not in values] if isinstance(values, dict) else list(REQUIRED)
+    if missing:
+        raise WorkError(
+            f"{file}: no {', '.join(missing)}; the export is of another version of Voxline, run train again"
+        )
+    described: dict[str, Any] = values
+    return described
+
+
+def batches_by_length(lengths: Sequence[int], limit: int) -> list[list[int]]:
+    """Groups recordings of like length, so that little of a batch is padding.
+
+    Args:
+      lengths: samples (or any one unit) of each recording.
+      limit: the most of that unit in a batch, padding included; a longer recording is a batch of its own.
+
+    Returns:
+      Indices, every one exactly once, shortest recordings first.
+
+    >>> batches_by_length([5, 1, 5, 2], limit=10)
+    [[1, 3], [0, 2]]
+    """
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if (
+            batches
+            and lengths[index] * (len(batches[-1]) + 1) <= limit
+            and lengths[index] <= 2 * lengths[batches[-1][0]]
+        ):
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+class Recogniser:
+    """An exported model, ready to transcribe.
+
+    Attributes:
+      about: what `model.json` says.
+      sample_rate: Hz that it takes.
+      seconds: spent inside the model so far, for the real-time factor; loading and warming up left out.
+      audio_seconds: transcribed so far.
+
+    Raises:
+      WorkError: the model is damaged, or has other signatures than an exported model must have.
+    """
+
+    def __init__(self, model: Path | str, *, batch_seconds: float = 120.0) -> None:
+        self.folder = exported_folder(model)
+        self.about = about(self.folder)
+        self.sample_rate = int(self.about["sample_rate"])
+        self.batch_seconds = batch_seconds
+        self._model, self._transcribe = _load(self.folder)
+        self.seconds = self.audio_seconds = 0.0
+        self._run([np.zeros(self.sample_rate // 2, np.float32)])  # the first call pays for building the graph
+        self.seconds = self.audio_seconds = 0.0
+
+    def transcribe(self, waveforms: Sequence[Waveform]) -> list[str]:
+        """The text of each waveform, in their order.
+
+        Args:
+          waveforms: float32 [samples] each, mono, at `sample_rate`, in [-1, 1]. One without samples is "".
+        """
+        texts = [""] * len(waveforms)
+        heard = [index for index, waveform in enumerate(waveforms) if len(waveform)]
+        limit = round(self.batch_seconds * self.sample_rate)
+        for batch in batches_by_length([len(waveforms[index]) for index in heard], limit):
+            indices = [heard[position] for position in batch]
+            for index, text in zip(indices, self._run([waveforms[index] for index in indices]), strict=True):
+                texts[index] = text
+        return texts
+
+    def transcribe_files(self, files: Sequence[Path | str]) -> list[str]:
+        """The text of each recording, of whatever format and sample rate."""
+        return self.transcribe([read_waveform(Path(file), self.sample_rate) for file in files])
+
+    def _run(self, waveforms: list[Waveform]) -> list[str]:
+        import tensorflow as tf
+
+        lengths = np.array([len(waveform) for waveform in waveforms], np.int32)
+        padded = np.zeros((len(waveforms), int(lengths.max())), np.float32)
+        for row, waveform in zip(padded, waveforms, strict=True):
+            row[: len(waveform)] = waveform
+        start = time.perf_counter()
+        try:
+            output = self._transcribe(waveforms=tf.constant(padded), lengths=tf.constant(lengths))
+            texts = output["text"].numpy()
+        except tf.errors.OpError as error:
+            raise WorkError(
+                f"{self.folder}: the model fails on a batch of {padded.shape}: {_first_line(error)}"
+            ) from None
+        self.seconds += time.perf_counter() - start
+        self.audio_seconds += float(lengths.sum()) / self.sample_rate
+        return [" ".join(text.decode("utf-8", "replace").split()) for text in texts]
+
+
+def read_waveform(file: Path, sample_rate: int) -> Waveform:
+    """A recording as a model takes it: float32 [samples], mono, in [-1, 1], resampled where it must be.
+
+    Raises:
+      WorkError: the file is absent, or no audio that can be read.
+    """
+    import soundfile
+
+    try:
+        samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
+    except (OSError, soundfile.SoundFileError) as error:
+        raise WorkError(f"{file}: cannot be read as audio ({_first_line(error)})") from None
+    mono: Waveform = samples.mean(axis=1, dtype=np.float32)
+    if rate != sample_rate:
+        import soxr
+
+        mono = np.asarray(soxr.resample(mono, rate, sample_rate, quality="HQ"), np.float32)
+    return mono
+
+
+def _load(folder: Path) -> tuple[Any, Any]:
+    """The loaded SavedModel (which must be kept alive) and its signature `transcribe`."""
+    import tensorflow as tf
+
+    try:
+        model = tf.saved_model.load(str(folder))
+    except Exception as error:  # TensorFlow has no one type for a damaged file: IndexError was seen, and DataLossError
+        raise WorkError(
+            f"{folder}: the SavedModel does not load ({type(error).__name__}: {_first_line(error)}); "
+            "it was damaged or cut short, run train again"
+        ) from error
+    signature = getattr(model, "signatures", {}).get("transcribe")
+    if signature is None:
+        raise WorkError(f"{folder}: no signature 'transcribe'; has {', '.join(model.signatures) or 'none'}")
+    taken = set(signature.structured_input_signature[1])
+    given = set(signature.structured_outputs)
+    if taken != set(INPUTS) or not given.issuperset(OUTPUTS):
+        raise WorkError(
+            f"{folder}: 'transcribe' takes {', '.join(sorted(taken))} and gives {', '.join(sorted(given))}; "
+            f"an exported model takes {', '.join(INPUTS)} and gives {', '.join(OUTPUTS)}"
+        )
+    return model, signature
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]

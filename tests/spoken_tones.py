@@ -1,0 +1,111 @@
+"""A recogniser small enough to be made in a test, and recordings that it understands.
+
+Each word is a tenth of a second of tone whose loudness names it; the model measures the loudness and looks the
+word up. It is a real SavedModel with an exported model's signatures, and it can be made to mishear chosen words.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import soundfile
+
+from components.speech.utterances import Utterance, write_manifest
+
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
+RATE = 16_000
+BLOCK = RATE // 10
+
+MakeModel = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
+    """Makes an exported model: `make_model({"two": "three"})` hears "three" where "two" was said."""
+    made: dict[str, Path] = {}
+
+    def make(mishears: Mapping[str, str] | None = None) -> Path:
+        name = json.dumps(mishears or {}, sort_keys=True)
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("train") / "model"
+            export(made[name], mishears or {})
+        return made[name]
+
+    return make
+
+
+def speak(words: Sequence[str]) -> npt.NDArray[np.float32]:
+    """float32 [samples]; a tone at a tenth of full scale for "zero", two for "one", …"""
+    tone = np.sin(2 * np.pi * 1_000 * np.arange(BLOCK) / RATE)
+    return np.concatenate([tone * (WORDS.index(word) + 1) / 10 for word in words]).astype(np.float32)
+
+
+def write_corpus(folder: Path, sentences: Sequence[tuple[str, str]], split: str = "test") -> Path:
+    """Writes wavs and a manifest of (speaker, sentence) pairs, as convert does."""
+    utterances = []
+    for number, (speaker, sentence) in enumerate(sentences):
+        wav = folder / "wavs" / f"{number:04d}.wav"
+        wav.parent.mkdir(parents=True, exist_ok=True)
+        samples = speak(sentence.split())
+        soundfile.write(wav, samples, RATE, subtype="PCM_16")
+        utterances.append(
+            Utterance(
+                f"{speaker}-{number:04d}", str(wav), len(samples) / RATE, sentence, speaker, split, f"{speaker}{sentence}",
+                extra={"accent": "north" if number % 2 else "south"},
+            )
+        )  # fmt: skip
+    write_manifest(folder / "manifest.jsonl", utterances)
+    return folder
+
+
+def export(folder: Path, mishears: Mapping[str, str]) -> None:
+    """Writes a SavedModel and its model.json."""
+    import tensorflow as tf
+
+    class Listener(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            heard = [0, *(WORDS.index(mishears.get(word, word)) + 1 for word in WORDS), 0]
+            self.heard = tf.Variable(heard, dtype=tf.int32)
+            self.words = tf.constant(["", *WORDS])
+
+        def listen(self, waveforms, lengths):  # type: ignore[no-untyped-def]
+            lost = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32) * waveforms
+            padded = tf.pad(lost, [[0, 0], [0, -tf.shape(lost)[1] % BLOCK]])
+            blocks = tf.reshape(padded, [tf.shape(padded)[0], -1, BLOCK])
+            loudness = tf.cast(tf.round(tf.reduce_max(tf.abs(blocks), axis=2) * 10), tf.int32)
+            heard = tf.gather(self.heard, tf.clip_by_value(loudness, 0, 10))
+            return heard, lengths // BLOCK
+
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
+        def transcribe(self, waveforms, lengths):  # type: ignore[no-untyped-def]
+            heard, frames = self.listen(waveforms, lengths)
+            text = tf.strings.strip(tf.strings.reduce_join(tf.gather(self.words, heard), axis=1, separator=" "))
+            return {"text": text, "log_probabilities": tf.one_hot(heard, len(WORDS) + 1), "frames": frames}
+
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
+        def logits(self, waveforms, lengths):  # type: ignore[no-untyped-def]
+            heard, frames = self.listen(waveforms, lengths)
+            return {"logits": tf.one_hot(heard, len(WORDS) + 1), "frames": frames}
+
+    listener = Listener()
+    signatures = {"transcribe": listener.transcribe, "logits": listener.logits}
+    tf.saved_model.save(listener, str(folder), signatures=signatures)
+    about = {
+        "name": "asr",
+        "kind": "ctc",
+        "alphabet": " abcdefghijklmnopqrstuvwxyz'",
+        "sample_rate": RATE,
+        "features": {},
+        "settings": {"epochs": 1},
+        "dataset": {"key": "k", "fingerprint": "f", "counts": {"train": 10, "test": 4}, "seconds": {"train": 9.0}},
+        "provenance": {
+            "git_revision": "0" * 40,
+            "versions": {"tensorflow": tf.__version__},
+            "trained": {"steps": 3, "epochs": 1, "best_step": 3, "dev_wer": 0.1},
+        },
+    }
+    (folder / "model.json").write_text(json.dumps(about))
