@@ -112,10 +112,16 @@ def read_manifest(path: Path) -> list[Utterance]:
     Raises:
       WorkError: naming the line, when the manifest is absent or not one of ours.
     """
+    return list(each_utterance(path))
+
+
+def each_utterance(path: Path) -> Iterator[Utterance]:
+    """As `read_manifest`, one after the other, for corpora that are not to lie in memory."""
     path = manifest_file(path)
     if not path.is_file():
         raise WorkError(f"{path}: no such manifest; run the step that writes it first")
-    return [_utterance(line, f"{path}:{number}", path.parent) for number, line in enumerate(_lines(path), start=1)]
+    for number, line in enumerate(_lines(path), start=1):
+        yield _utterance(line, f"{path}:{number}", path.parent)
 
 
 def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
