@@ -1,0 +1,211 @@
+"""Unpacking a corpus that comes as an archive, which anybody may have made.
+
+No member may leave the folder, be a link or a device, or stand there twice; what is really written is
+counted against stated limits, whatever the headers say. The folder appears whole or not at all, and is
+named by the archive's content, so that an archive is unpacked once, wherever it lies and however named.
+"""
+
+import gzip
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import IO, Self, cast
+
+from components.speech.errors import WorkError
+from components.speech.progress import Progress, say
+from components.speech.settings import Settings
+from components.speech.storage import hash_file, hash_value, write_text
+from components.speech.work import keyed_work
+
+EXTENSIONS = (".tar", ".tar.gz", ".tgz", ".zip")
+
+_CHUNK = 1 << 20
+_LONGEST_HEADER = 1 << 20
+"""Bytes of an extended header (a long name, a comment): tarfile reads it into memory at once."""
+
+
+def is_archive(path: Path) -> bool:
+    return path.name.lower().endswith(EXTENSIONS)
+
+
+def stem(path: Path) -> str:
+    """The archive's name without its extension.
+
+    >>> stem(Path("dev-clean-2.tar.gz"))
+    'dev-clean-2'
+    """
+    extension = max((e for e in EXTENSIONS if path.name.lower().endswith(e)), key=len)
+    return path.name[: -len(extension)]
+
+
+def unpack(archive: Path, store: Path, *, max_bytes: float, max_files: int) -> tuple[Path, str]:
+    """Unpacks an archive below `<store>/unpacked/`, unless it is there already.
+
+    Returns:
+      The folder that holds the members, and the hash of the archive's content.
+
+    Raises:
+      WorkError: the archive is damaged, too large, or has a member that is refused; nothing is left of it.
+    """
+    content = _content_hash(archive, store)
+    with keyed_work(store, "unpacked", Settings(), {"archive": content}) as work:
+        folder, unfinished = work.folder / "files", work.folder / "unfinished"
+        if work.reused:
+            if not folder.is_dir():
+                raise WorkError(
+                    f"{folder}: this unpacked archive was deleted; delete {work.folder} too, and start again"
+                )
+            return folder, content
+        for left_by_a_killed_run in (unfinished, folder):
+            shutil.rmtree(left_by_a_killed_run, ignore_errors=True)
+        say(f"ingest: unpacking {archive.name}")
+        unfinished.mkdir(parents=True)
+        try:
+            writer = _Writer(archive, unfinished, max_bytes, max_files)
+            (_unpack_zip if archive.name.lower().endswith(".zip") else _unpack_tar)(archive, writer)
+        except WorkError:
+            shutil.rmtree(unfinished)
+            raise
+        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+            shutil.rmtree(unfinished)
+            raise WorkError(f"{archive}: cannot be unpacked ({error}); copy or download it again") from None
+        os.sync()  # once for all of them: the marker must not reach the disk before the files that it vouches for
+        unfinished.rename(folder)
+        work.counts.update(files=writer.members, bytes=writer.bytes)
+        work.outputs["files"] = "files"
+    return folder, content
+
+
+class _Writer:
+    """Writes members into a folder, and refuses what must not be written."""
+
+    def __init__(self, archive: Path, folder: Path, max_bytes: float, max_files: int) -> None:
+        self.archive, self.folder = archive, folder
+        self.max_bytes, self.max_files = max_bytes, max_files
+        self.members = self.bytes = 0
+        self._progress = Progress("MB of the archive", total=archive.stat().st_size // 1_000_000)
+
+    def refuse(self, member: str, why: str) -> WorkError:
+        return WorkError(f"{self.archive}: member {member!r} {why}; nothing of the archive was kept")
+
+    def target(self, member: str) -> Path:
+        """Where a member goes, inside the folder."""
+        self.members += 1
+        if self.members > self.max_files:
+            raise self.refuse(member, f"is one more than {self.max_files:,} (corpus.max_unpacked_files)")
+        path = PurePosixPath(member)
+        if path.is_absolute() or ".." in path.parts or "\\" in member or "\0" in member:
+            raise self.refuse(member, "would leave the folder: its path must be relative, with / and without ..")
+        return self.folder / path
+
+    def make_folder(self, member: str) -> None:
+        self.target(member).mkdir(parents=True, exist_ok=True)
+
+    def write(self, member: str, source: IO[bytes], size: int) -> None:
+        """Writes a file, `size` bytes by its header."""
+        target, written = self.target(member), 0
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(target, "xb") as file:
+                while chunk := source.read(_CHUNK):
+                    written += len(chunk)
+                    self.count(member, len(chunk))
+                    file.write(chunk)
+        except FileExistsError:
+            raise self.refuse(member, "stands in it twice") from None
+        if written != size:
+            raise self.refuse(member, f"has {written:,} bytes, its header says {size:,}")
+
+    def count(self, member: str, size: int) -> None:
+        """Counts bytes that were really unpacked."""
+        self.bytes += size
+        if self.bytes > self.max_bytes:
+            limit = f"{self.max_bytes / 1e9:g} GB (corpus.max_unpacked_gigabytes)"
+            raise self.refuse(member, f"brings what is unpacked past {limit}")
+
+    def show(self, read: int) -> None:
+        """Shows how many bytes of the archive have been read."""
+        self._progress.advance(read // 1_000_000 - self._progress.done)
+
+
+def _unpack_tar(archive: Path, writer: _Writer) -> None:
+    class Header(tarfile.TarInfo):
+        """tarfile ends without a word where a header is damaged or the rest is missing, so this keeps count."""
+
+        ended = False
+
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+            Header.ended = len(buf) == tarfile.BLOCKSIZE and not any(buf)
+            header = super().frombuf(buf, encoding, errors)
+            if header.type not in tarfile.REGULAR_TYPES and header.size > _LONGEST_HEADER:
+                raise writer.refuse(header.name, f"has a header of {header.size:,} bytes")
+            return header
+
+    with open(archive, "rb") as packed, _decompressed(packed) as stream:
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=Header) as tar:
+            for member in tar:
+                if not (member.isreg() or member.isdir()):
+                    raise writer.refuse(
+                        member.name, "is a link, a pipe or a device; only files and folders are accepted"
+                    )
+                if member.isdir():
+                    writer.make_folder(member.name)
+                else:
+                    tarfile.data_filter(member, str(writer.folder))
+                    writer.write(member.name, _content(tar, member), member.size)
+                writer.show(packed.tell())
+        if not Header.ended:
+            raise WorkError(
+                f"{archive}: cut short or damaged after {writer.members:,} members; copy or download it again"
+            )
+        # What follows is padding; reading it makes gzip compare its checksum.
+        while tail := stream.read(_CHUNK):
+            writer.count("the padding at its end", len(tail))
+
+
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    content = tar.extractfile(member)
+    if content is None:
+        raise tarfile.ReadError(f"no content in {member.name}")
+    return content
+
+
+def _decompressed(packed: IO[bytes]) -> IO[bytes]:
+    is_gzip = packed.read(2) == b"\x1f\x8b"
+    packed.seek(0)
+    return cast(IO[bytes], gzip.GzipFile(fileobj=packed)) if is_gzip else packed
+
+
+def _unpack_zip(archive: Path, writer: _Writer) -> None:
+    read = 0
+    with zipfile.ZipFile(archive) as file:
+        for member in file.infolist():
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise writer.refuse(
+                    member.filename, "is a link, a pipe or a device; only files and folders are accepted"
+                )
+            if member.flag_bits & 1:
+                raise writer.refuse(member.filename, "is encrypted; unpack it yourself and give the folder")
+            if member.is_dir():
+                writer.make_folder(member.filename)
+            else:
+                with file.open(member) as source:
+                    writer.write(member.filename, source, member.file_size)
+            read += member.compress_size
+            writer.show(read)
+
+
+def _content_hash(archive: Path, store: Path) -> str:
+    """The hash of the archive's bytes, noted down: the next run does not read 60 GB to learn it again."""
+    found = archive.stat()
+    noted_by = [os.path.realpath(archive), found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    note = Path(store) / "unpacked" / "hashes" / hash_value(noted_by)
+    if not note.is_file():
+        write_text(note, hash_file(archive))
+    return note.read_text(encoding="utf-8")

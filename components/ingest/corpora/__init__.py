@@ -1,0 +1,24 @@
+"""The corpora that Voxline reads, a module each.
+
+To add one: write `corpora/<name>.py` with a function
+
+    def entries(corpus: Corpus) -> Iterator[Entry | Reject]
+
+that yields every utterance which the corpus names, in a fixed order (`fsdd.py` is the shortest to learn
+from), and name it here. Then `corpus.format: <name>` reads it.
+"""
+
+from collections.abc import Callable, Iterator
+
+from components.ingest.corpora import csv, fsdd, kaldi, librispeech, manifest
+from components.ingest.corpus import Corpus, Entry
+from components.speech.utterances import Reject
+
+CORPORA: dict[str, Callable[[Corpus], Iterator[Entry | Reject]]] = {
+    "librispeech": librispeech.entries,
+    "fsdd": fsdd.entries,
+    "manifest": manifest.entries,
+    "csv": csv.entries,
+    "kaldi": kaldi.entries,
+}
+"""By the name that `corpus.format` takes."""

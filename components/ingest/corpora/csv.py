@@ -1,0 +1,76 @@
+"""A CSV as Mozilla's DeepSpeech (and Coqui STT) reads it, with the header `wav_filename,wav_filesize,transcript`.
+
+https://deepspeech.readthedocs.io/en/latest/TRAINING.html. Every CSV below the root with that header is
+read; the file's name is the split's (`train.csv`, `dev.csv`, `test.csv`).
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from components.ingest.corpus import Corpus, Entry
+from components.speech.errors import WorkError
+from components.speech.progress import say
+from components.speech.utterances import FIELDS, Reason, Reject
+
+COLUMNS = ("wav_filename", "wav_filesize", "transcript")
+
+
+def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+    """Every row of every CSV with the three columns.
+
+    Raises:
+      WorkError: no CSV has them, or a quotation mark is never closed.
+    """
+    tables = 0
+    for path in corpus.visible():
+        if path.suffix.lower() != ".csv":
+            continue
+        # Paths are relative to the CSV, or absolute; further columns are kept:
+        #   wav_filename,wav_filesize,transcript
+        #   wavs/a-0001.wav,102444,experience proves this
+        rows = csv.reader(io.StringIO(corpus.text(str(path)), newline=""), strict=True)
+        header = [column.strip() for column in next(rows, [])]
+        if not set(COLUMNS) <= set(header):
+            say(f"{path}: left out, for its header is not {','.join(COLUMNS)}")
+            continue
+        tables += 1
+        yield from _rows(rows, header, corpus, path)
+    if not tables:
+        raise WorkError(f"{corpus.root}: no CSV with the header {','.join(COLUMNS)}; check corpus.format")
+
+
+def _rows(
+    rows: "Iterator[list[str]]", header: list[str], corpus: Corpus, path: PurePosixPath
+) -> Iterator[Entry | Reject]:
+    number = 1
+    try:
+        for number, row in enumerate(rows, start=2):
+            if any(field.strip() for field in row):
+                yield _entry(row, header, path, f"{path}, row {number}")
+    except csv.Error as error:
+        raise WorkError(f"{corpus.root / path}: after row {number}: {error}; is a quotation mark not closed?") from None
+
+
+def _entry(row: list[str], header: list[str], path: PurePosixPath, source: str) -> Entry | Reject:
+    if len(row) != len(header):
+        return Reject(source, Reason.BAD_ENTRY, f"{source}: {len(row)} fields, the header has {len(header)}")
+    values = dict(zip(header, row, strict=True))
+    audio, size, text = (values[column].strip() for column in COLUMNS)
+    if not audio or not size.isdecimal():
+        return Reject(audio or source, Reason.BAD_ENTRY, f"{source}: wav_filename {audio!r}, wav_filesize {size!r}")
+    if "\n" in text:
+        detail = f"{source}: a transcript over several lines; is a quotation mark not closed, and rows swallowed?"
+        return Reject(audio, Reason.BAD_ENTRY, detail)
+    return Entry(
+        id=values.get("id", "").strip(),
+        audio=audio,
+        text=text,
+        speaker=values.get("speaker", "").strip(),
+        split=path.stem,
+        beside=path.parent.as_posix(),
+        size=int(size),
+        source=source,
+        extra={key: value for key, value in values.items() if key not in (*COLUMNS, *FIELDS, "")},
+    )

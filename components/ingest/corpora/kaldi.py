@@ -1,0 +1,136 @@
+"""Kaldi's data folders: `wav.scp` and `text`, and where there are, `segments`, `utt2spk` and `spk2gender`.
+
+https://kaldi-asr.org/doc/data_prep.html. Every folder below the root that has a `wav.scp` is one; its
+name is the split's (`data/train`, `data/test`). Kaldi lets `wav.scp` hold shell commands
+(`sph2pipe a.sph |`): they are never run, and their utterances are rejected.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from components.ingest.corpus import Corpus, Entry
+from components.speech.errors import WorkError
+from components.speech.utterances import Reason, Reject
+
+Table = dict[str, tuple[str, str]]
+"""By the first word of a line: the rest of the line, and the file and line number."""
+
+
+def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+    """Every utterance of every data folder.
+
+    Raises:
+      WorkError: there is no `wav.scp`.
+    """
+    folders = [path.parent for path in corpus.visible() if path.name == "wav.scp"]
+    if not folders:
+        raise WorkError(f"{corpus.root}: no wav.scp in this folder; check corpus.format")
+    for folder in folders:
+        yield from _folder(corpus, folder)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Span:
+    """Which part of which recording an utterance is."""
+
+    recording: str
+    source: str
+    offset: float = 0.0
+    duration: float | None = None
+
+
+def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[Entry | Reject]:
+    again: list[Reject] = []
+    # Each table has a line for each utterance, recording or speaker:
+    #   wav.scp     talk-1 audio/talk 1.wav
+    #   text        ann-talk-1-a GOOD MORNING
+    #   segments    ann-talk-1-a talk-1 0.50 3.20
+    #   utt2spk     ann-talk-1-a ann
+    #   spk2gender  ann f
+    names = ("wav.scp", "text", "segments", "utt2spk", "spk2gender")
+    wavs, texts, segments, speakers, sexes = (_table(corpus, folder / name, again) for name in names)
+    yield from again
+    spans: dict[str, _Span] = {}
+    if str(folder / "segments") in corpus.files:
+        for id, (line, source) in segments.items():
+            span = _span(line, source)
+            if span is None:
+                detail = f"{source}: {line!r}; accepted: recording, start and end in seconds"
+                yield Reject(id, Reason.BAD_ENTRY, detail)
+                texts.pop(id, None)
+            else:
+                spans[id] = span
+    else:
+        spans = {id: _Span(id, source) for id, (_, source) in wavs.items()}
+    for id, span in spans.items():
+        if id not in texts:
+            yield Reject(id, Reason.TRANSCRIPT_MISSING, f"{span.source}: {folder / 'text'} has no line for it")
+            continue
+        text, _ = texts.pop(id)
+        wav, source = wavs.get(span.recording, ("", span.source))
+        if not wav:
+            yield Reject(id, Reason.MISSING_FILE, f"{source}: wav.scp has no file for recording {span.recording}")
+            continue
+        if fault := _fault(wav):
+            yield Reject(id, Reason.BAD_ENTRY, f"{source}: {wav!r} is {fault}")
+            continue
+        speaker, _ = speakers.get(id, ("", ""))
+        sex, _ = sexes.get(speaker, ("", ""))
+        yield Entry(
+            id=id,
+            audio=wav,
+            text=text,
+            speaker=speaker,
+            split=folder.name or corpus.name,
+            beside=_beside(corpus, folder, wav),
+            offset=span.offset,
+            duration=span.duration,
+            source=source,
+            extra={"sex": sex.upper()} if sex else {},
+        )
+    for id, (_, source) in texts.items():
+        yield Reject(id, Reason.MISSING_FILE, f"{source}: a transcript without a recording in wav.scp or segments")
+
+
+def _table(corpus: Corpus, path: PurePosixPath, again: list[Reject]) -> Table:
+    """A table, empty where its file is absent; the later of two lines of one name goes to `again`."""
+    table: Table = {}
+    if str(path) not in corpus.files:
+        return table
+    for number, line in corpus.lines(str(path)):
+        name, *rest = line.split(maxsplit=1)
+        source = f"{path}:{number}"
+        if name in table:
+            again.append(Reject(name, Reason.DUPLICATE_ID, f"{source}: {name} stands in {table[name][1]} already"))
+        else:
+            table[name] = (rest[0].strip() if rest else "", source)
+    return table
+
+
+def _span(line: str, source: str) -> _Span | None:
+    try:
+        recording, start, end = line.split()[:3]
+        offset, until = float(start), float(end)
+    except ValueError:
+        return None
+    if not 0 <= offset < float("inf") or not (until == -1 or offset < until < float("inf")):
+        return None
+    # Kaldi writes -1 for "to the end". Rounding keeps 3.2 - 0.5 from being 2.7000000000000002.
+    return _Span(recording, source, offset, None if until == -1 else round(until - offset, 6))
+
+
+def _fault(wav: str) -> str:
+    if wav.endswith("|") or wav.startswith("|"):
+        return "a command, and commands are never run; run it yourself, and name the file that it makes"
+    if wav == "-":
+        return "the standard input; name a file"
+    stem, _, place = wav.rpartition(":")
+    if stem and place.isdecimal():
+        return "a place in a Kaldi archive; copy the recordings to files, as in: wav-copy scp:wav.scp ..."
+    return ""
+
+
+def _beside(corpus: Corpus, folder: PurePosixPath, wav: str) -> str:
+    """Kaldi's paths are relative to where its recipe runs: the root here, or else the data folder."""
+    return "" if (PurePosixPath(wav).as_posix() in corpus.files) else folder.as_posix()

@@ -1,0 +1,79 @@
+"""LibriSpeech: 1,000 hours of English audiobooks, read by volunteers of LibriVox, 16 kHz FLAC.
+
+By Vassil Panayotov, Guoguo Chen, Daniel Povey and Sanjeev Khudanpur, https://www.openslr.org/12,
+CC BY 4.0. Many corpora copy its layout (mini LibriSpeech, MLS' older parts, Voxline's own demo):
+
+    LibriSpeech/SPEAKERS.TXT
+    LibriSpeech/dev-clean/1988/24833/1988-24833.trans.txt
+    LibriSpeech/dev-clean/1988/24833/1988-24833-0000.flac
+
+The root may be that folder, the one above it, or one split. WAV and other formats may stand in for FLAC.
+"""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, Entry
+from components.speech.utterances import Reason, Reject
+
+
+def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+    """Every line of a transcript, and every recording that no line names (as a reject)."""
+    yield from corpus.closed_doors()
+    about = _speakers(corpus)
+    recordings = _by_utterance(corpus)
+    for transcript in corpus.visible():
+        if not transcript.name.lower().endswith(".trans.txt"):
+            continue
+        # A line of 1988-24833.trans.txt is an id, a space and the words:
+        #   1988-24833-0000 THE TWO STRAY KITTENS GRADUALLY MAKE THEMSELVES AT HOME
+        for number, line in corpus.lines(str(transcript)):
+            id, _, text = line.strip().partition(" ")
+            folder, speaker = transcript.parent, id.split("-")[0]
+            audio = recordings.pop(folder / id, None)
+            yield Entry(
+                id=id,
+                audio=(audio or folder / f"{id}{AUDIO_EXTENSIONS[0]}").as_posix(),
+                text=text,
+                speaker=speaker,
+                split=_split(corpus, transcript),
+                source=f"{transcript}:{number}",
+                extra=about.get(speaker, {}),
+            )
+    for stem, audio in recordings.items():
+        detail = f"{audio}: no line of a .trans.txt in its folder names it"
+        yield Reject(stem.name, Reason.TRANSCRIPT_MISSING, detail)
+
+
+def _split(corpus: Corpus, transcript: PurePosixPath) -> str:
+    """The folder above the speaker's and the chapter's: the root itself, where the root is one split."""
+    return (corpus.name, *transcript.parts)[-4:][0]
+
+
+def _by_utterance(corpus: Corpus) -> dict[PurePosixPath, PurePosixPath]:
+    """Recordings by their path without extension; of two formats of one recording, the preferred."""
+    found: dict[PurePosixPath, PurePosixPath] = {}
+    for path in corpus.recordings():
+        other = found.get(path.with_suffix(""))
+        if other is None or _preference(path) < _preference(other):
+            found[path.with_suffix("")] = path
+    return found
+
+
+def _preference(path: PurePosixPath) -> int:
+    return AUDIO_EXTENSIONS.index(path.suffix.lower())
+
+
+def _speakers(corpus: Corpus) -> dict[str, dict[str, str]]:
+    """What SPEAKERS.TXT says of each speaker; empty where there is none."""
+    about = {}
+    for path in corpus.visible():
+        if path.name.upper() != "SPEAKERS.TXT":
+            continue
+        # Lines that begin with a semicolon are comments; the columns are id, sex, subset, minutes and name:
+        #   1988 | F | dev-clean        |  8.07 | Ransom
+        for _, line in corpus.lines(str(path)):
+            columns = [column.strip() for column in line.split("|")]
+            if len(columns) >= 5 and not line.lstrip().startswith(";"):
+                about[columns[0]] = {"sex": columns[1].upper(), "reader": columns[4]}
+    return about

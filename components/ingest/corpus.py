@@ -1,0 +1,224 @@
+"""A corpus as it lies on disk: what is in the folder, and how its files and tables are read.
+
+A module in `corpora/` gets a `Corpus` and yields an `Entry` for each utterance that the corpus names,
+or a `Reject` for one that it names and does not have. Whether an audio file is really there, inside the
+corpus and whole is checked in one place, after it, for all of them.
+"""
+
+import dataclasses
+import functools
+import os
+import stat
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from components.speech.errors import WorkError
+from components.speech.storage import hash_value
+from components.speech.utterances import Reason, Reject
+
+AUDIO_EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".m4a", ".aac", ".wma", ".webm")
+"""What may hold a recording, the preferred first where one recording lies there in two formats."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """An utterance as its corpus names it; nothing about its audio has been checked yet.
+
+    Attributes:
+      id: empty where the corpus has none; then it is made of the path and the offset.
+      audio: path of the recording, relative to `beside` (or absolute).
+      text: the transcript as it stands there.
+      split: the corpus' own name of the split ("train-clean-100"), empty where it has none.
+      beside: folder that `audio` is relative to, itself relative to the corpus.
+      offset: seconds into the recording at which the utterance begins.
+      duration: seconds, where the corpus says; None: to the end of the recording.
+      size: bytes that the file should have, where the corpus says.
+      source: the file and line that names it ("train.jsonl:12"), for messages.
+      extra: whatever else the corpus says of it; becomes further keys of the manifest's line.
+    """
+
+    id: str
+    audio: str
+    text: str
+    speaker: str = ""
+    split: str = ""
+    beside: str = ""
+    offset: float = 0.0
+    duration: float | None = None
+    size: int | None = None
+    source: str = ""
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listed:
+    """A file of the listing. `size` is -1 where a link leads nowhere."""
+
+    size: int
+    modified: int
+    changed: int
+    regular: bool
+    link: bool
+
+
+class NotThere(Exception):
+    """A path that the corpus names and that cannot be read from it."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason, self.detail = reason, detail
+
+
+class Corpus:
+    """A folder, listed once.
+
+    Attributes:
+      root: its real path.
+      name: the folder's (or the archive's) own name; LibriSpeech's split where the root is a split.
+      files: by path relative to the root, in order of the path.
+      outward: folders that are links out of the corpus, by path: never entered.
+    """
+
+    def __init__(self, root: Path | str, name: str = "", without: Path | str | None = None) -> None:
+        """Lists the folder, but for what lies under `without` (a store may stand inside the corpus)."""
+        self.root = Path(os.path.realpath(root))
+        self.name = name or self.root.name
+        self.outward: dict[str, str] = {}
+        skipped = os.path.realpath(without) if without is not None else None
+        self.files = dict(sorted(self._list("", skipped)))
+
+    def named_by(self) -> dict[str, Any]:
+        """What names this corpus: where it is and each file's path, size and times."""
+        return {
+            "root": escaped(str(self.root)),
+            "name": escaped(self.name),
+            "outward": sorted(escaped(f"{path} {target}") for path, target in self.outward.items()),
+            "listing": self._listing(times=True),
+        }
+
+    def named_by_content_of(self, archive: str) -> dict[str, Any]:
+        """What names a corpus that was unpacked: the archive's content, wherever and whenever it was unpacked."""
+        return {"archive": archive, "name": escaped(self.name), "listing": self._listing(times=False)}
+
+    def visible(self) -> Iterator[PurePosixPath]:
+        """Every file's relative path but hidden ones (`.git/`, `._x.flac`, `__MACOSX/`), in order."""
+        for path in map(PurePosixPath, self.files):
+            if not any(part.startswith(".") or part == "__MACOSX" for part in path.parts):
+                yield path
+
+    def recordings(self) -> Iterator[PurePosixPath]:
+        """The visible files whose extension says audio."""
+        return (path for path in self.visible() if path.suffix.lower() in AUDIO_EXTENSIONS)
+
+    def closed_doors(self) -> Iterator[Reject]:
+        """A reject for each folder that is a link out of the corpus: what lies behind it is not read."""
+        for path, target in sorted(self.outward.items()):
+            detail = f"{path} is a link to {target}, outside the corpus; copy it in, or point corpus.uri there"
+            yield Reject(path, Reason.OUTSIDE_CORPUS, detail)
+
+    def locate(self, path: str, beside: str = "") -> str:
+        """The relative path under which a file that the corpus names is listed.
+
+        Unicode forms (a name typed as NFC and stored as NFD) and the extension's case may differ.
+
+        Raises:
+          NotThere: it is absent, no regular file, or outside the corpus.
+        """
+        joined = os.path.normpath(os.path.join(self.root, beside, path))
+        inside = os.path.relpath(joined, self.root)
+        found = self._listed(inside)
+        if found is None:
+            # The corpus may name it through a link: /data/corpus/a.wav where /data is a link to /mnt.
+            try:
+                real = os.path.realpath(joined)
+            except ValueError:
+                raise NotThere(Reason.BAD_ENTRY, f"{path!r} is no path: it holds a zero byte") from None
+            if not self._holds(real):
+                raise NotThere(Reason.OUTSIDE_CORPUS, f"{path} leads to {real}, outside the corpus {self.root}")
+            found = self._listed(os.path.relpath(real, self.root))
+        if found is None or self.files[found].size < 0:
+            where = f" (from {beside}/)" if beside else ""
+            raise NotThere(Reason.MISSING_FILE, f"{path}{where} is not in the corpus {self.root}")
+        if self.files[found].link and not self._holds(real := os.path.realpath(self.root / found)):
+            raise NotThere(Reason.OUTSIDE_CORPUS, f"{found} is a link to {real}, outside the corpus {self.root}")
+        if not self.files[found].regular:
+            raise NotThere(Reason.BAD_ENTRY, f"{found} is a pipe, socket or device, no file")
+        return found
+
+    def lines(self, path: str) -> Iterator[tuple[int, str]]:
+        """The lines of a UTF-8 text (a BOM and CRLF are taken off), numbered from 1, blank ones left out.
+
+        Raises:
+          WorkError: the file cannot be read as UTF-8.
+        """
+        for number, line in enumerate(self.text(path).split("\n"), start=1):
+            if line.strip():
+                yield number, line.removesuffix("\r")
+
+    def text(self, path: str) -> str:
+        try:
+            return (self.root / self.locate(path)).read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise WorkError(
+                f"{self.root / path}: not UTF-8 (byte {error.start}); convert it, as in: "
+                f"iconv -f latin1 -t utf-8 OLD > NEW"
+            ) from None
+        except (NotThere, OSError) as error:
+            raise WorkError(f"{self.root / path}: cannot be read ({error})") from None
+
+    def _list(self, folder: str, skipped: str | None) -> Iterator[tuple[str, Listed]]:
+        try:
+            found = list(os.scandir(os.path.join(self.root, folder)))
+        except OSError as error:
+            raise WorkError(f"{self.root / folder}: the corpus cannot be listed ({error.strerror})") from None
+        for item in found:
+            path = os.path.join(folder, item.name)
+            if item.is_dir(follow_symlinks=False):
+                if item.path != skipped:
+                    yield from self._list(path, skipped)
+            elif item.is_symlink() and item.is_dir():
+                # A link to a folder inside is listed under its real name; one that leads outside is never entered.
+                if not self._holds(real := os.path.realpath(item.path)):
+                    self.outward[path] = real
+            else:
+                yield path, _listed(item)
+
+    def _listing(self, *, times: bool) -> str:
+        return hash_value(
+            [
+                [escaped(path), file.size, *([file.modified, file.changed] if times else [])]
+                for path, file in self.files.items()
+            ]
+        )
+
+    def _holds(self, real: str) -> bool:
+        return os.path.commonpath([self.root, real]) == str(self.root)
+
+    def _listed(self, path: str) -> str | None:
+        return path if path in self.files else self._by_form.get(_form(path))
+
+    @functools.cached_property
+    def _by_form(self) -> dict[str, str]:
+        return {_form(path): path for path in reversed(self.files)}
+
+
+def _listed(item: "os.DirEntry[str]") -> Listed:
+    try:
+        found = item.stat()
+    except OSError:
+        return Listed(-1, 0, 0, regular=False, link=True)
+    return Listed(
+        found.st_size, found.st_mtime_ns, found.st_ctime_ns, stat.S_ISREG(found.st_mode), link=item.is_symlink()
+    )
+
+
+def _form(path: str) -> str:
+    stem, extension = os.path.splitext(unicodedata.normalize("NFC", path))
+    return stem + extension.lower()
+
+
+def escaped(text: str) -> str:
+    """File names may be any bytes; hashes and JSON take none but Unicode."""
+    return text.encode("utf-8", "backslashreplace").decode()

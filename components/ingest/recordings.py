@@ -1,0 +1,57 @@
+"""What each audio file is named by, and how long it says it is; many files at once."""
+
+import dataclasses
+import os
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import soundfile
+
+from components.speech.progress import Progress
+from components.speech.storage import hash_file
+
+_LONGEST_SECONDS = 7 * 24 * 3600.0
+"""A header that claims more is one that a stream left open, not a recording of more than a week."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recording:
+    """An audio file, by its bytes.
+
+    Attributes:
+      hash: of the whole file; empty where it could not be read.
+      seconds: by its header; 0.0 where the header cannot be read here (convert says why, or decodes it).
+      fault: what the system said when the file could not be read.
+    """
+
+    hash: str
+    seconds: float
+    fault: str = ""
+
+
+def measure(root: Path, paths: Collection[str]) -> dict[str, Recording]:
+    """Hashes files and reads their headers, in threads: both wait for the disk or run outside Python's lock."""
+    progress = Progress("recordings", total=len(paths))
+    measured = {}
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
+        for path, recording in zip(paths, threads.map(lambda path: _measure(root / path), paths), strict=True):
+            measured[path] = recording
+            progress.advance()
+    return measured
+
+
+def _measure(path: Path) -> Recording:
+    try:
+        return Recording(hash_file(path), _seconds(path))
+    except OSError as error:
+        return Recording("", 0.0, fault=error.strerror or str(error))
+
+
+def _seconds(path: Path) -> float:
+    try:
+        header = soundfile.info(str(path))
+    except (RuntimeError, TypeError):  # libsndfile's own errors are RuntimeErrors; TypeError: headerless .raw
+        return 0.0
+    seconds = header.frames / header.samplerate if header.samplerate > 0 else 0.0
+    return seconds if 0 < seconds <= _LONGEST_SECONDS else 0.0
