@@ -110,7 +110,7 @@ def _values(feature: Any) -> Feature:
 
 
 def _masked(data: bytes) -> int:
-    checksum = google_crc32c.value(data)
+    checksum: int = google_crc32c.value(data)
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -134,7 +134,7 @@ def _example_class() -> Any:
 
     def add(message: Any, name: str, number: int, kind: int, *, type_name: str = "", repeated: bool = False) -> Any:
         label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
-        return message.field.add(name=name, number=number, type=kind, type_name=type_name, label=label)
+        return message.field.add(name=name, number=number, type=kind, type_name=type_name or None, label=label)
 
     for name, kind in (
         ("BytesList", field.TYPE_BYTES),
