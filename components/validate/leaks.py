@@ -1,0 +1,100 @@
+"""Utterances that are there twice, and what dev and test share with train: a model is judged by what it never heard."""
+
+import numpy as np
+
+from components.validate.corpus import Codes, Corpus, Rows, Strings
+from components.validate.finding import Finding, not_checked, share_of
+from components.validate.settings import ValidateSettings
+
+JUDGED = ("dev", "test")
+
+
+def duplicate_ids(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    first: dict[str, int] = {}
+    again = [row for row, name in enumerate(corpus.ids) if first.setdefault(name, row) != row]
+    offenders = np.array(again, dtype=np.int64)
+    return Finding(
+        len(offenders),
+        f"{len(offenders):,} utterances have an id that stands earlier in the manifest",
+        offenders,
+        lambda row: f"line {row + 1:,}; first on line {first[corpus.ids[row]] + 1:,}",
+    )
+
+
+def duplicate_audio(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    rows = _known(corpus.recordings)
+    if not rows.size:
+        return not_checked("no utterance has an audio_hash")
+    # The same recording in another split is the affair of recording_overlap.
+    within = corpus.recordings.codes[rows].astype(np.int64) * len(corpus.splits.names) + corpus.splits.codes[rows]
+    _, first, inverse = np.unique(within, return_index=True, return_inverse=True)
+    original = rows[first[inverse]]
+    offenders = rows[original != rows]
+    same = dict(zip(offenders.tolist(), original[original != rows].tolist(), strict=True))
+    return Finding(
+        len(offenders),
+        f"{len(offenders):,} utterances have the very samples of an earlier one in their split",
+        offenders,
+        lambda row: f"same samples as {corpus.ids[same[row]]}",
+    )
+
+
+def recording_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    rows = _known(corpus.recordings)
+    if not rows.size:
+        return not_checked("no utterance has an audio_hash")
+    codes = corpus.recordings.codes
+    train, dev, test = (rows[np.isin(rows, corpus.rows(split))] for split in ("train", "dev", "test"))
+    offenders = np.concatenate(
+        [dev[np.isin(codes[dev], codes[train])], test[np.isin(codes[test], codes[np.concatenate([train, dev])])]]
+    )
+    twin = _first_rows(codes, np.concatenate([train, dev]))
+    return Finding(
+        len(offenders),
+        f"{len(offenders):,} utterances of dev and test are recordings that another split has too",
+        offenders,
+        lambda row: f"same samples as {corpus.ids[twin[int(codes[row])]]} in {corpus.splits[twin[int(codes[row])]]}",
+    )
+
+
+def speaker_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    judged = np.intersect1d(corpus.rows(*JUDGED), _known(corpus.speakers))
+    if not judged.size:
+        return not_checked("no utterance of dev or test names its speaker")
+    offenders = _also_in_train(corpus, corpus.speakers.codes, judged)
+    voices = len(np.unique(corpus.speakers.codes[offenders]))
+    return share_of(
+        offenders,
+        len(judged),
+        f"utterances of dev and test are by speakers of train" + (f", {voices:,} of them" if voices else ""),
+        lambda row: f"speaker {corpus.speakers[row]}",
+    )
+
+
+def sentence_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    judged = corpus.rows(*JUDGED)
+    if not judged.size:
+        return not_checked("dev and test are empty")
+    offenders = _also_in_train(corpus, corpus.texts.codes, judged)
+    twin = _first_rows(corpus.texts.codes, corpus.rows("train"))
+    return share_of(
+        offenders,
+        len(judged),
+        "utterances of dev and test say a sentence of train",
+        lambda row: f"same sentence as {corpus.ids[twin[int(corpus.texts.codes[row])]]}",
+    )
+
+
+def _also_in_train(corpus: Corpus, codes: Codes, judged: Rows) -> Rows:
+    return judged[np.isin(codes[judged], codes[corpus.rows("train")])]
+
+
+def _known(column: Strings) -> Rows:
+    """The rows in which a column says something."""
+    return np.flatnonzero(column.codes != column.number(""))
+
+
+def _first_rows(codes: Codes, rows: Rows) -> dict[int, int]:
+    """For each code the first of these rows that has it."""
+    found, first = np.unique(codes[rows], return_index=True)
+    return dict(zip(found.tolist(), rows[first].tolist(), strict=True))

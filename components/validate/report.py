@@ -1,0 +1,218 @@
+"""The page of a validation: the verdict, every check, how the corpus is spread, and what to listen to."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from components.speech.pages import (
+    Block,
+    Page,
+    Reel,
+    badge,
+    bars,
+    details,
+    facts,
+    figure,
+    histogram,
+    listing,
+    note,
+    prose,
+    side_by_side,
+    table,
+    verdict,
+)
+from components.speech.pages.blocks import Tone
+from components.validate.checks import Result
+from components.validate.corpus import Corpus
+from components.validate.settings import ValidateSettings
+
+MOST_SPEAKERS = 20
+
+
+def page(corpus: Corpus, results: list[Result], settings: ValidateSettings) -> Page:
+    made = Page(
+        "Is this corpus fit to train on?",
+        lead=f"{len(corpus):,} utterances, {_time(corpus.durations.sum(dtype=float))} of audio, "
+        "checked before anything is trained.",
+        footer="A check fails when its value is above its threshold. Threshold and severity stand in the config, "
+        "under validate.",
+    )
+    made.opening(_verdict(results), _facts(corpus))
+    made.section("Checks", _checks(results))
+    to_look_at = _offenders(corpus, results, settings)
+    if to_look_at:
+        made.section("Utterances to look at", *to_look_at)
+    made.section("How the corpus is spread", _distributions(corpus, settings))
+    made.section("Splits and speakers", _splits(corpus), *_speakers(corpus), *_rejects(corpus))
+    return made
+
+
+def _verdict(results: list[Result]) -> Block:
+    failed = [result.check.name for result in results if result.fails_the_step]
+    warned = [result.check.name for result in results if result.outcome == "failed" and not result.fails_the_step]
+    warnings = f"{_counted(len(warned), 'warning')}: {', '.join(warned)}." if warned else "No warnings."
+    if failed:
+        heading = f"Not fit: {_counted(len(failed), 'check')} failed: {', '.join(failed)}"
+        return verdict(heading, f"Nothing is trained. {warnings}", "bad")
+    if warned:
+        return verdict("Fit, with warnings", warnings, "caution")
+    return verdict("Fit to train on", "Every check that was made has passed.", "good")
+
+
+def _facts(corpus: Corpus) -> Block:
+    speakers = sum(name != "" for name in corpus.speakers.names)
+    rejected = None if corpus.rejects is None else sum(corpus.rejects.values())
+    return facts(
+        {
+            "utterances": len(corpus),
+            "audio": _time(corpus.durations.sum(dtype=float)),
+            "speakers": speakers or None,
+            "distinct sentences": len(corpus.texts.names),
+            "rejected by the step before": rejected,
+        }
+    )
+
+
+def _checks(results: list[Result]) -> Block:
+    order = {"failed": 0, "passed": 1, "not checked": 2, "off": 3}
+    ordered = sorted(results, key=lambda result: (not result.fails_the_step, order[result.outcome]))
+    return table(
+        ["result", "check", "value", "threshold", "what was found"],
+        [
+            [_state(result), _question(result), result.value, result.threshold, result.finding.detail]
+            for result in ordered
+        ],
+    )
+
+
+def _state(result: Result) -> Block:
+    if result.outcome == "failed":
+        return badge("failed", "bad") if result.fails_the_step else badge("warning", "caution")
+    tones: dict[str, Tone] = {"passed": "good"}
+    return badge(result.outcome, tones.get(result.outcome, "plain"))
+
+
+def _question(result: Result) -> Block:
+    return prose(result.check.asks) + note(result.check.name)
+
+
+def _offenders(corpus: Corpus, results: list[Result], settings: ValidateSettings) -> list[Block]:
+    """For each failed check the utterances behind it: the first few to listen to, some more by name."""
+    blocks: list[Block] = []
+    reel = Reel()
+    for result in results:
+        rows = [int(row) for row in result.finding.offenders[: settings.listed]]
+        if result.outcome != "failed" or not rows:
+            continue
+        played, named = rows[: settings.played], rows[settings.played :]
+        inside = [listing(*[_utterance(corpus, result, row, reel) for row in played])] if played else []
+        if named:
+            cells = [
+                [corpus.ids[row], corpus.splits[row], corpus.texts[row], result.finding.note(row)] for row in named
+            ]
+            inside.append(details(f"{len(named):,} more", table(["utterance", "split", "text", "why"], cells)))
+        left = len(result.finding.offenders) - len(rows)
+        if left:
+            inside.append(note(f"And {left:,} more that are not listed (validate.listed is {settings.listed:,})."))
+        heading = f"{result.check.name}: {_counted(len(result.finding.offenders), 'utterance')}"
+        blocks.append(details(heading, *inside, opened=not blocks))
+    return blocks
+
+
+def _utterance(corpus: Corpus, result: Result, row: int, reel: Reel) -> Block:
+    about = [corpus.ids[row], corpus.splits[row], f"{corpus.durations[row]:.2f} s", result.finding.note(row)]
+    if corpus.speakers[row]:
+        about.insert(2, f"speaker {corpus.speakers[row]}")
+    return reel.player(
+        corpus.paths[row],
+        " · ".join(part for part in about if part),
+        offset=corpus.offset(row),
+        duration=float(corpus.durations[row]),
+    ) + prose(f"“{corpus.texts[row]}”")
+
+
+def _distributions(corpus: Corpus, settings: ValidateSettings) -> Block:
+    rates = corpus.characters / np.maximum(corpus.durations, 1e-3)
+    wanted = settings.speaking_rate
+    rate_bounds = [wanted.lowest, wanted.highest] if wanted.unit == "characters" else []
+    plots = [
+        _histogram(corpus, corpus.durations, "duration, seconds"),
+        _histogram(corpus, rates, "speaking rate, characters a second", rate_bounds),
+        _histogram(corpus, corpus.characters, "length of the transcript, characters"),
+    ]
+    if np.isfinite(corpus.measured["rms_db"]).any():
+        limits = settings.level
+        plots += [
+            _histogram(
+                corpus, corpus.measured["rms_db"], "level, dB below full scale", [limits.lowest, limits.highest]
+            ),
+            _histogram(corpus, corpus.measured["silence_share"], "share of silence", [settings.silence.silence_share]),
+        ]
+    return side_by_side(*plots)
+
+
+def _histogram(corpus: Corpus, values: npt.NDArray[Any], label: str, bounds: list[float] | None = None) -> Block:
+    by_split = {split: values[corpus.rows(split)] for split in corpus.present_splits()}
+    limits = " Dashed lines: the limits that are checked." if bounds else ""
+    return figure(
+        histogram(by_split, label, bounds=bounds or []),
+        f"{label.capitalize()}, by split.{limits}",
+        alt=f"Histograms of {label}: "
+        + "; ".join(f"{split} {_spread(some)}" for split, some in by_split.items() if np.isfinite(some).any()),
+    )
+
+
+def _spread(values: Floats) -> str:
+    low, middle, high = np.nanquantile(values, [0.05, 0.5, 0.95])
+    return f"median {middle:.3g}, nine in ten from {low:.3g} to {high:.3g}"
+
+
+def _splits(corpus: Corpus) -> Block:
+    rows = []
+    for split in corpus.present_splits():
+        places = corpus.rows(split)
+        durations = corpus.durations[places]
+        voices = np.unique(corpus.speakers.codes[places])
+        rows.append(
+            [
+                split,
+                len(places),
+                _time(durations.sum(dtype=float)),
+                f"{np.median(durations):.2f} s",
+                int((voices != corpus.speakers.number("")).sum()) or None,
+                len(np.unique(corpus.texts.codes[places])),
+                int(corpus.words[places].sum()),
+            ]
+        )
+    return table(["split", "utterances", "audio", "median", "speakers", "distinct sentences", "words"], rows)
+
+
+def _speakers(corpus: Corpus) -> list[Block]:
+    seconds = np.bincount(corpus.speakers.codes, weights=corpus.durations, minlength=1)
+    known = [int(code) for code in np.argsort(-seconds, kind="stable") if code < len(corpus.speakers.names)]
+    known = [code for code in known if corpus.speakers.names[code]]
+    if not known:
+        return []
+    shown = {corpus.speakers.names[code]: float(seconds[code] / 60) for code in known[:MOST_SPEAKERS]}
+    caption = "Minutes of audio by speaker"
+    if len(known) > len(shown):
+        caption += f", the {len(shown)} with the most of {len(known):,}"
+    return [figure(bars(shown, "minutes of audio"), caption + ".")]
+
+
+def _rejects(corpus: Corpus) -> list[Block]:
+    if not corpus.rejects:
+        return []
+    return [table(["reason", "rejected"], list(corpus.rejects.items()), "What the step before left out")]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _time(seconds: float) -> str:
+    """A length of time as a person says it: 42 s, 12.3 min, 960.9 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

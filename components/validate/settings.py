@@ -1,0 +1,195 @@
+"""What is checked before an accelerator is booked, how strictly, and what follows from a failure.
+
+A check measures one number and fails when it is above `threshold`. A failed check of severity "error"
+fails the step, "warning" stands in the report, and "off" is not looked at.
+"""
+
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from components.speech.settings import Settings
+
+
+def _off(value: Any) -> Any:
+    # YAML 1.1 reads an unquoted `off` as false.
+    return "off" if value is False else value
+
+
+Severity = Annotated[Literal["error", "warning", "off"], pydantic.BeforeValidator(_off)]
+SPLITS = ("train", "dev", "test")
+
+
+class CheckSettings(Settings):
+    """What every check has; each gives its own defaults."""
+
+    severity: Severity = pydantic.Field("warning", description='"error", "warning" or "off"')
+    threshold: float = pydantic.Field(0.0, ge=0, description="the largest value that passes")
+
+
+class ErrorAbove(CheckSettings):
+    """A check that fails the step unless told otherwise."""
+
+    severity: Severity = pydantic.Field("error", description='"error", "warning" or "off"')
+
+
+class SentenceOverlap(CheckSettings):
+    threshold: float = pydantic.Field(
+        0.1, ge=0, le=1, description="share of dev and test utterances whose sentence train has too"
+    )
+
+
+class CtcFeasibility(ErrorAbove):
+    threshold: float = pydantic.Field(
+        0.01, ge=0, le=1, description="share of train utterances with fewer frames than CTC needs"
+    )
+
+
+class SpeakingRate(CheckSettings):
+    threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances out of range")
+    unit: Literal["characters", "words"] = pydantic.Field("characters", description="what is counted a second")
+    lowest: float = pydantic.Field(2.0, ge=0, description="units a second, spaces not counted")
+    highest: float = pydantic.Field(30.0, gt=0, description="units a second, spaces not counted")
+
+
+class Clipping(CheckSettings):
+    threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances that are clipped")
+    clipped_share: float = pydantic.Field(
+        0.001, ge=0, le=1, description="share of its samples at full scale above which an utterance is clipped"
+    )
+
+
+class Level(CheckSettings):
+    threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances out of range")
+    lowest: float = pydantic.Field(-50.0, le=0, description="dB below full scale, root mean square")
+    highest: float = pydantic.Field(-6.0, le=0, description="dB below full scale, root mean square")
+
+
+class Silence(CheckSettings):
+    threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances that are mostly silent")
+    silence_share: float = pydantic.Field(
+        0.8, ge=0, le=1, description="share of silence above which an utterance is mostly silent"
+    )
+
+
+class ConstantAudio(ErrorAbove):
+    threshold: float = pydantic.Field(0.01, ge=0, le=1, description="share of utterances that are no speech")
+    lowest_crest: float = pydantic.Field(
+        4.5, ge=0, description="dB from root mean square to peak; a tone has 3, a square wave 0, speech 12 to 20"
+    )
+
+
+class CharacterBalance(CheckSettings):
+    threshold: float = pydantic.Field(
+        0.05, ge=0, le=1, description="bits between the distributions (Jensen-Shannon) of train and another split"
+    )
+
+
+class WordBalance(CheckSettings):
+    threshold: float = pydantic.Field(
+        0.1, ge=0, le=1, description="bits between the distributions (Jensen-Shannon) of train and another split"
+    )
+    words: int = pydantic.Field(100, ge=2, description="of the most frequent words of train; the others count as one")
+
+
+class UnseenWords(CheckSettings):
+    threshold: float = pydantic.Field(0.3, ge=0, le=1, description="share of dev and test words that train has not")
+
+
+class IdenticalTranscripts(ErrorAbove):
+    threshold: float = pydantic.Field(
+        0.6, ge=0, le=1, description="share of a split's utterances that have its most frequent transcript"
+    )
+    fewest: int = pydantic.Field(10, ge=2, description="utterances in a split that is looked at")
+
+
+class DominantSpeaker(CheckSettings):
+    threshold: float = pydantic.Field(0.5, ge=0, le=1, description="share of train's seconds by one speaker")
+
+
+class DurationBalance(CheckSettings):
+    threshold: float = pydantic.Field(
+        2.0, ge=1, description="times that the longest median duration of a split is the shortest"
+    )
+
+
+class LevelBalance(CheckSettings):
+    threshold: float = pydantic.Field(10.0, ge=0, description="dB between the median levels of two splits")
+
+
+class EmptySplits(ErrorAbove):
+    threshold: float = pydantic.Field(0, ge=0, description="empty splits, at most")
+    required: list[Literal["train", "dev", "test"]] = pydantic.Field(
+        ["train", "dev", "test"], description="splits that must not be empty"
+    )
+
+
+class SmallSplits(CheckSettings):
+    threshold: float = pydantic.Field(0, ge=0, description="small splits, at most")
+    train: int = pydantic.Field(100, ge=0, description="utterances under which train is small")
+    dev: int = pydantic.Field(30, ge=0, description="utterances under which dev is small")
+    test: int = pydantic.Field(50, ge=0, description="utterances under which test is small")
+
+
+class RejectsShare(CheckSettings):
+    threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances that the step before rejected")
+
+
+class ValidateSettings(Settings):
+    """What is checked before training. Each check: severity, threshold, and what it needs besides."""
+
+    duplicate_ids: ErrorAbove = pydantic.Field(
+        ErrorAbove(), description="utterances whose id an earlier one has (a count)"
+    )
+    duplicate_audio: CheckSettings = pydantic.Field(
+        CheckSettings(), description="utterances whose very samples an earlier one of the same split has (a count)"
+    )
+    contradictory_transcripts: CheckSettings = pydantic.Field(
+        CheckSettings(), description="utterances of equal samples and unequal transcripts (a count)"
+    )
+    recording_overlap: ErrorAbove = pydantic.Field(
+        ErrorAbove(), description="dev and test utterances whose recording another split has too (a count)"
+    )
+    speaker_overlap: CheckSettings = pydantic.Field(
+        CheckSettings(), description="share of dev and test utterances whose speaker train has too"
+    )
+    sentence_overlap: SentenceOverlap = pydantic.Field(
+        SentenceOverlap(), description="share of dev and test utterances whose sentence train has too"
+    )
+    ctc_feasibility: CtcFeasibility = pydantic.Field(
+        CtcFeasibility(), description="train utterances with frames enough for their labels; needs frames_per_second"
+    )
+    speaking_rate: SpeakingRate = pydantic.Field(SpeakingRate(), description="characters or words a second")
+    clipping: Clipping = pydantic.Field(Clipping(), description="samples at full scale")
+    level: Level = pydantic.Field(Level(), description="too quiet, too loud")
+    silence: Silence = pydantic.Field(Silence(), description="recordings of mostly nothing")
+    constant_audio: ConstantAudio = pydantic.Field(
+        ConstantAudio(), description="tones, hums and direct current that pass for speech"
+    )
+    character_balance: CharacterBalance = pydantic.Field(
+        CharacterBalance(), description="how unlike train the characters of dev and test are"
+    )
+    word_balance: WordBalance = pydantic.Field(
+        WordBalance(), description="how unlike train the words of dev and test are"
+    )
+    unseen_characters: ErrorAbove = pydantic.Field(
+        ErrorAbove(), description="characters of dev and test that train has not (a count)"
+    )
+    unseen_words: UnseenWords = pydantic.Field(UnseenWords(), description="words of dev and test that train has not")
+    identical_transcripts: IdenticalTranscripts = pydantic.Field(
+        IdenticalTranscripts(), description="one transcript for everything"
+    )
+    dominant_speaker: DominantSpeaker = pydantic.Field(DominantSpeaker(), description="one voice that is most of train")
+    duration_balance: DurationBalance = pydantic.Field(
+        DurationBalance(), description="how unlike in duration the splits are"
+    )
+    level_balance: LevelBalance = pydantic.Field(LevelBalance(), description="how unlike in level the splits are")
+    empty_splits: EmptySplits = pydantic.Field(EmptySplits(), description="splits without an utterance")
+    small_splits: SmallSplits = pydantic.Field(SmallSplits(), description="splits too small to learn or judge from")
+    rejects_share: RejectsShare = pydantic.Field(RejectsShare(), description="what the step before left out")
+
+    frames_per_second: float | None = pydantic.Field(
+        None, gt=0, description="frames a second after the model's time stride; empty: CTC feasibility is not checked"
+    )
+    listed: int = pydantic.Field(50, ge=0, le=10_000, description="offending utterances named by each check, at most")
+    played: int = pydantic.Field(4, ge=0, le=100, description="of these, playable in the report, at most")

@@ -1,0 +1,73 @@
+"""Checks before an accelerator is booked: is this corpus worth training on, and fit to judge a model by?"""
+
+from pathlib import Path
+
+from components.speech.errors import WorkError
+from components.speech.progress import say
+from components.speech.storage import write_json
+from components.speech.work import Work, keyed_work
+from components.validate.checks import Result, look
+from components.validate.corpus import Corpus
+from components.validate.report import page
+from components.validate.settings import ValidateSettings
+
+REVISION = 1
+VALIDATION, REPORT = "validation.json", "report.html"
+
+
+def run(manifest: Path | str, store: Path | str, settings: ValidateSettings) -> Work:
+    """Judges the utterances of a manifest.
+
+    Args:
+      manifest: convert's folder, or a manifest; rejects.jsonl beside it is read too.
+      store: the folder that holds all keyed work.
+
+    Returns:
+      Work with outputs `validation` (every check: severity, value, threshold, the ids to blame) and `report`
+      (the same as a page that draws and plays).
+
+    Raises:
+      WorkError: a check of severity "error" failed. Both files are there, done.json is not: the next run judges anew.
+    """
+    corpus, utterances = Corpus.read(Path(manifest))
+    inputs = {"utterances": utterances, "rejects": corpus.key_of_rejects}
+    with keyed_work(store, "validate", settings, inputs, revision=REVISION) as work:
+        if work.reused:
+            return work
+        results = look(corpus, settings)
+        failed = [result for result in results if result.fails_the_step]
+        warned = [result for result in results if result.outcome == "failed" and not result.fails_the_step]
+        work.outputs = {"validation": VALIDATION, "report": REPORT}
+        work.counts = {
+            "utterances": len(corpus),
+            "checks": sum(result.outcome in ("passed", "failed") for result in results),
+            "failed": len(failed),
+            "warnings": len(warned),
+        }
+        work.metrics = {"hours": round(float(corpus.durations.sum(dtype=float)) / 3600, 4)}
+        write_json(
+            work.path("validation"),
+            {
+                "passed": not failed,
+                "failed": [result.check.name for result in failed],
+                "warnings": [result.check.name for result in warned],
+                "utterances": {split: len(corpus.rows(split)) for split in corpus.present_splits()},
+                "rejects": corpus.rejects,
+                "checks": [result.plain(corpus, settings.listed) for result in results],
+            },
+        )
+        page(corpus, results, settings).write(work.path("report"))
+        for result in warned:
+            say(f"validate: warning: {_told(result)}")
+        if failed:
+            raise WorkError(
+                f"validate: {'; '.join(map(_told, failed))}. Look at {work.path('report')}, then mend the corpus, "
+                f"or raise validate.{failed[0].check.name}.threshold, or make its severity a warning"
+            )
+        say(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.path('report')}")
+    return work
+
+
+def _told(result: Result) -> str:
+    """One check in one line: its name, its numbers."""
+    return f"{result.check.name} is {result.value}, at most {result.threshold} accepted ({result.finding.detail})"
