@@ -32,6 +32,7 @@ class Reason(enum.StrEnum):
     UNREADABLE = "unreadable"
     TRUNCATED = "truncated"
     MD5_MISMATCH = "md5_mismatch"
+    WRONG_FORMAT = "wrong_format"
     EMPTY_AUDIO = "empty_audio"
     SILENT = "silent"
     TOO_SHORT = "too_short"

@@ -1,0 +1,138 @@
+"""The Beam pipeline: shards written where the features are made, statistics combined, failures beside.
+
+Features never travel: moved through a GroupByKey into WriteToTFRecord they cost three quarters again.
+What flows is a description of each shard.
+
+  tasks ─▶ write ─▶ shards ──▶ sums ─▶ mean and deviation ─┐
+                 └▶ rejects ──────────────────────────────┴▶ results
+"""
+# Beam calls itself typed, and its transforms are not:
+# mypy: disable-error-code="no-untyped-call"
+
+import pickle
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from components.extract.settings import IN_PROCESS, MULTI_PROCESS, ExtractSettings
+from components.extract.shards import Task, Written, write_shard
+from components.extract.statistics import Sums
+from components.speech.progress import PASSES, Progress
+from components.speech.storage import whole_file
+from components.speech.utterances import Reject
+
+REJECTS = "rejects"
+
+
+def write_shards(
+    tasks: list[Task], utterances: int, settings: ExtractSettings, pool: Path, folder: Path
+) -> tuple[list[Written], Sums, list[tuple[float, Reject]]]:
+    """Runs the pipeline to its end.
+
+    Args:
+      tasks: a shard each.
+      utterances: how many there are in all shards together, for the progress lines.
+      pool: where shards lie.
+      folder: for what is unfinished; a disk that all workers share.
+
+    Returns:
+      The shards in the order of their tasks; the sums over training; the rejects, each with the speed at which
+      it failed, in the order of the tasks too.
+    """
+    results = folder / "results.pickle"
+    with beam.Pipeline(options=_options(settings)) as pipeline:
+        written = (
+            pipeline
+            | "tasks" >> beam.Create(tasks)
+            | "to all workers" >> beam.Reshuffle()
+            | "write" >> beam.ParDo(WriteShard(settings, utterances, pool, folder)).with_outputs(REJECTS, main="shards")
+        )
+        sums = (
+            written.shards
+            | "sums of each" >> beam.FlatMap(lambda shard: [shard[1].sums] if shard[1].sums else [])
+            | "add" >> beam.CombineGlobally(AddSums(settings.features.bins))
+        )
+        _ = (
+            pipeline
+            | "once" >> beam.Create([results])
+            | "gather"
+            >> beam.Map(
+                _save,
+                shards=beam.pvalue.AsList(written.shards),
+                sums=beam.pvalue.AsSingleton(sums),
+                rejects=beam.pvalue.AsList(written[REJECTS]),
+            )
+        )
+    shards, total, rejects = pickle.loads(results.read_bytes())  # noqa: S301 - written by this very run
+    return (
+        [shard for _, shard in sorted(shards, key=_number)],
+        total,
+        [(speed, reject) for _, speed, reject in sorted(rejects, key=_number)],
+    )
+
+
+def _number(numbered: tuple[Any, ...]) -> int:
+    number: int = numbered[0]
+    return number
+
+
+class WriteShard(beam.DoFn):
+    """A task to a shard in the pool; recordings that fail go to the output `rejects`."""
+
+    def __init__(self, settings: ExtractSettings, utterances: int, pool: Path, folder: Path) -> None:
+        super().__init__()
+        self.settings, self.utterances, self.pool, self.folder = settings, utterances, pool, folder
+
+    def setup(self) -> None:
+        self.progress = Progress("utterances", total=self.utterances)
+
+    def process(self, task: Task) -> Iterator[Any]:
+        alone = self.settings.runner == IN_PROCESS
+        advance = self.progress.advance if alone else lambda count: None
+        shard, rejects = write_shard(task, self.settings, self.pool, self.folder, advance)
+        if not alone:
+            print(f"{PASSES}shard {task.number:,} of {task.of:,} ({task.split}) is written", flush=True)
+        if shard:
+            yield task.number, shard
+        for reject in rejects:
+            yield beam.pvalue.TaggedOutput(REJECTS, (task.number, task.speed, reject))
+
+
+class AddSums(beam.CombineFn):
+    """Adds sums of shards, in whatever grouping the runner likes."""
+
+    def __init__(self, bins: int) -> None:
+        super().__init__()
+        self.bins = bins
+
+    def create_accumulator(self) -> Sums:
+        return Sums.of_nothing(self.bins)
+
+    def add_input(self, accumulator: Sums, sums: Sums) -> Sums:
+        return accumulator + sums
+
+    def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:
+        return sum(accumulators, Sums.of_nothing(self.bins))
+
+    def extract_output(self, accumulator: Sums) -> Sums:
+        return accumulator
+
+
+def _save(path: Path, shards: list[Any], sums: Sums, rejects: list[Any]) -> None:
+    with whole_file(path) as file:
+        pickle.dump((shards, sums, rejects), file)
+
+
+def _options(settings: ExtractSettings) -> PipelineOptions:
+    if settings.runner == MULTI_PROCESS:
+        chosen = [
+            f"--runner={IN_PROCESS}",
+            "--direct_running_mode=multi_processing",
+            f"--direct_num_workers={settings.workers}",
+        ]
+    else:
+        chosen = [f"--runner={settings.runner}"]
+    return PipelineOptions(flags=[*chosen, *settings.beam_options])

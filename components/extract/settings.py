@@ -1,0 +1,64 @@
+"""What a person can turn about the dataset: its features, its alphabet, its shards, and what runs the work."""
+
+import pydantic
+
+from components.speech.settings import Settings
+from components.speech.spectra import FeatureSettings
+from components.speech.text import Alphabet
+
+IN_PROCESS, MULTI_PROCESS = "FnApiRunner", "multi_process"
+
+REFUSED_RUNNERS = {
+    "DirectRunner": "it downloads another runner first",
+    "DaskRunner": "it loses side outputs and the last batch in silence",
+}
+
+
+class ExtractSettings(Settings):
+    """Settings of the extract step."""
+
+    features: FeatureSettings = pydantic.Field(FeatureSettings(), description="how samples become features")
+    alphabet: str = pydantic.Field(
+        "english", description="the symbols of the labels: a name (english), or the characters themselves"
+    )
+    speeds: list[float] = pydantic.Field(
+        [1.0], description="playing speeds of the training copies, 1.0 among them; dev and test stay as they are"
+    )
+    shard_megabytes: float = pydantic.Field(32.0, gt=0, le=2_048, description="MB that a shard holds at most")
+    runner: str = pydantic.Field(
+        IN_PROCESS,
+        description=f"what runs the Beam pipeline: {IN_PROCESS} (in this process), {MULTI_PROCESS} "
+        "(worker processes on this machine, ten seconds to start), or any Beam runner by its name",
+    )
+    workers: int = pydantic.Field(2, ge=1, le=256, description=f"worker processes (runner: {MULTI_PROCESS})")
+    beam_options: list[str] = pydantic.Field([], description="options for the Beam runner, as on a command line")
+    max_reject_share: float = pydantic.Field(
+        0.02, ge=0, le=1, description="share of utterances that may be rejected before the step fails"
+    )
+
+    @pydantic.field_validator("alphabet")
+    @classmethod
+    def _can_spell(cls, name: str) -> str:
+        try:
+            Alphabet.named(name)
+        except Exception as error:
+            raise ValueError(str(error)) from None
+        return name
+
+    @pydantic.field_validator("speeds")
+    @classmethod
+    def _as_it_is_and_others(cls, speeds: list[float]) -> list[float]:
+        if 1.0 not in speeds or len(set(speeds)) < len(speeds) or not all(0.5 <= speed <= 2 for speed in speeds):
+            raise ValueError("numbers from 0.5 to 2, each once, 1.0 among them, are accepted")
+        return sorted(speeds)
+
+    @pydantic.field_validator("runner")
+    @classmethod
+    def _keeps_data(cls, runner: str) -> str:
+        if runner in REFUSED_RUNNERS:
+            raise ValueError(f"{REFUSED_RUNNERS[runner]}; use {IN_PROCESS} or {MULTI_PROCESS} on one machine")
+        return runner
+
+    def naming(self) -> "ExtractSettings":
+        """The same settings without what cannot change a byte of the output: who runs the work, and on how many."""
+        return self.model_copy(update={"runner": IN_PROCESS, "workers": 1, "beam_options": []})
