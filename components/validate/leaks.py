@@ -66,7 +66,7 @@ def speaker_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
     return share_of(
         offenders,
         len(judged),
-        f"utterances of dev and test are by speakers of train" + (f", {voices:,} of them" if voices else ""),
+        "utterances of dev and test are by speakers of train" + (f", {voices:,} of them" if voices else ""),
         lambda row: f"speaker {corpus.speakers[row]}",
     )
 
@@ -86,7 +86,11 @@ def sentence_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
 
 
 def _also_in_train(corpus: Corpus, codes: Codes, judged: Rows) -> Rows:
-    return judged[np.isin(codes[judged], codes[corpus.rows("train")])]
+    """The rows of dev and test whose code train has too; one of each code first, so that a list shows them all."""
+    rows = judged[np.isin(codes[judged], codes[corpus.rows("train")])]
+    _, first = np.unique(codes[rows], return_index=True)
+    first.sort()
+    return np.concatenate([rows[first], np.delete(rows, first)])
 
 
 def _known(column: Strings) -> Rows:

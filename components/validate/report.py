@@ -121,9 +121,10 @@ def _offenders(corpus: Corpus, results: list[Result], settings: ValidateSettings
 
 
 def _utterance(corpus: Corpus, result: Result, row: int, reel: Reel) -> Block:
-    about = [corpus.ids[row], corpus.splits[row], f"{corpus.durations[row]:.2f} s", result.finding.note(row)]
-    if corpus.speakers[row]:
-        about.insert(2, f"speaker {corpus.speakers[row]}")
+    speaker = f"speaker {corpus.speakers[row]}" if corpus.speakers[row] else ""
+    about = [corpus.ids[row], corpus.splits[row], speaker, f"{corpus.durations[row]:.2f} s"]
+    if result.finding.note(row) not in about:
+        about.append(result.finding.note(row))
     return reel.player(
         corpus.paths[row],
         " · ".join(part for part in about if part),
@@ -157,13 +158,13 @@ def _histogram(corpus: Corpus, values: npt.NDArray[Any], label: str, bounds: lis
     limits = " Dashed lines: the limits that are checked." if bounds else ""
     return figure(
         histogram(by_split, label, bounds=bounds or []),
-        f"{label.capitalize()}, by split.{limits}",
+        f"{label[:1].upper()}{label[1:]}, by split.{limits}",
         alt=f"Histograms of {label}: "
         + "; ".join(f"{split} {_spread(some)}" for split, some in by_split.items() if np.isfinite(some).any()),
     )
 
 
-def _spread(values: Floats) -> str:
+def _spread(values: npt.NDArray[Any]) -> str:
     low, middle, high = np.nanquantile(values, [0.05, 0.5, 0.95])
     return f"median {middle:.3g}, nine in ten from {low:.3g} to {high:.3g}"
 

@@ -40,7 +40,7 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
     """The distribution of one quantity, for each series the share of its values in each bin.
 
     The outermost thousandth on each side is counted in the end bins, so that one odd value does not flatten
-    the rest. `bounds` are drawn as upright lines: the limits of a check.
+    the rest. Whole numbers get bins of whole width. `bounds` are drawn as upright lines: the limits of a check.
     """
     finite = {name: _finite(values) for name, values in series.items()}
     together = np.concatenate([*finite.values(), np.empty(0)])
@@ -49,10 +49,10 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
         axes.set_ylabel("share")
         if not together.size:
             return _without_data(figure, axes)
-        low, high = np.quantile(together, [0.001, 0.999])
-        if high - low < 1e-9 * max(abs(high), 1):
-            low, high = low - 0.5, high + 0.5
-        edges = np.linspace(low, high, bins + 1)
+        edges = _edges(together, bins)
+        low, high = edges[0], edges[-1]
+        if _integral(together):
+            axes.xaxis.get_major_locator().set_params(integer=True)
         for place, (name, values) in enumerate(finite.items()):
             if values.size:
                 counts, _ = np.histogram(np.clip(values, low, high), edges)
@@ -197,6 +197,21 @@ def _without_data(figure: Any, axes: Any) -> Block:
     axes.set_yticks([])
     axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", transform=axes.transAxes)
     return _svg(figure)
+
+
+def _edges(values: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.float64]:
+    low, high = np.quantile(values, [0.001, 0.999])
+    if _integral(values):
+        low, high = np.floor(low), np.ceil(high)
+        step = np.ceil((high - low + 1) / bins)
+        return np.arange(low - 0.5, high + step, step)
+    if high - low < 1e-9 * max(abs(high), 1):
+        low, high = low - 0.5, high + 0.5
+    return np.linspace(low, high, bins + 1)
+
+
+def _integral(values: npt.NDArray[np.float64]) -> bool:
+    return bool((values == np.round(values)).all())
 
 
 def _percentages(axis: Any) -> None:
