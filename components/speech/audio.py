@@ -27,6 +27,9 @@ BLOCK = 1 << 20
 SLACK_SECONDS = 0.1
 """How far a segment may reach past the end of its recording: transcripts are timed by hand."""
 
+SAME_SECONDS = 0.01
+"""A duration this near to the whole recording's is the whole recording: manifests round theirs."""
+
 _EXACT = {"PCM_16": "int16", "PCM_S8": "int16", "PCM_U8": "int16", "ULAW": "int16", "ALAW": "int16"}
 _WIDE = {"PCM_24": "int32", "PCM_32": "int32"}
 
@@ -139,7 +142,7 @@ def mono(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if samples.shape[1] == 1:
         only: npt.NDArray[Any] = samples[:, 0]
         return only
-    mean = samples.mean(axis=1, dtype=np.float64) / _full_scale(samples.dtype)
+    mean: npt.NDArray[np.float64] = samples.mean(axis=1, dtype=np.float64) / _full_scale(samples.dtype)
     return mean.astype(np.float32)
 
 
@@ -198,7 +201,7 @@ def _check_file(path: Path, start: bytes) -> flac.StreamInfo | None:
 
 
 class _Forward(soundfile.SoundFile):  # type: ignore[misc]
-    """Reads on and on: soundfile's seek after every read fails at the end of a FLAC that does not say how long it is."""
+    """Only reads on: soundfile seeks after every read, which fails at the end of a FLAC of unstated length."""
 
     def seekable(self) -> bool:
         return False
@@ -216,8 +219,9 @@ def _span(head: Header, offset: float, duration: float | None) -> tuple[int, int
     if not head.frames:
         return first, -1 if duration is None else round(duration * head.sample_rate)
     last = head.frames if duration is None else round((offset + duration) * head.sample_rate)
-    slack = SLACK_SECONDS * head.sample_rate
-    if first >= head.frames or last > head.frames + slack:
+    if first == 0 and abs(last - head.frames) <= SAME_SECONDS * head.sample_rate:
+        last = head.frames
+    if first >= head.frames or last > head.frames + SLACK_SECONDS * head.sample_rate:
         raise BadAudio(
             Reason.BAD_ENTRY,
             f"the segment is {offset:g}-{last / head.sample_rate:g} s, the recording ends at {head.seconds:g} s",

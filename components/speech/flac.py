@@ -90,7 +90,8 @@ def check_md5(info: StreamInfo, blocks: list[npt.NDArray[Any]]) -> None:
 
 def _packed(block: npt.NDArray[Any], bits: int) -> bytes | memoryview:
     """Samples as FLAC's MD5 takes them: little-endian, each in the fewest whole bytes."""
-    samples = block >> (block.dtype.itemsize * 8 - bits)
+    unused = block.dtype.itemsize * 8 - bits
+    samples = block >> unused if unused else block
     width = (bits + 7) // 8
     little = np.ascontiguousarray(samples.astype(samples.dtype.newbyteorder("<"), copy=False))
     if width == little.dtype.itemsize:

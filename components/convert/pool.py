@@ -1,0 +1,121 @@
+"""The WAVs that all versions of a corpus share, and the log of what became of each recording.
+
+  <store>/wavs/3f/3f9a….wav     named by the source's content, the segment and the conversion
+  <store>/wavs/log/<key>.jsonl  a line for each recording that the run <key> had to touch:
+    {"wav": "3f9a…", "silence_db": -60.0, "samples": 35200, "measured": {"peak_db": -3.1, …}}
+    {"wav": "77b0…", "silence_db": -60.0, "reason": "truncated", "detail": "…"}
+
+The log is why an unchanged recording costs a later run no audio work, not even where it was rejected. It is
+appended to after its WAV has appeared; a last line that a kill cut short is passed over, and that recording is
+looked at again. Each run has a log of its own, and its key is claimed, so no two processes write to one.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from components.convert.recording import Converted, Refused
+from components.speech.storage import hash_value
+from components.speech.utterances import Reason, Utterance
+from components.speech.wav import HEADER_BYTES
+
+REVISION = 1
+"""Raised whenever the samples of a WAV would come out otherwise, or a recording be refused that was not."""
+
+ABANDONED_SECONDS = 86_400
+"""An unfinished file this old belongs to a process that was killed."""
+
+
+class WavPool:
+    """The WAVs of a store.
+
+    Attributes:
+      folder: `<store>/wavs`.
+    """
+
+    def __init__(self, store: Path | str, sample_rate: int, silence_db: float) -> None:
+        self.folder = Path(store).absolute() / "wavs"
+        self._sample_rate, self._silence_db = sample_rate, silence_db
+
+    def name(self, utterance: Utterance) -> str:
+        """Names the WAV of an utterance by what goes into it: never by a path, an id or a text."""
+        return hash_value(
+            {
+                "audio": utterance.audio_hash,
+                "offset": float(utterance.offset),
+                "duration": float(utterance.duration),
+                "sample_rate": self._sample_rate,
+                "revision": REVISION,
+            }
+        )
+
+    def path(self, name: str) -> Path:
+        return self.folder / name[:2] / f"{name}.wav"
+
+    def known(self, names: set[str]) -> dict[str, Converted | Refused]:
+        """What earlier runs found out about these recordings, as far as their WAVs are still there, whole."""
+        found: dict[str, Converted | Refused] = {}
+        for line in self._lines():
+            if line["wav"] not in names or line["silence_db"] != self._silence_db:
+                continue
+            if "reason" in line:
+                found[line["wav"]] = Refused(Reason(line["reason"]), line["detail"])
+            elif self._is_whole(line["wav"], line["samples"]):
+                found[line["wav"]] = Converted(line["samples"], line["measured"], decoded=False)
+        return found
+
+    def log(self, key: str) -> "Log":
+        return Log(self.folder / "log" / f"{key}.jsonl", self._silence_db)
+
+    def sweep(self) -> None:
+        """Removes what killed processes left half written."""
+        for file in self.folder.glob("??/.*.part"):
+            try:
+                if file.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+                    file.unlink()
+            except FileNotFoundError:
+                continue  # its process lives, and has just finished it
+
+    def _is_whole(self, name: str, samples: int) -> bool:
+        try:
+            return self.path(name).stat().st_size == HEADER_BYTES + 2 * samples
+        except FileNotFoundError:
+            return False
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        for file in sorted((self.folder / "log").glob("*.jsonl")):
+            with open(file, "rb") as lines:
+                for line in lines:
+                    try:
+                        yield json.loads(line)
+                    except ValueError:
+                        continue  # cut short by a kill
+
+
+class Log:
+    """The log of one run, open for more."""
+
+    def __init__(self, path: Path, silence_db: float) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._silence_db = silence_db
+        cut_short = path.is_file() and path.read_bytes()[-1:] not in (b"", b"\n")
+        self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115 -- closed in __exit__
+        if cut_short:
+            self._file.write(b"\n")
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, name: str, outcome: Converted | Refused) -> None:
+        line: dict[str, Any] = {"wav": name, "silence_db": self._silence_db}
+        if isinstance(outcome, Refused):
+            line |= {"reason": str(outcome.reason), "detail": outcome.detail}
+        else:
+            line |= {"samples": outcome.samples, "measured": outcome.measured}
+        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        self._file.flush()

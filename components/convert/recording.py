@@ -1,0 +1,163 @@
+"""One recording: from whatever it is to a 16-bit mono WAV, and what was measured of it on the way."""
+
+import dataclasses
+import functools
+import math
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from components.speech.audio import BadAudio, decode, mono, resample, to_int16
+from components.speech.storage import hash_bytes, hash_file
+from components.speech.utterances import Reason
+from components.speech.wav import read_wav, write_wav
+
+FRAME_SECONDS = 0.025
+FULL_SCALE = 32768
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What to convert.
+
+    Attributes:
+      source: the recording's path.
+      audio_hash: of the source file, as the manifest has it.
+      offset, duration: seconds; no duration: up to the end.
+      wav: where it goes.
+      silence_db: dB of full scale.
+    """
+
+    source: str
+    audio_hash: str
+    offset: float
+    duration: float | None
+    wav: Path
+    sample_rate: int
+    silence_db: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Converted:
+    """The WAV is there.
+
+    Attributes:
+      samples: how many.
+      measured: see `measure`.
+      decoded: False where the WAV was there already and only had to be measured.
+    """
+
+    samples: int
+    measured: dict[str, float | str]
+    decoded: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Refused:
+    """The recording cannot be used; it is its content that says so, so this holds for every later run."""
+
+    reason: Reason
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Stale:
+    """The source is no longer what the manifest says; that is no property of the recording."""
+
+    detail: str
+
+
+def convert_recording(job: Job) -> Converted | Refused | Stale:
+    """Decodes, mixes, resamples, measures and writes one recording, unless its WAV is there already.
+
+    Raises:
+      OSError: the WAV cannot be written.
+    """
+    try:
+        samples, decoded = read_wav(job.wav)[0], False
+    except BadAudio:
+        if changed := _changed(job):
+            return Stale(changed)
+        try:
+            samples, decoded = _decoded(job), True
+        except BadAudio as error:
+            return Refused(error.reason, error.detail)
+    measured = measure(samples, job.sample_rate, job.silence_db)
+    if measured["silence_share"] == 1:
+        return Refused(Reason.SILENT, f"peak {measured['peak_db']} dB, and no 25 ms of it reach {job.silence_db:g} dB")
+    if decoded:
+        write_wav(job.wav, samples, job.sample_rate)
+    return Converted(len(samples), measured, decoded)
+
+
+def measure(samples: npt.NDArray[np.int16], sample_rate: int, silence_db: float) -> dict[str, float | str]:
+    """Level and silence of a recording.
+
+    Args:
+      samples: int16 [samples].
+      sample_rate: Hz.
+      silence_db: dB of full scale; 25 ms whose level (RMS) is below count as silence.
+
+    Returns:
+      peak_db, rms_db: dB of full scale, -120 for digital silence.
+      clipped_share: share of samples at full scale.
+      silence_share: share of frames of 25 ms below silence_db.
+      pcm_hash: names the samples.
+
+    >>> measured = measure(np.array([16384, -16384] * 800, np.int16), 16_000, -60)
+    >>> measured["peak_db"], measured["rms_db"], measured["clipped_share"], measured["silence_share"]
+    (-6.02, -6.02, 0.0, 0.0)
+    """
+    scaled = samples.astype(np.float32)
+    frame = max(1, round(FRAME_SECONDS * sample_rate))
+    whole = len(samples) // frame * frame
+    energies = np.einsum("ij,ij->i", scaled[:whole].reshape(-1, frame), scaled[:whole].reshape(-1, frame))
+    tail = scaled[whole:]
+    tail_energy = float(tail @ tail)
+    powers = energies / frame
+    if len(tail):
+        powers = np.append(powers, tail_energy / len(tail))
+    lowest, highest = int(samples.min()), int(samples.max())
+    clipped = 0
+    if lowest == -FULL_SCALE or highest == FULL_SCALE - 1:
+        clipped = int(np.count_nonzero((samples == -FULL_SCALE) | (samples == FULL_SCALE - 1)))
+    silent = np.count_nonzero(powers < FULL_SCALE**2 * 10 ** (silence_db / 10))
+    power = (float(energies.sum(dtype=np.float64)) + tail_energy) / len(samples)
+    return {
+        "peak_db": _decibels(max(-lowest, highest) ** 2),
+        "rms_db": _decibels(power),
+        "clipped_share": round(clipped / len(samples), 6),
+        "silence_share": round(silent / len(powers), 4) if silent < len(powers) else 1,
+        "pcm_hash": hash_bytes(samples.astype("<i2", copy=False).data.cast("B")),
+    }
+
+
+def _decibels(power: float) -> float:
+    return round(10 * math.log10(max(power / FULL_SCALE**2, 1e-12)), 2)
+
+
+def _decoded(job: Job) -> npt.NDArray[np.int16]:
+    recording = decode(job.source, job.offset, job.duration)
+    samples = mono(recording.samples)
+    if recording.sample_rate != job.sample_rate:  # else 16-bit samples pass bit by bit
+        samples = resample(samples, recording.sample_rate, job.sample_rate)
+    if not len(samples):
+        raise BadAudio(Reason.EMPTY_AUDIO, f"nothing is left of {len(recording.samples)} samples at the new rate")
+    return to_int16(samples)
+
+
+def _changed(job: Job) -> str:
+    """In words, how the source differs from what the manifest says; empty where it does not."""
+    try:
+        status = Path(job.source).stat()
+        found = _hash_of(job.source, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    except OSError as error:
+        return f"{job.source}: {error.strerror}"
+    return "" if found == job.audio_hash else f"{job.source}: its content has changed"
+
+
+@functools.lru_cache(maxsize=64)
+def _hash_of(source: str, *_state: int) -> str:
+    """Many segments lie in one long recording: it is hashed once, for as long as its size and times stay."""
+    return hash_file(Path(source))

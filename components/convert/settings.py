@@ -1,0 +1,48 @@
+"""What a person can set about conversion."""
+
+from typing import Self
+
+import pydantic
+
+from components.speech.errors import SettingsError
+from components.speech.settings import Settings
+from components.speech.text import Alphabet
+
+
+class ConvertSettings(Settings):
+    """How recordings become WAVs, and which of them are left out."""
+
+    sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz of the WAVs")
+    alphabet: str = pydantic.Field(
+        "english", description="an alphabet's name (english), or the characters that transcripts may have"
+    )
+    normalise_text: bool = pydantic.Field(
+        True, description="lower case, no punctuation, single spaces; false leaves transcripts as they are"
+    )
+    min_seconds: float = pydantic.Field(0.1, ge=0, le=3_600, description="seconds; shorter recordings are rejected")
+    max_seconds: float = pydantic.Field(60.0, gt=0, le=36_000, description="seconds; longer recordings are rejected")
+    silence_db: float = pydantic.Field(
+        -60.0, ge=-90, le=0, description="dB of full scale; a recording whose every 25 ms lie below is rejected"
+    )
+    decode_seconds: float = pydantic.Field(
+        300.0, gt=0, le=86_400, description="seconds that reading one recording may take before it is rejected"
+    )
+    max_reject_share: float = pydantic.Field(
+        0.05, ge=0, le=1, description="share (0 to 1) of utterances; the step fails when more are rejected"
+    )
+    workers: int = pydantic.Field(0, ge=0, le=1_024, description="processes; 0: as many as there are cores")
+
+    @pydantic.field_validator("alphabet")
+    @classmethod
+    def _spells(cls, value: str) -> str:
+        try:
+            Alphabet.named(value)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _range(self) -> Self:
+        if self.min_seconds >= self.max_seconds:
+            raise ValueError(f"min_seconds ({self.min_seconds:g}) must be below max_seconds ({self.max_seconds:g})")
+        return self

@@ -1,0 +1,196 @@
+"""convert: any audio → 16-bit mono WAV at one rate, in a pool that all versions of a corpus share.
+
+Each recording is decoded once, whatever happens to its transcript, its id or its place. What cannot be used
+becomes a reject with a reason.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from components.convert.pool import WavPool
+from components.convert.recording import Converted, Job, Refused, Stale, convert_recording
+from components.convert.settings import ConvertSettings
+from components.convert.transcript import transcript
+from components.convert.workers import Lost, in_processes
+from components.speech.errors import WorkError
+from components.speech.progress import Progress, say
+from components.speech.storage import hash_file
+from components.speech.text import Alphabet
+from components.speech.utterances import (
+    MANIFEST,
+    REJECTS,
+    Reason,
+    Reject,
+    Utterance,
+    check_reject_share,
+    fingerprint,
+    read_manifest,
+    write_manifest,
+    write_rejects,
+)
+from components.speech.work import Work, keyed_work
+
+REVISION = 1
+
+
+def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> Work:
+    """Converts the recordings of a manifest.
+
+    Args:
+      manifest: ingest's folder, or a manifest file.
+      store: the folder that holds all keyed work; WAVs go to `<store>/wavs`.
+
+    Returns:
+      Outputs: manifest, rejects. Counts: utterances, rejects, decoded.
+
+    Raises:
+      WorkError: too many rejects; a recording that is no longer what the manifest says; a disk that is full.
+    """
+    utterances = [_with_hash(utterance) for utterance in read_manifest(Path(manifest))]
+    pool = WavPool(store, settings.sample_rate, settings.silence_db)
+    inputs: dict[str, object] = {"utterances": fingerprint(utterances)}
+    # The manifest names its recordings by content, and a file that is gone is no content: it takes part in the
+    # key by itself, so that the reject does not outlive the day on which the file is put back.
+    if missing := _missing(utterances, pool):
+        inputs["missing"] = sorted(missing)
+    # How many processes did it makes no difference to what was done.
+    with keyed_work(store, "convert", settings.model_copy(update={"workers": 0}), inputs, revision=REVISION) as work:
+        if not work.reused:
+            _convert(utterances, missing, pool, settings, work)
+    return work
+
+
+def _convert(
+    utterances: list[Utterance], missing: set[str], pool: WavPool, settings: ConvertSettings, work: Work
+) -> None:
+    alphabet = Alphabet.named(settings.alphabet)
+    rejects: dict[int, Reject] = {}
+    texts: dict[int, str] = {}
+    jobs: dict[str, Job] = {}
+    names = [pool.name(utterance) for utterance in utterances]
+    for index, utterance in enumerate(utterances):
+        # What costs nothing to find out comes first: nobody listens to a recording that has no transcript.
+        text = transcript(utterance, settings, alphabet)
+        fault = text if isinstance(text, Reject) else _length_fault(utterance, utterance.duration, settings)
+        if utterance.id in missing:
+            fault = Reject(utterance.id, Reason.MISSING_FILE, f"{utterance.audio_filepath} is not there")
+        if fault:
+            rejects[index] = fault
+        elif isinstance(text, str):
+            texts[index] = text
+            jobs[names[index]] = _job(utterance, names[index], pool, settings)
+    outcomes = _outcomes(jobs, pool, settings, work)
+    converted: list[Utterance] = []
+    for index, text in texts.items():
+        utterance, outcome = utterances[index], outcomes[names[index]]
+        if isinstance(outcome, Refused):
+            rejects[index] = Reject(utterance.id, outcome.reason, outcome.detail)
+            continue
+        duration = outcome.samples / settings.sample_rate
+        if fault := _length_fault(utterance, duration, settings):
+            rejects[index] = fault
+            continue
+        converted.append(
+            utterance.replace(
+                audio_filepath=str(pool.path(names[index])),
+                audio_hash=names[index],
+                duration=duration,
+                offset=0.0,
+                text=text,
+                measured=outcome.measured,
+            )
+        )
+    _write(converted, [rejects[index] for index in sorted(rejects)], len(utterances), settings, work)
+
+
+def _outcomes(
+    jobs: dict[str, Job], pool: WavPool, settings: ConvertSettings, work: Work
+) -> dict[str, Converted | Refused]:
+    """What became of each recording, by its WAV's name: known from before, or converted now."""
+    outcomes = pool.known(set(jobs))
+    todo = [name for name in jobs if name not in outcomes]
+    stale: list[str] = []
+    decoded = 0
+    if todo:
+        pool.sweep()
+    progress = Progress("recordings", total=len(todo))
+    try:
+        with pool.log(work.key) as log:
+            results = in_processes(
+                convert_recording, [jobs[name] for name in todo], settings.workers, settings.decode_seconds
+            )
+            for index, result in results:
+                progress.advance()
+                if isinstance(result, Stale):
+                    stale.append(result.detail)
+                elif isinstance(result, Lost):
+                    # Not logged: what ended the process may have been the machine, so a later run may try again.
+                    outcomes[todo[index]] = Refused(Reason.UNREADABLE, result.detail)
+                else:
+                    decoded += isinstance(result, Refused) or result.decoded
+                    outcomes[todo[index]] = result
+                    log.add(todo[index], result)
+    except OSError as error:
+        raise WorkError(
+            f"convert: cannot write to {pool.folder}: {error.strerror or error}; make room or mend the permissions, "
+            "and start again: what is converted stays"
+        ) from error
+    if stale:
+        # Not a reject: the recording may be fine, it is the manifest that is out of date, in who knows what else.
+        raise WorkError(
+            f"convert: {len(stale):,} recordings changed after they were ingested; run ingest again, then convert "
+            f"(what is converted stays): {'; '.join(sorted(stale)[:3])}" + "; …" * (len(stale) > 3)
+        )
+    work.counts["decoded"] = decoded
+    return outcomes
+
+
+def _write(
+    converted: list[Utterance], rejects: list[Reject], total: int, settings: ConvertSettings, work: Work
+) -> None:
+    work.outputs = {"manifest": MANIFEST, "rejects": REJECTS}
+    work.counts["utterances"] = write_manifest(work.folder / MANIFEST, converted)
+    work.counts["rejects"] = write_rejects(work.folder / REJECTS, rejects)
+    check_reject_share(len(rejects), total, settings.max_reject_share, "convert", work.folder / REJECTS)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in Counter(r.reason for r in rejects).most_common())
+    say(
+        f"convert: {len(converted):,} of {total:,} utterances, {work.counts['decoded']:,} recordings decoded"
+        + (f"; rejected: {reasons}" if reasons else "")
+    )
+
+
+def _length_fault(utterance: Utterance, duration: float, settings: ConvertSettings) -> Reject | None:
+    """A reject for a recording too short or too long; a duration of 0 is one that ingest could not know."""
+    if 0 < duration < settings.min_seconds:
+        return Reject(utterance.id, Reason.TOO_SHORT, f"{duration:g} s, at least {settings.min_seconds:g} s are needed")
+    if duration > settings.max_seconds:
+        return Reject(utterance.id, Reason.TOO_LONG, f"{duration:g} s, at most {settings.max_seconds:g} s are accepted")
+    return None
+
+
+def _job(utterance: Utterance, name: str, pool: WavPool, settings: ConvertSettings) -> Job:
+    return Job(
+        source=utterance.audio_filepath,
+        audio_hash=utterance.audio_hash,
+        offset=utterance.offset,
+        duration=utterance.duration or None,
+        wav=pool.path(name),
+        sample_rate=settings.sample_rate,
+        silence_db=settings.silence_db,
+    )
+
+
+def _with_hash(utterance: Utterance) -> Utterance:
+    """A manifest that somebody else wrote does not name its recordings by content yet."""
+    if utterance.audio_hash or not Path(utterance.audio_filepath).is_file():
+        return utterance
+    return utterance.replace(audio_hash=hash_file(Path(utterance.audio_filepath)))
+
+
+def _missing(utterances: list[Utterance], pool: WavPool) -> set[str]:
+    """Ids of utterances whose recording is gone, and was not converted before."""
+    gone = {
+        utterance.id: pool.name(utterance) for utterance in utterances if not Path(utterance.audio_filepath).is_file()
+    }
+    known = pool.known(set(gone.values())) if gone else {}
+    return {identity for identity, name in gone.items() if name not in known}

@@ -1,0 +1,194 @@
+"""Work in several processes, where a job that kills its process costs that job and no other.
+
+`concurrent.futures` gives up every pending job when one process dies, and cannot say which job did it. Here each
+process has a pipe of its own and answers in order, so the job it died of is known. The processes are fresh
+interpreters, not forks: nothing is inherited, neither threads and their locks nor a heavy `__main__`, and each ends
+by itself when its pipe closes, however the parent ended.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from components.speech.errors import WorkError
+
+JobT = TypeVar("JobT")
+ResultT = TypeVar("ResultT")
+
+AHEAD = 2
+"""Jobs that a process holds at once: while the parent takes one answer, the next job is under way."""
+
+ATTEMPTS = 2
+"""A process may be killed from outside (memory, a person), so its job is tried once more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """A job that has no result, and how its process ended."""
+
+    detail: str
+
+
+def in_processes(
+    function: Callable[[JobT], ResultT], jobs: Sequence[JobT], workers: int, limit_seconds: float
+) -> Iterator[tuple[int, ResultT | Lost]]:
+    """Applies the function to each job; yields (index of the job, result) as results come.
+
+    Args:
+      function: of a module's top level; a process imports it by its name.
+      workers: how many processes; 0: as many as there are cores for us.
+      limit_seconds: what one job may take before its process is ended.
+
+    Raises:
+      WorkError: a process could not even start.
+      Exception: the first that the function raised.
+    """
+    waiting = deque(range(len(jobs)))
+    attempts: Counter[int] = Counter()
+    crew: list[_Worker[JobT, ResultT]] = []
+    try:
+        crew += [_Worker(function) for _ in range(min(workers or cores(), len(jobs)))]
+        while waiting or any(worker.assigned for worker in crew):
+            for worker in crew:
+                while waiting and len(worker.assigned) < AHEAD:
+                    index = waiting.popleft()
+                    worker.assign(index, jobs[index])
+            busy = [worker for worker in crew if worker.assigned]
+            ready = wait([worker.pipe for worker in busy], min(worker.left(limit_seconds) for worker in busy))
+            for worker in busy:
+                if worker.pipe in ready:
+                    try:
+                        if worker.greeted():
+                            yield worker.answer()
+                        continue
+                    except (EOFError, ConnectionError):
+                        detail, attempts_left = worker.end(), ATTEMPTS - 1 - attempts[worker.assigned[0]]
+                elif worker.left(limit_seconds) > 0:
+                    continue
+                else:
+                    worker.kill()
+                    detail, attempts_left = f"took longer than {limit_seconds:g} s", 0
+                suspect, *innocent = worker.assigned
+                attempts[suspect] += 1
+                waiting.extendleft(reversed([suspect, *innocent] if attempts_left else innocent))
+                crew[crew.index(worker)] = _Worker(function)
+                if not attempts_left:
+                    yield suspect, Lost(detail)
+    finally:
+        for worker in crew:
+            if worker.assigned:
+                worker.kill()
+            worker.end()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Worker(Generic[JobT, ResultT]):
+    """A process, and the jobs that it has."""
+
+    def __init__(self, function: Callable[[JobT], ResultT]) -> None:
+        self.pipe, theirs = Pipe()
+        self.assigned: deque[int] = deque()
+        self._since = time.monotonic()
+        self._greeted = False
+        self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
+            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+        )
+        theirs.close()
+        self.pipe.send(function)
+
+    def assign(self, index: int, job: JobT) -> None:
+        if not self.assigned:
+            self._since = time.monotonic()
+        self.assigned.append(index)
+        with contextlib.suppress(ConnectionError):  # it has died; reading from it will show how
+            self.pipe.send(job)
+
+    def left(self, limit_seconds: float) -> float:
+        """Seconds that the job under way may still take."""
+        return max(0.0, self._since + limit_seconds - time.monotonic())
+
+    def greeted(self) -> bool:
+        """Whether the process has said before that it is up; takes its greeting otherwise.
+
+        Raises:
+          WorkError: it ended without one, so that no job is to blame.
+        """
+        if self._greeted:
+            return True
+        try:
+            self.pipe.recv()
+        except (EOFError, ConnectionError):
+            raise WorkError(
+                f"a worker process could not start ({self.end()}); its own message stands above, or in the full log"
+            ) from None
+        self._greeted = True
+        self._since = time.monotonic()
+        return False
+
+    def answer(self) -> tuple[int, ResultT]:
+        raised, result = self.pipe.recv()
+        index = self.assigned.popleft()
+        self._since = time.monotonic()
+        if raised:
+            raise result
+        return index, result
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self) -> str:
+        """Waits for the process, which ends when its pipe closes, and says in words how it did."""
+        self.pipe.close()
+        try:
+            status = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            status = self._process.wait()
+        if status < 0:
+            return f"killed its process: {signal.Signals(-status).name}"
+        return f"ended its process with status {status}"
+
+
+def _serve(pipe: Connection) -> None:
+    """The life of a process: the function first, then a job at a time."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipe
+    function = pipe.recv()
+    pipe.send("up")
+    while True:
+        job = pipe.recv()
+        try:
+            answer: tuple[bool, Any] = (False, function(job))
+        except Exception as error:
+            answer = (True, _portable(error))
+        pipe.send(answer)
+
+
+def _portable(error: Exception) -> Exception:
+    """The exception, or one that says the same, where it would not arrive."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 -- our own bytes
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError, ConnectionError):
+        _serve(Connection(int(sys.argv[1])))
