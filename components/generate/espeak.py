@@ -1,8 +1,8 @@
 """espeak-ng in a process of its own: reads a job from stdin, writes samples to stdout.
 
 Run by `voice.speak`, as a file. The synthesiser carries state from utterance to utterance (the
-phase of its noise, among others), which `espeak_ng_SetRandSeed` does not reset: the same sentence
-said twice differs. A fresh process that says the same sentences in the same order gives the same
+phase of its noise, among others), which its random seed does not reset: the same sentence said
+twice differs. A fresh process that says the same sentences in the same order gives the same
 samples, and that is the reason for this file. It imports no other file of ours, so that it starts fast.
 
 In, JSON: {"voice": "en-us+f3", "rate": 175, "pitch": 50, "pitch_range": 50, "texts": ["…"]}.
@@ -35,6 +35,7 @@ def main() -> None:
         rate = library.espeak_Initialize(_SYNCHRONOUS, 0, _data_path(Path(scratch)).encode(), _DO_NOT_EXIT)
         if rate <= 0:
             sys.exit(f"espeak_Initialize returned {rate} for the data in {espeakng_loader.get_data_path()}")
+        library.espeak_ng_SetRandSeed(ctypes.c_long(1))  # else the time of day: voices with breath (f2, f3, f5) use it
         _callback, samples = _collect_samples(library)  # ctypes keeps no reference to a callback of its own
         _choose_voice(library, job)
         out = sys.stdout.buffer

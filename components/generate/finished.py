@@ -45,7 +45,11 @@ def claimed(folder: Path, key: str) -> Iterator[Path | None]:
                 continue  # the one before us finished and renamed it: look again
             for left in unfinished.iterdir():
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
-            yield unfinished
+            try:
+                yield unfinished
+            except BaseException:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise
             return
         finally:
             os.close(descriptor)
@@ -70,7 +74,7 @@ def holds(folder: Path, key: str) -> bool:
         return False
     marker = read_marker(folder)
     if marker["key"] != key:
-        say(f"generate: {folder} holds a corpus of other settings, which this one replaces")
+        say(f"generate: {folder} holds a corpus of other settings")
         return False
     present = _sizes(folder)
     damaged = [name for name, size in marker["files"].items() if present.get(name) != size]

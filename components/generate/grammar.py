@@ -1,6 +1,7 @@
 """What the generated speakers say: commands to a house, drawn from a grammar of 69 words.
 
-A template's `{slot}` stands for one of the slot's choices, which may hold slots themselves.
+A template's `{slot}` stands for one of the slot's choices, which may hold slots themselves;
+a choice that stands there twice is drawn twice as often.
 """
 
 import re
@@ -8,8 +9,8 @@ import re
 import numpy as np
 
 COMMANDS = (
-    "turn {switch} the {room} {device}",
     "turn the {room} {device} {switch}",
+    "turn {switch} the {room} {device} at {hour}",
     "turn {switch} the {device} in {number} minutes",
     "set the {clock} for {number} minutes",
     "set the {clock} for {hour} {day}",
@@ -22,8 +23,8 @@ COMMANDS = (
     "how {feeling} is it in the {room}",
     "call {name} {day} at {hour}",
     "remind me to call {name} at {hour}",
-    "remind me to {move} the {room} {opening}",
-    "add {food} and {food} to the list",
+    "remind me to {move} the {opening} at {hour}",
+    "add {drink} and {food} to the list",
 )
 
 SLOTS: dict[str, tuple[str, ...]] = {
@@ -39,11 +40,12 @@ SLOTS: dict[str, tuple[str, ...]] = {
     "day": ("today", "tomorrow"),
     "feeling": ("warm", "cold"),
     "name": ("anna", "peter", "mother"),
-    "food": ("milk", "bread", "tea"),
+    "drink": ("milk", "tea"),
+    "food": ("bread", "apples"),
     "unit": ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
     "tens": ("twenty", "thirty", "forty"),
-    "number": ("{tens} {unit}", "{tens}", "{hour}"),
-    "hour": ("{unit}", "ten", "eleven", "twelve"),
+    "number": ("{tens} {unit}", "{tens} {unit}", "{tens}", "{hour}"),
+    "hour": ("{unit}", "{unit}", "{unit}", "ten", "eleven", "twelve"),
 }
 
 _SLOT = re.compile(r"\{(\w+)\}")
@@ -53,7 +55,7 @@ def draw_commands(rng: np.random.Generator, count: int) -> list[str]:
     """Commands in lower-case words. Every template comes about equally often.
 
     >>> draw_commands(np.random.default_rng(4), 2)
-    ['what is the weather tomorrow', 'stop the garden radio']
+    ['remind me to call mother at five', 'turn on the garage lights at nine']
     """
     rounds = -(-count // len(COMMANDS))
     templates = np.concatenate([rng.permutation(len(COMMANDS)) for _ in range(rounds)])[:count]

@@ -53,7 +53,7 @@ def draw_speakers(count: int, seed: int, reverberation_max: float) -> list[Speak
     """The first `count` speakers of the cast that the seed draws.
 
     >>> [(speaker.id, speaker.sex, speaker.voice.name) for speaker in draw_speakers(2, 1, 0.3)]
-    [(1001, 'M', 'en-029+m1'), (1002, 'F', 'en-us-nyc+f5')]
+    [(1001, 'F', 'en-gb-x-gbclan+f1'), (1002, 'M', 'en-us+m2')]
     """
     rng = np.random.default_rng(seed)
     accents = rng.permutation(ACCENTS).tolist()
@@ -86,6 +86,6 @@ def _draw_speaker(number: int, accent: str, variant: str, seed: int, reverberati
 
 def _alternate(many: list[str], few: list[str]) -> list[str]:
     """Spreads the shorter list evenly between the members of the longer one."""
-    places = [(index / len(many), name) for index, name in enumerate(many)]
-    places += [((index + 0.5) / len(few), name) for index, name in enumerate(few)]
+    places = [((index + 0.5) / len(many), name) for index, name in enumerate(many)]
+    places += [(index / len(few), name) for index, name in enumerate(few)]
     return [name for _, name in sorted(places)]
