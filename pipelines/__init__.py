@@ -1,1 +1,1 @@
-"""In which order the steps run: the graphs, and how one is started."""
+"""In which order the steps run, and how a run is started, watched and recorded."""

@@ -21,7 +21,7 @@ class Settings(pydantic.BaseModel):
 
     @classmethod
     def of(cls, value: str | dict[str, Any] = "{}", source: str = "settings", **named: Any) -> Self:
-        """Reads settings from a JSON text or a mapping; `named` ones win.
+        """Reads settings from a JSON text or a mapping; `named` ones win, `model__units` being `units` of `model`.
 
         Raises:
           SettingsError: naming `source`, the key, what it got and what it accepts.
@@ -33,8 +33,11 @@ class Settings(pydantic.BaseModel):
                 raise SettingsError(f"{source}: not JSON: {error}") from None
         if not isinstance(value, dict):
             raise SettingsError(f"{source}: got {value!r}, a mapping of keys to values is accepted")
+        for name, one in named.items():
+            *sections, key = name.split("__")
+            value = _with(value, sections, key, one)
         try:
-            return cls.model_validate({**value, **named})
+            return cls.model_validate(value)
         except pydantic.ValidationError as error:
             raise SettingsError("\n".join(explain(cls, error, source))) from None
 
@@ -62,10 +65,18 @@ def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError, so
     return lines
 
 
+def _with(values: dict[str, Any], sections: list[str], key: str, value: Any) -> dict[str, Any]:
+    """A copy of nested mappings in which one value is another."""
+    if not sections:
+        return {**values, key: value}
+    inner = values.get(sections[0])
+    return {**values, sections[0]: _with(inner if isinstance(inner, dict) else {}, sections[1:], key, value)}
+
+
 def _keys_at(model: type[pydantic.BaseModel], path: list[str]) -> list[str]:
     """The keys that the model accepts under a dotted path."""
     for part in path:
-        field = model.model_fields.get(part)
+        field = {field.alias or name: field for name, field in model.model_fields.items()}.get(part)
         inner = (
             next(
                 (t for t in _types_of(field.annotation) if isinstance(t, type) and issubclass(t, pydantic.BaseModel)),
@@ -77,7 +88,7 @@ def _keys_at(model: type[pydantic.BaseModel], path: list[str]) -> list[str]:
         if inner is None:
             return []
         model = inner
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _types_of(annotation: Any) -> list[Any]:

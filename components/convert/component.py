@@ -1,0 +1,31 @@
+"""convert as a KFP component."""
+
+from kfp import dsl
+
+from components.images import DATA
+
+
+@dsl.component(base_image=DATA, install_kfp_package=False)
+def convert(
+    manifest: dsl.Input[dsl.Dataset],
+    wavs: dsl.Output[dsl.Dataset],
+    store: str,
+    sample_rate: int = 16000,
+    alphabet: str = "english",
+    settings: str = "{}",
+) -> None:
+    """Turns any audio into 16-bit mono WAV, and normalises the transcripts.
+
+    Args:
+      manifest: what ingest made.
+      wavs: the converted utterances, and the rejects beside them.
+      store: folder of all keyed work.
+      sample_rate: Hz.
+      alphabet: the characters that transcripts may hold: a name, or the characters themselves.
+      settings: JSON of the other keys of the config's section `convert`.
+    """
+    from components.convert.settings import ConvertSettings
+    from components.convert.step import run
+
+    chosen = ConvertSettings.of(settings, "convert", sample_rate=sample_rate, alphabet=alphabet)
+    run(manifest.path, store, chosen).publish(wavs)

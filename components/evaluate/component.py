@@ -1,0 +1,37 @@
+"""evaluate as a KFP component."""
+
+from kfp import dsl
+
+from components.images import MODEL
+
+
+@dsl.component(base_image=MODEL, install_kfp_package=False)
+def evaluate(
+    model: dsl.Input[dsl.Model],
+    wavs: dsl.Input[dsl.Dataset],
+    evaluation: dsl.Output[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    store: str,
+    registry: str,
+    model_name: str = "asr",
+    settings: str = "{}",
+) -> None:
+    """Runs the exported model on the test split, and compares it with the one in service.
+
+    Args:
+      model: what train made.
+      wavs: what convert made.
+      evaluation: metrics.json and a line for each utterance.
+      metrics: error rates, for comparing runs.
+      report: plots, slices, and the worst utterances to listen to.
+      store: folder of all keyed work.
+      registry: folder of served models.
+      model_name: the model's name in the registry.
+      settings: JSON of the other keys of the config's section `evaluate`.
+    """
+    from components.evaluate.settings import EvaluateSettings
+    from components.evaluate.step import run
+
+    chosen = EvaluateSettings.of(settings, "evaluate", model_name=model_name)
+    run(model.path, wavs.path, registry, store, chosen).publish(evaluation, html=report, metrics=metrics)

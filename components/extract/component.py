@@ -1,0 +1,45 @@
+"""extract as a KFP component."""
+
+from kfp import dsl
+
+from components.images import DATA
+
+
+@dsl.component(base_image=DATA, install_kfp_package=False)
+def extract(
+    wavs: dsl.Input[dsl.Dataset],
+    dataset: dsl.Output[dsl.Dataset],
+    store: str,
+    features_kind: str = "log_mel",
+    features_mels: int = 80,
+    sample_rate: int = 16000,
+    alphabet: str = "english",
+    runner: str = "FnApiRunner",
+    settings: str = "{}",
+) -> None:
+    """Turns the utterances into TFRecord shards of features, by Beam.
+
+    Args:
+      wavs: what convert made.
+      dataset: shards, and dataset.json that lists them.
+      store: folder of all keyed work.
+      features_kind: log_mel, mfcc or linear.
+      features_mels: mel bins.
+      sample_rate: Hz; of the wavs.
+      alphabet: what the labels index: a name, or the characters themselves.
+      runner: what runs the Beam pipeline: FnApiRunner, multi_process, or any Beam runner.
+      settings: JSON of the other keys of the config's section `extract`.
+    """
+    from components.extract.settings import ExtractSettings
+    from components.extract.step import run
+
+    chosen = ExtractSettings.of(
+        settings,
+        "extract",
+        features__kind=features_kind,
+        features__mels=features_mels,
+        features__sample_rate=sample_rate,
+        alphabet=alphabet,
+        runner=runner,
+    )
+    run(wavs.path, store, chosen).publish(dataset)

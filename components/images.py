@@ -1,0 +1,16 @@
+"""The container images that steps run in on a cluster; here, where they run as processes, they are only names.
+
+The registry and the tag come from the environment of whoever compiles a pipeline. The tag is a
+version, never `latest`: a compiled pipeline must run the same code next year.
+"""
+
+import os
+
+REGISTRY = os.environ.get("VOXLINE_IMAGE_REGISTRY", "voxline").rstrip("/")
+TAG = os.environ.get("VOXLINE_IMAGE_TAG", "0.1.0")
+
+DATA = f"{REGISTRY}/data:{TAG}"
+"""Audio, Beam and Arrow: ingest, convert, validate, extract."""
+
+MODEL = f"{REGISTRY}/model:{TAG}"
+"""TensorFlow and Keras: train, evaluate, push."""

@@ -1,0 +1,24 @@
+"""ingest as a KFP component."""
+
+from kfp import dsl
+
+from components.images import DATA
+
+
+@dsl.component(base_image=DATA, install_kfp_package=False)
+def ingest(
+    manifest: dsl.Output[dsl.Dataset], store: str, uri: str, format: str = "librispeech", settings: str = "{}"
+) -> None:
+    """Reads a corpus in its publisher's layout into a manifest.
+
+    Args:
+      manifest: the utterances, and the rejects beside them.
+      store: folder of all keyed work.
+      uri: folder or archive that holds the corpus.
+      format: its layout: librispeech, fsdd, jsonl, csv or kaldi.
+      settings: JSON of the other keys of the config's section `corpus`.
+    """
+    from components.ingest.settings import CorpusSettings
+    from components.ingest.step import run
+
+    run(store, CorpusSettings.of(settings, "corpus", uri=uri, format=format)).publish(manifest)

@@ -1,0 +1,221 @@
+"""The `voxline` command: parses, calls, prints. Whatever takes long to import is imported where it is called."""
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from components.speech.errors import SettingsError, VoxlineError
+
+app = typer.Typer(
+    help="Retrains speech models: recordings in, a model shown to be no worse out.",
+    epilog="Exit status: 0 done (refusing to push a worse model included); 1 the work failed; 2 the command or the "
+    "config is wrong; 130 or 143 stopped by a signal.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+models = typer.Typer(help="Lists, shows and rolls back the models in a registry.", no_args_is_help=True)
+corpus = typer.Typer(help="Writes corpora.", no_args_is_help=True)
+app.add_typer(models, name="models")
+app.add_typer(corpus, name="corpus")
+
+Pipeline = Annotated[str, typer.Argument(help="Which graph: asr.", metavar="PIPELINE")]
+Config = Annotated[Path, typer.Option("--config", "-c", help="The run's YAML, such as configs/asr/demo.yaml.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Lays a value over the config: --set train.epochs=3. Repeatable."),
+]
+RunDir = Annotated[Path | None, typer.Option(help="Where the run's record and report go.  [default: runs/<name>]")]
+RegistryDir = Annotated[Path, typer.Option("--registry", help="The folder that holds <model>/<version>/.")]
+Input = Annotated[Path | None, typer.Option(show_default=False)]
+
+
+def main() -> None:
+    """Runs the command; what a person can mend is told in a line, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show ▸ is no reason to stop
+    try:
+        app()
+    except VoxlineError as error:
+        _fail(str(error), error.exit_status)
+    except BrokenPipeError:  # `voxline models list | head`
+        sys.stderr.close()
+        sys.exit(1)
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: Annotated[bool, typer.Option("--version", help="Prints the version.")] = False) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"voxline {version_of('voxline')}")
+        raise typer.Exit
+
+
+@app.command()
+def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: RunDir = None) -> None:
+    """Runs a pipeline on this machine. Work that has not changed since an earlier run is reused."""
+    from pipelines.config import load_config
+    from pipelines.local import run_pipeline
+    from pipelines.outcome import summary
+    from pipelines.screen import Screen
+
+    _check(pipeline)
+    with _signals_end_the_process():
+        chosen = load_config(config, set_ or [])
+        folder = run_dir or Path("runs") / chosen.name
+        typer.echo(f"voxline {pipeline}: {chosen.name}, in {folder}")
+        record, failure = run_pipeline(chosen, folder, Screen(sys.stdout))
+    for line in summary(record):
+        typer.echo(line)
+    if failure:
+        for frame in failure.frames:
+            typer.echo(f"    {frame}", err=True)
+        _fail(f"{record.failed_step or 'the graph'} failed: {failure.message}", failure.exit_status)
+
+
+@app.command()
+def step(
+    name: Annotated[str, typer.Argument(help="ingest, convert, validate, extract, train, evaluate or push.")],
+    config: Config,
+    set_: Assignments = None,
+    run_dir: RunDir = None,
+    manifest: Annotated[Path | None, typer.Option(help="What ingest made (convert), or convert (the others).")] = None,
+    dataset: Annotated[Path | None, typer.Option(help="What extract made.")] = None,
+    model: Annotated[Path | None, typer.Option(help="What train made, or an exported model.")] = None,
+    evaluation: Annotated[Path | None, typer.Option(help="What evaluate made.")] = None,
+) -> None:
+    """Runs one step by itself; inputs that are not given are those made last in the run's folder."""
+    from pipelines.config import load_config
+    from pipelines.one_step import run_step
+
+    chosen = load_config(config, set_ or [])
+    given = {"manifest": manifest, "dataset": dataset, "model": model, "evaluation": evaluation}
+    with _signals_end_the_process():
+        work = run_step(
+            name, chosen, run_dir or Path("runs") / chosen.name, {key: path for key, path in given.items() if path}
+        )
+    for output in work.outputs:
+        typer.echo(f"{output:<12}{work.path(output)}")
+    for metric, value in work.metrics.items():
+        typer.echo(f"{metric:<12}{value}")
+
+
+@app.command("compile")
+def compile_(
+    pipeline: Pipeline,
+    config: Config,
+    set_: Assignments = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="[default: <name>.yaml]")] = None,
+) -> None:
+    """Writes a pipeline as the IR YAML that a Kubeflow cluster takes."""
+    from pipelines.compiled import compile_pipeline
+    from pipelines.config import load_config
+
+    _check(pipeline)
+    chosen = load_config(config, set_ or [])
+    target = output or Path(f"{chosen.name}.yaml")
+    compile_pipeline(chosen, target)
+    typer.echo(str(target))
+
+
+@app.command()
+def transcribe(
+    audio: Annotated[list[Path], typer.Argument(help="Recordings, of any format and sample rate.")],
+    model: Annotated[Path, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
+) -> None:
+    """Prints what is said in recordings, a line each."""
+    from components.speech.exported import Recogniser
+    from pipelines.models import model_folder
+
+    for file in audio:
+        if not file.is_file():
+            raise SettingsError(f"{file}: no such file; give recordings, one or more")
+    texts = Recogniser(model_folder(model)).transcribe_files(audio)
+    for file, text in zip(audio, texts, strict=True):
+        typer.echo(text if len(audio) == 1 else f"{file}\t{text}")
+
+
+@models.command("list")
+def list_models(registry: RegistryDir) -> None:
+    """Names each model, and what is in service."""
+    from pipelines.models import table_of_models
+
+    _print(table_of_models(registry))
+
+
+@models.command("show")
+def show_model(
+    model: Annotated[str, typer.Argument(help="The model's name.")],
+    registry: RegistryDir,
+    version: Annotated[int | None, typer.Argument(help="All of one version.", show_default=False)] = None,
+) -> None:
+    """Shows every change of a model, or all that is known of one version."""
+    from pipelines.models import details_of, journal_of
+
+    _print(journal_of(registry, model) if version is None else details_of(registry, model, version))
+
+
+@models.command("rollback")
+def roll_back_model(
+    model: Annotated[str, typer.Argument(help="The model's name.")],
+    registry: RegistryDir,
+    to: Annotated[int | None, typer.Option(help="Which version.  [default: the one before]")] = None,
+    note: Annotated[str, typer.Option(help="Why, for the journal.")] = "",
+) -> None:
+    """Puts an older version back into service, under a new number."""
+    from pipelines.models import roll_back
+
+    typer.echo(roll_back(registry, model, to, note))
+
+
+@corpus.command("demo")
+def demo_corpus(
+    folder: Annotated[Path, typer.Argument(help="Where it goes; written whole, or found there and left alone.")],
+    set_: Assignments = None,
+) -> None:
+    """Writes a small corpus of generated speech in LibriSpeech's layout."""
+    from components.generate.settings import GenerateSettings
+    from components.generate.step import run as generate
+    from pipelines.documents import overlay
+
+    with _signals_end_the_process():
+        generate(folder, GenerateSettings.of(overlay({}, set_ or [])[0], "--set"))
+
+
+@contextlib.contextmanager
+def _signals_end_the_process() -> Iterator[None]:
+    """Ctrl-C and a polite kill end with a line, and the exit status that shells give to them."""
+    try:
+        yield
+    except KeyboardInterrupt as signal:
+        by = signal.args[0] if signal.args else 2
+        _fail("stopped; start it again and it goes on from where it was", 128 + by)
+
+
+def _check(pipeline: str) -> None:
+    from pipelines.compiled import PIPELINES
+
+    if pipeline not in PIPELINES:
+        raise SettingsError(f"pipeline {pipeline!r}: accepted: {', '.join(PIPELINES)}")
+
+
+def _print(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+def _fail(message: str, status: int) -> None:
+    typer.echo("\n".join(f"voxline: {line}" for line in message.splitlines() or [""]), err=True)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

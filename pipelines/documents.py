@@ -1,0 +1,120 @@
+"""Reading a YAML file as a person means it, and laying `--set a.b=c` over it.
+
+YAML's surprises are taken out: a key given twice is refused, `1e-3` is a number, and a date or a
+`12:30` stays the text that it was.
+"""
+
+import copy
+import re
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from components.speech.errors import SettingsError
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+      SettingsError: naming the file and the line, when it is absent, not YAML, or no mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: no such file; name a config, such as those in configs/asr/") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    document = _parse(text, str(path))
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise SettingsError(f"{path}: holds {document!r}; a mapping of keys to values is accepted")
+    return document
+
+
+def overlay(document: dict[str, Any], assignments: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
+    """The document with `a.b=c` assignments laid over it, and the dotted keys that they set.
+
+    >>> overlay({"train": {"epochs": 5}}, ["train.epochs=3", "name=quick"])[0]
+    {'train': {'epochs': 3}, 'name': 'quick'}
+    """
+    document = copy.deepcopy(document)
+    keys = set()
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not all(key.split(".")):
+            raise SettingsError(f"--set {assignment}: give it as section.key=value, such as train.epochs=3")
+        *sections, last = key.split(".")
+        place = document
+        for section in sections:
+            inner = place.get(section)
+            if inner is None:
+                inner = place[section] = {}
+            if not isinstance(inner, dict):
+                raise SettingsError(f"--set {assignment}: {section!r} is {inner!r}, which has no keys under it")
+            place = inner
+        place[last] = _value(value)
+        keys.add(key)
+    return document, keys
+
+
+def write_document(values: dict[str, Any]) -> str:
+    return yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=100)
+
+
+def _value(text: str) -> Any:
+    """A value on the command line: YAML where it is YAML, and else the text itself (`a: b.wav`, `@x`)."""
+    try:
+        return _parse(text, "--set")
+    except SettingsError:
+        return text
+
+
+def _parse(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - derived from SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source}:{mark.line + 1}" if mark else source
+        problem = getattr(error, "problem", None) or str(error)
+        raise SettingsError(f"{where}: not YAML as it is accepted here: {problem}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key!r} is given twice, first on line {seen[key]}; keep one", key_node.start_mark
+                )
+            seen[key] = key_node.start_mark.line + 1
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 reads 1e-3 as text, 12:30 as 750 and 2026-01-02 as a date: numbers here are those of YAML 1.2.
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float", "tag:yaml.org,2002:int")
+    ]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789")
+)
+_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"^[-+]?(?:(?:[0-9][0-9_]*\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))$"
+        r"|^\.(?:nan|NaN|NAN)$"
+    ),
+    list("-+0123456789."),
+)

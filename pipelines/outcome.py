@@ -1,0 +1,79 @@
+"""What a run came to: its figures, what was pushed or why not, its page; and how that is told at the end."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from components.speech.storage import read_json
+from pipelines.record import RunRecord
+
+REPORT = "report.html"
+JUDGES = ("push", "evaluate", "validate")
+"""Steps that leave a page; the first of these that came to an end has the run's."""
+
+
+def conclude(record: RunRecord) -> None:
+    """Fills in what follows from the steps that came to an end."""
+    evaluated, pushed = record.step("evaluate"), record.step("push")
+    if evaluated:
+        record.metrics = dict(evaluated.metrics)
+    if pushed and pushed.status == "succeeded":
+        verdict = read_json(Path(pushed.outputs["verdict"]))
+        record.pushed = bool(verdict["pushed"])
+        record.reason = str(verdict["reason"])
+        record.model = verdict["folder"] if record.pushed else None
+    page = _page(record)
+    if page is None:
+        (record.run_dir / REPORT).unlink(missing_ok=True)
+    else:
+        shutil.copyfile(page, record.run_dir / REPORT)
+        record.report = REPORT
+
+
+def _page(record: RunRecord) -> Path | None:
+    for name in JUDGES:
+        step = record.step(name)
+        if step is None:
+            continue
+        if "report" in step.outputs and Path(step.outputs["report"]).is_file():
+            return Path(step.outputs["report"])
+        # A step that failed says nothing of its folder; what it wrote since this run began is its page.
+        pages = Path(record.config["store"], name).glob(f"*/{REPORT}")
+        fresh = [page for page in pages if page.stat().st_mtime >= record.started]
+        if step.status == "failed" and fresh:
+            return max(fresh, key=lambda page: page.stat().st_mtime)
+    return None
+
+
+def summary(record: RunRecord) -> list[str]:
+    """The last lines of a run, the verdict at the very end."""
+    minutes, seconds = divmod(round(record.seconds), 60)
+    reused = [step.name for step in record.steps if step.reused]
+    lines = [""]
+    if "wer" in record.metrics:
+        lines.append(f"word error rate  {_interval(record.metrics, 'wer')}")
+    if "cer" in record.metrics:
+        lines.append(f"character errors {_interval(record.metrics, 'cer')}")
+    lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
+    if reused:
+        lines.append(f"reused           {', '.join(reused)}: nothing changed since they were made")
+    if record.report:
+        lines.append(f"report           {_short(record.run_dir / record.report)}")
+    lines.append(f"log              {_short(record.run_dir / 'run.log')}")
+    if record.status == "succeeded":
+        lines.append(
+            f"pushed           {_short(record.model or '')}" if record.pushed else f"not pushed: {record.reason}"
+        )
+    return lines
+
+
+def _interval(metrics: dict[str, Any], name: str) -> str:
+    text = f"{metrics[name]:.2%}"
+    low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
+    return text if low is None or high is None else f"{text}  (95% interval {low:.2%} to {high:.2%})"
+
+
+def _short(path: Path | str) -> str:
+    """The path as a person would type it from here."""
+    path = Path(path)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

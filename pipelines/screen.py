@@ -1,0 +1,75 @@
+"""What a person sees of a run: from all that the steps print, the lines that were meant for them.
+
+Everything goes to the full log. On the screen stand the steps as they start and end, and the lines
+that `components.speech.progress` marks: those that stay, and those that the next may overwrite.
+"""
+
+import re
+import shutil
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from components.speech.progress import PASSES, STAYS
+
+QUIET_SECONDS = 10.0
+"""How often a passing line is printed where it cannot be overwritten: a file, a CI log."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def plain(line: str) -> str:
+    """The line without colours and without the indentation that kfp gives to what tasks print."""
+    return _COLOURS.sub("", line).strip()
+
+
+class Screen:
+    """Prints lines that stay and lines that pass, on a terminal or into a file.
+
+    >>> screen = Screen(sys.stdout, clock=iter([0.0, 1.0, 20.0]).__next__)
+    >>> for line in ["    ▸ convert: 40 recordings", "noise", "▹ 1/40", "▹ 2/40", "▹ 39/40"]:
+    ...     screen.line(line)
+    ▸ convert: 40 recordings
+      1/40
+      39/40
+    """
+
+    def __init__(self, out: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out = out
+        self._clock = clock
+        self._overwrites = out.isatty()
+        self._passing = False
+        self._printed: float | None = None
+
+    def line(self, line: str) -> None:
+        """Shows a line of output if it is meant for a person."""
+        line = plain(line)
+        if line.startswith(STAYS):
+            self.say(line)
+        elif line.startswith(PASSES):
+            self._pass("  " + line.removeprefix(PASSES))
+
+    def say(self, text: str) -> None:
+        """Prints text that stays."""
+        self._clear()
+        print(text, file=self._out, flush=True)
+
+    def close(self) -> None:
+        self._clear()
+
+    def _pass(self, text: str) -> None:
+        if self._overwrites:
+            width = shutil.get_terminal_size().columns - 1
+            self._clear()
+            print(text[:width], end="", file=self._out, flush=True)
+            self._passing = True
+            return
+        now = self._clock()
+        if self._printed is None or now - self._printed >= QUIET_SECONDS:
+            self._printed = now
+            print(text, file=self._out, flush=True)
+
+    def _clear(self) -> None:
+        if self._passing:
+            print("\r\x1b[K", end="", file=self._out, flush=True)
+            self._passing = False
