@@ -1,0 +1,108 @@
+"""FLAC to 16-bit mono WAV on one core: ours, against a process of ffmpeg for each file.
+
+Ours does more: it compares the file's hash and the FLAC's MD5, measures levels, and waits until the disk has the WAV.
+
+  python -m benchmarks.conversion
+"""
+
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from benchmarks.table import Row, print_table
+from components.convert.recording import Converted, Job, convert_recording
+from components.speech.storage import hash_file
+
+SAMPLE_RATE = 16_000
+FILES = 40
+ROUNDS = 7
+PEER_FILES = 6
+"""Of each round; the peer takes so long that more would add nothing but time."""
+
+
+def conversion() -> Row:
+    """Measures both in turns, pinned to one core, so that a busy machine slows both alike."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            sources = _flacs(Path(folder))
+            hashes = [hash_file(source) for source in sources]
+            ours, peer = [], []
+            for number in range(ROUNDS + 1):
+                wavs = Path(folder) / str(number)
+                wavs.mkdir()
+                jobs = [
+                    Job(str(source), digest, 0.0, None, wavs / f"{source.stem}.wav", SAMPLE_RATE, -60.0)
+                    for source, digest in zip(sources, hashes, strict=True)
+                ]
+                ours.append(_seconds(_ours, jobs))
+                peer.append(_seconds(_ffmpeg, jobs[:PEER_FILES]))
+    finally:
+        os.sched_setaffinity(0, cores)
+    ratio = statistics.median(theirs / mine for mine, theirs in zip(ours[1:], peer[1:], strict=True))
+    return Row.of(
+        "conversion, one core, FLAC 16 kHz, x ffmpeg a file",
+        f"{statistics.median(ours[1:]) * 1000:.2f} ms a file",
+        f"{statistics.median(peer[1:]) * 1000:.0f} ms a file",
+        ratio,
+        ">=",
+        15,
+    )
+
+
+def _flacs(folder: Path) -> list[Path]:
+    """Utterances of 2 to 10 s whose spectrum falls as speech's does, with syllables and pauses."""
+    generator = np.random.default_rng(7)
+    files = []
+    for number in range(FILES):
+        seconds = generator.uniform(2, 10)
+        noise = np.fft.rfft(generator.standard_normal(int(seconds * SAMPLE_RATE)))
+        hertz = np.fft.rfftfreq(int(seconds * SAMPLE_RATE), 1 / SAMPLE_RATE)
+        coloured = np.fft.irfft(noise / (1 + (hertz / 500) ** 2), int(seconds * SAMPLE_RATE))
+        peaks = np.arange(0, seconds, 0.15)
+        loudness = generator.uniform(0, 1, len(peaks)) ** 2
+        syllables = np.interp(np.arange(len(coloured)) / SAMPLE_RATE, peaks, loudness)
+        samples = 0.5 * coloured / np.abs(coloured).max() * syllables + 1e-3 * generator.standard_normal(len(coloured))
+        files.append(folder / f"{number}.flac")
+        soundfile.write(files[-1], samples, SAMPLE_RATE, subtype="PCM_16")
+    return files
+
+
+def _seconds(work: Callable[[list[Job]], None], jobs: list[Job]) -> float:
+    """Seconds a file."""
+    start = time.perf_counter()
+    work(jobs)
+    return (time.perf_counter() - start) / len(jobs)
+
+
+def _ours(jobs: list[Job]) -> None:
+    for job in jobs:
+        outcome = convert_recording(job)
+        if not isinstance(outcome, Converted):
+            raise TypeError(f"{job.source}: {outcome}")
+
+
+def _ffmpeg(jobs: list[Job]) -> None:
+    import imageio_ffmpeg
+
+    program = imageio_ffmpeg.get_ffmpeg_exe()
+    for job in jobs:
+        target = job.wav.with_suffix(".ffmpeg.wav")
+        options = ["-ac", "1", "-ar", str(job.sample_rate), "-c:a", "pcm_s16le"]
+        subprocess.run([program, "-nostdin", "-v", "error", "-y", "-i", job.source, *options, target], check=True)
+
+
+def main() -> None:
+    print_table([conversion()])
+
+
+if __name__ == "__main__":
+    main()
