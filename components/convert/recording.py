@@ -122,7 +122,7 @@ def measure(samples: npt.NDArray[np.int16], sample_rate: int, silence_db: float)
     clipped = 0
     if lowest == -FULL_SCALE or highest == FULL_SCALE - 1:
         clipped = int(np.count_nonzero((samples == -FULL_SCALE) | (samples == FULL_SCALE - 1)))
-    silent = np.count_nonzero(powers < FULL_SCALE**2 * 10 ** (silence_db / 10))
+    silent = int(np.count_nonzero(powers < FULL_SCALE**2 * 10 ** (silence_db / 10)))
     power = (float(energies.sum(dtype=np.float64)) + tail_energy) / len(samples)
     return {
         "peak_db": _decibels(max(-lowest, highest) ** 2),
