@@ -9,6 +9,7 @@ What flows is a description of each shard.
 # Beam calls itself typed, and its transforms are not:
 # mypy: disable-error-code="no-untyped-call"
 
+import logging
 import pickle
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -128,6 +129,8 @@ def _save(path: Path, shards: list[Any], sums: Sums, rejects: list[Any]) -> None
 
 def _options(settings: ExtractSettings) -> PipelineOptions:
     if settings.runner == MULTI_PROCESS:
+        # Each worker warns, as it starts, that it lacks a folder which one machine does not need.
+        logging.getLogger("apache_beam.runners.portability.local_job_service").setLevel(logging.ERROR)
         chosen = [
             f"--runner={IN_PROCESS}",
             "--direct_running_mode=multi_processing",

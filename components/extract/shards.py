@@ -16,9 +16,10 @@ from typing import IO, Any
 import numpy as np
 
 from components.extract.plan import shard_name
-from components.extract.recordings import UnusableRecording, at_speed, read_samples
+from components.extract.recordings import at_speed, read_samples
 from components.extract.settings import ExtractSettings
 from components.extract.statistics import Sums
+from components.speech.bad_audio import BadAudio
 from components.speech.records import encode_example, write_record
 from components.speech.spectra import Array, features
 from components.speech.storage import HASH_CHARACTERS, read_json, whole_file, write_json
@@ -92,7 +93,7 @@ def write_shard(
             try:
                 samples = at_speed(read_samples(utterance, settings.features.sample_rate), task.speed)
                 made = _finite(features(samples, settings.features))
-            except UnusableRecording as failure:
+            except BadAudio as failure:
                 rejects.append(Reject(utterance.id, failure.reason, failure.detail))
             else:
                 length += write_record(hashing, _example(utterance, made, alphabet, task.speed))
@@ -149,9 +150,9 @@ def _example(utterance: Utterance, made: Array, alphabet: Alphabet, speed: float
 
 
 def _finite(made: Array) -> Array:
-    """Float WAV files can hold infinities; one would spoil the statistics of the whole dataset."""
+    """One infinity would spoil the statistics of the whole dataset."""
     if not np.isfinite(made).all():
-        raise UnusableRecording(Reason.BAD_FEATURES, "features that are not finite: the samples hold inf or NaN")
+        raise BadAudio(Reason.BAD_FEATURES, "features that are not finite: samples far beyond [-1, 1]")
     return made
 
 

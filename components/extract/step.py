@@ -5,12 +5,11 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import soundfile
-
 from components.extract.plan import REVISION, plan_shards, unfit
 from components.extract.settings import ExtractSettings
 from components.extract.shards import Task, Written, shard_file
 from components.extract.statistics import Sums
+from components.speech.audio import BadAudio, header
 from components.speech.dataset import DATASET, Dataset, Shard
 from components.speech.errors import SettingsError, WorkError
 from components.speech.progress import say
@@ -144,8 +143,8 @@ def _check_rate(utterances: list[Utterance], expected: int) -> None:
     rates = set()
     for utterance in utterances[:PROBED]:
         try:
-            rates.add(soundfile.info(utterance.audio_filepath).samplerate)
-        except soundfile.LibsndfileError:
+            rates.add(header(utterance.audio_filepath).sample_rate)
+        except BadAudio:
             continue  # becomes a reject in its shard
     if rates and expected not in rates:
         raise SettingsError(

@@ -13,7 +13,7 @@ import functools
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 import google_crc32c
 
@@ -25,7 +25,13 @@ _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _FRAME = _LENGTH.size + 2 * _CHECKSUM.size
 
 
-def write_record(file: IO[bytes], data: bytes) -> int:
+class Writable(Protocol):
+    """A file open for writing bytes, or what stands before one."""
+
+    def write(self, data: bytes, /) -> int: ...
+
+
+def write_record(file: Writable, data: bytes) -> int:
     """Appends one record; returns the bytes that it takes."""
     length = _LENGTH.pack(len(data))
     file.write(length + _CHECKSUM.pack(_masked(length)))
