@@ -13,6 +13,7 @@ import stat
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from components.speech.storage import read_json
 from pipelines.arguments import pipeline_arguments
@@ -69,7 +70,8 @@ def _hide_our_docker_folder() -> None:
     """Keeps kfp from taking the project's folder `docker/` for the Docker SDK, where that is not installed."""
     found = importlib.util.find_spec("docker")
     if found is not None and found.origin is None:
-        sys.modules["docker"] = None  # type: ignore[assignment] - makes the import fail, as kfp expects
+        modules: dict[str, Any] = sys.modules
+        modules["docker"] = None  # makes the import fail, as kfp expects it to
 
 
 if __name__ == "__main__":

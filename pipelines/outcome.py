@@ -20,8 +20,8 @@ def conclude(record: RunRecord) -> None:
     if pushed and pushed.status == "succeeded":
         verdict = read_json(Path(pushed.outputs["verdict"]))
         record.pushed = bool(verdict["pushed"])
-        record.reason = str(verdict["reason"])
-        record.model = verdict["folder"] if record.pushed else None
+        record.reason = verdict["heading"]
+        record.model = verdict["model"]
     page = _page(record)
     if page is None:
         (record.run_dir / REPORT).unlink(missing_ok=True)
@@ -60,10 +60,10 @@ def summary(record: RunRecord) -> list[str]:
     if record.report:
         lines.append(f"report           {_short(record.run_dir / record.report)}")
     lines.append(f"log              {_short(record.run_dir / 'run.log')}")
+    if record.model:
+        lines.append(f"in service       {_short(record.model)}")
     if record.status == "succeeded":
-        lines.append(
-            f"pushed           {_short(record.model or '')}" if record.pushed else f"not pushed: {record.reason}"
-        )
+        lines.append(record.reason)
     return lines
 
 
