@@ -53,10 +53,16 @@ def write_corpus(folder: Path, sentences: Sequence[tuple[str, str]], split: str 
         soundfile.write(wav, samples, RATE, subtype="PCM_16")
         utterances.append(
             Utterance(
-                f"{speaker}-{number:04d}", str(wav), len(samples) / RATE, sentence, speaker, split, f"{speaker}{sentence}",
+                id=f"{speaker}-{number:04d}",
+                audio_filepath=str(wav),
+                duration=len(samples) / RATE,
+                text=sentence,
+                speaker=speaker,
+                split=split,
+                audio_hash=f"{speaker}{sentence}",
                 extra={"accent": "north" if number % 2 else "south"},
             )
-        )  # fmt: skip
+        )
     write_manifest(folder / "manifest.jsonl", utterances)
     return folder
 

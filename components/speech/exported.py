@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from components.speech.audio import BadAudio, load
 from components.speech.errors import WorkError
 from components.speech.storage import hash_file, hash_value, read_json
 
@@ -165,24 +166,16 @@ class Recogniser:
         return [" ".join(text.decode("utf-8", "replace").split()) for text in texts]
 
 
-def read_waveform(file: Path, sample_rate: int) -> Waveform:
-    """A recording as a model takes it: float32 [samples], mono, in [-1, 1], resampled where it must be.
+def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: float | None = None) -> Waveform:
+    """A recording, or a part of it, as a model takes it: float32 [samples], mono, in [-1, 1], at its rate.
 
     Raises:
-      WorkError: the file is absent, or no audio that can be read.
+      WorkError: the file is absent, damaged, or no audio.
     """
-    import soundfile
-
     try:
-        samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
-    except (OSError, soundfile.SoundFileError) as error:
-        raise WorkError(f"{file}: cannot be read as audio ({_first_line(error)})") from None
-    mono: Waveform = samples.mean(axis=1, dtype=np.float32)
-    if rate != sample_rate:
-        import soxr
-
-        mono = np.asarray(soxr.resample(mono, rate, sample_rate, quality="HQ"), np.float32)
-    return mono
+        return load(file, sample_rate, offset, duration)
+    except BadAudio as bad:
+        raise WorkError(f"{file}: cannot be transcribed: {bad.detail} ({bad.reason})") from None
 
 
 def _load(folder: Path) -> tuple[Any, Any]:

@@ -101,7 +101,7 @@ class Registry:
         folder = self.path(version)
         if (folder / VERSION).is_file():
             return _change(read_json(folder / VERSION))
-        return Change(version, "found", _utc(folder.stat().st_mtime), _digest_if_any(folder), note="put here by hand")
+        return Change(version, "found", utc(folder.stat().st_mtime), _digest_if_any(folder), note="put here by hand")
 
     def journal(self) -> list[Change]:
         """Every change, in order. Lines that a crash kept from being written are there too."""
@@ -156,7 +156,7 @@ class Registry:
                     f"{source}: its bytes are not those that were judged; nothing was published, evaluate again"
                 )
             yield version, incoming
-            change = Change(version, action, _utc(time.time()), expected_digest, self.in_service(), **details)
+            change = Change(version, action, utc(time.time()), expected_digest, self.in_service(), **details)
             write_json(incoming / VERSION, dataclasses.asdict(change))
             _sync(incoming)
             incoming.rename(self.folder / str(version))
@@ -291,7 +291,12 @@ def _digest_if_any(folder: Path) -> str:
         return ""
 
 
-def _utc(seconds: float) -> str:
+def utc(seconds: float) -> str:
+    """A time since the epoch as it stands in the journal.
+
+    >>> utc(0)
+    '1970-01-01T00:00:00Z'
+    """
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 

@@ -1,0 +1,166 @@
+"""Evaluate measures the bytes that ship, says how sure it is, and compares with the model in service."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import soundfile
+
+from components.evaluate.settings import EvaluateSettings
+from components.evaluate.step import run
+from components.speech.errors import SettingsError, WorkError
+from components.speech.evaluation import Evaluation
+from components.speech.exported import digest
+from components.speech.registry import Registry
+from tests.spoken_tones import WORDS, MakeModel, write_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 sentences of three speakers; "seven" is said by zoë alone."""
+    choose = random.Random(1)
+    sentences = []
+    for number in range(24):
+        speaker = ("ada", "ben", "zoë")[number % 3]
+        words = choose.choices(WORDS[:6], k=1 + number % 5)
+        sentences.append((speaker, " ".join([*words, "seven"] if speaker == "zoë" else words)))
+    return write_corpus(tmp_path_factory.mktemp("corpus with spaces é"), sentences)
+
+
+@pytest.fixture(scope="module")
+def compared(corpus: Path, make_model: MakeModel, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    """A model that mishears "seven", evaluated while one that mishears nothing is in service."""
+    folder = tmp_path_factory.mktemp("compared")
+    publish(folder / "registry", make_model())
+    settings = EvaluateSettings(bootstrap_samples=500, slices=["accent"])
+    work = run(make_model({"seven": "six"}), corpus, folder / "registry", folder / "store", settings)
+    assert work.metrics["wer"] == work.metrics["wer_difference"]
+    return Evaluation.read(work.folder)
+
+
+def publish(registry: Path, model: Path) -> None:
+    versions = Registry(registry, "asr")
+    with versions.locked(), versions.publishing(model, digest(model), "push"):
+        pass
+
+
+def test_a_perfect_model_has_no_errors_and_an_interval_that_does_not_claim_perfection(
+    corpus: Path, make_model: MakeModel, tmp_path: Path
+) -> None:
+    work = run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", EvaluateSettings())
+    metrics = json.loads(work.path("metrics").read_text())
+    assert work.metrics["wer"] == work.metrics["cer"] == 0
+    assert 0 < work.metrics["wer_high"] < 0.2
+    assert metrics["champion"] is None
+    assert metrics["model"]["digest"] == digest(make_model())
+    assert metrics["clip"]["text"] == metrics["clip"]["reference"]
+    assert 0 < work.metrics["rtf"] < 1
+    assert not (tmp_path / "registry").exists()
+
+
+def test_errors_fall_where_they_were_made(compared: Evaluation) -> None:
+    metrics = compared.metrics
+    sevens = sum(row.reference.split().count("seven") for row in compared.rows)
+    assert metrics["wer"]["substitutions"] == metrics["wer"]["insertions"] + sevens
+    assert metrics["wer"]["rate"] == sevens / metrics["wer"]["length"]
+    assert {who: of["wer"]["rate"] > 0 for who, of in metrics["slices"]["speaker"].items()} == {
+        "ada": False,
+        "ben": False,
+        "zoë": True,
+    }
+    assert metrics["confusions"] == [{"said": "seven", "heard": "six", "count": sevens}]
+    assert list(metrics["slices"]) == ["speaker", "duration", "words", "accent"]
+    for values in metrics["slices"].values():
+        assert sum(of["utterances"] for of in values.values()) == len(compared.rows)
+        assert all(
+            of["wer"]["interval"]["low"] <= of["wer"]["rate"] <= of["wer"]["interval"]["high"] for of in values.values()
+        )
+
+
+def test_a_worse_model_is_said_to_be_worse_than_the_one_in_service(compared: Evaluation) -> None:
+    comparison = compared.metrics["comparison"]
+    assert compared.metrics["champion"]["version"] == 1
+    assert comparison["champion_wer"] == 0
+    assert 0 < comparison["interval"]["low"] <= comparison["difference"] <= comparison["interval"]["high"]
+    assert comparison["probability_worse"] == 1
+    assert all(row.champion and row.champion.hypothesis == row.reference for row in compared.rows)
+
+
+def test_the_page_is_whole_and_plays_the_worst(compared: Evaluation) -> None:
+    html = (compared.folder / "report.html").read_text()
+    assert html.count("<audio") == sum(row.words.errors > 0 for row in compared.rows)
+    assert "Not judged yet" in html
+    for part in ("zoë", "probability of being worse", "seven", "<svg"):
+        assert part in html
+    assert "http://" not in html
+    assert "https://" not in html
+
+
+def test_work_is_repeated_when_the_model_in_service_changes_and_not_when_it_is_the_judged_one(
+    corpus: Path, make_model: MakeModel, tmp_path: Path
+) -> None:
+    model, settings = make_model({"one": "two"}), EvaluateSettings(bootstrap_samples=100)
+
+    def evaluated() -> Any:
+        return run(model, corpus, tmp_path / "registry", tmp_path / "store", settings)
+
+    first = evaluated()
+    assert not first.reused
+    assert evaluated().reused
+    publish(tmp_path / "registry", make_model({"two": "one"}))
+    second = evaluated()
+    assert not second.reused
+    versions = Registry(tmp_path / "registry", "asr")
+    with versions.locked(), versions.publishing(model, digest(model), "push") as (_, incoming):
+        shutil.copytree(second.folder, incoming / "evaluation")
+    again = evaluated()
+    assert again.reused
+    assert again.key == second.key
+
+
+def test_an_empty_test_split_is_refused_with_what_to_do(make_model: MakeModel, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, [("ada", "one")], split="train")
+    with pytest.raises(WorkError, match=r"no utterance in the split 'test'.*evaluate.split"):
+        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", EvaluateSettings())
+
+
+def test_a_slicing_by_an_unknown_field_is_refused_before_any_work(
+    corpus: Path, tmp_path: Path, make_model: MakeModel
+) -> None:
+    with pytest.raises(SettingsError, match=r"acent.*accent"):
+        run(make_model(), corpus, tmp_path, tmp_path / "store", EvaluateSettings(slices=["acent"]))
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_recording_that_is_gone_is_named(make_model: MakeModel, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, [("ada", "one"), ("ben", "two")])
+    (tmp_path / "wavs" / "0001.wav").unlink()
+    with pytest.raises(WorkError, match="utterance ben-0001"):
+        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", EvaluateSettings())
+
+
+def test_a_model_in_service_that_is_damaged_is_named(corpus: Path, make_model: MakeModel, tmp_path: Path) -> None:
+    publish(tmp_path / "registry", make_model({"one": "two"}))
+    (tmp_path / "registry" / "asr" / "1" / "saved_model.pb").write_bytes(b"\x00")
+    with pytest.raises(WorkError, match=r"version 1 of asr.*rollback"):
+        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", EvaluateSettings())
+
+
+def test_utterances_without_words_and_models_without_an_answer_are_counted(
+    make_model: MakeModel, tmp_path: Path
+) -> None:
+    corpus = write_corpus(tmp_path, [("ada", "one two"), ("ben", "three"), ("", "four five")])
+    silence = json.loads((tmp_path / "manifest.jsonl").read_text().splitlines()[0])
+    lines = (tmp_path / "manifest.jsonl").read_text()
+    soundfile.write(tmp_path / "wavs" / "quiet.wav", [0.0] * 8_000, 16_000)
+    quiet = {**silence, "audio_filepath": "wavs/quiet.wav", "duration": 0.5}
+    lines += json.dumps({**quiet, "id": "unsaid", "text": ""}) + "\n" + json.dumps({**quiet, "id": "unheard"}) + "\n"
+    (tmp_path / "manifest.jsonl").write_text(lines)
+    work = run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", EvaluateSettings())
+    rows = {row.id: row for row in Evaluation.read(work.folder).rows}
+    assert rows["unsaid"].words.errors == 0
+    assert rows["unheard"].words.deletions == 2
+    assert work.metrics["wer"] == pytest.approx(2 / 7)
