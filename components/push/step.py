@@ -1,0 +1,255 @@
+"""Push: judges an evaluated model, and publishes it as a new version if it passes.
+
+Never reused: the verdict depends on what is in service at this moment. It is given while the registry is held,
+so that the version compared with is the one that would be replaced.
+"""
+
+import contextlib
+import dataclasses
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from components.push import gate
+from components.push.card import model_card
+from components.push.gate import Check
+from components.push.known_clip import known_clip
+from components.push.settings import PushSettings
+from components.speech.errors import SettingsError, WorkError
+from components.speech.evaluation import CLIP, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
+from components.speech.exported import about, digest, exported_folder
+from components.speech.pages import Tone, fill, verdict
+from components.speech.progress import say
+from components.speech.registry import CARD, EVALUATION, PROVENANCE, Registry, utc
+from components.speech.scoring import Edits
+from components.speech.storage import hash_value, write_json, write_text
+from components.speech.work import DONE, Work
+
+VERDICT = "verdict.json"
+STALE = "evaluate the model again, and push then"
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What push decided.
+
+    Attributes:
+      pushed: a new version is in service.
+      version: that version; where the very model was in service already, its version.
+      model: the folder of that version.
+      in_service: the version in service when the model was judged.
+      reasons: why it was not pushed; empty if it was.
+    """
+
+    pushed: bool
+    version: int | None
+    model: str | None
+    in_service: int | None
+    reasons: list[str]
+    checks: list[Check]
+
+    @property
+    def heading(self) -> str:
+        if self.pushed:
+            return f"Pushed as version {self.version}"
+        return f"Not pushed: {'; '.join(self.reasons)}"
+
+
+def run(
+    model: Path | str,
+    evaluation: Path | str,
+    registry: Path | str,
+    store: Path | str,
+    settings: PushSettings = PushSettings(),  # noqa: B008  (frozen)
+) -> Work:
+    """Judges a model, and publishes it or says why not; refusing is no failure.
+
+    Args:
+      model: train's folder, or an exported model.
+      evaluation: evaluate's folder.
+      registry: the folder of the registry; made if need be.
+
+    Raises:
+      WorkError: the evaluation is of another model, or the registry cannot be written.
+      SettingsError: a slicing that evaluate did not make, or another model's name.
+    """
+    start = time.monotonic()
+    measured = Evaluation.read(evaluation)
+    source = exported_folder(model)
+    _check_is_of(measured, source, settings)
+    gate.check_slices(measured, settings)
+    versions = Registry(registry, settings.model_name)
+    with _told(versions):
+        decided = _decide(measured, source, versions, settings)
+    say(f"push: {decided.heading}")
+    return _written(decided, measured, store, settings, start)
+
+
+def _check_is_of(measured: Evaluation, source: Path, settings: PushSettings) -> None:
+    found = digest(source)
+    if measured.digest != found:
+        raise WorkError(
+            f"{measured.folder}: evaluates the model {measured.digest[:12]}, {source} is {found[:12]}; "
+            "what ships must be what was judged, run evaluate on this model"
+        )
+    if measured.metrics["model"]["name"] != settings.model_name:
+        raise SettingsError(
+            f"push: 'model_name' is {settings.model_name!r}, and {measured.folder} compared the model with those of "
+            f"{measured.metrics['model']['name']!r}; give both steps the same name"
+        )
+
+
+def _decide(measured: Evaluation, source: Path, versions: Registry, settings: PushSettings) -> Verdict:
+    serving = _serving(versions, measured.digest)
+    if serving is not None:
+        return serving
+    checks = [gate.absolute(measured, settings)]
+    if settings.known_clip:
+        say("push: loading the model in a fresh process")
+        clip = measured.metrics["clip"]
+        checks.append(known_clip(source, measured.folder / CLIP, clip["text"], settings.clip_seconds))
+    with versions.locked():
+        serving = _serving(versions, measured.digest)
+        if serving is not None:
+            return serving
+        in_service = versions.in_service()
+        checks += _against_service(measured, versions, in_service, settings)
+        rolled_back = versions.rolled_back().get(measured.digest)
+        if rolled_back is not None and not settings.allow_rolled_back:
+            detail = f"this very model was rolled back as version {rolled_back}; push.allow_rolled_back lets it pass"
+            checks.append(Check("rolled back", False, detail))
+        reasons = [check.detail for check in checks if not check.passed]
+        if reasons:
+            return Verdict(False, None, None, in_service, reasons, checks)
+        wer = measured.metrics["wer"]["rate"]
+        with versions.publishing(source, measured.digest, "push", wer=wer) as (version, incoming):
+            decided = Verdict(True, version, str(versions.folder / str(version)), in_service, [], checks)
+            _describe(incoming, decided, measured, settings)
+        return decided
+
+
+def _serving(versions: Registry, judged: str) -> Verdict | None:
+    """The verdict on a model that is in service already."""
+    version = versions.in_service()
+    if version is None or versions.change(version).digest != judged:
+        return None
+    reasons = [f"already in service as version {version}"]
+    return Verdict(False, version, str(versions.path(version)), version, reasons, [])
+
+
+def _against_service(
+    measured: Evaluation, versions: Registry, in_service: int | None, settings: PushSettings
+) -> list[Check]:
+    name = "against the model in service"
+    if in_service is None:
+        return [Check(name, True, "nothing is in service yet, so there is nothing to compare with")]
+    champion = _champion(measured, versions, in_service)
+    if champion is None:
+        detail = f"version {in_service} went into service since the evaluation, and was tested on other data; {STALE}"
+        return [Check(name, False, detail)]
+    return [
+        gate.relative(measured, champion, in_service, settings),
+        gate.slices(measured, champion, in_service, settings),
+    ]
+
+
+def _champion(measured: Evaluation, versions: Registry, in_service: int) -> dict[str, Edits] | None:
+    """Word errors of the model in service by utterance: from this evaluation, or its own if on the same test."""
+    if measured.champion_digest == versions.change(in_service).digest:
+        return {row.id: row.champion.words for row in measured.rows if row.champion}
+    try:
+        its_own = Evaluation.read(versions.path(in_service) / EVALUATION)
+    except WorkError:
+        return None
+    return {row.id: row.words for row in its_own.rows} if its_own.test == measured.test else None
+
+
+def _describe(folder: Path, decided: Verdict, measured: Evaluation, settings: PushSettings) -> None:
+    """Puts beside a version what it is, how it was judged and where it came from."""
+    metrics, pushed_at = measured.metrics, utc(time.time())
+    described = about(folder)
+    version = decided.version or 0
+    evaluation = folder / EVALUATION
+    evaluation.mkdir()
+    for name in (METRICS, TABLE, CLIP):
+        shutil.copyfile(measured.folder / name, evaluation / name)
+    write_text(evaluation / REPORT, _report(decided, measured))
+    write_text(folder / CARD, model_card(measured, version, pushed_at))
+    provenance = {
+        "model": settings.model_name,
+        "version": version,
+        "digest": measured.digest,
+        "pushed_at": pushed_at,
+        "evaluation_key": metrics["key"],
+        "replaces": decided.in_service,
+        "checks": [dataclasses.asdict(check) for check in decided.checks],
+        "config": {
+            "features": described["features"],
+            "train": described["settings"],
+            "evaluate": metrics["settings"],
+            "push": settings.plain(),
+        },
+        "dataset": described["dataset"],
+        "test": metrics["test"],
+        **described["provenance"],
+    }
+    write_json(folder / PROVENANCE, provenance)
+
+
+def _report(decided: Verdict, measured: Evaluation) -> str:
+    """The evaluation's page, with the verdict in its slot."""
+    tone: Tone = "good" if decided.pushed else "plain" if decided.version else "bad"
+    heading = decided.heading if decided.pushed else "Not pushed"
+    passed = [check.detail for check in decided.checks if check.passed]
+    text = ". ".join([*decided.reasons, *([f"Passed: {'; '.join(passed)}"] if passed else [])]) + "."
+    html = (measured.folder / REPORT).read_text(encoding="utf-8")
+    return fill(html, VERDICT_SLOT, verdict(heading, text, tone))
+
+
+def _written(decided: Verdict, measured: Evaluation, store: Path | str, settings: PushSettings, start: float) -> Work:
+    """Writes verdict and report where the last push of the same model by the same settings wrote them."""
+    named_by = {"evaluation": measured.metrics["key"], "settings": settings.plain()}
+    key = hash_value(named_by)
+    work = Work("push", Path(store).absolute() / "push" / key, key)
+    metrics = measured.metrics
+    summary = {
+        "model_name": settings.model_name,
+        "digest": measured.digest,
+        "wer": metrics["wer"]["rate"],
+        "wer_interval": [metrics["wer"]["interval"]["low"], metrics["wer"]["interval"]["high"]],
+        "judged": utc(time.time()),
+    }
+    values: dict[str, Any] = {**dataclasses.asdict(decided), "heading": decided.heading, **summary}
+    write_json(work.folder / VERDICT, values)
+    write_text(work.folder / REPORT, _report(decided, measured))
+    work.outputs = {"verdict": VERDICT, "report": REPORT}
+    work.counts = {"pushed": int(decided.pushed), "checks": len(decided.checks)}
+    work.seconds = time.monotonic() - start
+    write_json(
+        work.folder / DONE,
+        {
+            "step": "push",
+            "inputs": named_by,
+            "key": key,
+            "seconds": round(work.seconds, 3),
+            "finished": utc(time.time()),
+            "counts": work.counts,
+            "metrics": work.metrics,
+            "outputs": work.outputs,
+        },
+    )
+    return work
+
+
+@contextlib.contextmanager
+def _told(versions: Registry) -> Iterator[None]:
+    """Tells a person where writing the registry failed: no space, no permission."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(
+            f"{versions.folder}: the registry cannot be changed ({error.strerror or error}: {error.filename}); "
+            "what is in service stays so; mend that and push again"
+        ) from error
