@@ -1,0 +1,198 @@
+"""Batches from a dataset's TFRecord shards, in an order that (seed, epoch) alone decide.
+
+The shards are scanned once for where each record lies and how long it is; after that every batch is read by
+position, ahead of its use, on threads. So the order of an epoch is a plan that can be made anew after a kill,
+step k of it costs no reading of the steps before, and the number of steps is known before the first.
+"""
+
+import collections
+import concurrent.futures
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from components.speech.dataset import Dataset
+from components.speech.errors import WorkError
+from components.speech.records import decode_example, read_records
+from components.speech.text import frames_needed
+
+Array = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int32]
+AHEAD = 6
+"""Batches that are being read, or wait to be used."""
+JITTER = 0.15
+"""Lengths are sorted with so much noise, so that an epoch's batches are not the last one's in another order."""
+BEFORE, AFTER = 12, 4
+"""Bytes of a TFRecord before and after a record's data: its length and two checksums."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """One utterance.
+
+    Attributes:
+      features: float32 [frames, bins].
+      labels: int32 [labels].
+    """
+
+    id: str
+    text: str
+    features: Array
+    labels: Integers
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Utterances of like length, padded with zeros.
+
+    Attributes:
+      features: float32 [rows, frames, bins].
+      frames: int32 [rows], real frames.
+      labels: int32 [rows, labels].
+      counts: int32 [rows], real labels.
+    """
+
+    ids: list[str]
+    texts: list[str]
+    features: Array
+    frames: Integers
+    labels: Integers
+    counts: Integers
+
+    @classmethod
+    def of(cls, examples: list[Example]) -> "Batch":
+        frames = np.array([len(example.features) for example in examples], np.int32)
+        counts = np.array([len(example.labels) for example in examples], np.int32)
+        features = np.zeros((len(examples), frames.max(), examples[0].features.shape[1]), np.float32)
+        labels = np.zeros((len(examples), max(counts.max(), 1)), np.int32)
+        for row, example in enumerate(examples):
+            features[row, : frames[row]] = example.features
+            labels[row, : counts[row]] = example.labels
+        return cls([e.id for e in examples], [e.text for e in examples], features, frames, labels, counts)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where a record lies, and what planning needs of it; `fewest` frames do its labels need."""
+
+    id: str
+    file: int
+    offset: int
+    size: int
+    frames: int
+    fewest: int
+
+
+class Batches:
+    """The batches of one split.
+
+    Args:
+      time_stride: feature frames to one output frame; an utterance with fewer output frames than CTC needs for
+        its labels is left out, and listed in `infeasible`.
+      shuffled: False gives one order, shortest first, for every epoch.
+      perturb: what is done to an example: (features, fewest frames, generator) to features.
+
+    Attributes:
+      infeasible: ids of what was left out.
+
+    Raises:
+      WorkError: a shard is damaged.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        split: str,
+        *,
+        batch_size: int,
+        time_stride: int,
+        seed: int = 0,
+        shuffled: bool = False,
+        shortest_first: bool = False,
+        perturb: Callable[[Array, int, np.random.Generator], Array] | None = None,
+    ) -> None:
+        self.bins, self.batch_size, self.seed = dataset.features.bins, batch_size, seed
+        self.shuffled, self.shortest_first, self.perturb = shuffled, shortest_first, perturb
+        self._files = [os.open(path, os.O_RDONLY) for path in dataset.files(split)]
+        places = [place for file, path in enumerate(dataset.files(split)) for place in _scan(file, path, time_stride)]
+        # n frames give ceil(n / stride) output frames, so `fewest` is the least n that gives enough.
+        self.infeasible = [place.id for place in places if place.frames < place.fewest]
+        self._places = [place for place in places if place.frames >= place.fewest]
+        self._frames = np.array([place.frames for place in self._places], np.float64)
+
+    def __del__(self) -> None:
+        for file in getattr(self, "_files", []):
+            os.close(file)
+
+    @property
+    def utterances(self) -> int:
+        return len(self._places)
+
+    @property
+    def steps(self) -> int:
+        """Batches in an epoch."""
+        return -(-len(self._places) // self.batch_size)
+
+    def plan(self, epoch: int) -> list[npt.NDArray[np.int64]]:
+        """Which examples stand in which batch of an epoch."""
+        random = np.random.default_rng([self.seed, epoch])
+        shuffled = self.shuffled and not (self.shortest_first and epoch == 0)
+        lengths = self._frames * (random.uniform(1 - JITTER, 1 + JITTER, len(self._frames)) if shuffled else 1)
+        order = np.argsort(lengths, kind="stable")
+        batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        return [batches[index] for index in random.permutation(len(batches))] if shuffled else batches
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from step `first` of it on, read ahead on threads."""
+        plan = self.plan(epoch)[first:]
+        with concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="batches") as readers:
+            waiting: collections.deque[concurrent.futures.Future[Batch]] = collections.deque()
+            try:
+                for rows in plan:
+                    waiting.append(readers.submit(self._batch, rows, epoch))
+                    if len(waiting) > AHEAD:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _batch(self, rows: npt.NDArray[np.int64], epoch: int) -> Batch:
+        examples = []
+        for row in rows.tolist():
+            place = self._places[row]
+            example, _ = _example(os.pread(self._files[place.file], place.size, place.offset), self.bins)
+            if self.perturb is not None:
+                random = np.random.default_rng([self.seed, epoch, row])
+                example = dataclasses.replace(example, features=self.perturb(example.features, place.fewest, random))
+            examples.append(example)
+        return Batch.of(examples)
+
+
+def _scan(file: int, path: Path, time_stride: int) -> Iterator[_Place]:
+    """Every record of a shard, its checksums verified."""
+    offset = 0
+    for data in read_records(path):
+        try:
+            example, frames = _example(data, bins=1)
+        except (ValueError, KeyError, IndexError) as error:
+            raise WorkError(
+                f"{path}: the record at byte {offset:,} is no utterance ({error}); run extract again"
+            ) from None
+        needed = max(frames_needed(example.labels.tolist()), 1)
+        yield _Place(example.id, file, offset + BEFORE, len(data), frames, (needed - 1) * time_stride + 1)
+        offset += BEFORE + len(data) + AFTER
+
+
+def _example(data: bytes, bins: int) -> tuple[Example, int]:
+    """The utterance in a record, and how many frames it says it has."""
+    values: Any = decode_example(data)
+    features = np.frombuffer(values["features"][0], "<f4").reshape(-1, bins)
+    labels = np.frombuffer(values["labels"][0], "<i4")
+    return Example(values["id"][0].decode(), values["text"][0].decode(), features, labels), values["frames"][0]

@@ -1,0 +1,83 @@
+"""Checkpoints that are whole or absent: a folder each, which takes its name when all of it is on the disk.
+
+checkpoints/step-00001200/arrays.npz   weights and the optimiser's moments
+checkpoints/step-00001200/state.json   where training stood, and the hash of arrays.npz
+"""
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from components.speech.progress import say
+from components.speech.storage import hash_file, read_json, whole_file, write_json
+
+Arrays = dict[str, npt.NDArray[Any]]
+ARRAYS, STATE = "arrays.npz", "state.json"
+
+
+class Checkpoints:
+    """The checkpoints in a folder, of which the newest `kept` stay."""
+
+    def __init__(self, folder: Path, kept: int) -> None:
+        self.folder, self.kept = folder, kept
+
+    def write(self, step: int, arrays: Arrays, state: dict[str, Any]) -> None:
+        """Writes one, then removes those that are too old."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for unfinished in self.folder.glob(".*.part"):
+            shutil.rmtree(unfinished, ignore_errors=True)
+        target = self._path(step)
+        unfinished = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+        unfinished.mkdir()
+        with whole_file(unfinished / ARRAYS) as file:
+            np.savez(file, **arrays)
+        write_json(unfinished / STATE, {**state, "arrays": hash_file(unfinished / ARRAYS)})
+        if target.exists():  # a run that went back to an older checkpoint comes by here again
+            shutil.rmtree(target)
+        os.replace(unfinished, target)
+        _sync(self.folder)
+        for old in self.steps()[: -self.kept]:
+            shutil.rmtree(self._path(old), ignore_errors=True)
+
+    def steps(self) -> list[int]:
+        """The steps of which there is a checkpoint, oldest first."""
+        return sorted(int(path.name.removeprefix("step-")) for path in self.folder.glob("step-*"))
+
+    def newest(self) -> tuple[Arrays, dict[str, Any]] | None:
+        """The newest checkpoint that is undamaged: arrays and state."""
+        for step in reversed(self.steps()):
+            try:
+                return self.read(step)
+            except (OSError, ValueError, KeyError) as error:
+                say(f"train: checkpoint of step {step} is damaged ({error}), going back to the one before")
+        return None
+
+    def read(self, step: int) -> tuple[Arrays, dict[str, Any]]:
+        """One checkpoint.
+
+        Raises:
+          OSError, ValueError, KeyError: it is absent or damaged.
+        """
+        folder = self._path(step)
+        state: dict[str, Any] = read_json(folder / STATE)
+        if hash_file(folder / ARRAYS) != state.pop("arrays"):
+            raise ValueError(f"{folder / ARRAYS} is not what was written")
+        with np.load(folder / ARRAYS) as stored:
+            return {name: stored[name] for name in stored.files}, state
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
+
+
+def _sync(folder: Path) -> None:
+    """Brings a rename to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,75 @@
+"""Which devices train: one, all of this machine, or those of all workers in TF_CONFIG.
+
+The train loop is the same for each. Every worker runs the same program on the same order of batches; a replica
+takes each n-th row of a batch, and sums over replicas make the result that of one device with the whole batch
+(batch normalisation apart, whose statistics are each replica's own).
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from components.speech.errors import SettingsError
+
+
+def choose(strategy: str) -> Any:
+    """The `tf.distribute` strategy that a setting asks for; "auto" uses whatever there is.
+
+    Raises:
+      SettingsError: several workers are asked for, and TF_CONFIG names none.
+    """
+    workers = worker_count()
+    if strategy == "multi_worker" and not workers:
+        raise SettingsError(
+            "train.strategy is 'multi_worker' and the environment's TF_CONFIG names no workers; "
+            'set TF_CONFIG to {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}} '
+            "on each, or train.strategy to 'auto'"
+        )
+    if strategy == "multi_worker" or (strategy == "auto" and workers > 1):
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    devices = tf.config.list_logical_devices("GPU")
+    if strategy == "mirrored" or (strategy == "auto" and len(devices) > 1):
+        return tf.distribute.MirroredStrategy([device.name for device in devices] or _cpus())
+    return tf.distribute.get_strategy()
+
+
+def worker_count() -> int:
+    """Workers in TF_CONFIG; 0 without one."""
+    return len(_tf_config().get("cluster", {}).get("worker", []))
+
+
+def is_chief() -> bool:
+    """Whether this process is the one that writes: the only one, or worker 0."""
+    return bool(worker_count() < 2 or _tf_config().get("task", {}).get("index", 0) == 0)
+
+
+def total(strategy: Any, numbers: Sequence[float]) -> npt.NDArray[np.float64]:
+    """The sum of each number over all workers, the same on every one of them."""
+    if worker_count() < 2 or strategy.num_replicas_in_sync == 1:
+        return np.asarray(numbers, np.float64)
+    local = len(strategy.experimental_local_results(strategy.run(lambda: tf.constant(0))))
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def add(values: Any) -> Any:
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(lambda: values), axis=None)
+
+    summed: npt.NDArray[np.float64] = add(tf.constant(np.asarray(numbers) / local, tf.float64)).numpy()
+    return summed
+
+
+def _cpus() -> list[str]:
+    return [device.name for device in tf.config.list_logical_devices("CPU")]
+
+
+def _tf_config() -> dict[str, Any]:
+    text = os.environ.get("TF_CONFIG", "")
+    try:
+        config: dict[str, Any] = json.loads(text or "{}")
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"the environment's TF_CONFIG is not JSON ({error}): {text[:80]!r}") from None
+    return config

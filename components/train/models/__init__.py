@@ -1,0 +1,1 @@
+"""Models in pure Keras 3: no TensorFlow in here, so that JAX stays possible."""

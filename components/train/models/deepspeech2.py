@@ -1,0 +1,173 @@
+"""Deep Speech 2: convolutions over time and frequency, bidirectional recurrent layers, CTC on top.
+
+After Amodei et al. 2015, "Deep Speech 2: End-to-End Speech Recognition in English and Mandarin".
+
+Padding never changes a result: every convolution is padded by a fixed number of frames on the left
+(Keras's "same" pads by the batch's length), frames beyond an utterance's end are set to zero before they
+can reach real ones, and the backward layers start at the last real frame.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+from components.train.models.normalisation import SequenceNormalisation, StepSeed
+from components.train.settings import Convolution, ModelSettings
+
+Tensor = Any
+RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
+
+
+class DeepSpeech2(keras.Model):  # type: ignore[misc]
+    """From raw features to logits.
+
+    Args:
+      settings: sizes.
+      mean, deviation: per bin, of the training split; features are normalised by them in the graph.
+      classes: symbols of the alphabet and the blank.
+      seed: of the initial weights.
+      precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
+      portable: keep cuDNN out of the graph, so that an exported one runs on any machine.
+
+    >>> model = DeepSpeech2(ModelSettings(units=4), mean=[0.0] * 40, deviation=[1.0] * 40, classes=29)
+    >>> logits, frames = model(np.zeros((2, 31, 40), "float32"), np.array([31, 7]))
+    >>> logits.shape, frames.numpy().tolist()
+    (TensorShape([2, 11, 29]), [11, 3])
+    """
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        *,
+        mean: Sequence[float],
+        deviation: Sequence[float],
+        classes: int,
+        seed: int = 1,
+        precision: str = "float32",
+        portable: bool = False,
+    ) -> None:
+        super().__init__(dtype=precision, name="deep_speech_2")
+        self.settings = settings
+        self.bins = len(mean)
+        self._shift = np.asarray(mean, "float32")
+        self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
+        seeds = iter(np.random.SeedSequence(seed).generate_state(8 + 4 * settings.layers).tolist())
+        self.convolutions = [
+            ConvolutionBlock(each, settings.rectifier_ceiling, seed=next(seeds), dtype=precision)
+            for each in settings.convolutions
+        ]
+        self.norms = [
+            SequenceNormalisation(dtype=precision) if settings.rnn_batch_norm and index else None
+            for index in range(settings.layers)
+        ]
+        self.recurrent = [
+            layers.Bidirectional(
+                _recurrent(settings, next(seeds), next(seeds), precision, portable),
+                backward_layer=_recurrent(settings, next(seeds), next(seeds), precision, portable, backward=True),
+                dtype=precision,
+            )
+            for _ in range(settings.layers)
+        ]
+        self.output_norm = SequenceNormalisation(dtype=precision) if settings.rnn_batch_norm else None
+        # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
+        self.classifier = layers.Dense(
+            classes, kernel_initializer=keras.initializers.GlorotUniform(next(seeds)), dtype="float32"
+        )
+        self(np.zeros((1, 2 * settings.time_stride, self.bins), "float32"), np.array([2 * settings.time_stride]))
+
+    def call(
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
+    ) -> tuple[Tensor, Tensor]:
+        """Runs the network.
+
+        Args:
+          features: float32 [batch, frames, bins], as extract writes them.
+          frames: int [batch], how many of the frames are real.
+          training: use the batch's own statistics, and drop activations.
+          noise: int [2], what dropout is drawn from; the same numbers, the same activations dropped.
+
+        Returns:
+          logits, float32 [batch, output frames, classes], the blank last; and int32 [batch], how many of
+          the output frames are real.
+        """
+        x = (ops.cast(features, "float32") - self._shift) * self._scale
+        frames = ops.cast(frames, "int32")
+        x = ops.cast(ops.expand_dims(x, -1) * _mask(frames, x, 4), self.compute_dtype)
+        for convolution in self.convolutions:
+            x, frames = convolution(x, frames, training=training)
+        x = ops.reshape(x, (ops.shape(x)[0], -1, x.shape[2] * x.shape[3]))
+        for index, (norm, recurrent) in enumerate(zip(self.norms, self.recurrent, strict=True)):
+            if norm is not None:
+                x = norm(x, frames, training=training)
+            x = self._dropout(x, training, noise, index)
+            x = recurrent(x, mask=ops.arange(ops.shape(x)[1]) < frames[:, None])
+            x = x * _mask(frames, x, 3)
+        if self.output_norm is not None:
+            x = self.output_norm(x, frames, training=training)
+        return self.classifier(self._dropout(x, training, noise, len(self.recurrent))), frames
+
+    @property
+    def normalisations(self) -> list[SequenceNormalisation]:
+        """The layers whose statistics the train loop moves, once a step has been accepted."""
+        found = [block.norm for block in self.convolutions] + [*self.norms, self.output_norm]
+        return [norm for norm in found if norm is not None]
+
+    def _dropout(self, x: Tensor, training: bool, noise: Tensor, place: int) -> Tensor:
+        if not training or not self.settings.dropout or noise is None:
+            return x
+        return keras.random.dropout(x, self.settings.dropout, seed=StepSeed(noise, place))
+
+
+class ConvolutionBlock(layers.Layer):  # type: ignore[misc]
+    """Convolution, batch normalisation over real frames, clipped rectifier.
+
+    Takes [batch, frames, bins, channels] whose padded frames are zero, and gives the same.
+    """
+
+    def __init__(self, settings: Convolution, ceiling: float, *, seed: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.settings, self.ceiling = settings, ceiling
+        self.convolution = layers.Conv2D(
+            settings.channels,
+            settings.kernel,
+            strides=settings.stride,
+            use_bias=False,
+            kernel_initializer=keras.initializers.HeNormal(seed),
+            dtype=self.dtype_policy,
+        )
+        self.norm = SequenceNormalisation(dtype=self.dtype_policy)
+
+    def call(self, x: Tensor, frames: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
+        x = self.convolution(ops.pad(x, [(0, 0), *(_around(taps) for taps in self.settings.kernel), (0, 0)]))
+        frames = -(-frames // self.settings.stride[0])
+        x = ops.clip(self.norm(x, frames, training=training), 0.0, self.ceiling)
+        return x * _mask(frames, x, 4), frames
+
+
+def _around(taps: int) -> tuple[int, int]:
+    """Padding that puts output `i` over input `i · stride`, whatever the batch's length."""
+    return (taps - 1) // 2, taps // 2
+
+
+def _mask(frames: Tensor, like: Tensor, rank: int) -> Tensor:
+    """1 in real frames and 0 beyond, in the dtype of `like`, broadcastable to [batch, frames, …]."""
+    real = ops.arange(ops.shape(like)[1]) < ops.expand_dims(frames, 1)
+    return ops.cast(ops.reshape(real, (*ops.shape(real), *([1] * (rank - 2)))), like.dtype)
+
+
+def _recurrent(
+    settings: ModelSettings, kernel_seed: int, state_seed: int, precision: str, portable: bool, backward: bool = False
+) -> layers.Layer:
+    cudnn = {} if settings.rnn == "simple" else {"use_cudnn": False if portable else "auto"}
+    return RECURRENT[settings.rnn](
+        settings.units,
+        return_sequences=True,
+        go_backwards=backward,
+        kernel_initializer=keras.initializers.GlorotUniform(kernel_seed),
+        recurrent_initializer=keras.initializers.Orthogonal(seed=state_seed),
+        dtype=precision,
+        **cudnn,
+    )

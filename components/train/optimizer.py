@@ -1,0 +1,95 @@
+"""AdamW whose whole step can be left out inside the graph (Loshchilov and Hutter 2019, algorithm 2).
+
+Keras's own AdamW cannot: it counts the step and decays weights and moments whatever the gradient is, and on
+several devices it must be called where no condition may stand. This one is told whether to accept the step, and
+changes nothing where it is not accepted.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from components.train.settings import TrainSettings
+
+EPSILON = 1e-7
+Tensor = Any
+
+
+class AdamW:
+    """Moments for variables, and the update that uses them.
+
+    Args:
+      variables: Keras variables; their order is the order of gradients and of `state`. Those of two
+        dimensions or more (kernels) decay, biases and scales do not.
+
+    Made inside `strategy.scope()`.
+    """
+
+    def __init__(self, variables: Sequence[Any], settings: TrainSettings) -> None:
+        self.settings = settings
+        self._variables = [variable.value for variable in variables]
+        self._means = [_zeros_like(variable) for variable in self._variables]
+        self._squares = [_zeros_like(variable) for variable in self._variables]
+        self._count = tf.Variable(0.0, trainable=False, name="accepted_steps")
+
+    @property
+    def state(self) -> list[Any]:
+        """All variables of its own."""
+        return [self._count, *self._means, *self._squares]
+
+    def update(self, strategy: Any, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
+        """One step of all variables, called outside `strategy.run`.
+
+        Args:
+          gradients: summed over replicas, and the same on each.
+          norm: their global norm; where it is above `clip_norm`, all are scaled down to it.
+          rate: the learning rate, float32 [].
+          accept: bool []; where false nothing changes, and what is in the gradients does not matter.
+        """
+        strategy.extended.update(
+            self._count, lambda count, yes: count.assign_add(tf.cast(yes, tf.float32)), args=(accept,), group=False
+        )
+        for variable, gradient, mean, square in zip(
+            self._variables, gradients, self._means, self._squares, strict=True
+        ):
+            strategy.extended.update(
+                variable,
+                self._update_one,
+                args=(gradient, mean, square, self._count, norm, rate, accept),
+                group=False,
+            )
+
+    def _update_one(
+        self,
+        variable: Any,
+        gradient: Tensor,
+        mean: Any,
+        square: Any,
+        count: Any,
+        norm: Tensor,
+        rate: Tensor,
+        accept: Tensor,
+    ) -> None:
+        settings = self.settings
+        gradient = gradient / tf.maximum(norm / settings.clip_norm, 1.0)
+        new_mean = mean + (1 - settings.beta_1) * (gradient - mean)
+        new_square = square + (1 - settings.beta_2) * (tf.square(gradient) - square)
+        # The moments begin at zero; dividing takes that out.
+        step = (new_mean / (1 - settings.beta_1**count)) / (
+            tf.sqrt(new_square / (1 - settings.beta_2**count)) + EPSILON
+        )
+        if len(variable.shape) > 1:
+            step += settings.weight_decay * variable
+        keep(variable, variable - rate * step, accept)
+        keep(mean, new_mean, accept)
+        keep(square, new_square, accept)
+
+
+def keep(variable: Any, value: Tensor, accept: Tensor) -> None:
+    """Assigns the value where the step is accepted. A condition, not a product: zero times NaN is NaN."""
+    variable.assign(tf.where(accept, value, variable))
+
+
+def _zeros_like(variable: Any) -> Any:
+    return tf.Variable(tf.zeros(variable.shape), trainable=False)
