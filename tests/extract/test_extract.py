@@ -1,0 +1,282 @@
+"""The extract step on real files: what TensorFlow reads of it, what fails, and what happens when it is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from components.extract.recordings import at_speed, read_samples
+from components.extract.settings import ExtractSettings
+from components.extract.step import run
+from components.speech.dataset import Dataset
+from components.speech.errors import SettingsError, WorkError
+from components.speech.records import decode_example, read_records
+from components.speech.spectra import features
+from components.speech.storage import hash_file
+from components.speech.utterances import Reason, Utterance, read_rejects, write_manifest
+from components.speech.work import Work
+from tests.extract.conftest import write_wav
+
+Corpus = Callable[..., list[Utterance]]
+SMALL = ExtractSettings(shard_megabytes=0.1)
+
+
+def read(work: Work) -> dict[tuple[str, float], dict[str, Any]]:
+    """All records of a dataset, by id and speed."""
+    dataset = Dataset.read(work.folder)
+    found: dict[tuple[str, float], dict[str, Any]] = {}
+    for shard in dataset.shards:
+        count = 0
+        for record in read_records(work.folder / shard.path):
+            example: dict[str, Any] = decode_example(record)
+            made = np.frombuffer(example["features"][0], "<f4").reshape(example["frames"][0], -1)
+            key = example["id"][0].decode(), round(example["speed"][0], 4)
+            assert key not in found
+            found[key] = {**example, "features": made, "split": shard.split}
+            count += 1
+        assert (count, shard.bytes, shard.checksum) == (
+            shard.examples,
+            (work.folder / shard.path).stat().st_size,
+            hash_file(work.folder / shard.path),
+        )
+    return found
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Everything that a store holds but what tells of time and of locks."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "done.json" and path.suffix != ".lock"
+    }
+
+
+def test_real_speech_is_read_back_by_tensorflow_with_equal_features(real_data: Path, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    texts = {
+        line.split(" ", 1)[0]: line.split(" ", 1)[1].lower()
+        for file in real_data.glob("LibriSpeech/**/*.trans.txt")
+        for line in file.read_text().splitlines()
+    }
+    utterances = [
+        Utterance(path.stem, str(path), soundfile.info(path).duration, texts[path.stem], path.parts[-3], "dev", "ab")
+        for path in sorted(real_data.glob("LibriSpeech/**/*.flac"))
+    ]
+    assert len(utterances) == 10
+    write_manifest(tmp_path / "manifest.jsonl", utterances)
+    work = run(tmp_path, tmp_path / "store", SMALL)
+    dataset = Dataset.read(work.folder)
+    assert dataset.counts == {"dev": 10}
+    assert (dataset.mean, dataset.deviation) == ([0.0] * 80, [1.0] * 80)  # nothing to learn them from
+
+    by_id = {utterance.id: utterance for utterance in utterances}
+    layout = {
+        **{name: tf.io.FixedLenFeature([], tf.string) for name in ("id", "text", "speaker", "features", "labels")},
+        "frames": tf.io.FixedLenFeature([], tf.int64),
+        "speed": tf.io.FixedLenFeature([], tf.float32),
+    }
+    for record in tf.data.TFRecordDataset([str(path) for path in dataset.files("dev")]):
+        example = tf.io.parse_single_example(record, layout)
+        utterance = by_id.pop(example["id"].numpy().decode())
+        samples, rate = soundfile.read(utterance.audio_filepath, dtype="float32")
+        assert rate == 16_000
+        made = tf.reshape(tf.io.decode_raw(example["features"], tf.float32), [example["frames"], 80])
+        np.testing.assert_array_equal(made, features(samples, dataset.features))
+        labels = tf.io.decode_raw(example["labels"], tf.int32).numpy()
+        assert dataset.alphabet.decode(labels) == utterance.text == example["text"].numpy().decode()
+        assert example["speaker"].numpy().decode() == utterance.speaker
+        assert example["speed"].numpy() == 1.0
+    assert not by_id
+
+
+def test_only_training_is_copied_at_other_speeds_and_statistics_are_of_training_as_it_is(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    utterances = corpus(30)
+    how = ExtractSettings(shard_megabytes=0.1, speeds=[0.9, 1.0, 1.1])
+    work = run(tmp_path / "converted", tmp_path / "store", how)
+    found, dataset = read(work), Dataset.read(work.folder)
+    train = [u for u in utterances if u.split == "train"]
+    assert set(found) == {(u.id, 1.0) for u in utterances} | {(u.id, s) for u in train for s in (0.9, 1.1)}
+    for utterance in train:
+        samples = at_speed(read_samples(utterance, 16_000), 0.9)
+        assert len(samples) == pytest.approx(utterance.duration * 16_000 / 0.9, abs=2)
+        np.testing.assert_array_equal(found[utterance.id, 0.9]["features"], features(samples, how.features))
+    every = np.concatenate([found[u.id, 1.0]["features"] for u in train]).astype(np.float64)
+    np.testing.assert_allclose(dataset.mean, every.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(dataset.deviation, every.std(axis=0), rtol=1e-6)
+    assert (
+        dataset.counts
+        == {"train": 18, "dev": 6, "test": 6}
+        == {split: sum(u.split == split for u in utterances) for split in ("train", "dev", "test")}
+    )
+    assert dataset.seconds["train"] == pytest.approx(sum(u.duration for u in train), abs=1e-3)
+    assert sum(shard.frames for shard in dataset.shards) == sum(len(e["features"]) for e in found.values())
+    assert work.counts["examples"] == len(found) == 30 + 2 * 18
+
+
+def poison(utterances: list[Utterance], place: Path) -> tuple[list[Utterance], dict[str, Reason]]:
+    """Spoils the first recordings of a corpus, each in its own way."""
+    spoilt = [Path(utterance.audio_filepath) for utterance in utterances[:6]]
+    noise = np.random.default_rng(0).standard_normal(8_000) / 10
+    spoilt[0].unlink()
+    spoilt[1].write_bytes(b"no audio at all, whatever its name says")
+    write_wav(spoilt[2], noise, rate=8_000)
+    write_wav(spoilt[3], noise, channels=2)
+    spoilt[4].write_bytes(spoilt[4].read_bytes()[:-2_000])
+    soundfile.write(spoilt[5], np.array([0.1, np.nan] * 4_000), 16_000, subtype="FLOAT")
+    changed = list(utterances)
+    for which, seconds in ((2, 1.0), (3, 0.5), (5, 0.5)):
+        changed[which] = changed[which].replace(duration=seconds)
+    changed[6] = changed[6].replace(text="½")
+    changed[7] = changed[7].replace(text="")
+    write_manifest(place / "manifest.jsonl", changed)
+    reasons = [
+        Reason.MISSING_FILE,
+        Reason.UNREADABLE,
+        Reason.WRONG_FORMAT,
+        Reason.WRONG_FORMAT,
+        Reason.TRUNCATED,
+        Reason.UNREADABLE,
+        Reason.OUTSIDE_ALPHABET,
+        Reason.TRANSCRIPT_EMPTY,
+    ]
+    return changed, {utterance.id: reason for utterance, reason in zip(changed, reasons, strict=False)}
+
+
+def test_poisoned_recordings_are_rejects_and_nothing_is_lost(corpus: Corpus, tmp_path: Path) -> None:
+    utterances, expected = poison(corpus(40), tmp_path / "converted")
+    how = ExtractSettings(shard_megabytes=0.1, speeds=[1.0, 1.1], max_reject_share=0.5)
+    work = run(tmp_path / "converted", tmp_path / "store", how)
+    rejects = read_rejects(work.folder)
+    assert {reject.id: reject.reason for reject in rejects} == expected
+    assert len(rejects) == len(expected) == work.counts["rejects"]
+    found = read(work)
+    assert {identity for identity, _ in found} | set(expected) == {u.id for u in utterances}
+    assert work.counts["utterances"] + work.counts["rejects"] == 40
+    assert sum(Dataset.read(work.folder).counts.values()) == 32
+
+
+def test_too_many_rejects_fail_the_step_and_leave_the_list(corpus: Corpus, tmp_path: Path) -> None:
+    poison(corpus(40), tmp_path / "converted")
+    with pytest.raises(WorkError, match=r"8 of 40 utterances were rejected.*rejects\.jsonl"):
+        run(tmp_path / "converted", tmp_path / "store", ExtractSettings(max_reject_share=0.1))
+    (list_,) = (tmp_path / "store").glob("extract/*/rejects.jsonl")
+    assert len(read_rejects(list_)) == 8
+    assert not list((tmp_path / "store").glob("extract/*/done.json"))
+
+
+def test_a_recording_that_was_mended_gets_a_shard_of_another_name(corpus: Corpus, tmp_path: Path) -> None:
+    utterances = corpus(20)
+    gone = Path(utterances[0].audio_filepath)
+    away = gone.rename(tmp_path / "away.wav")
+    with pytest.raises(WorkError, match="1 of 20"):
+        run(tmp_path / "converted", tmp_path / "store", SMALL)
+    before = {path: path.read_bytes() for path in (tmp_path / "store").rglob("*.tfrecord")}
+    away.rename(gone)
+    work = run(tmp_path / "converted", tmp_path / "store", SMALL)
+    assert len(read(work)) == 20
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert len({*(tmp_path / "store").rglob("*.tfrecord")} - set(before)) == 1
+
+
+def test_a_corpus_of_another_rate_is_refused_naming_both(corpus: Corpus, tmp_path: Path) -> None:
+    corpus(3)
+    with pytest.raises(SettingsError, match=r"'features\.sample_rate' is 8000 Hz .* 16000 Hz"):
+        run(tmp_path / "converted", tmp_path / "store", ExtractSettings.of({"features": {"sample_rate": 8_000}}))
+
+
+def test_a_manifest_that_was_not_converted_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    write_manifest(tmp_path / "manifest.jsonl", [corpus(1)[0].replace(audio_hash="")])
+    with pytest.raises(WorkError, match="speaker0-0000 has no audio_hash"):
+        run(tmp_path, tmp_path / "store", SMALL)
+
+
+def test_two_runs_and_other_workers_write_the_same_bytes(corpus: Corpus, tmp_path: Path) -> None:
+    corpus(40)
+    how = {"shard_megabytes": 0.1, "speeds": [1.0, 1.1]}
+    works = [
+        run(tmp_path / "converted", tmp_path / "ein Spaß mit Leerzeichen", ExtractSettings.of(how)),
+        run(tmp_path / "converted", tmp_path / "two", ExtractSettings.of(how)),
+        run(tmp_path / "converted", tmp_path / "three", ExtractSettings.of(how, runner="multi_process", workers=2)),
+    ]
+    stores = [files(work.folder.parent.parent) for work in works]
+    assert len(stores[0]) > 10
+    assert stores[0] == stores[1] == stores[2]
+
+
+def test_the_same_work_is_not_done_twice_and_a_changed_corpus_costs_its_change(corpus: Corpus, tmp_path: Path) -> None:
+    utterances = corpus(40)
+    store = tmp_path / "store"
+    first = run(tmp_path / "converted", store, SMALL)
+    written = {path: path.stat().st_mtime_ns for path in store.rglob("*.tfrecord")}
+    assert run(tmp_path / "converted", store, SMALL).reused
+    changed = [utterances[0].replace(text="another word"), *utterances[1:-1]]
+    write_manifest(tmp_path / "converted" / "manifest.jsonl", changed)
+    second = run(tmp_path / "converted", store, SMALL)
+    assert not second.reused
+    assert {u.id for u in changed} == {identity for identity, _ in read(second)}
+    assert all(path.stat().st_mtime_ns == at for path, at in written.items())
+    new = {*store.rglob("*.tfrecord")} - set(written)
+    assert 1 <= len(new) <= 4 < len(written)
+    assert len(read(first)) == 40
+
+
+def test_a_shard_that_was_lost_is_made_again(corpus: Corpus, tmp_path: Path) -> None:
+    corpus(20)
+    work = run(tmp_path / "converted", tmp_path / "store", SMALL)
+    before = files(tmp_path / "store")
+    shards = sorted((tmp_path / "store").rglob("*.tfrecord"))
+    shards[0].unlink()
+    shards[1].write_bytes(shards[1].read_bytes()[:-1])
+    again = run(tmp_path / "converted", tmp_path / "store", SMALL)
+    assert not again.reused
+    assert again.key == work.key
+    assert files(tmp_path / "store") == before
+
+
+def test_killed_in_the_middle_and_started_again_it_ends_the_same(corpus: Corpus, tmp_path: Path) -> None:
+    corpus(150, seconds=2)
+    how = {"shard_megabytes": 0.6, "speeds": [0.9, 1.0]}
+    script = (
+        "import sys; from components.extract.step import run; from components.extract.settings import ExtractSettings;"
+        "run(sys.argv[1], sys.argv[2], ExtractSettings.of(sys.argv[3]))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "converted"), str(tmp_path / "killed"), json.dumps(how)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    finished: list[Path] = []
+    deadline = time.monotonic() + 60
+    while len(finished) < 3 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+        finished = list((tmp_path / "killed" / "shards").rglob("*.json"))
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not list((tmp_path / "killed").rglob("done.json"))
+    times = {path: path.stat().st_mtime_ns for path in finished}
+    assert len(times) >= 3
+
+    work = run(tmp_path / "converted", tmp_path / "killed", ExtractSettings.of(how))
+    undisturbed = run(tmp_path / "converted", tmp_path / "undisturbed", ExtractSettings.of(how))
+    assert files(tmp_path / "killed") == files(tmp_path / "undisturbed")
+    assert work.counts == undisturbed.counts
+    assert len(times) < work.counts["shards"]
+    assert all(path.stat().st_mtime_ns == at for path, at in times.items())
+
+
+def test_importing_the_step_brings_no_heavy_module() -> None:
+    script = (
+        "import sys; import components.extract.step;"
+        "print({name.split('.')[0] for name in sys.modules}"
+        " & {'apache_beam', 'tensorflow', 'kfp', 'librosa', 'scipy', 'soxr', 'google.protobuf'})"
+    )
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "set()"
