@@ -1,0 +1,87 @@
+# The project's commands. `make help` explains them.
+# All paths are relative, so that the project may lie in a folder with a space in its name.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+VENV := .venv
+PY := $(VENV)/bin/python
+VOXLINE := $(PY) -m pipelines.cli
+READY := $(VENV)/.ready
+JOBS ?= 2
+FSDD ?= ../shared/data/fsdd
+SPEAKERS := george jackson lucas nicolas theo yweweler
+
+.PHONY: help setup demo test test-browser lint format bench leave-one-out golden lock clean
+
+help: ## Explain every target
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## Set up .venv from the locked requirements (once; again when they change)
+
+# Python is tried, not only found: a pyenv shim stands in PATH for versions that are not active.
+# uv comes first, by pip, with its hash; it then installs the rest in seconds. pip does, where uv cannot.
+$(READY): requirements.lock requirements.bootstrap pyproject.toml
+	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
+	  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; \
+	  then found="$$python"; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "setup: no Python 3.11, 3.12 or 3.13 with venv here; name one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; \
+	fi; \
+	if [ ! -w "$${HOME:-/nonexistent}" ]; then export UV_NO_CACHE=1 PIP_NO_CACHE_DIR=1; fi; \
+	export PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE="$${UV_LINK_MODE:-copy}" VIRTUAL_ENV="$$PWD/$(VENV)"; \
+	set -e; \
+	echo "setup: a virtual environment in $(VENV) ($$found)"; \
+	"$$found" -m venv --clear $(VENV); \
+	$(PY) -m pip install --quiet --require-hashes --no-deps -r requirements.bootstrap; \
+	echo "setup: the locked requirements (about 2 GB once unpacked)"; \
+	$(PY) -m uv pip install --quiet --require-hashes --no-deps -r requirements.lock || { \
+	  echo "setup: uv could not; trying pip, which takes some minutes"; \
+	  $(PY) -m pip install --quiet --require-hashes --no-deps -r requirements.lock; }; \
+	$(PY) -m pip install --quiet --no-build-isolation --no-deps -e .; \
+	touch $(READY); \
+	echo "setup: ready"
+
+demo: $(READY) ## Make a small corpus of generated speech, train on it, judge the model, push it
+	@$(VOXLINE) corpus demo runs/demo/corpus
+	@$(VOXLINE) run asr --config configs/asr/demo.yaml --run-dir runs/demo
+
+test: $(READY) ## Run the tests (JOBS=2 processes; one file of tests stays in one process)
+	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile -k "not in_a_browser"
+
+test-browser: $(READY) ## Open reports in headless Chromium, where there is one
+	@$(PY) -m pytest -q tests -k in_a_browser
+
+lint: $(READY) ## Check style, types, and that the floors of the house hold
+	@$(PY) -m ruff check --quiet .
+	@$(PY) -m ruff format --check --quiet .
+	@$(PY) -m mypy --no-error-summary
+	@told=$$($(VENV)/bin/lint-imports --no-logo 2>&1) || { echo "$$told"; exit 1; }
+	@echo "lint: clean"
+
+format: $(READY) ## Put the code into its form
+	@$(PY) -m ruff check --fix --quiet .
+	@$(PY) -m ruff format --quiet .
+
+bench: $(READY) ## Measure the figures in the README, each against a peer in the same run
+	@$(PY) -m benchmarks
+
+leave-one-out: $(READY) ## Train on five of FSDD's speakers and test on the sixth, for each (FSDD=folder)
+	@for speaker in $(SPEAKERS); do \
+	  $(VOXLINE) run asr --config configs/asr/fsdd-unseen-speaker.yaml --run-dir "runs/fsdd-without-$$speaker" \
+	    --set "corpus.uri=$(FSDD)" --set "corpus.split.test_speakers=[$$speaker]" --set "name=fsdd-without-$$speaker" \
+	    --set push.max_wer=0 || exit 1; \
+	done
+
+golden: $(READY) ## Write the golden files of the compiled pipelines anew (then look at their difference)
+	@VOXLINE_WRITE_GOLDEN=1 $(PY) -m pytest -q tests/pipelines/test_compiled.py
+
+lock: $(READY) ## Resolve the requirements anew into requirements.lock and requirements.bootstrap
+	@$(PY) -m uv pip compile --quiet pyproject.toml --extra dev --universal --generate-hashes --no-header \
+	  --override requirements.override -o requirements.lock
+	@echo uv | $(PY) -m uv pip compile --quiet - --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-annotate -o requirements.bootstrap
+
+clean: ## Remove runs and caches; .venv stays
+	@rm -rf runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find pipelines components tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
