@@ -26,6 +26,16 @@ EXTENSIONS = (".tar", ".tar.gz", ".tgz", ".zip")
 _CHUNK = 1 << 20
 _LONGEST_HEADER = 1 << 20
 """Bytes of an extended header (a long name, a comment): tarfile reads it into memory at once."""
+_DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    ValueError,
+)
+_NO_FILE = "is a link, a pipe or a device; only files and folders are accepted"
 
 
 def is_archive(path: Path) -> bool:
@@ -56,9 +66,7 @@ def unpack(archive: Path, store: Path, *, max_bytes: float, max_files: int) -> t
         folder, unfinished = work.folder / "files", work.folder / "unfinished"
         if work.reused:
             if not folder.is_dir():
-                raise WorkError(
-                    f"{folder}: this unpacked archive was deleted; delete {work.folder} too, and start again"
-                )
+                raise WorkError(f"{folder}: was deleted; delete {work.folder} too, and start again to unpack it anew")
             return folder, content
         for left_by_a_killed_run in (unfinished, folder):
             shutil.rmtree(left_by_a_killed_run, ignore_errors=True)
@@ -70,9 +78,12 @@ def unpack(archive: Path, store: Path, *, max_bytes: float, max_files: int) -> t
         except WorkError:
             shutil.rmtree(unfinished)
             raise
-        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+        except _DAMAGED as error:
             shutil.rmtree(unfinished)
-            raise WorkError(f"{archive}: cannot be unpacked ({error}); copy or download it again") from None
+            raise WorkError(f"{archive}: damaged ({error}); copy or download it again") from None
+        except OSError as error:
+            shutil.rmtree(unfinished)
+            raise WorkError(f"{archive}: cannot be unpacked into {store}: {error}") from None
         os.sync()  # once for all of them: the marker must not reach the disk before the files that it vouches for
         unfinished.rename(folder)
         work.counts.update(files=writer.members, bytes=writer.bytes)
@@ -129,7 +140,8 @@ class _Writer:
 
     def show(self, read: int) -> None:
         """Shows how many bytes of the archive have been read."""
-        self._progress.advance(read // 1_000_000 - self._progress.done)
+        if megabytes := read // 1_000_000 - self._progress.done:
+            self._progress.advance(megabytes)
 
 
 def _unpack_tar(archive: Path, writer: _Writer) -> None:
@@ -150,9 +162,7 @@ def _unpack_tar(archive: Path, writer: _Writer) -> None:
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=Header) as tar:
             for member in tar:
                 if not (member.isreg() or member.isdir()):
-                    raise writer.refuse(
-                        member.name, "is a link, a pipe or a device; only files and folders are accepted"
-                    )
+                    raise writer.refuse(member.name, _NO_FILE)
                 if member.isdir():
                     writer.make_folder(member.name)
                 else:
@@ -160,9 +170,7 @@ def _unpack_tar(archive: Path, writer: _Writer) -> None:
                     writer.write(member.name, _content(tar, member), member.size)
                 writer.show(packed.tell())
         if not Header.ended:
-            raise WorkError(
-                f"{archive}: cut short or damaged after {writer.members:,} members; copy or download it again"
-            )
+            raise WorkError(f"{archive}: damaged after {writer.members:,} members; copy or download it again")
         # What follows is padding; reading it makes gzip compare its checksum.
         while tail := stream.read(_CHUNK):
             writer.count("the padding at its end", len(tail))
@@ -187,9 +195,7 @@ def _unpack_zip(archive: Path, writer: _Writer) -> None:
         for member in file.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise writer.refuse(
-                    member.filename, "is a link, a pipe or a device; only files and folders are accepted"
-                )
+                raise writer.refuse(member.filename, _NO_FILE)
             if member.flag_bits & 1:
                 raise writer.refuse(member.filename, "is encrypted; unpack it yourself and give the folder")
             if member.is_dir():

@@ -63,7 +63,7 @@ class Listed:
     link: bool
 
 
-class NotThere(Exception):
+class NotFoundError(Exception):
     """A path that the corpus names and that cannot be read from it."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -87,7 +87,7 @@ class Corpus:
         self.name = name or self.root.name
         self.outward: dict[str, str] = {}
         skipped = os.path.realpath(without) if without is not None else None
-        self.files = dict(sorted(self._list("", skipped)))
+        self.files = dict(sorted(self._list(skipped)))
 
     def named_by(self) -> dict[str, Any]:
         """What names this corpus: where it is and each file's path, size and times."""
@@ -124,7 +124,7 @@ class Corpus:
         Unicode forms (a name typed as NFC and stored as NFD) and the extension's case may differ.
 
         Raises:
-          NotThere: it is absent, no regular file, or outside the corpus.
+          NotFoundError: it is absent, no regular file, or outside the corpus.
         """
         joined = os.path.normpath(os.path.join(self.root, beside, path))
         inside = os.path.relpath(joined, self.root)
@@ -134,17 +134,17 @@ class Corpus:
             try:
                 real = os.path.realpath(joined)
             except ValueError:
-                raise NotThere(Reason.BAD_ENTRY, f"{path!r} is no path: it holds a zero byte") from None
+                raise NotFoundError(Reason.BAD_ENTRY, f"{path!r} is no path: it holds a zero byte") from None
             if not self._holds(real):
-                raise NotThere(Reason.OUTSIDE_CORPUS, f"{path} leads to {real}, outside the corpus {self.root}")
+                raise NotFoundError(Reason.OUTSIDE_CORPUS, f"{path} leads to {real}, outside the corpus {self.root}")
             found = self._listed(os.path.relpath(real, self.root))
         if found is None or self.files[found].size < 0:
             where = f" (from {beside}/)" if beside else ""
-            raise NotThere(Reason.MISSING_FILE, f"{path}{where} is not in the corpus {self.root}")
+            raise NotFoundError(Reason.MISSING_FILE, f"{path}{where} is not in the corpus {self.root}")
         if self.files[found].link and not self._holds(real := os.path.realpath(self.root / found)):
-            raise NotThere(Reason.OUTSIDE_CORPUS, f"{found} is a link to {real}, outside the corpus {self.root}")
+            raise NotFoundError(Reason.OUTSIDE_CORPUS, f"{found} is a link to {real}, outside the corpus {self.root}")
         if not self.files[found].regular:
-            raise NotThere(Reason.BAD_ENTRY, f"{found} is a pipe, socket or device, no file")
+            raise NotFoundError(Reason.BAD_ENTRY, f"{found} is a pipe, socket or device, no file")
         return found
 
     def lines(self, path: str) -> Iterator[tuple[int, str]]:
@@ -165,25 +165,27 @@ class Corpus:
                 f"{self.root / path}: not UTF-8 (byte {error.start}); convert it, as in: "
                 f"iconv -f latin1 -t utf-8 OLD > NEW"
             ) from None
-        except (NotThere, OSError) as error:
+        except (NotFoundError, OSError) as error:
             raise WorkError(f"{self.root / path}: cannot be read ({error})") from None
 
-    def _list(self, folder: str, skipped: str | None) -> Iterator[tuple[str, Listed]]:
-        try:
-            found = list(os.scandir(os.path.join(self.root, folder)))
-        except OSError as error:
-            raise WorkError(f"{self.root / folder}: the corpus cannot be listed ({error.strerror})") from None
-        for item in found:
-            path = os.path.join(folder, item.name)
-            if item.is_dir(follow_symlinks=False):
-                if item.path != skipped:
-                    yield from self._list(path, skipped)
-            elif item.is_symlink() and item.is_dir():
-                # A link to a folder inside is listed under its real name; one that leads outside is never entered.
-                if not self._holds(real := os.path.realpath(item.path)):
-                    self.outward[path] = real
-            else:
-                yield path, _listed(item)
+    def _list(self, skipped: str | None) -> Iterator[tuple[str, Listed]]:
+        folders = [""]  # no recursion: an archive may hold a folder in a folder in a folder, a thousand deep
+        while folders:
+            folder = folders.pop()
+            try:
+                found = list(os.scandir(os.path.join(self.root, folder)))
+            except OSError as error:
+                raise WorkError(f"{self.root / folder}: the corpus cannot be listed ({error.strerror})") from None
+            for item in found:
+                path = os.path.join(folder, item.name)
+                if item.is_dir(follow_symlinks=False):
+                    folders += [path] * (item.path != skipped)
+                elif item.is_symlink() and item.is_dir():
+                    # A folder inside is listed under its real name; one outside is not entered.
+                    if not self._holds(real := os.path.realpath(item.path)):
+                        self.outward[path] = real
+                else:
+                    yield path, _listed(item)
 
     def _listing(self, *, times: bool) -> str:
         return hash_value(
@@ -215,8 +217,9 @@ def _listed(item: "os.DirEntry[str]") -> Listed:
 
 
 def _form(path: str) -> str:
-    stem, extension = os.path.splitext(unicodedata.normalize("NFC", path))
-    return stem + extension.lower()
+    normal = unicodedata.normalize("NFC", path)
+    extension = PurePosixPath(normal).suffix
+    return normal.removesuffix(extension) + extension.lower()
 
 
 def escaped(text: str) -> str:

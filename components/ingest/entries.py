@@ -6,7 +6,7 @@ import math
 import unicodedata
 from collections.abc import Iterable
 
-from components.ingest.corpus import Corpus, Entry, NotThere, escaped
+from components.ingest.corpus import Corpus, Entry, NotFoundError, escaped
 from components.ingest.recordings import Recording
 from components.speech.utterances import Reason, Reject, Utterance
 
@@ -37,9 +37,9 @@ def settle(corpus: Corpus, entries: Iterable[Entry | Reject]) -> tuple[list[Foun
         try:
             settled = _settled(corpus, entry)
             if first := found.get(settled.entry.id):
-                raise NotThere(Reason.DUPLICATE_ID, f"the id stands in {first.entry.source} already")
+                raise NotFoundError(Reason.DUPLICATE_ID, f"the id stands in {first.entry.source} already")
             found[settled.entry.id] = settled
-        except NotThere as fault:
+        except NotFoundError as fault:
             detail = f"{entry.source}: {fault.detail}"
             rejects.append(_in_unicode(Reject(entry.id or entry.audio, fault.reason, detail)))
     return list(found.values()), rejects
@@ -72,16 +72,16 @@ def _settled(corpus: Corpus, entry: Entry) -> Found:
     path = corpus.locate(entry.audio, entry.beside)
     if entry.size is not None and entry.size != corpus.files[path].size:
         detail = f"{path} has {corpus.files[path].size:,} bytes, it should have {entry.size:,}"
-        raise NotThere(Reason.TRUNCATED, detail)
+        raise NotFoundError(Reason.TRUNCATED, detail)
     fine = all(math.isfinite(number) and number >= 0 for number in (entry.offset, entry.duration or 0.0))
     if not fine:
-        raise NotThere(Reason.BAD_ENTRY, f"offset {entry.offset}, duration {entry.duration}: no seconds from 0 on")
+        raise NotFoundError(Reason.BAD_ENTRY, f"offset {entry.offset}, duration {entry.duration}: no seconds from 0 on")
     extra = {"corpus_split": entry.split, **entry.extra} if entry.split else entry.extra
     try:
         # What cannot be written as JSON in UTF-8 (half a surrogate pair, a file name of odd bytes, NaN).
         json.dumps([path, entry.id, entry.text, entry.speaker, extra], ensure_ascii=False, allow_nan=False).encode()
     except ValueError as error:
-        raise NotThere(Reason.BAD_ENTRY, f"holds what a manifest cannot: {error}") from None
+        raise NotFoundError(Reason.BAD_ENTRY, f"holds what a manifest cannot: {error}") from None
     entry = dataclasses.replace(
         entry,
         id=unicodedata.normalize("NFC", entry.id.strip() or _derived_id(path, entry.offset)),

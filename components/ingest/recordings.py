@@ -6,8 +6,6 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import soundfile
-
 from components.speech.progress import Progress
 from components.speech.storage import hash_file
 
@@ -49,6 +47,8 @@ def _measure(path: Path) -> Recording:
 
 
 def _seconds(path: Path) -> float:
+    import soundfile  # not at the top: it brings numpy, which nothing else here needs
+
     try:
         header = soundfile.info(str(path))
     except (RuntimeError, TypeError):  # libsndfile's own errors are RuntimeErrors; TypeError: headerless .raw

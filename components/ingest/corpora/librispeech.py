@@ -10,6 +10,7 @@ CC BY 4.0. Many corpora copy its layout (mini LibriSpeech, MLS' older parts, Vox
 The root may be that folder, the one above it, or one split. WAV and other formats may stand in for FLAC.
 """
 
+import unicodedata
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -30,7 +31,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
         for number, line in corpus.lines(str(transcript)):
             id, _, text = line.strip().partition(" ")
             folder, speaker = transcript.parent, id.split("-")[0]
-            audio = recordings.pop(folder / id, None)
+            audio = recordings.pop(_name(folder / id), None)
             yield Entry(
                 id=id,
                 audio=(audio or folder / f"{id}{AUDIO_EXTENSIONS[0]}").as_posix(),
@@ -40,9 +41,9 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
                 source=f"{transcript}:{number}",
                 extra=about.get(speaker, {}),
             )
-    for stem, audio in recordings.items():
+    for audio in recordings.values():
         detail = f"{audio}: no line of a .trans.txt in its folder names it"
-        yield Reject(stem.name, Reason.TRANSCRIPT_MISSING, detail)
+        yield Reject(audio.stem, Reason.TRANSCRIPT_MISSING, detail)
 
 
 def _split(corpus: Corpus, transcript: PurePosixPath) -> str:
@@ -50,14 +51,19 @@ def _split(corpus: Corpus, transcript: PurePosixPath) -> str:
     return (corpus.name, *transcript.parts)[-4:][0]
 
 
-def _by_utterance(corpus: Corpus) -> dict[PurePosixPath, PurePosixPath]:
+def _by_utterance(corpus: Corpus) -> dict[str, PurePosixPath]:
     """Recordings by their path without extension; of two formats of one recording, the preferred."""
-    found: dict[PurePosixPath, PurePosixPath] = {}
+    found: dict[str, PurePosixPath] = {}
     for path in corpus.recordings():
-        other = found.get(path.with_suffix(""))
+        name = _name(path.with_suffix(""))
+        other = found.get(name)
         if other is None or _preference(path) < _preference(other):
-            found[path.with_suffix("")] = path
+            found[name] = path
     return found
+
+
+def _name(path: PurePosixPath) -> str:
+    return unicodedata.normalize("NFC", str(path))
 
 
 def _preference(path: PurePosixPath) -> int:

@@ -1,0 +1,164 @@
+"""Who is train, dev and test, and that those who stay keep their split when others come and go."""
+
+import collections
+import functools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.ingest.corpus import Entry
+from components.ingest.settings import CorpusSettings
+from components.ingest.splits import drawn_by_hash, splits_of
+from components.speech.errors import SettingsError
+
+NAMES = st.sets(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), min_size=1, max_size=40)
+
+
+def entry(id: str, split: str = "train", speaker: str = "") -> Entry:
+    return Entry(id=id, audio=f"{id}.wav", text="x", speaker=speaker, split=split, source=f"{id}.txt:1")
+
+
+@functools.cache
+def anchors_of(salt: str) -> set[str]:
+    """Somebody who is drawn, and somebody who is not, by any share from 0.01 to 0.99: then none has to be helped."""
+    many = {f"name {number}" for number in range(2000)}
+    return {min(drawn_by_hash(many, 0.01, salt)), min(many - drawn_by_hash(many, 0.99, salt))}
+
+
+def splits(entries: list[Entry], **values: Any) -> dict[str, str]:
+    return splits_of(entries, CorpusSettings.of(values, "corpus"))
+
+
+@given(NAMES, NAMES, st.floats(0.01, 0.99), st.sampled_from(["0 test", "0 dev", "7 dev"]))
+def test_those_who_stay_keep_their_side_when_others_come_or_go(
+    stay: set[str], others: set[str], share: float, salt: str
+) -> None:
+    anchors = anchors_of(salt)
+    alone = drawn_by_hash(stay | anchors, share, salt)
+    together = drawn_by_hash(stay | others | anchors, share, salt)
+    assert together & (stay | anchors) == alone
+
+
+@given(NAMES, st.floats(0.0001, 0.999))
+def test_a_share_draws_at_least_one_and_never_all(names: set[str], share: float) -> None:
+    drawn = drawn_by_hash(names, share, "0 test")
+    assert drawn <= names
+    assert len(drawn) >= 1 or len(names) == 1
+    assert len(drawn) < len(names)
+
+
+@given(NAMES, st.floats(0, 0.5), st.floats(0, 0.49), st.integers(0, 3))
+def test_by_speaker_no_speaker_is_on_two_sides_and_everyone_has_one(
+    speakers: set[str], dev: float, test: float, seed: int
+) -> None:
+    entries = [entry(f"{speaker} {number}", speaker=speaker) for speaker in speakers for number in range(3)]
+    out = splits(entries, split={"by": "speaker", "dev": dev, "test": test, "seed": seed})
+    assert set(out) == {one.id for one in entries}
+    sides = collections.defaultdict(set)
+    for one in entries:
+        sides[one.speaker].add(out[one.id])
+    assert all(len(side) == 1 for side in sides.values())
+    found = set(out.values())
+    assert "train" in found
+    assert "test" in found or not test or len(speakers) < 2
+    assert "dev" in found or not dev or len(speakers) < 3
+
+
+def test_the_shares_come_out_as_stated() -> None:
+    entries = [entry(str(number)) for number in range(10_000)]
+    counts = collections.Counter(splits(entries, split={"by": "utterance", "dev": 0.2, "test": 0.3}).values())
+    assert abs(counts["test"] - 3000) < 200
+    assert abs(counts["dev"] - 2000) < 200
+
+
+def test_another_seed_draws_others_and_the_same_seed_the_same() -> None:
+    entries = [entry(str(number)) for number in range(200)]
+    zero, again, one = (splits(entries, split={"by": "utterance", "seed": seed}) for seed in (0, 0, 1))
+    assert zero == again
+    assert zero != one
+
+
+def test_the_dev_share_does_not_move_who_is_test() -> None:
+    entries = [entry(str(number)) for number in range(500)]
+    few, many = (splits(entries, split={"by": "utterance", "test": 0.2, "dev": dev}) for dev in (0.01, 0.5))
+    assert {id for id in few if few[id] == "test"} == {id for id in many if many[id] == "test"}
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("train-clean-100", "train"),
+        ("train-other-500", "train"),
+        ("dev-clean-2", "dev"),
+        ("DEV", "dev"),
+        ("validation", "dev"),
+        ("test-other", "test"),
+        ("eval2000", "test"),
+    ],
+)
+def test_the_usual_names_of_splits_are_known(name: str, ours: str) -> None:
+    assert splits([entry("a", name)], split={"dev": 0}) == {"a": ours}
+
+
+def test_dev_is_carved_out_of_train_only_where_the_corpus_has_none() -> None:
+    entries = [entry(str(number), speaker=str(number % 10)) for number in range(100)] + [entry("t", "test")]
+    carved = splits(entries, split={"dev": 0.2})
+    assert 5 < list(carved.values()).count("dev") < 40
+    assert carved["t"] == "test"
+    given_one = splits([*entries, entry("d", "dev")], split={"dev": 0.2})
+    assert [id for id, split in given_one.items() if split == "dev"] == ["d"]
+    by_speaker = splits(entries, split={"dev": 0.2, "dev_by": "speaker"})
+    sides = {(one.speaker, by_speaker[one.id]) for one in entries if one.speaker}
+    assert len(sides) == 10
+
+
+def test_a_split_that_nothing_covers_is_refused_by_its_name_unless_it_is_left_out() -> None:
+    entries = [entry("a", "train-clean-100"), entry("b", "dev-other"), entry("c", "extra")]
+    with pytest.raises(SettingsError, match=r"covers the corpus' split 'extra'.*leave_out"):
+        splits(entries)
+    chosen = {"train": ["train-clean-100"], "dev": [], "test": [], "leave_out": ["*"]}
+    assert splits(entries, splits=chosen, split={"dev": 0}) == {"a": "train", "b": "left_out", "c": "left_out"}
+
+
+def test_a_split_that_two_patterns_cover_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"'train-dev' is covered by train and by dev"):
+        splits([entry("a", "train-dev")], splits={"dev": ["*dev"]})
+
+
+def test_by_utterance_the_names_of_the_corpus_splits_do_not_matter() -> None:
+    out = splits([entry("a", "strange"), entry("b", "test")], split={"by": "utterance", "test": 0, "dev": 0})
+    assert out == {"a": "train", "b": "train"}
+
+
+def test_an_utterance_without_speaker_cannot_be_split_by_speaker() -> None:
+    with pytest.raises(SettingsError, match=r"who speaks b \(b.txt:1\).*utterance"):
+        splits([entry("a", speaker="x"), entry("b")], split={"by": "speaker"})
+
+
+def test_held_out_speakers_are_exactly_the_test_split() -> None:
+    entries = [entry(f"{speaker}{number}", "test", speaker) for speaker in ("ann", "bob", "cat") for number in range(9)]
+    out = splits(entries, split={"by": "speaker", "test_speakers": ["bob"], "dev": 0.3, "dev_by": "utterance"})
+    assert {id for id, split in out.items() if split == "test"} == {f"bob{number}" for number in range(9)}
+    with pytest.raises(SettingsError, match=r"no speaker 'bop'; did you mean 'bob'\?"):
+        splits(entries, split={"by": "speaker", "test_speakers": ["bop"]})
+    with pytest.raises(SettingsError, match="nobody is left to train on"):
+        splits(entries, split={"by": "speaker", "test_speakers": ["ann", "bob", "cat"]})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"split": {"by": "speaker", "dev": 0.6, "test": 0.4}}, "leave nothing to train on"),
+        ({"split": {"test_speakers": ["ann"]}}, 'set "by" to "speaker"'),
+        ({"split": {"by": "gender"}}, "'corpus', 'speaker' or 'utterance'"),
+        ({"format": "libri"}, "librispeech, fsdd, manifest, csv, kaldi"),
+        ({"splits": {"trian": ["a"]}}, "'train'"),
+        ({"max_reject_share": 1.5}, "max_reject_share"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_with_what_is_accepted(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        CorpusSettings.of(values, "corpus")
+    assert message in str(refused.value)

@@ -1,0 +1,122 @@
+"""The step as a whole: where a corpus may lie, reuse, order, and when it fails."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.ingest.corpus import Entry
+from components.ingest.entries import Found, utterance_of
+from components.ingest.recordings import measure
+from components.ingest.settings import CorpusSettings
+from components.ingest.step import run
+from components.speech.errors import SettingsError, WorkError
+from components.speech.utterances import Reason, Reject, read_rejects
+
+Ingest = Callable[..., Any]
+Record = Callable[..., Path]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("", "corpus.uri is empty; give a folder, or an archive"),
+        ("gs://bucket/corpus", "gcloud storage cp -r gs://bucket/corpus"),
+        ("https://example.org/corpus.tar.gz", "on a disk of this machine"),
+        ("no/such/folder", "does not exist"),
+        ("corpus.rar", "ends in .tar, .tar.gz, .tgz, .zip"),
+    ],
+)
+def test_a_uri_that_leads_to_no_corpus_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, message: str
+) -> None:
+    (tmp_path / "corpus.rar").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=r"corpus\.uri") as refused:
+        run(tmp_path / "store", CorpusSettings(uri=uri))
+    assert message in str(refused.value)
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_same_corpus_is_not_read_again_until_a_file_changes(corpus: Path, record: Record, ingest: Ingest) -> None:
+    files = [record(f"recordings/{digit}_ann_0.wav") for digit in range(3)]
+    first = ingest("fsdd")
+    assert not first.work.reused
+    assert ingest("fsdd").work.reused
+    assert ingest("fsdd", uri=f"{corpus}/../{corpus.name}/").work.reused
+    content = bytearray(files[0].read_bytes())
+    content[-1] ^= 1
+    times = files[0].stat()
+    files[0].write_bytes(content)
+    os.utime(files[0], ns=(times.st_atime_ns, times.st_mtime_ns))  # same size, same time of modification
+    changed = ingest("fsdd")
+    assert not changed.work.reused
+    assert changed.utterances["0_ann_0"].audio_hash != first.utterances["0_ann_0"].audio_hash
+    assert changed.utterances["1_ann_0"] == first.utterances["1_ann_0"]
+    files[2].unlink()
+    assert ingest("fsdd").ids == ["0_ann_0", "1_ann_0"]
+
+
+def test_utterances_stand_sorted_by_id_and_two_runs_write_the_same_bytes(
+    corpus: Path, record: Record, ingest: Ingest, tmp_path: Path
+) -> None:
+    for name in ("b", "ä", "a", "Z", "10", "9"):
+        record(f"{name}/7_{name}_0.wav")
+    out = ingest("fsdd")
+    assert out.ids == sorted(out.ids)
+    other = run(tmp_path / "another store" / "deeper", CorpusSettings.of(_plain(out), "corpus", uri=str(corpus)))
+    lines, other_lines = (work.path("manifest").read_text() for work in (out.work, other))
+    assert lines.count("\n") == 6
+    assert lines == other_lines.replace("../../../../../mon", "../../../mon").replace("../../../../mon", "../../../mon")
+
+
+def test_a_store_inside_the_corpus_is_no_part_of_it(corpus: Path, record: Record) -> None:
+    record("7_ann_0.wav")
+    settings = CorpusSettings.of({"uri": str(corpus), "format": "fsdd", "split": {"dev": 0}})
+    first = run(corpus / "store", settings)
+    second = run(corpus / "store", settings)
+    assert (first.counts["utterances"], first.reused, second.reused) == (1, False, True)
+
+
+def test_past_the_stated_share_of_rejects_it_fails_and_the_rejects_can_be_read(
+    corpus: Path, record: Record, ingest: Ingest, tmp_path: Path
+) -> None:
+    record("7_ann_0.wav")
+    record("oops.wav")
+    with pytest.raises(WorkError, match=r"1 of 2 utterances were rejected.*10.0% are accepted") as failed:
+        ingest("fsdd", max_reject_share=0.1)
+    rejects = read_rejects(Path(str(failed.value).rsplit("see ", 1)[1]))
+    assert [reject.id for reject in rejects] == ["oops.wav"]
+    assert not any((tmp_path / "store").rglob("done.json"))
+    assert ingest("fsdd", max_reject_share=0.5).rejects == {"oops.wav": "bad_entry"}
+
+
+def test_what_is_left_out_is_counted(corpus: Path, record: Record, ingest: Ingest) -> None:
+    for index in (0, 1, 7, 8, 9):
+        record(f"7_ann_{index}.wav")
+    out = ingest("fsdd", splits={"train": ["train"], "test": [], "leave_out": ["test"]})
+    assert out.work.counts == {"utterances": 3, "rejects": 0, "train": 3, "dev": 0, "test": 0, "left_out": 2}
+
+
+def test_a_file_that_the_system_cannot_read_is_a_reject_in_its_words() -> None:
+    recording = measure(Path("/proc/self"), ["mem"])["mem"]  # a regular file that root, too, cannot read
+    reject = utterance_of(Found(Entry("a", "mem", "x", source="a.txt:1"), "mem"), recording, "/proc/self", "train")
+    assert isinstance(reject, Reject)
+    assert (reject.reason, reject.detail) == (Reason.UNREADABLE, "a.txt:1: mem: Input/output error")
+
+
+def test_importing_the_step_imports_nothing_heavy() -> None:
+    code = "import sys, components.ingest.step; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert not {"tensorflow", "apache_beam", "kfp", "librosa", "scipy", "numpy"} & set(loaded.split())
+
+
+def _plain(out: Any) -> dict[str, Any]:
+    import json
+
+    return dict(json.loads((out.work.folder / "done.json").read_text())["settings"])
