@@ -37,7 +37,10 @@ def claimed(folder: Path, key: str) -> Iterator[Path | None]:
             return
         refuse_foreign(folder)
         unfinished.mkdir(exist_ok=True)
-        descriptor = os.open(unfinished, os.O_RDONLY)
+        try:
+            descriptor = os.open(unfinished, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # renamed by another process just now
         try:
             # The lock is on the folder itself: it goes with the process, and leaves no file behind.
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -20,6 +20,7 @@ from components.generate.librispeech import SUBSETS, SpeakerLine, write_chapter,
 from components.generate.settings import GenerateSettings
 from components.generate.speakers import Speaker, draw_speakers
 from components.generate.voice import speak
+from components.speech.errors import WorkError
 from components.speech.progress import Progress, say
 from components.speech.storage import hash_value
 from components.speech.work import Work
@@ -45,19 +46,24 @@ def run(folder: Path | str, settings: GenerateSettings, *, workers: int | None =
     (processes that speak at a time; all cores if None).
 
     Raises:
-      WorkError: the folder holds something that is not a corpus of ours.
+      WorkError: the folder cannot be written, or holds something that is not a corpus of ours.
     """
     start = time.monotonic()
-    folder = Path(os.path.abspath(folder))
+    folder = Path(os.path.realpath(folder))
     named_by = {"step": "generate", "revision": REVISION, "settings": settings.plain()}
     work = Work("generate", folder, hash_value(named_by), outputs={"corpus": "LibriSpeech"})
-    with claimed(folder, work.key) as unfinished:
-        if unfinished is None:
-            work.reused = True
-            say(f"generate: reused, {folder} holds this corpus already")
-        else:
-            work.counts = _write_corpus(unfinished / "LibriSpeech", settings, workers or os.cpu_count() or 1)
-            take_place(unfinished, folder, {**named_by, "key": work.key, "counts": work.counts})
+    try:
+        with claimed(folder, work.key) as unfinished:
+            if unfinished is None:
+                work.reused = True
+                say(f"generate: reused, {folder} holds this corpus already")
+            else:
+                work.counts = _write_corpus(unfinished / "LibriSpeech", settings, workers or os.cpu_count() or 1)
+                take_place(unfinished, folder, {**named_by, "key": work.key, "counts": work.counts})
+    except OSError as error:
+        raise WorkError(
+            f"{folder}: the corpus cannot be written there: {error}; name a folder on a disk with 50 MB free"
+        ) from error
     work.counts = read_marker(folder)["counts"]
     work.seconds = time.monotonic() - start
     if not work.reused:

@@ -129,6 +129,12 @@ def test_files_that_were_not_generated_are_never_overwritten(tmp_path: Path) -> 
     assert (folder / "thesis.txt").read_text() == "years of work"
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(WorkError, match="file/demo: the corpus cannot be written there"):
+        run(tmp_path / "file" / "demo", GenerateSettings(**TINY))
+
+
 def test_a_killed_run_leaves_nothing_that_looks_finished_and_the_next_one_finishes(
     corpus: Path, tmp_path: Path
 ) -> None:
