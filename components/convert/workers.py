@@ -25,6 +25,9 @@ from components.speech.errors import WorkError
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
 
+JOBS_A_PROCESS = 16
+"""Starting a process costs as much as dozens of recordings, so a few jobs do not start many."""
+
 AHEAD = 2
 """Jobs that a process holds at once: while the parent takes one answer, the next job is under way."""
 
@@ -57,7 +60,7 @@ def in_processes(
     attempts: Counter[int] = Counter()
     crew: list[_Worker[JobT, ResultT]] = []
     try:
-        crew += [_Worker(function) for _ in range(min(workers or cores(), len(jobs)))]
+        crew += [_Worker(function) for _ in range(min(workers or cores(), -(-len(jobs) // JOBS_A_PROCESS)))]
         while waiting or any(worker.assigned for worker in crew):
             for worker in crew:
                 while waiting and len(worker.assigned) < AHEAD:

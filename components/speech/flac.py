@@ -45,7 +45,7 @@ def stream_info(path: Path) -> StreamInfo:
     """
     with open(path, "rb") as file:
         start = file.read(10)
-        if start[:3] == b"ID3":  # a tag that some programs put before the stream; its size has 7 bits a byte
+        if start[:3] == b"ID3" and len(start) == 10:  # a tag before the stream; its size has 7 bits a byte
             size = start[6] << 21 | start[7] << 14 | start[8] << 7 | start[9]
             file.seek(10 + size)
         else:

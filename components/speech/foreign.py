@@ -28,8 +28,6 @@ def foreign_format(start: bytes) -> str | None:
         return "matroska"
     if start[:8] == b"\x30\x26\xb2\x75\x8e\x66\xcf\x11":
         return "asf"
-    if start[:5] == b"#!AMR":
-        return "amr"
     if len(start) > 1 and start[0] == 0xFF and start[1] & 0xF6 == 0xF0:  # ADTS; MP3 has its layer in these bits
         return "aac"
     return None

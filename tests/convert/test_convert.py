@@ -1,0 +1,214 @@
+"""convert on real files: nothing is lost in silence, and nothing is done twice."""
+
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from components.convert.settings import ConvertSettings
+from components.convert.step import run
+from components.speech.errors import SettingsError, WorkError
+from components.speech.storage import hash_bytes
+from components.speech.utterances import read_manifest, read_rejects
+from components.speech.wav import read_wav
+from tests.convert.conftest import RECORDINGS, TRANSCRIPTS, good_flac, manifest_of, speech, utterance
+
+SETTINGS = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)
+
+
+def test_every_kind_of_bad_recording_is_a_reject_with_its_reason(recordings: Path, tmp_path: Path) -> None:
+    utterances = [utterance(recordings / name) for name in RECORDINGS]
+    utterances += [utterance(recordings / "good.flac", text, id=repr(text)) for text in TRANSCRIPTS]
+    work = run(manifest_of(tmp_path / "in", utterances), tmp_path / "store", SETTINGS)
+    expected = {name: reason for name, (reason, _) in RECORDINGS.items()}
+    expected |= {repr(text): reason for text, reason in TRANSCRIPTS.items()}
+    rejects = read_rejects(work.folder)
+    assert {reject.id: reject.reason for reject in rejects} == {name: why for name, why in expected.items() if why}
+    assert [out.id for out in read_manifest(work.folder)] == [name for name, why in expected.items() if not why]
+    assert all(reject.detail for reject in rejects)
+    assert work.counts["utterances"] + work.counts["rejects"] == len(utterances)
+    details = {reject.id: reject.detail for reject in rejects}
+    assert "'ï' (U+00EF" in details["'naïve 7'"]
+    assert "'7' (U+0037" in details["'naïve 7'"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(RECORDINGS)), st.sampled_from(["Yes", *TRANSCRIPTS])), min_size=1))
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_in_is_out_and_rejects(
+    recordings: Path, tmp_path_factory: pytest.TempPathFactory, chosen: list[tuple[str, str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("in")
+    store = tmp_path_factory.getbasetemp() / "one store"
+    utterances = [utterance(recordings / name, text, id=str(n)) for n, (name, text) in enumerate(chosen)]
+    manifest_of(folder, utterances)
+    try:
+        work = run(folder, store, SETTINGS)
+        done = work.folder
+    except WorkError as error:  # all of them are bad
+        done = Path(str(error).rpartition("see ")[2]).parent
+    kept, rejected = read_manifest(done), read_rejects(done)
+    assert Counter([u.id for u in kept] + [r.id for r in rejected]) == Counter(u.id for u in utterances)
+    assert all(read_wav(Path(u.audio_filepath))[1] == 16_000 for u in kept)
+
+
+def test_librispeech_is_converted_bit_by_bit(real_data: Path, tmp_path: Path) -> None:
+    files = sorted((real_data / "LibriSpeech").rglob("*.flac"))
+    work = run(manifest_of(tmp_path / "in", map(utterance, files)), tmp_path / "store", ConvertSettings())
+    converted = read_manifest(work.folder)
+    assert [out.id for out in converted] == [file.name for file in files]
+    for file, out in zip(files, converted, strict=True):
+        samples, rate = read_wav(Path(out.audio_filepath))
+        expected, _ = soundfile.read(file, dtype="int16")
+        np.testing.assert_array_equal(samples, expected)
+        assert out.duration == len(expected) / rate
+        assert out.text == "hello"
+        assert Path(out.audio_filepath).stem == out.audio_hash
+
+
+def test_what_is_measured_is_what_is_in_the_wav(tmp_path: Path) -> None:
+    samples = np.concatenate([np.zeros(8_000), np.tile([0.5, -0.5], 3_600), np.ones(800)])
+    soundfile.write(tmp_path / "a.wav", samples, 16_000)
+    work = run(manifest_of(tmp_path / "in", [utterance(tmp_path / "a.wav")]), tmp_path / "store", SETTINGS)
+    [out] = read_manifest(work.folder)
+    pcm, _ = read_wav(Path(out.audio_filepath))
+    assert out.measured == {
+        "peak_db": 0.0,
+        "rms_db": round(10 * np.log10((7_200 * 0.25 + 800) / 16_000), 2),
+        "clipped_share": 0.05,
+        "silence_share": 0.5,
+        "pcm_hash": hash_bytes(pcm.tobytes()),
+    }
+
+
+def test_segments_of_one_recording_become_wavs_of_their_own(tmp_path: Path) -> None:
+    samples = speech(3)
+    soundfile.write(tmp_path / "long.flac", samples, 16_000)
+    source = utterance(tmp_path / "long.flac", duration=1.0)
+    segments = [source.replace(id=f"{n}", offset=float(n)) for n in range(3)]
+    work = run(manifest_of(tmp_path / "in", segments), tmp_path / "store", SETTINGS)
+    whole, _ = soundfile.read(tmp_path / "long.flac", dtype="int16")
+    pieces = [read_wav(Path(out.audio_filepath))[0] for out in read_manifest(work.folder)]
+    np.testing.assert_array_equal(np.concatenate(pieces), whole)
+    assert all(out.offset == 0 and out.duration == 1 for out in read_manifest(work.folder))
+
+
+class TestWorkIsNotDoneTwice:
+    @pytest.fixture
+    def corpus(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "corpus"
+        folder.mkdir()
+        for n in range(5):
+            good_flac(folder / f"{n}.flac", seed=n)
+        (folder / "5.flac").write_bytes(b"noise")
+        return folder
+
+    def convert(self, corpus: Path, text: str = "Hello", **more: object) -> dict[str, int]:
+        files = sorted(corpus.glob("*.flac"))
+        manifest = manifest_of(corpus.parent / "in", [utterance(file, text) for file in files])
+        work = run(manifest, corpus.parent / "store", SETTINGS.model_copy(update=more))
+        return {"decoded": work.counts["decoded"], "utterances": work.counts["utterances"], "reused": work.reused}
+
+    def test_the_same_work_is_found_done(self, corpus: Path) -> None:
+        assert self.convert(corpus) == {"decoded": 6, "utterances": 5, "reused": False}
+        assert self.convert(corpus)["reused"]
+        assert self.convert(corpus, workers=1)["reused"], "how many processes is no part of the work's name"
+
+    def test_a_corrected_transcript_costs_no_audio_work_even_with_the_sources_gone(self, corpus: Path) -> None:
+        self.convert(corpus)
+        wavs = {file: file.stat().st_mtime_ns for file in (corpus.parent / "store" / "wavs").rglob("*.wav")}
+        assert self.convert(corpus, "Bye") == {"decoded": 0, "utterances": 5, "reused": False}
+        assert {file: file.stat().st_mtime_ns for file in wavs} == wavs
+
+    def test_other_limits_cost_no_audio_work(self, corpus: Path) -> None:
+        self.convert(corpus)
+        assert self.convert(corpus, min_seconds=0.9)["decoded"] == 0
+        assert self.convert(corpus, silence_db=-50.0)["utterances"] == 5
+
+    def test_a_changed_recording_is_the_only_one_decoded(self, corpus: Path) -> None:
+        self.convert(corpus)
+        good_flac(corpus / "3.flac", seed=99)
+        assert self.convert(corpus) == {"decoded": 1, "utterances": 5, "reused": False}
+
+    def test_a_renamed_or_touched_recording_is_not_decoded(self, corpus: Path) -> None:
+        self.convert(corpus)
+        (corpus / "3.flac").rename(corpus / "new name.flac")
+        os.utime(corpus / "1.flac", (1, 1))
+        assert self.convert(corpus)["decoded"] == 0
+
+    def test_the_same_recording_twice_is_decoded_once(self, corpus: Path) -> None:
+        shutil.copy(corpus / "0.flac", corpus / "copy.flac")
+        assert self.convert(corpus) == {"decoded": 6, "utterances": 6, "reused": False}
+
+    def test_another_rate_is_another_wav(self, corpus: Path) -> None:
+        self.convert(corpus)
+        assert self.convert(corpus, sample_rate=8_000)["decoded"] == 6
+        assert len(list((corpus.parent / "store" / "wavs").rglob("*.wav"))) == 10
+
+    def test_a_wav_that_is_gone_or_cut_is_made_again(self, corpus: Path) -> None:
+        self.convert(corpus)
+        gone, cut, *_ = (corpus.parent / "store" / "wavs").rglob("*.wav")
+        whole = cut.read_bytes()
+        gone.unlink()
+        cut.write_bytes(whole[:1_000])
+        assert self.convert(corpus, "Bye")["decoded"] == 2
+        assert gone.is_file()
+        assert cut.read_bytes() == whole
+
+    def test_a_log_cut_short_by_a_kill_is_passed_over_and_continued(self, corpus: Path) -> None:
+        self.convert(corpus)
+        [log] = (corpus.parent / "store" / "wavs" / "log").glob("*.jsonl")
+        log.write_bytes(log.read_bytes()[:-30])
+        [done] = (corpus.parent / "store" / "convert").glob("*/done.json")
+        done.unlink()
+        again = self.convert(corpus)
+        assert again["utterances"] == 5
+        assert again["decoded"] <= 1
+        assert sum(line.startswith(b'{"wav"') and line.endswith(b"}}") for line in log.read_bytes().splitlines()) >= 4
+
+
+def test_a_recording_that_changed_since_ingest_stops_the_step_and_says_what_to_do(tmp_path: Path) -> None:
+    for n in range(3):
+        good_flac(tmp_path / f"{n}.flac", seed=n)
+    manifest = manifest_of(tmp_path / "in", [utterance(tmp_path / f"{n}.flac") for n in range(3)])
+    good_flac(tmp_path / "1.flac", seed=9)
+    with pytest.raises(WorkError, match=r"1 recordings changed .* run ingest again.*1\.flac"):
+        run(manifest, tmp_path / "store", SETTINGS)
+    assert not list((tmp_path / "store").rglob("done.json"))
+
+
+def test_a_missing_recording_that_comes_back_is_converted(tmp_path: Path) -> None:
+    for n in range(2):
+        good_flac(tmp_path / f"{n}.flac", seed=n)
+    manifest = manifest_of(tmp_path / "in", [utterance(tmp_path / f"{n}.flac") for n in range(2)])
+    (tmp_path / "1.flac").rename(tmp_path / "elsewhere")
+    assert run(manifest, tmp_path / "store", SETTINGS).counts["rejects"] == 1
+    (tmp_path / "elsewhere").rename(tmp_path / "1.flac")
+    assert run(manifest, tmp_path / "store", SETTINGS).counts["rejects"] == 0
+
+
+def test_too_many_rejects_fail_the_step_and_can_be_looked_at(recordings: Path, tmp_path: Path) -> None:
+    names = ["good.flac", "good.wav", "noise.flac"]
+    manifest = manifest_of(tmp_path / "in", [utterance(recordings / name) for name in names])
+    with pytest.raises(WorkError, match="1 of 3 utterances were rejected") as caught:
+        run(manifest, tmp_path / "store", ConvertSettings(max_reject_share=0.3))
+    assert read_rejects(Path(str(caught.value).rpartition("see ")[2]))[0].id == "noise.flac"
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({"alphabet": "aab"}, "'alphabet' is 'aab'.*repeated: 'a'"),
+        ({"min_seconds": 5, "max_seconds": 2}, r"min_seconds \(5\) must be below max_seconds \(2\)"),
+        ({"sample_rat": 8000}, "did you mean 'sample_rate'"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(given_: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        ConvertSettings.of(json.dumps(given_), "convert")

@@ -1,0 +1,64 @@
+"""Processes that die, hang or fail cost the job they died of, and nothing else."""
+
+import operator
+import os
+import signal
+import time
+
+import pytest
+
+from components.convert.workers import Lost, in_processes
+from components.speech.errors import WorkError
+
+HARMLESS, DEADLY = signal.SIGCONT, signal.SIGKILL
+
+
+def test_every_job_has_its_own_result() -> None:
+    results = dict(in_processes(operator.neg, list(range(200)), 2, 60))
+    assert results == {n: -n for n in range(200)}
+
+
+def test_no_jobs_start_no_process() -> None:
+    assert list(in_processes(operator.neg, [], 2, 60)) == []
+
+
+def test_a_job_that_kills_its_process_is_the_only_one_lost() -> None:
+    jobs = [HARMLESS, HARMLESS, DEADLY, HARMLESS, signal.SIGSEGV, DEADLY, *[HARMLESS] * 20]
+    results = dict(in_processes(signal.raise_signal, jobs, 2, 60))
+    assert sorted(results) == list(range(26))
+    assert {index: result.detail for index, result in results.items() if isinstance(result, Lost)} == {
+        2: "killed its process: SIGKILL",
+        4: "killed its process: SIGSEGV",
+        5: "killed its process: SIGKILL",
+    }
+
+
+def test_a_job_that_ends_its_process_quietly_is_lost_too() -> None:
+    [(_, result)] = in_processes(os._exit, [3], 1, 60)
+    assert result == Lost("ended its process with status 3")
+
+
+def test_a_job_that_never_ends_is_given_up() -> None:
+    start = time.monotonic()
+    results = dict(in_processes(time.sleep, [0, 600, 0, 0], 1, 1.0))
+    assert results == {0: None, 1: Lost("took longer than 1 s"), 2: None, 3: None}
+    assert time.monotonic() - start < 30
+
+
+def test_an_error_in_the_function_arrives_as_it_is() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        list(in_processes(int, ["1", "one"], 1, 60))
+
+
+def test_processes_that_cannot_start_stop_the_run_instead_of_blaming_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(WorkError, match="could not start"):
+        list(in_processes(operator.neg, [1, 2], 1, 60))
+
+
+def test_no_process_is_left_when_the_caller_stops_early() -> None:
+    results = in_processes(os.getpgid, [0] * 50, 2, 60)
+    next(results)
+    results.close()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
