@@ -4,11 +4,9 @@ Never reused: the verdict depends on what is in service at this moment. It is gi
 so that the version compared with is the one that would be replaced.
 """
 
-import contextlib
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,10 @@ from components.push.settings import PushSettings
 from components.speech.errors import SettingsError, WorkError
 from components.speech.evaluation import CLIP, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
 from components.speech.exported import about, digest, exported_folder
+from components.speech.journal import utc
 from components.speech.pages import Tone, fill, verdict
 from components.speech.progress import say
-from components.speech.registry import CARD, EVALUATION, PROVENANCE, Registry, utc
+from components.speech.registry import CARD, EVALUATION, PROVENANCE, Registry
 from components.speech.scoring import Edits
 from components.speech.storage import hash_value, write_json, write_text
 from components.speech.work import DONE, Work
@@ -81,8 +80,7 @@ def run(
     _check_is_of(measured, source, settings)
     gate.check_slices(measured, settings)
     versions = Registry(registry, settings.model_name)
-    with _told(versions):
-        decided = _decide(measured, source, versions, settings)
+    decided = _decide(measured, source, versions, settings)
     say(f"push: {decided.heading}")
     return _written(decided, measured, store, settings, start)
 
@@ -241,15 +239,3 @@ def _written(decided: Verdict, measured: Evaluation, store: Path | str, settings
         },
     )
     return work
-
-
-@contextlib.contextmanager
-def _told(versions: Registry) -> Iterator[None]:
-    """Tells a person where writing the registry failed: no space, no permission."""
-    try:
-        yield
-    except OSError as error:
-        raise WorkError(
-            f"{versions.folder}: the registry cannot be changed ({error.strerror or error}: {error.filename}); "
-            "what is in service stays so; mend that and push again"
-        ) from error

@@ -9,7 +9,6 @@ says how it came about; the journal is the list of these, so that a line lost to
 import contextlib
 import dataclasses
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -21,6 +20,8 @@ from typing import Any
 
 from components.speech.errors import SettingsError, WorkError
 from components.speech.exported import digest, exported_folder, parts
+from components.speech.journal import Change as Change
+from components.speech.journal import Journal, sync_folder, utc
 from components.speech.progress import say
 from components.speech.storage import read_json, write_json
 
@@ -32,31 +33,6 @@ EVALUATION = "evaluation"
 _INCOMING = ".incoming-"
 _LOCK = ".lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Change:
-    """One line of the journal.
-
-    Attributes:
-      version: the version that appeared.
-      action: "push", "rollback", or "found" for a version that somebody put there by hand.
-      at: when, UTC.
-      digest: of the exported model.
-      replaces: the version in service until then.
-      copy_of: the older version whose bytes these are (a rollback).
-      wer: as evaluated before it was pushed.
-      note: in words, why.
-    """
-
-    version: int
-    action: str
-    at: str
-    digest: str
-    replaces: int | None = None
-    copy_of: int | None = None
-    wer: float | None = None
-    note: str = ""
 
 
 class Registry:
@@ -74,6 +50,7 @@ class Registry:
             raise SettingsError(f"model name {model!r}: letters, digits, '.', '_' and '-' are accepted, up to 100")
         self.model = model
         self.folder = Path(root).absolute() / model
+        self._journal = Journal(self.folder / JOURNAL)
 
     def versions(self) -> list[int]:
         """The versions that are there, oldest first."""
@@ -100,12 +77,12 @@ class Registry:
         """How a version came about."""
         folder = self.path(version)
         if (folder / VERSION).is_file():
-            return _change(read_json(folder / VERSION))
+            return Change.of(read_json(folder / VERSION))
         return Change(version, "found", utc(folder.stat().st_mtime), _digest_if_any(folder), note="put here by hand")
 
     def journal(self) -> list[Change]:
         """Every change, in order. Lines that a crash kept from being written are there too."""
-        changes, _ = self._written()
+        changes = self._journal.read()
         return changes + self._unwritten(changes)
 
     @contextlib.contextmanager
@@ -113,19 +90,25 @@ class Registry:
         """Holds the registry of this model against other processes, and mends what a killed one left.
 
         The lock goes when its process does, however that ends.
+
+        Raises:
+          WorkError: it cannot be written: no permission, no space.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                say(f"waiting for another process that is changing {self.model} in the registry")
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            self._mend()
-            yield
-        finally:
-            os.close(descriptor)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with open(self.folder / _LOCK, "ab") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    say(f"waiting for another process that is changing {self.model} in the registry")
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                self._mend()
+                yield
+        except OSError as error:
+            raise WorkError(
+                f"{self.folder}: the registry cannot be changed ({error.strerror or error}: {error.filename}); "
+                "what is in service stays so; mend that and try again"
+            ) from error
 
     @contextlib.contextmanager
     def publishing(
@@ -160,8 +143,8 @@ class Registry:
             write_json(incoming / VERSION, dataclasses.asdict(change))
             _sync(incoming)
             incoming.rename(self.folder / str(version))
-            _sync_folder(self.folder)
-            self._write(change)
+            sync_folder(self.folder)
+            self._journal.append(change)
         finally:
             shutil.rmtree(incoming, ignore_errors=True)
 
@@ -175,10 +158,10 @@ class Registry:
         Raises:
           WorkError: there is nothing to go back to, or that version was damaged.
         """
+        if self.in_service() is None:
+            raise WorkError(f"{self.folder}: no version yet, so nothing to roll back; push one first")
         with self.locked():
-            present = self.in_service()
-            if present is None:
-                raise WorkError(f"{self.folder}: no version yet, so nothing to roll back; push one first")
+            present = max(self.versions())
             target = self._before(present) if to is None else to
             old, now = self.change(target), self.change(present)
             if old.digest == now.digest:
@@ -220,24 +203,6 @@ class Registry:
         """The next number; numbers of versions that were deleted are not used again."""
         return max([*self.versions(), *(change.version for change in self.journal())], default=0) + 1
 
-    def _written(self) -> tuple[list[Change], int]:
-        """The journal's whole lines, and how many bytes they take; a line cut short by a crash is left out."""
-        file = self.folder / JOURNAL
-        changes: list[Change] = []
-        length = 0
-        if file.is_file():
-            for number, line in enumerate(file.read_bytes().splitlines(keepends=True), start=1):
-                if not line.endswith(b"\n"):
-                    break
-                try:
-                    changes.append(_change(json.loads(line)))
-                except (ValueError, TypeError) as error:
-                    raise WorkError(
-                        f"{file}:{number}: no line of a journal ({error}); mend or remove that line"
-                    ) from None
-                length += len(line)
-        return changes, length
-
     def _unwritten(self, changes: list[Change]) -> list[Change]:
         known = {change.version for change in changes}
         return [self.change(version) for version in self.versions() if version not in known]
@@ -246,20 +211,9 @@ class Registry:
         """Removes what a killed push left half copied, and writes the line that it did not come to write."""
         for path in self.folder.glob(f"{_INCOMING}*"):
             shutil.rmtree(path, ignore_errors=True)
-        changes, length = self._written()
-        journal = self.folder / JOURNAL
-        if journal.is_file() and journal.stat().st_size != length:
-            os.truncate(journal, length)
-        for change in self._unwritten(changes):
-            self._write(change)
-
-    def _write(self, change: Change) -> None:
-        line = json.dumps(dataclasses.asdict(change), ensure_ascii=False) + "\n"
-        with open(self.folder / JOURNAL, "ab") as file:
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        _sync_folder(self.folder)
+        self._journal.cut_unfinished_line()
+        for change in self._unwritten(self._journal.read()):
+            self._journal.append(change)
 
 
 def models(root: Path | str) -> list[str]:
@@ -279,25 +233,11 @@ def _is_version(path: Path) -> bool:
     return re.fullmatch(r"0|[1-9][0-9]{0,17}", path.name) is not None and path.is_dir()
 
 
-def _change(values: dict[str, Any]) -> Change:
-    known = {field.name for field in dataclasses.fields(Change)}
-    return Change(**{name: value for name, value in values.items() if name in known})
-
-
 def _digest_if_any(folder: Path) -> str:
     try:
         return digest(folder)
     except WorkError:
         return ""
-
-
-def utc(seconds: float) -> str:
-    """A time since the epoch as it stands in the journal.
-
-    >>> utc(0)
-    '1970-01-01T00:00:00Z'
-    """
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _sync(folder: Path) -> None:
@@ -307,13 +247,5 @@ def _sync(folder: Path) -> None:
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
         else:
-            _sync_folder(path)
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync_folder(path)
+    sync_folder(folder)

@@ -1,0 +1,267 @@
+"""The gate, with real models and both verdicts; and what a version in the registry holds."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.evaluate.settings import EvaluateSettings
+from components.evaluate.step import run as evaluate
+from components.push.known_clip import known_clip
+from components.push.settings import PushSettings
+from components.push.step import run as push
+from components.speech.errors import SettingsError, WorkError
+from components.speech.exported import digest
+from components.speech.registry import Registry
+from tests.spoken_tones import WORDS, MakeModel, write_corpus
+
+ROOT = Path(__file__).parent.parent.parent
+QUICK = PushSettings(known_clip=False, min_slice_utterances=5)
+"""Without the fresh process, which loads TensorFlow for ten seconds; two tests have it."""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """100 sentences; zoë says ten of them, she alone says "seven", and never "four" or "five"."""
+    choose = random.Random(2)
+    sentences = []
+    for number in range(100):
+        if number % 10 == 0:
+            sentences.append(("zoë", " ".join([*choose.choices(WORDS[:4], k=7), "seven"])))
+        else:
+            sentences.append(("ada", " ".join(choose.choices(WORDS[:6], k=8))))
+    return write_corpus(tmp_path_factory.mktemp("corpus"), sentences)
+
+
+@pytest.fixture
+def judge(corpus: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Evaluates and pushes a model to `tmp_path/registry`, and gives the verdict."""
+
+    def judged(model: Path, settings: PushSettings = QUICK, corpus: Path = corpus) -> dict[str, Any]:
+        work = push(model, evaluated(model, corpus, tmp_path), tmp_path / "registry", tmp_path / "store", settings)
+        html = work.path("report").read_text()
+        assert "Not judged yet" not in html
+        verdict: dict[str, Any] = json.loads(work.path("verdict").read_text())
+        assert all(reason.split("'")[0] in html for reason in verdict["reasons"])
+        return verdict
+
+    return judged
+
+
+def evaluated(model: Path, corpus: Path, folder: Path) -> Path:
+    settings = EvaluateSettings(bootstrap_samples=500)
+    return evaluate(model, corpus, folder / "registry", folder / "store", settings).folder
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_good_model_becomes_a_version_that_says_what_it_is(
+    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+) -> None:
+    model = make_model({"four": "five"})
+    verdict = judge(model, PushSettings(known_clip=True))
+    version = tmp_path / "registry" / "asr" / "1"
+    assert verdict["pushed"]
+    assert verdict["model"] == str(version)
+    assert verdict["version"] == 1
+    assert any("fresh process loaded" in check["detail"] for check in verdict["checks"])
+    assert digest(version) == digest(model)
+    assert (version / "saved_model.pb").is_file()
+    card = (version / "model_card.md").read_text()
+    assert card.startswith("# asr, version 1")
+    for part in ("word error rate", "zoë", "0000000000", "voxline transcribe", "16,000 Hz"):
+        assert part in card
+    provenance = json.loads((version / "provenance.json").read_text())
+    assert provenance["digest"] == digest(model)
+    assert provenance["dataset"]["counts"] == {"train": 10, "test": 4}
+    assert provenance["config"]["push"]["max_wer"] == 0.3
+    assert provenance["git_revision"] == "0" * 40
+    assert "Pushed as version 1" in (version / "evaluation" / "report.html").read_text()
+    assert {path.name for path in (version / "evaluation").iterdir()} == {
+        "clip.wav",
+        "metrics.json",
+        "report.html",
+        "utterances.jsonl",
+    }
+    journal = Registry(tmp_path / "registry", "asr").journal()
+    assert [(change.version, change.action, change.digest) for change in journal] == [(1, "push", digest(model))]
+
+
+def test_a_model_above_the_limit_is_refused_and_nothing_changes(
+    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+) -> None:
+    verdict = judge(make_model(dict.fromkeys(WORDS, "six")))
+    assert not verdict["pushed"]
+    assert verdict["model"] is None
+    assert "above the limit of 30.00%" in verdict["heading"]
+    assert Registry(tmp_path / "registry", "asr").versions() == []
+
+
+def test_a_worse_model_is_refused_and_a_better_one_replaces(
+    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+) -> None:
+    assert judge(make_model({"four": "five"}))["version"] == 1
+    before = state(tmp_path / "registry")
+    worse = judge(make_model({"four": "five", "two": "one"}), PushSettings(known_clip=False, max_wer=1))
+    assert not worse["pushed"]
+    assert "(max_regression)" in worse["reasons"][0]
+    assert state(tmp_path / "registry") == before
+    assert judge(make_model())["version"] == 2
+    lenient = PushSettings(known_clip=False, max_regression=0.5, max_slice_regression=0.5)
+    assert judge(make_model({"two": "one"}), lenient)["version"] == 3
+
+
+def test_a_model_that_is_worse_for_one_speaker_is_refused_though_better_on_the_whole(
+    judge: Callable[..., dict[str, Any]], make_model: MakeModel
+) -> None:
+    assert judge(make_model({"four": "five"}))["pushed"]
+    verdict = judge(make_model({"seven": "six"}))
+    assert not verdict["pushed"]
+    (reason,) = verdict["reasons"]
+    assert "speaker zoë" in reason
+    assert "on 10 utterances" in reason
+    many = PushSettings(known_clip=False, min_slice_utterances=50)
+    assert judge(make_model({"seven": "six"}), many)["pushed"]
+
+
+def test_the_same_model_again_is_no_new_version_and_no_failure(
+    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+) -> None:
+    assert judge(make_model())["pushed"]
+    before = state(tmp_path / "registry")
+    again = judge(make_model())
+    assert not again["pushed"]
+    assert again["reasons"] == ["already in service as version 1"]
+    assert again["model"].endswith("/asr/1")
+    assert state(tmp_path / "registry") == before
+
+
+def test_a_model_that_a_person_rolled_back_does_not_come_back_by_itself(
+    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+) -> None:
+    judge(make_model({"one": "two"}))
+    assert judge(make_model())["version"] == 2
+    Registry(tmp_path / "registry", "asr").rollback(note="users complain")
+    verdict = judge(make_model())
+    assert not verdict["pushed"]
+    assert "rolled back as version 2" in verdict["reasons"][0]
+    assert judge(make_model(), PushSettings(known_clip=False, allow_rolled_back=True))["version"] == 4
+
+
+def test_other_bytes_than_those_that_were_evaluated_are_not_judged(
+    corpus: Path, make_model: MakeModel, tmp_path: Path
+) -> None:
+    evaluation = evaluated(make_model(), corpus, tmp_path)
+    with pytest.raises(WorkError, match="what ships must be what was judged"):
+        push(make_model({"one": "two"}), evaluation, tmp_path / "registry", tmp_path / "store", QUICK)
+    with pytest.raises(SettingsError, match="'model_name' is 'other'"):
+        push(make_model(), evaluation, tmp_path / "registry", tmp_path / "store", PushSettings(model_name="other"))
+    with pytest.raises(SettingsError, match=r"did not report by accent.*evaluate.slices"):
+        push(make_model(), evaluation, tmp_path / "registry", tmp_path / "store", PushSettings(slices=["accent"]))
+    assert not (tmp_path / "registry").exists()
+
+
+def test_a_model_pushed_since_the_evaluation_is_compared_by_its_own_table(
+    corpus: Path, make_model: MakeModel, tmp_path: Path
+) -> None:
+    """Both were evaluated when nothing was in service; the second one to come meets the first."""
+    worse, better = make_model({"one": "two"}), make_model()
+    of_worse, of_better = (evaluated(model, corpus, tmp_path) for model in (worse, better))
+    assert push(better, of_better, tmp_path / "registry", tmp_path / "store", QUICK).counts["pushed"] == 1
+    late = push(worse, of_worse, tmp_path / "registry", tmp_path / "store", QUICK)
+    assert "against version 1" in json.loads(late.path("verdict").read_text())["reasons"][0]
+    assert Registry(tmp_path / "registry", "asr").versions() == [1]
+
+
+def test_a_model_pushed_since_and_tested_on_other_data_asks_for_a_new_evaluation(
+    corpus: Path, make_model: MakeModel, tmp_path: Path
+) -> None:
+    other = write_corpus(tmp_path / "other", [("ada", "one two"), ("ben", "three")] * 10)
+    first, second = make_model({"one": "two"}), make_model()
+    of_second = evaluated(second, corpus, tmp_path)
+    lenient = PushSettings(known_clip=False, max_wer=1)
+    push(first, evaluated(first, other, tmp_path), tmp_path / "registry", tmp_path / "store", lenient)
+    verdict = json.loads(
+        push(second, of_second, tmp_path / "registry", tmp_path / "store", QUICK).path("verdict").read_text()
+    )
+    assert not verdict["pushed"]
+    assert "evaluate the model again" in verdict["reasons"][0]
+
+
+def test_a_fresh_process_catches_damage_and_another_answer(corpus: Path, make_model: MakeModel, tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(make_model(), tmp_path / "damaged"))
+    weights = damaged / "variables" / "variables.data-00000-of-00001"
+    weights.write_bytes(weights.read_bytes()[:3])
+    clip = corpus / "wavs" / "0001.wav"
+    check = known_clip(damaged, clip, "anything", 120)
+    assert not check.passed
+    assert "does not load" in check.detail
+    check = known_clip(make_model(), clip, "what nobody said", 120)
+    assert not check.passed
+    assert "evaluate heard 'what nobody said'" in check.detail
+    check = known_clip(make_model(), clip, "", 0.05)
+    assert not check.passed
+    assert "clip_seconds" in check.detail
+
+
+PUSH = """
+import os, sys
+from components.push.settings import PushSettings
+from components.push import step
+if len(sys.argv) > 4:
+    describe = step._describe
+    def slow(folder, *rest):
+        describe(folder, *rest)
+        open(sys.argv[4], "w").close()
+        import time; time.sleep(60)
+    step._describe = slow
+model, evaluation, folder = sys.argv[1:4]
+settings = PushSettings(known_clip=False, max_regression=1, max_slice_regression=1)
+step.run(model, evaluation, folder + "/registry", folder + "/store", settings)
+"""
+
+
+def test_two_pushes_at_once_both_survive_in_order(corpus: Path, make_model: MakeModel, tmp_path: Path) -> None:
+    models = [make_model(mishears) for mishears in ({"one": "two"}, {"two": "one"}, {"three": "one"})]
+    evaluations = [evaluated(model, corpus, tmp_path) for model in models]
+    racing = [
+        subprocess.Popen([sys.executable, "-c", PUSH, str(model), str(evaluation), str(tmp_path)], cwd=ROOT)
+        for model, evaluation in zip(models, evaluations, strict=True)
+    ]
+    assert [process.wait(60) for process in racing] == [0, 0, 0]
+    versions = Registry(tmp_path / "registry", "asr")
+    assert versions.versions() == [1, 2, 3]
+    assert {digest(versions.path(version)) for version in (1, 2, 3)} == {digest(model) for model in models}
+    assert [(change.version, change.replaces) for change in versions.journal()] == [(1, None), (2, 1), (3, 2)]
+
+
+def test_a_push_killed_half_way_leaves_nothing_and_can_be_repeated(
+    corpus: Path, make_model: MakeModel, tmp_path: Path
+) -> None:
+    model = make_model()
+    evaluation, flag = evaluated(model, corpus, tmp_path), tmp_path / "copied"
+    command = [sys.executable, "-c", PUSH, str(model), str(evaluation), str(tmp_path), str(flag)]
+    process = subprocess.Popen(command, cwd=ROOT)
+    deadline = time.monotonic() + 30
+    while not flag.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    versions = Registry(tmp_path / "registry", "asr")
+    assert list((tmp_path / "registry" / "asr").glob(".incoming-*"))
+    assert versions.versions() == []
+    assert versions.journal() == []
+    assert push(model, evaluation, tmp_path / "registry", tmp_path / "store", QUICK).counts["pushed"] == 1
+    assert not list((tmp_path / "registry" / "asr").glob(".incoming-*"))
+    assert [change.version for change in versions.journal()] == [1]

@@ -1,0 +1,197 @@
+"""A version appears whole or not at all, and every change is in the journal, whatever was killed when."""
+
+import json
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import pytest
+
+from components.speech.errors import SettingsError, WorkError
+from components.speech.exported import digest
+from components.speech.registry import Change, Registry, models
+
+
+def exported(folder: Path, content: str) -> Path:
+    """Bytes in the places of an exported model's; the registry does not look into them."""
+    (folder / "variables").mkdir(parents=True)
+    (folder / "saved_model.pb").write_text(content)
+    (folder / "variables" / "variables.index").write_text(content)
+    (folder / "model.json").write_text("{}")
+    return folder
+
+
+def publish(registry: Registry, model: Path) -> int:
+    with registry.locked(), registry.publishing(model, digest(model), "push", wer=0.25) as (version, incoming):
+        (incoming / "model_card.md").write_text(f"# version {version}")
+    return version
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    """Three versions of a model."""
+    made = Registry(tmp_path / "a registry é", "asr")
+    for content in "abc":
+        publish(made, exported(tmp_path / content, content))
+    return made
+
+
+def served(registry: Registry) -> str:
+    version = registry.in_service()
+    assert version is not None
+    return (registry.path(version) / "saved_model.pb").read_text()
+
+
+def test_versions_are_numbered_in_order_and_the_highest_is_in_service(registry: Registry, tmp_path: Path) -> None:
+    assert registry.versions() == [1, 2, 3]
+    assert registry.in_service() == 3
+    assert served(registry) == "c"
+    assert models(tmp_path / "a registry é") == ["asr"]
+    assert registry.journal()[1] == Change(2, "push", registry.journal()[1].at, digest(registry.path(2)), 1, None, 0.25)
+
+
+def test_nothing_but_versions_has_a_numeric_name_and_reading_makes_nothing(registry: Registry, tmp_path: Path) -> None:
+    (registry.folder / "notes").mkdir()
+    (registry.folder / "007").mkdir()
+    (registry.folder / "9").write_text("a file")
+    assert registry.versions() == [1, 2, 3]
+    assert Registry(tmp_path / "none", "asr").in_service() is None
+    assert Registry(tmp_path / "none", "asr").journal() == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_rolling_back_publishes_the_older_bytes_as_a_new_version(registry: Registry) -> None:
+    change = registry.rollback(note="too slow")
+    assert (change.version, change.action, change.replaces, change.copy_of) == (4, "rollback", 3, 2)
+    assert (change.note, change.wer) == ("too slow", 0.25)
+    assert served(registry) == "b"
+    assert (registry.path(4) / "model_card.md").read_text() == "# version 2"
+    assert digest(registry.path(4)) == digest(registry.path(2))
+    assert registry.journal()[-1] == change
+    assert registry.rolled_back() == {digest(registry.path(3)): 3}
+
+
+def test_rolling_back_twice_goes_two_steps_back(registry: Registry) -> None:
+    registry.rollback()
+    assert registry.rollback().copy_of == 1
+    assert served(registry) == "a"
+    with pytest.raises(WorkError, match="nothing older than version 1"):
+        registry.rollback()
+
+
+def test_a_person_may_roll_back_to_any_version_and_forth_again(registry: Registry) -> None:
+    assert registry.rollback(to=1).copy_of == 1
+    assert registry.rollback(to=3).copy_of == 3
+    assert served(registry) == "c"
+    assert digest(registry.path(3)) not in registry.rolled_back()
+    with pytest.raises(WorkError, match="what version 5 serves already"):
+        registry.rollback(to=3)
+    with pytest.raises(WorkError, match="no version 9; there: 1, 2, 3, 4, 5"):
+        registry.rollback(to=9)
+
+
+def test_a_version_damaged_on_the_disk_is_not_rolled_back_to(registry: Registry) -> None:
+    (registry.path(2) / "variables" / "variables.index").write_text("?")
+    with pytest.raises(WorkError, match="2: damaged since it was published"):
+        registry.rollback()
+    assert registry.versions() == [1, 2, 3]
+
+
+def test_other_bytes_than_those_that_were_judged_are_not_published(registry: Registry, tmp_path: Path) -> None:
+    model = exported(tmp_path / "d", "d")
+    judged = digest(model)
+    (model / "saved_model.pb").write_text("changed since")
+    with pytest.raises(WorkError, match="not those that were judged"), registry.locked():  # noqa: SIM117
+        with registry.publishing(model, judged, "push"):
+            pass
+    assert registry.versions() == [1, 2, 3]
+    assert len(registry.journal()) == 3
+    assert not list(registry.folder.glob(".incoming*"))
+
+
+def test_a_publication_that_fails_half_way_leaves_nothing(registry: Registry, tmp_path: Path) -> None:
+    model = exported(tmp_path / "d", "d")
+    with pytest.raises(ZeroDivisionError), registry.locked():  # noqa: SIM117
+        with registry.publishing(model, digest(model), "push"):
+            1 / 0  # noqa: B018
+    assert registry.versions() == [1, 2, 3]
+    assert publish(registry, model) == 4
+
+
+def test_a_registry_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "registry").write_text("a file where the folder should be")
+    with pytest.raises(WorkError, match="registry/asr: the registry cannot be changed"):
+        publish(Registry(tmp_path / "registry", "asr"), exported(tmp_path / "d", "d"))
+    with pytest.raises(WorkError, match="no version yet"):
+        Registry(tmp_path / "nowhere", "asr").rollback()
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("cut", [0, 20, 1])
+def test_a_journal_line_lost_to_a_crash_is_written_again(registry: Registry, tmp_path: Path, cut: int) -> None:
+    """Killed between the rename and the line, in the middle of the line, and before the line's end."""
+    journal = registry.folder / "journal.jsonl"
+    whole = journal.read_bytes()
+    last = whole.splitlines(keepends=True)[-1]
+    journal.write_bytes(whole[: -len(last)] + (last[:-cut] if cut else b""))
+    assert [change.version for change in registry.journal()] == [1, 2, 3]
+    with registry.locked():
+        assert journal.read_bytes() == whole
+    publish(registry, exported(tmp_path / "d", "d"))
+    assert [json.loads(line)["version"] for line in journal.read_text().splitlines()] == [1, 2, 3, 4]
+
+
+def test_half_copied_versions_are_cleared_by_whoever_comes_next(registry: Registry) -> None:
+    (registry.folder / ".incoming-4-dead" / "variables").mkdir(parents=True)
+    with registry.locked():
+        assert not list(registry.folder.glob(".incoming*"))
+    assert registry.versions() == [1, 2, 3]
+
+
+def test_a_damaged_journal_is_named_with_its_line(registry: Registry) -> None:
+    journal = registry.folder / "journal.jsonl"
+    journal.write_text("not a line of ours\n" + journal.read_text())
+    with pytest.raises(WorkError, match=r"journal.jsonl:1"):
+        registry.journal()
+
+
+def test_numbers_of_deleted_versions_are_not_given_again(registry: Registry, tmp_path: Path) -> None:
+    shutil.rmtree(registry.path(3))
+    assert registry.in_service() == 2
+    assert publish(registry, exported(tmp_path / "d", "d")) == 4
+
+
+def test_a_version_put_there_by_hand_is_found_and_written_down(registry: Registry, tmp_path: Path) -> None:
+    exported(registry.folder / "7", "by hand")
+    (registry.folder / "8").mkdir()
+    assert [(change.version, change.action) for change in registry.journal()[3:]] == [(7, "found"), (8, "found")]
+    shutil.rmtree(registry.folder / "8")
+    assert publish(registry, exported(tmp_path / "d", "d")) == 8
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "-x", "a\n"])
+def test_names_that_could_leave_the_registry_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match="model name"):
+        Registry(tmp_path, name)
+
+
+def test_a_bucket_is_refused_before_a_folder_of_that_name_is_made() -> None:
+    with pytest.raises(SettingsError, match="gs://models"):
+        Registry("gs://models", "asr")
+
+
+def test_many_at_once_all_survive_in_order(tmp_path: Path) -> None:
+    sources = [exported(tmp_path / f"m{number}", str(number)) for number in range(4)]
+    start = multiprocessing.get_context("spawn")
+    racing = [start.Process(target=publish, args=(Registry(tmp_path / "r", "asr"), source)) for source in sources]
+    for process in racing:
+        process.start()
+    for process in racing:
+        process.join(60)
+    registry = Registry(tmp_path / "r", "asr")
+    assert [process.exitcode for process in racing] == [0] * 4
+    assert registry.versions() == [1, 2, 3, 4]
+    assert [(change.version, change.replaces) for change in registry.journal()] == [
+        (1, None), (2, 1), (3, 2), (4, 3),
+    ]  # fmt: skip
+    assert len({digest(registry.path(version)) for version in registry.versions()}) == 4
