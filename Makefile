@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 VOXLINE := $(PY) -m pipelines.cli
 READY := $(VENV)/.ready
 JOBS ?= 2
-FSDD ?= ../shared/data/fsdd
+FSDD ?= /data/fsdd
 SPEAKERS := george jackson lucas nicolas theo yweweler
 
 .PHONY: help setup demo test test-browser lint format bench leave-one-out golden lock clean
@@ -29,7 +29,7 @@ $(READY): requirements.lock requirements.bootstrap pyproject.toml
 	  echo "setup: no Python 3.11, 3.12 or 3.13 with venv here; name one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; \
 	fi; \
 	if [ ! -w "$${HOME:-/nonexistent}" ]; then export UV_NO_CACHE=1 PIP_NO_CACHE_DIR=1; fi; \
-	export PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE="$${UV_LINK_MODE:-copy}" VIRTUAL_ENV="$$PWD/$(VENV)"; \
+	export PIP_DISABLE_PIP_VERSION_CHECK=1 VIRTUAL_ENV="$$PWD/$(VENV)"; \
 	set -e; \
 	echo "setup: a virtual environment in $(VENV) ($$found)"; \
 	"$$found" -m venv --clear $(VENV); \

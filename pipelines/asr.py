@@ -47,7 +47,7 @@ def asr(
       store: folder of all keyed work; runs that share it reuse what has not changed.
       registry: folder of served models, as TensorFlow Serving reads it.
       corpus_uri: folder or archive that holds the corpus.
-      corpus_format: its layout: librispeech, fsdd, jsonl, csv or kaldi.
+      corpus_format: its layout: librispeech, fsdd, manifest, csv or kaldi.
       corpus_settings: JSON: splits, limits on archives and rejects.
       convert_sample_rate: Hz of the converted audio, and of all that follows.
       convert_alphabet: the characters of the transcripts: english, or the characters themselves.
