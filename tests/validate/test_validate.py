@@ -1,7 +1,6 @@
 """validate: a fit corpus passes every check; each fault fails the check that is there for it, by name."""
 
 import dataclasses
-import itertools
 import json
 import shutil
 from collections.abc import Callable
