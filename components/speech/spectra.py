@@ -10,7 +10,8 @@ and normalisation), and librosa is the oracle in the tests. What each kind holds
 """
 
 import functools
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,10 @@ Array = npt.NDArray[np.float32]
 
 BLOCK = 256
 """Frames transformed at a time: 256 × 512 floats stay in the cache, a whole utterance does not (2.5 times slower)."""
+
+
+BAND = 16
+"""Mel filters multiplied at a time."""
 
 
 class FeatureSettings(Settings):
@@ -137,12 +142,12 @@ def features(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Ar
 
 def power_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Array:
     """Squared magnitudes of the transform, float32 `[frames, transform // 2 + 1]`."""
-    return _spectrogram(samples, settings, None)
+    return _spectrogram(samples, settings, [])
 
 
 def mel_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Array:
     """Power in each mel band, float32 `[frames, mels]`; `librosa.feature.melspectrogram`, transposed."""
-    return _spectrogram(samples, settings, mel_filterbank(settings))
+    return _spectrogram(samples, settings, _bands(settings))
 
 
 @functools.lru_cache(maxsize=16)
@@ -193,8 +198,8 @@ def stack(frames: Array, context: int) -> Array:
     return np.ascontiguousarray(neighbours.transpose(0, 2, 1)).reshape(len(frames), -1)
 
 
-def _spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings, weights: Array | None) -> Array:
-    """Power, or weighted power, of every frame; block by block, in float32 throughout."""
+def _spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings, bands: Sequence["_Band"]) -> Array:
+    """Power, or power in bands, of every frame; block by block, in float32 throughout."""
     from scipy import fft
 
     if samples.ndim != 1:
@@ -208,18 +213,41 @@ def _spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings, w
     # A shorter window than transform stands at the start of its frame, not in the middle as in librosa:
     # that turns phases, and power has none.
     block = np.zeros((min(BLOCK, count), settings.transform), np.float32)
-    result = np.empty((count, settings.transform // 2 + 1 if weights is None else settings.mels), np.float32)
+    result = np.zeros((count, settings.mels if bands else settings.transform // 2 + 1), np.float32)
     for start in range(0, count, BLOCK):
         rows = slice(start, min(start + BLOCK, count))
         frames = block[: rows.stop - start]
         np.multiply(windows[rows], hann, out=frames[:, : settings.window])
         parts = fft.rfft(frames, axis=1).view(np.float32)
         np.square(parts, out=parts)
-        if weights is None:
-            np.add(parts[:, 0::2], parts[:, 1::2], out=result[rows])
-        else:
-            np.matmul(parts[:, 0::2] + parts[:, 1::2], weights, out=result[rows])
+        power = parts[:, 0::2] + parts[:, 1::2]
+        if not bands:
+            result[rows] = power
+        for band in bands:
+            np.matmul(power[:, band.bins], band.weights, out=result[rows, band.mels])
     return result
+
+
+class _Band(NamedTuple):
+    """Neighbouring mel filters, and the part of the spectrum in which any of them is not zero."""
+
+    bins: slice
+    mels: slice
+    weights: Array
+
+
+@functools.lru_cache(maxsize=16)
+def _bands(settings: FeatureSettings) -> list[_Band]:
+    """The filterbank without most of its zeros, which takes a quarter of the time of the whole matrix."""
+    weights = mel_filterbank(settings)
+    bands = []
+    for first in range(0, settings.mels, BAND):
+        mels = slice(first, min(first + BAND, settings.mels))
+        used = np.flatnonzero(weights[:, mels].any(axis=1))
+        if len(used):  # none where the transform is too coarse for so many mels
+            bins = slice(int(used[0]), int(used[-1]) + 1)
+            bands.append(_Band(bins, mels, np.ascontiguousarray(weights[bins, mels])))
+    return bands
 
 
 _LINEAR_HZ, _LINEAR_MEL, _LOG_STEP = 1000.0, 15.0, np.log(6.4) / 27

@@ -1,0 +1,107 @@
+"""FLAC to TFRecord: the extract step, all of it, through Beam, against a loop that a person would write by hand.
+
+The loop decodes, makes features, adds them to the statistics and writes records. The step also reads, plans, names and
+hashes, and lists shards and rejects. Processor time of all threads, so that a busy machine does not show; importing Beam
+(2 s, once a process) and waiting for the disk are not in it.
+
+  python -m benchmarks.extraction
+"""
+
+import contextlib
+import io
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from threadpoolctl import threadpool_limits
+
+import components.extract.pipeline  # noqa: F401 - imported here, not while the clock runs
+from benchmarks.table import Row, print_table
+from components.extract.settings import ExtractSettings
+from components.extract.statistics import Sums
+from components.extract.step import run
+from components.speech.audio import load
+from components.speech.records import encode_example, write_record
+from components.speech.spectra import features
+from components.speech.storage import hash_file
+from components.speech.text import Alphabet
+from components.speech.utterances import Utterance, write_manifest
+
+UTTERANCES = 1_200
+FILES = 40
+ROUNDS = 3
+SETTINGS = ExtractSettings()
+
+
+def extraction() -> Row:
+    """Both in turns on the same FLAC files, one thread each."""
+    with tempfile.TemporaryDirectory() as name, threadpool_limits(1):
+        folder = Path(name)
+        utterances = _corpus(folder)
+        write_manifest(folder / "manifest.jsonl", utterances)
+        _loop(utterances[:FILES], folder / "warm.tfrecord")
+        ours, peer = [], []
+        for number in range(ROUNDS):
+            start = time.process_time()
+            _loop(utterances, folder / f"{number}.tfrecord")
+            middle = time.process_time()
+            with contextlib.redirect_stdout(io.StringIO()):
+                run(folder, folder / f"store-{number}", SETTINGS)
+            ours.append(time.process_time() - middle)
+            peer.append(middle - start)
+    return Row.of(
+        "extract, FLAC to TFRecord through Beam, x a plain loop",
+        f"{statistics.median(ours) / UTTERANCES * 1e3:.2f} ms an utterance",
+        f"{statistics.median(peer) / UTTERANCES * 1e3:.2f} ms an utterance",
+        statistics.median(mine / theirs for mine, theirs in zip(ours, peer, strict=True)),
+        "<=",
+        1.25,
+    )
+
+
+def _loop(utterances: list[Utterance], path: Path) -> None:
+    alphabet = Alphabet.named(SETTINGS.alphabet)
+    sums = Sums.of_nothing(SETTINGS.features.bins)
+    with open(path, "wb") as file:
+        for utterance in utterances:
+            made = features(load(utterance.audio_filepath, SETTINGS.features.sample_rate), SETTINGS.features)
+            sums = sums + Sums.of(made)
+            example = {
+                "id": utterance.id.encode(),
+                "text": utterance.text.encode(),
+                "speaker": utterance.speaker.encode(),
+                "features": made.tobytes(),
+                "frames": len(made),
+                "labels": np.array(alphabet.encode(utterance.text), "<i4").tobytes(),
+                "speed": 1.0,
+            }
+            write_record(file, encode_example(example))
+    sums.mean_and_deviation()
+
+
+def _corpus(folder: Path) -> list[Utterance]:
+    """Recordings of 2 to 15 s, each under many ids."""
+    random = np.random.default_rng(3)
+    files = []
+    for number in range(FILES):
+        samples = int(random.uniform(2, 15) * SETTINGS.features.sample_rate)
+        noise = np.cumsum(random.standard_normal(samples)) % 1 - 0.5  # as hard to pack as speech, or harder
+        level = np.abs(np.sin(np.arange(samples) / 3_000)) * 0.3
+        path = folder / f"{number}.flac"
+        soundfile.write(path, noise * level, SETTINGS.features.sample_rate, subtype="PCM_16")
+        files.append((path, samples / SETTINGS.features.sample_rate, hash_file(path)))
+    return [
+        Utterance(f"u{number}", str(path), seconds, "how it is said in some words", f"s{number % 9}", "train", name)
+        for number, (path, seconds, name) in enumerate(files[number % FILES] for number in range(UTTERANCES))
+    ]
+
+
+def main() -> None:
+    print_table([extraction()])
+
+
+if __name__ == "__main__":
+    main()
