@@ -1,0 +1,155 @@
+"""A training step of the demo's Deep Speech 2 beside the same model in PyTorch eager; and reading its batches.
+
+PyTorch lives in an environment of its own (`make bench` sets it up), so the peer is a process that times
+itself; the two take turns, so that a busy machine slows both alike.
+
+  python -m benchmarks.training
+"""
+
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.table import Row, print_table
+from components.speech.dataset import Dataset, Shard
+from components.speech.records import encode_example, write_record
+from components.speech.spectra import FeatureSettings
+from components.speech.storage import hash_file, whole_file
+from components.speech.text import Alphabet
+from components.train.batches import Batch, Batches, Example
+from components.train.learner import Learner
+from components.train.settings import ModelSettings, TrainSettings
+
+PEER = Path(__file__).parent / "peers" / "deepspeech2_torch.py"
+PEER_PYTHON = Path(__file__).parent.parent / ".bench-venv" / "bin" / "python"
+STEPS = 12
+WARM_UP = 3
+ROUNDS = 3
+BATCH = 16
+FEATURES = FeatureSettings(mels=40)
+SETTINGS = TrainSettings(batch_size=BATCH, model=ModelSettings(dropout=0.1))
+
+
+def rows() -> list[Row]:
+    """A step of learning against PyTorch's, and a batch of reading against a step of learning."""
+    frames = np.linspace(360, 140, BATCH).astype(int)  # 1.4 to 3.6 s, as the demo's commands
+    labels = (frames / 12).astype(int)
+    alphabet = Alphabet.named("english")
+    dataset = Dataset(
+        "benchmark", "benchmark", FEATURES, alphabet, [0.0] * FEATURES.bins, [1.0] * FEATURES.bins, {}, {}, []
+    )
+    learner = Learner(SETTINGS, dataset, tf.distribute.get_strategy())
+    random = np.random.default_rng(1)
+    batch = Batch.of(
+        [
+            Example(
+                str(number),
+                "",
+                random.standard_normal((count, FEATURES.bins)).astype(np.float32),
+                random.integers(0, len(alphabet.symbols), length).astype(np.int32),
+            )
+            for number, (count, length) in enumerate(zip(frames, labels, strict=True))
+        ]
+    )
+    ours: list[float] = []
+    peer: list[float] = []
+    for _ in range(ROUNDS):
+        ours.append(_step_seconds(learner, batch))
+        peer.append(_peer_seconds(frames, labels, learner.model.count_params()))
+    step, theirs = statistics.median(ours), statistics.median(peer)
+    with tempfile.TemporaryDirectory() as folder:
+        reading = _reading_seconds(dataset, Path(folder))
+    return [
+        Row.of(
+            f"training step, Deep Speech 2 ({learner.model.count_params():,} weights), share of PyTorch eager's",
+            f"{step * 1000:.0f} ms",
+            f"{theirs * 1000:.0f} ms",
+            statistics.median(mine / other for mine, other in zip(ours, peer, strict=True)),
+            "<=",
+            1.15,
+        ),
+        Row.of(
+            "reading a batch from TFRecord, x the step that eats it",
+            f"{reading * 1000:.2f} ms",
+            f"{step * 1000:.0f} ms",
+            step / reading,
+            ">=",
+            20,
+        ),
+    ]
+
+
+def _step_seconds(learner: Learner, batch: Batch) -> float:
+    seconds = []
+    for step in range(STEPS + WARM_UP):
+        start = time.perf_counter()
+        learner.learn(batch, 1e-3, step)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[WARM_UP:])
+
+
+def _peer_seconds(frames: np.ndarray, labels: np.ndarray, weights: int) -> float:
+    model = SETTINGS.model
+    shape = {
+        "threads": len(os.sched_getaffinity(0)),
+        "bins": FEATURES.bins,
+        "frames": frames.tolist(),
+        "labels": labels.tolist(),
+        "symbols": len(Alphabet.named("english").symbols),
+        "convolutions": [layer.plain() for layer in model.convolutions],
+        "layers": model.layers,
+        "units": model.units,
+        "dropout": model.dropout,
+        "steps": STEPS + WARM_UP,
+    }
+    answer = subprocess.run(
+        [PEER_PYTHON, PEER], input=json.dumps(shape), capture_output=True, text=True, check=True, timeout=300
+    )
+    result = json.loads(answer.stdout)
+    # The same model but for the biases of convolutions (ours have none) and of GRUs (each library has its own count).
+    if abs(result["weights"] - weights) > 0.02 * weights:
+        sys.exit(f"benchmarks.training: {weights:,} weights against {result['weights']:,}: not the same model")
+    return statistics.median(result["seconds"][WARM_UP:])
+
+
+def _reading_seconds(dataset: Dataset, folder: Path) -> float:
+    """Seconds a batch, over epochs of 800 utterances as the demo has them, on the threads that training uses."""
+    random = np.random.default_rng(2)
+    path, total = folder / "0.tfrecord", 0
+    with whole_file(path) as file:
+        for number in range(800):
+            frames = int(random.integers(140, 360))
+            features = random.standard_normal((frames, FEATURES.bins)).astype("<f4")
+            labels = random.integers(0, 27, frames // 12).astype("<i4")
+            fields = {"id": str(number).encode(), "text": b"a word", "speaker": b"", "features": features.tobytes()}
+            write_record(file, encode_example({**fields, "frames": frames, "labels": labels.tobytes(), "speed": 1.0}))
+            total += frames
+    shard = Shard(path.name, "train", 800, total, path.stat().st_size, hash_file(path))
+    listed = dataclasses.replace(dataset, shards=[shard], folder=folder)
+    batches = Batches(listed, "train", batch_size=BATCH, time_stride=SETTINGS.time_stride, shuffled=True)
+    count = sum(1 for _ in batches.epoch(0))
+    start = time.perf_counter()
+    for epoch in range(1, 6):
+        count += sum(1 for _ in batches.epoch(epoch))
+    return (time.perf_counter() - start) / (count * 5 / 6)
+
+
+def main() -> None:
+    if not PEER_PYTHON.exists():
+        sys.exit("benchmarks.training: PyTorch, the peer, is not set up; run `make bench`")
+    print_table(rows())
+
+
+if __name__ == "__main__":
+    main()
