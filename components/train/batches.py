@@ -25,8 +25,6 @@ Array = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
 AHEAD = 6
 """Batches that are being read, or wait to be used."""
-JITTER = 0.15
-"""Lengths are sorted with so much noise, so that an epoch's batches are not the last one's in another order."""
 BEFORE, AFTER = 12, 4
 """Bytes of a TFRecord before and after a record's data: its length and two checksums."""
 
@@ -95,6 +93,8 @@ class Batches:
       time_stride: feature frames to one output frame; an utterance with fewer output frames than CTC needs for
         its labels is left out, and listed in `infeasible`.
       shuffled: False gives one order, shortest first, for every epoch.
+      length_noise: utterances are sorted into batches by lengths with so large a share of noise, so that an
+        epoch's batches are not the last one's in another order.
       perturb: what is done to an example: (features, fewest frames, generator) to features.
 
     Attributes:
@@ -113,11 +113,13 @@ class Batches:
         time_stride: int,
         seed: int = 0,
         shuffled: bool = False,
+        length_noise: float = 0.0,
         shortest_first: bool = False,
         perturb: Callable[[Array, int, np.random.Generator], Array] | None = None,
     ) -> None:
         self.bins, self.batch_size, self.seed = dataset.features.bins, batch_size, seed
         self.shuffled, self.shortest_first, self.perturb = shuffled, shortest_first, perturb
+        self.length_noise = length_noise
         self._files = [os.open(path, os.O_RDONLY) for path in dataset.files(split)]
         places = [place for file, path in enumerate(dataset.files(split)) for place in _scan(file, path, time_stride)]
         # n frames give ceil(n / stride) output frames, so `fewest` is the least n that gives enough.
@@ -142,7 +144,8 @@ class Batches:
         """Which examples stand in which batch of an epoch."""
         random = np.random.default_rng([self.seed, epoch])
         shuffled = self.shuffled and not (self.shortest_first and epoch == 0)
-        lengths = self._frames * (random.uniform(1 - JITTER, 1 + JITTER, len(self._frames)) if shuffled else 1)
+        noise = np.exp(random.uniform(-1, 1, len(self._frames)) * np.log1p(self.length_noise))
+        lengths = self._frames * noise if shuffled else self._frames
         order = np.argsort(lengths, kind="stable")
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
         return [batches[index] for index in random.permutation(len(batches))] if shuffled else batches

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from components.speech.progress import say
 from components.speech.storage import hash_file, read_json, whole_file, write_json
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, Any]
+"""By name, numpy arrays."""
 ARRAYS, STATE = "arrays.npz", "state.json"
 
 

@@ -54,6 +54,6 @@ def best_path(logits: Tensor, frames: Tensor) -> Tensor:
     """
     best = ops.cast(ops.argmax(logits, axis=-1), "int32")
     before = ops.pad(best[:, :-1], [(0, 0), (1, 0)], constant_values=-1)
-    real = ops.arange(ops.shape(best)[1]) < ops.expand_dims(frames, 1)
+    real = ops.arange(ops.shape(best)[1]) < ops.expand_dims(ops.cast(frames, "int32"), 1)
     emitted = ops.logical_and(ops.logical_and(best != before, best != logits.shape[-1] - 1), real)
     return ops.where(emitted, best, -1)

@@ -47,7 +47,7 @@ class Recogniser(tf.Module):  # type: ignore[misc]
         self._features = features
         # Behind a function, so that the SavedModel keeps weights and signatures and nothing of Keras.
         self._model = lambda features, frames: model(features, frames)
-        self.weights = [variable.value for variable in model.variables]
+        self.weights = [variable.value for variable in model.weights]
         self._symbols = tf.constant([*alphabet.symbols, ""])
 
     @tf.function(input_signature=INPUTS)  # type: ignore[untyped-decorator]
@@ -79,7 +79,7 @@ def export(folder: Path, settings: TrainSettings, dataset: Dataset, weights: Arr
       trained: what model.json says of the training: steps, dev WER, ….
     """
     model = build(settings, dataset, portable=True)
-    for index, variable in enumerate(model.variables):
+    for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
     module = Recogniser(model, dataset.features, dataset.alphabet)
     for old in folder.parent.glob(f".{folder.name}.*.part"):

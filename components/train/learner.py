@@ -76,7 +76,7 @@ class Learner:
 
     def weights(self) -> Arrays:
         """The model's weights alone."""
-        return {f"model/{index}": _value(variable) for index, variable in enumerate(self.model.variables)}
+        return {f"model/{index}": _value(variable) for index, variable in enumerate(self.model.weights)}
 
     def state(self) -> Arrays:
         """All that a step of learning changes."""
@@ -84,7 +84,7 @@ class Learner:
         return {**self.weights(), **moments}
 
     def restore(self, arrays: Arrays) -> None:
-        for index, variable in enumerate(self.model.variables):
+        for index, variable in enumerate(self.model.weights):
             variable.assign(arrays[f"model/{index}"])
         for index, variable in enumerate(self.optimizer.state):
             variable.assign(arrays[f"optimizer/{index}"])

@@ -84,17 +84,18 @@ class _Run:
         self.settings, self.chief = settings, devices.is_chief()
         self.strategy = devices.choose(settings.strategy)
         mean, deviation = np.array(dataset.mean, np.float32), np.array(dataset.deviation, np.float32)
-        sizes = {"batch_size": settings.batch_size, "time_stride": settings.time_stride}
         self.train = Batches(
             dataset,
             "train",
-            **sizes,
+            batch_size=settings.batch_size,
+            time_stride=settings.time_stride,
             seed=settings.seed,
             shuffled=True,
+            length_noise=settings.length_noise,
             shortest_first=settings.shortest_first,
             perturb=Augmentation(settings.augment, dataset.features, mean, deviation),
         )
-        self.dev = Batches(dataset, "dev", **sizes)
+        self.dev = Batches(dataset, "dev", batch_size=settings.batch_size, time_stride=settings.time_stride)
         self._check_feasible(self.train)
         self._check_feasible(self.dev)
         if not self.train.utterances:
@@ -144,8 +145,8 @@ class _Run:
     def _skipped(self, batch: Batch) -> None:
         """A step that was not accepted: the weights are as before; too many of them stop the run."""
         standing, limit = self.standing, self.settings.max_bad_steps
-        broken = ~np.isfinite(batch.features).all(axis=(1, 2))
-        named = [name for name, bad in zip(batch.ids, broken, strict=True) if bad] or batch.ids
+        broken = [name for name, row in zip(batch.ids, batch.features, strict=True) if not np.isfinite(row).all()]
+        named = broken or batch.ids
         standing.bad.append(named)
         say(f"train: step {standing.step} skipped, its loss or gradient is not finite ({_some(named)})")
         if len(standing.bad) > limit:

@@ -95,6 +95,13 @@ class TrainSettings(Settings):
     beta_1: float = pydantic.Field(0.9, ge=0, lt=1, description="AdamW: decay of the gradient's mean")
     beta_2: float = pydantic.Field(0.98, ge=0, lt=1, description="AdamW: decay of the gradient's square")
     clip_norm: float = pydantic.Field(5.0, gt=0, description="the gradient's global norm is clipped here")
+    length_noise: float = pydantic.Field(
+        0.5,
+        ge=0,
+        le=10,
+        description="batches hold utterances of like length, as far as this share of noise on each "
+        "length lets them: 0 wastes least on padding, more mixes batches better",
+    )
     shortest_first: bool = pydantic.Field(
         False, description="first epoch in order of length (the paper's SortaGrad), not shuffled"
     )

@@ -25,7 +25,7 @@ class SequenceNormalisation(layers.Layer):  # type: ignore[misc]
     def __init__(self, momentum: float = 0.98, epsilon: float = 1e-3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.momentum, self.epsilon = momentum, epsilon
-        self.batch_statistics: tuple[Tensor, Tensor] | None = None
+        self.batch_statistics: tuple[Tensor, ...] = ()
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         size = (shape[-1],)

@@ -1,0 +1,55 @@
+"""CTC: the loss against the sum over all paths, and greedy decoding."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+from components.train.ctc import best_path, ctc_loss
+
+BLANK = 2
+
+
+def collapse(path: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(label for label, _ in itertools.groupby(path) if label != BLANK)
+
+
+def by_hand(logits: np.ndarray, labels: tuple[int, ...]) -> float:
+    """Minus the logarithm of the summed probability of every path that collapses to the labels."""
+    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    paths = itertools.product(range(BLANK + 1), repeat=len(logits))
+    likelihood = sum(
+        np.prod([probabilities[frame, label] for frame, label in enumerate(path)])
+        for path in paths
+        if collapse(path) == labels
+    )
+    return -float(np.log(likelihood))
+
+
+def test_the_loss_is_the_likelihood_of_all_paths_and_padding_takes_no_part() -> None:
+    logits = np.random.default_rng(0).standard_normal((3, 6, BLANK + 1)).astype(np.float32)
+    labels = np.array([[0, 1, 1], [1, 9, 9], [0, 0, 9]], np.int32)  # 9: padding
+    frames, counts = np.array([6, 3, 4], np.int32), np.array([3, 1, 2], np.int32)
+    loss = ctc_loss(logits, frames, labels, counts).numpy()
+    for row in range(3):
+        expected = by_hand(logits[row, : frames[row]].astype(np.float64), tuple(labels[row, : counts[row]].tolist()))
+        assert loss[row] == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_kernels_of_both_backends_agree() -> None:
+    random = np.random.default_rng(1)
+    logits = random.standard_normal((4, 30, 12)).astype(np.float32)
+    labels, counts = random.integers(0, 11, (4, 7)), np.array([7, 3, 1, 5], np.int32)
+    frames = np.array([30, 12, 9, 20], np.int32)
+    ours = ctc_loss(logits, frames, labels.astype(np.int32), counts)
+    np.testing.assert_allclose(ours, keras.ops.ctc_loss(labels, logits, counts, frames, mask_index=11), rtol=1e-4)
+
+
+def test_greedy_decoding_equals_collapsing_the_best_path() -> None:
+    logits = np.random.default_rng(2).standard_normal((20, 15, BLANK + 1)).astype(np.float32)
+    frames = np.random.default_rng(3).integers(1, 16, 20)
+    found = best_path(logits, frames).numpy()
+    for row in range(20):
+        expected = collapse(tuple(logits[row, : frames[row]].argmax(-1).tolist()))
+        assert tuple(found[row][found[row] >= 0].tolist()) == expected

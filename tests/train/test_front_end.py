@@ -1,0 +1,41 @@
+"""The exported front end gives extract's features."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from components.speech import spectra
+from components.speech.spectra import FeatureSettings
+from components.train import front_end
+
+KINDS: dict[str, dict[str, Any]] = {
+    "log_mel": {"mels": 40},
+    "16 kHz, odd hop": {"sample_rate": 16_000, "mels": 80, "hop_seconds": 0.0123, "window_seconds": 0.0251},
+    "mfcc": {"kind": "mfcc", "context": 9, "window_seconds": 0.032, "hop_seconds": 0.02},
+    "linear": {"kind": "linear", "window_seconds": 0.02},
+    "hop longer than window": {"mels": 20, "window_seconds": 0.01, "hop_seconds": 0.03},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_equal_those_of_extract_in_a_padded_batch(kind: str) -> None:
+    settings = FeatureSettings(**{"sample_rate": 8_000, **KINDS[kind]})
+    random = np.random.default_rng(0)
+    lengths = np.array([8_000, 5_003, 160, 1, settings.hop * 7, settings.hop * 7 - 1], np.int32)
+    waveforms = (0.3 * random.standard_normal((len(lengths), 8_000))).astype(np.float32)
+    waveforms[4, 5_000:] = np.nan  # beyond the end nothing is listened to
+    found, frames = front_end.features(waveforms, lengths, settings)
+    for row, length in enumerate(lengths):
+        expected = spectra.features(waveforms[row, :length], settings)
+        assert frames[row] == len(expected)
+        np.testing.assert_allclose(found[row, : frames[row]], expected, atol=1e-3)
+
+
+def test_features_of_real_speech_equal_those_of_extract(real_data: Any) -> None:
+    file = sorted((real_data / "LibriSpeech").rglob("*.flac"))[0]
+    samples, rate = soundfile.read(file, dtype="float32")
+    settings = FeatureSettings(sample_rate=rate)
+    found, _ = front_end.features(samples[None], np.array([len(samples)], np.int32), settings)
+    np.testing.assert_allclose(found[0], spectra.features(samples, settings), atol=1e-3)

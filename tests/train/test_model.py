@@ -1,0 +1,121 @@
+"""Deep Speech 2: shapes, what padding may not do, and that every weight learns."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from components.train.ctc import ctc_loss
+from components.train.models.deepspeech2 import DeepSpeech2
+from components.train.settings import Convolution, ModelSettings
+
+BINS = 13
+KINDS: dict[str, dict[str, Any]] = {
+    "gru": {"convolutions": (Convolution(channels=3, stride=(3, 2)), Convolution(channels=2, kernel=(4 + 1, 3)))},
+    "lstm": {"rnn": "lstm", "rnn_batch_norm": True, "dropout": 0.2},
+    "simple": {"rnn": "simple", "layers": 1, "convolutions": (Convolution(channels=2, stride=(2, 2)),)},
+}
+
+
+def model(kind: str = "gru", **changes: Any) -> DeepSpeech2:
+    settings = ModelSettings(**{"units": 5, **KINDS[kind]})
+    return DeepSpeech2(settings, mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=7, **changes)
+
+
+def batch(lengths: list[int], seed: int = 0) -> tuple[Any, Any]:
+    features = np.random.default_rng(seed).standard_normal((len(lengths), max(lengths), BINS)).astype(np.float32)
+    return features, np.array(lengths, np.int32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_time_stride_is_what_the_settings_say(kind: str) -> None:
+    network = model(kind)
+    features, lengths = batch([31, 30, 1])
+    logits, frames = network(features, lengths)
+    stride = network.settings.time_stride
+    assert frames.numpy().tolist() == [-(-length // stride) for length in (31, 30, 1)]
+    assert logits.shape == (3, -(-31 // stride), 7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(kind: str) -> None:
+    network = model(kind)
+    features, lengths = batch([40, 23, 8, 3])
+    for norm in network.normalisations:  # as after some training
+        norm.moving_mean.assign(norm.moving_mean + 0.3)
+    features[1, 23:] = 1e3  # what lies in the padding must not be heard
+    logits, frames = network(features, lengths)
+    for row, length in enumerate(lengths):
+        alone, _ = network(features[row : row + 1, :length], lengths[row : row + 1])
+        np.testing.assert_allclose(logits[row, : frames[row]], alone[0], atol=2e-5)
+
+
+def test_statistics_of_a_batch_leave_padding_out() -> None:
+    network = model("lstm")
+    features, lengths = batch([20, 20])
+    network(features, lengths, training=True)
+    alone = [value.numpy() for norm in network.normalisations for value in norm.batch_statistics]
+    padded = np.concatenate([features, np.zeros((2, 35, BINS), np.float32)], axis=1)
+    network(padded, lengths, training=True)
+    for norm_value, expected in zip(
+        [value for norm in network.normalisations for value in norm.batch_statistics], alone, strict=True
+    ):
+        np.testing.assert_allclose(norm_value, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradient_reaches_every_weight(kind: str) -> None:
+    network = model(kind)
+    features, lengths = batch([40, 33])
+    with tf.GradientTape() as tape:
+        logits, frames = network(features, lengths, training=True, noise=tf.constant([1, 2]))
+        loss = tf.reduce_sum(ctc_loss(logits, frames, np.array([[1, 2, 3], [4, 4, 0]]), np.array([3, 2])))
+    gradients = tape.gradient(loss, network.trainable_variables)
+    dead = [
+        variable.path
+        for variable, gradient in zip(network.trainable_variables, gradients, strict=True)
+        if gradient is None or not np.any(gradient)
+    ]
+    assert dead == []
+
+
+def test_dropout_is_drawn_from_the_numbers_it_is_given() -> None:
+    network = model("lstm")
+    features, lengths = batch([30])
+    first, again, other = (
+        network(features, lengths, training=True, noise=tf.constant(noise))[0].numpy()
+        for noise in ([1, 1000], [1, 1000], [1, 2000])
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-3
+
+
+def test_equal_seeds_give_equal_weights() -> None:
+    one, same, other = model(seed=3), model(seed=3), model(seed=4)
+    for left, right in zip(one.weights, same.weights, strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert any(np.any(left.numpy() != right.numpy()) for left, right in zip(one.weights, other.weights, strict=True))
+
+
+def test_half_precision_gives_float32_logits_near_those_of_float32() -> None:
+    features, lengths = batch([40, 22])
+    whole, _ = model()(features, lengths)
+    half, _ = model(precision="mixed_bfloat16")(features, lengths)
+    assert half.dtype == tf.float32
+    np.testing.assert_allclose(half, whole, atol=0.05)
+
+
+def test_the_papers_size_is_within_the_settings() -> None:
+    paper = ModelSettings(
+        convolutions=(
+            Convolution(channels=32, kernel=(11, 41), stride=(2, 2)),
+            Convolution(channels=32, kernel=(11, 21), stride=(1, 2)),
+            Convolution(channels=96, kernel=(11, 21), stride=(1, 2)),
+        ),
+        rnn="simple",
+        layers=7,
+        units=1760,
+        rnn_batch_norm=True,
+    )
+    assert paper.time_stride == 2
