@@ -101,7 +101,7 @@ def _offenders(corpus: Corpus, results: list[Result], settings: ValidateSettings
     """For each failed check the utterances behind it: the first few to listen to, some more by name."""
     blocks: list[Block] = []
     reel = Reel()
-    for result in results:
+    for result in sorted(results, key=lambda result: not result.fails_the_step):
         rows = [int(row) for row in result.finding.offenders[: settings.listed]]
         if result.outcome != "failed" or not rows:
             continue

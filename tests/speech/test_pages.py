@@ -300,8 +300,12 @@ def browser(tmp_path: Path) -> Iterator[Any]:
             call(number, f"{domain}.enable")
         call(4, "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         call(5, "Page.navigate", url=page.as_uri())
-        time.sleep(0.5)
-        answer = call(6, "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        ready = "document.readyState == 'complete' && location.protocol == 'file:'"
+        for number in range(6, 206):
+            if call(number, "Runtime.evaluate", expression=ready)["result"]["result"].get("value"):
+                break
+            time.sleep(0.05)
+        answer = call(300, "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         connection.close()
         return answer["result"]["result"].get("value"), said
 
