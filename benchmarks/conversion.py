@@ -1,6 +1,7 @@
 """FLAC to 16-bit mono WAV on one core: ours, against a process of ffmpeg for each file.
 
-Ours does more: it compares the file's hash and the FLAC's MD5, measures levels, and waits until the disk has the WAV.
+Ours does more: it compares the file's hash and the FLAC's MD5, and measures levels. The static ffmpeg
+of the wheel starts in about 15 ms; one from a distribution, with its libraries, takes several times that.
 
   python -m benchmarks.conversion
 """

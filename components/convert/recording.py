@@ -87,7 +87,7 @@ def convert_recording(job: Job) -> Converted | Refused | Stale:
     if measured["silence_share"] == 1:
         return Refused(Reason.SILENT, f"peak {measured['peak_db']} dB, and no 25 ms of it reach {job.silence_db:g} dB")
     if decoded:
-        write_wav(job.wav, samples, job.sample_rate)
+        write_wav(job.wav, samples, job.sample_rate, durable=False)
     return Converted(len(samples), measured, decoded)
 
 

@@ -74,15 +74,16 @@ def _chunk_follows(file: IO[bytes]) -> bool:
     return len(name) == 4 and name.isascii() and name.decode().isprintable()
 
 
-def write_wav(path: Path, samples: npt.NDArray[np.int16], sample_rate: int) -> None:
+def write_wav(path: Path, samples: npt.NDArray[np.int16], sample_rate: int, *, durable: bool = True) -> None:
     """Writes 16-bit mono PCM behind the plain 44-byte header; the file appears whole or not at all.
 
     Args:
       samples: int16 [samples].
       sample_rate: Hz.
+      durable: wait until the disk has it; see `whole_file`.
     """
     data = np.ascontiguousarray(samples, dtype="<i2").tobytes()
-    with whole_file(path) as file:
+    with whole_file(path, durable=durable) as file:
         file.write(wav_header(len(samples), sample_rate) + data)
 
 
