@@ -1,8 +1,8 @@
 """FLAC to TFRecord: the extract step, all of it, through Beam, against a loop that a person would write by hand.
 
 The loop decodes, makes features, adds them to the statistics and writes records. The step also reads, plans, names and
-hashes, and lists shards and rejects. Processor time of all threads, so that a busy machine does not show; importing Beam
-(2 s, once a process) and waiting for the disk are not in it.
+hashes, and lists shards and rejects. Processor time of all threads, so that a busy machine does not show; importing
+Beam (2 s, once a process) and waiting for the disk are not in it.
 
   python -m benchmarks.extraction
 """
@@ -30,7 +30,7 @@ from components.speech.storage import hash_file
 from components.speech.text import Alphabet
 from components.speech.utterances import Utterance, write_manifest
 
-UTTERANCES = 1_200
+UTTERANCES = 1_000
 FILES = 40
 ROUNDS = 3
 SETTINGS = ExtractSettings()

@@ -21,8 +21,15 @@ class DeepSpeech2(torch.nn.Module):
         self.strides = []
         channels, bins = 1, shape["bins"]
         for layer in shape["convolutions"]:
-            self.convolutions.append(torch.nn.Conv2d(channels, layer["channels"], layer["kernel"], layer["stride"],
-                                                     padding=[size // 2 for size in layer["kernel"]]))
+            self.convolutions.append(
+                torch.nn.Conv2d(
+                    channels,
+                    layer["channels"],
+                    layer["kernel"],
+                    layer["stride"],
+                    padding=[size // 2 for size in layer["kernel"]],
+                )
+            )
             self.norms.append(torch.nn.BatchNorm2d(layer["channels"]))
             self.strides.append(layer["stride"][0])
             channels, bins = layer["channels"], -(-bins // layer["stride"][1])
