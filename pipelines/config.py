@@ -154,8 +154,9 @@ def _completed(config: AsrConfig, file: Path, assigned: set[str]) -> AsrConfig:
 
 def frames_per_second(config: AsrConfig) -> float:
     """Frames of the model's output to a second of speech: what CTC has to spell with."""
-    features = config.extract.features
-    return round(config.convert.sample_rate / (features.hop * config.train.time_stride), 6)
+    rate = config.convert.sample_rate
+    features = config.extract.features.model_copy(update={"sample_rate": rate})
+    return round(rate / (features.hop * config.train.time_stride), 6)
 
 
 def _is_given(config: pydantic.BaseModel, path: list[str]) -> bool:

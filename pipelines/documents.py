@@ -66,11 +66,12 @@ def write_document(values: dict[str, Any]) -> str:
 
 
 def _value(text: str) -> Any:
-    """A value on the command line: YAML where it is YAML, and else the text itself (`a: b.wav`, `@x`)."""
+    """A value on the command line: a YAML scalar, list or `{...}`, and else the text itself (`a: b.wav`, `@x`)."""
     try:
-        return _parse(text, "--set")
+        value = _parse(text, "--set")
     except SettingsError:
         return text
+    return text if isinstance(value, dict) and not text.lstrip().startswith("{") else value
 
 
 def _parse(text: str, source: str) -> Any:

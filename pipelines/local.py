@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,8 +137,10 @@ def _graph(config: AsrConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
     shutil.rmtree(root, ignore_errors=True)
     request = root / "request.json"
     write_json(request, {"config": config.plain(), "pipeline_root": str(root)})
+    scratch = tempfile.mkdtemp(prefix="voxline-")  # kfp leaves a folder a task in TMPDIR
     environment = {
         **os.environ,
+        "TMPDIR": scratch,
         "PYTHONUNBUFFERED": "1",
         "PYTHONUTF8": "1",
         "PYTHONSAFEPATH": "1",  # a folder `components` where the command was typed is not ours
@@ -158,6 +161,7 @@ def _graph(config: AsrConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         _end(process)
+        shutil.rmtree(scratch, ignore_errors=True)
         for pipe in (process.stdin, process.stdout):
             _close(pipe)
 

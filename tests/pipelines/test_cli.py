@@ -1,0 +1,68 @@
+"""The `voxline` command: quick, and its exit status and last line tell what to do."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def voxline(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "pipelines.cli", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_help_and_version_import_nothing_that_takes_long() -> None:
+    code = (
+        "import pipelines.cli, sys; print(*(set(sys.modules) & {'kfp','tensorflow','apache_beam','numpy','librosa'}))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []
+    seconds = []
+    for _ in range(3):
+        start = time.process_time(), os.times().children_user
+        assert "rollback" in voxline("models", "--help").stdout
+        seconds.append(os.times().children_user - start[1])
+    assert min(seconds) < 0.5
+    assert voxline("--version").stdout.startswith("voxline 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["run", "asr", "--config", "absent.yaml"], 2, "voxline: absent.yaml: no such file"),
+        (["run", "tts", "--config", "run.yaml"], 2, "voxline: pipeline 'tts': accepted: asr"),
+        (["run", "asr", "--config", "run.yaml", "--set", "train.epohcs=3"], 2, "did you mean 'epochs'?"),
+        (["run", "asr", "--config", "run.yaml", "--set", "store=gs://b/s"], 2, "store is 'gs://b/s'; a run on this"),
+        (["run", "asr", "--config", "run.yaml", "--run-dir", "gs://b/r"], 2, "keeps its files on a local disk"),
+        (["step", "trian", "--config", "run.yaml"], 2, "step 'trian': accepted: ingest, convert"),
+        (["step", "convert", "--config", "run.yaml", "--model", "m"], 2, "--model: convert does not take it"),
+        (["step", "convert", "--config", "run.yaml"], 1, "run `voxline step ingest` first"),
+        (["transcribe", "absent.wav", "--model", "m"], 2, "absent.wav: no such file"),
+        (["models", "list", "--registry", "none"], 1, "no registry here"),
+        (["step"], 2, "Missing argument"),
+    ],
+)
+def test_what_goes_wrong_is_told_in_a_line_without_a_traceback(
+    tmp_path: Path, arguments: list[str], status: int, told: str
+) -> None:
+    (tmp_path / "run.yaml").write_text("name: small\ncorpus: {uri: recordings}\n", encoding="utf-8")
+    ended = voxline(*arguments, cwd=tmp_path)
+    assert ended.returncode == status, ended.stderr
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stdout + ended.stderr
+    assert not (tmp_path / "gs:").exists()
+
+
+def test_a_terminal_that_cannot_show_our_characters_is_no_reason_to_stop(tmp_path: Path) -> None:
+    ended = voxline("corpus", "demo", tmp_path / "é", "--set", "seed=x", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert ended.returncode == 2
+    assert "'seed' is 'x'" in ended.stderr

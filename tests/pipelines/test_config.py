@@ -1,0 +1,99 @@
+"""The config of a run: strict, told where a fault stands, and completed in one place."""
+
+from pathlib import Path
+
+import pytest
+
+from components.speech.errors import SettingsError
+from pipelines.config import AsrConfig, load_config
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "asr").glob("*.yaml"))
+SMALLEST = "name: small\ncorpus: {uri: recordings}\n"
+
+
+def config(folder: Path, text: str = "", *assignments: str) -> AsrConfig:
+    file = folder / "run.yaml"
+    file.write_text(SMALLEST + text, encoding="utf-8")
+    return load_config(file, assignments)
+
+
+@pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
+def test_every_config_of_ours_is_accepted(file: Path) -> None:
+    assert load_config(file, ["corpus.uri=somewhere"]).corpus.uri == str(Path.cwd() / "somewhere")
+
+
+def test_every_default_works(tmp_path: Path) -> None:
+    assert config(tmp_path).model == "asr"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("train: {epohcs: 3}", r"run\.yaml: unknown key 'train\.epohcs'; did you mean 'epochs'\?"),
+        ("trian: {epochs: 3}", r"run\.yaml: unknown key 'trian'; did you mean 'train'\?"),
+        ("batch_size: 3", r"run\.yaml: unknown key 'batch_size'; did you mean 'train\.batch_size'\?"),
+        ("validate: {cliping: {}}", r"run\.yaml: unknown key 'validate\.cliping'; did you mean 'clipping'\?"),
+        ("train: {epochs: many}", r"run\.yaml: 'train\.epochs' is 'many'; .*integer"),
+        ("train: {epochs: 0}", r"run\.yaml: 'train\.epochs' is 0; .*greater than or equal to 1"),
+        ("train: 3", r"run\.yaml: 'train' is 3; "),
+        ("pipeline: tts", r"run\.yaml: 'pipeline' is 'tts'; accepted: 'asr'"),
+        ("convert: {alphabet: aab}", r"run\.yaml: 'convert\.alphabet' is 'aab'; .*repeated"),
+    ],
+)
+def test_a_fault_is_told_with_file_key_value_and_what_is_accepted(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        config(tmp_path, text)
+
+
+def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as refused:
+        config(tmp_path, "train: {epochs: 0}\npush: {max_wre: 1}\n")
+    assert len(str(refused.value).splitlines()) == 2
+
+
+def test_a_fault_on_the_command_line_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^--set train\.epohcs: unknown key .* did you mean 'epochs'\?"):
+        config(tmp_path, "", "train.epohcs=3")
+    with pytest.raises(SettingsError, match=r"^--set train\.epochs: 'train\.epochs' is -1"):
+        config(tmp_path, "train: {epochs: 3}", "train.epochs=-1")
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    assert config(tmp_path, "train: {epochs: 3, seed: 7}", "train.epochs=4").train.epochs == 4
+
+
+def test_paths_are_relative_to_the_file_and_on_the_command_line_to_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere é").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere é")
+    assert config(tmp_path, "store: ../kept").corpus.uri == str(tmp_path / "recordings")
+    assert config(tmp_path, "store: ../kept").store == str(tmp_path.parent / "kept")
+    assert config(tmp_path, "", "corpus.uri=here").corpus.uri == str(tmp_path / "elsewhere é" / "here")
+    assert config(tmp_path, "", "corpus.uri=gs://bucket/c").corpus.uri == "gs://bucket/c"
+
+
+def test_what_follows_from_another_setting_is_filled_in(tmp_path: Path) -> None:
+    chosen = config(
+        tmp_path,
+        "model: digits\nconvert: {sample_rate: 8000, alphabet: ' ab'}\n"
+        "train: {model: {convolutions: [{stride: [2, 1]}, {stride: [2, 2]}]}}\n",
+    )
+    assert (chosen.extract.features.sample_rate, chosen.extract.alphabet) == (8000, " ab")
+    assert chosen.train.name == chosen.evaluate.model_name == chosen.push.model_name == "digits"
+    assert chosen.validate_.frames_per_second == 25
+
+
+def test_a_value_given_twice_and_differently_is_refused_naming_both_keys(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"'extract\.features\.sample_rate' is 16000 and 'convert\.sample_rate'"):
+        config(tmp_path, "convert: {sample_rate: 8000}\nextract: {features: {sample_rate: 16000}}\n")
+    with pytest.raises(SettingsError, match=r"^--set push\.model_name: .*'model'"):
+        config(tmp_path, "", "push.model_name=other")
+
+
+def test_the_effective_config_starts_the_same_run_again(tmp_path: Path) -> None:
+    first = config(tmp_path, "convert: {sample_rate: 8000}\n", "extract.speeds=[0.9, 1.0]", "train.learning_rate=1e-4")
+    again = tmp_path / "again" / "config.yaml"
+    again.parent.mkdir()
+    again.write_text(first.to_yaml(), encoding="utf-8")
+    assert load_config(again) == first

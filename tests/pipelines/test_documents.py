@@ -1,0 +1,76 @@
+"""YAML as a person means it, and `--set`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.speech.errors import SettingsError
+from pipelines.documents import overlay, read_document
+
+
+def document(folder: Path, text: str) -> dict[str, Any]:
+    file = folder / "run.yaml"
+    file.write_text(text, encoding="utf-8")
+    return read_document(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("3.5", 3.5),
+        (".5", 0.5),
+        ("16_000", 16000),
+        ("-7", -7),
+        ("2026-11-20", "2026-11-20"),
+        ("12:30", "12:30"),
+        ("007", "007"),
+        ("true", True),
+        ("[0.9, 1, 1.1]", [0.9, 1, 1.1]),
+        ("'é'", "é"),
+    ],
+)
+def test_values_are_what_they_look_like(tmp_path: Path, text: str, value: Any) -> None:
+    found = document(tmp_path, f"key: {text}\n")["key"]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_key_given_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"run\.yaml:4: .*'epochs' is given twice, first on line 2"):
+        document(tmp_path, "train:\n  epochs: 3\n  seed: 1\n  epochs: 4\n")
+
+
+def test_text_that_is_not_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"run\.yaml:3: not YAML"):
+        document(tmp_path, "train:\n  epochs: [3\n")
+
+
+def test_a_yaml_tag_cannot_run_code(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="not YAML as it is accepted"):
+        document(tmp_path, f"name: !!python/object/apply:os.mkdir ['{tmp_path / 'made'}']\n")
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_absent_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"absent\.yaml: no such file"):
+        read_document(tmp_path / "absent.yaml")
+
+
+def test_assignments_win_over_the_document_and_leave_it_as_it_was() -> None:
+    before = {"train": {"epochs": 5, "seed": 1}}
+    after, keys = overlay(before, ["train.epochs=3", "train.model.units=8", "corpus.uri=a: b = c"])
+    assert after == {"train": {"epochs": 3, "seed": 1, "model": {"units": 8}}, "corpus": {"uri": "a: b = c"}}
+    assert keys == {"train.epochs", "train.model.units", "corpus.uri"}
+    assert before == {"train": {"epochs": 5, "seed": 1}}
+
+
+@pytest.mark.parametrize("assignment", ["train.epochs", "=3", "train..epochs=3", ".epochs=3"])
+def test_an_assignment_without_a_key_or_a_value_is_refused(assignment: str) -> None:
+    with pytest.raises(SettingsError, match="give it as section.key=value"):
+        overlay({}, [assignment])
+
+
+def test_an_assignment_below_a_plain_value_is_refused() -> None:
+    with pytest.raises(SettingsError, match="'train' is 5, which has no keys under it"):
+        overlay({"train": 5}, ["train.epochs=3"])

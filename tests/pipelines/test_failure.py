@@ -1,0 +1,44 @@
+"""Why a step stopped, read from what it printed."""
+
+import subprocess
+import sys
+import textwrap
+
+from pipelines.failure import Failure, failure_in
+
+
+def printed(code: str, indentation: str = "    ") -> list[str]:
+    """What a process that runs the code prints, indented as kfp does."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    return [indentation + line for line in done.stderr.splitlines()] + [indentation, ""]
+
+
+def test_an_error_of_ours_is_its_message_alone() -> None:
+    told = failure_in(printed("from components.speech.errors import WorkError; raise WorkError('a.flac: cut short')"))
+    assert told == Failure("a.flac: cut short")
+
+
+def test_a_wrong_setting_keeps_all_its_lines_and_its_exit_status() -> None:
+    code = "from components.speech.errors import SettingsError; raise SettingsError('one\\ntwo')"
+    assert failure_in(printed(code)) == Failure("one\ntwo", exit_status=2)
+
+
+def test_any_other_error_comes_with_the_way_through_our_code() -> None:
+    told = failure_in(printed("from components.speech.storage import read_json; read_json(7)"))
+    assert told.message.startswith("AttributeError: 'int' object has no attribute")
+    assert [frame.split(":")[0] for frame in told.frames] == ["components/speech/storage.py"]
+
+
+def test_of_chained_errors_the_last_one_counts() -> None:
+    code = """
+        from components.speech.errors import WorkError
+        try:
+            1 / 0
+        except ZeroDivisionError as error:
+            raise WorkError("no frames") from error
+    """
+    assert failure_in(printed(code, "")).message == "no frames"
+
+
+def test_a_process_that_was_killed_is_told_as_such() -> None:
+    assert "out of memory" in failure_in(["    epoch 1", ""]).message

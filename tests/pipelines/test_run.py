@@ -1,0 +1,183 @@
+"""`voxline run asr`, for real: every step in its own process, killed, refused, pushed, stopped."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.speech.exported import about
+from components.speech.storage import read_json
+from pipelines.graph import STEPS
+from tests.pipelines.conftest import House
+
+
+def record(house: House) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(house.run_dir / "run.json")
+    return found
+
+
+def processes_of(house: House) -> list[str]:
+    """Command lines of processes that work for a run in this folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().decode("utf-8", "replace").replace("\0", " ")
+            running = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            continue
+        if str(house.run_dir) in line and running:
+            found.append(line)
+    return found
+
+
+def wait_for(true: Any, seconds: float, what: str) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+
+
+def lines_until(process: "subprocess.Popen[str]", text: str) -> list[str]:
+    seen = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return seen
+    raise AssertionError(f"{text!r} was never said:\n{''.join(seen)}")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Iterator[dict[str, Any]]:
+    """Four runs of one config in one folder: killed while it trains, to the end, with a laxer gate, once more."""
+    house = House(tmp_path_factory.mktemp("runs"), corpus)
+    killed = house.start("run", "asr", "--config", "tiny.yaml")
+    lines_until(killed, "extract done")
+    wait_for(lambda: record(house)["steps"][-1]["name"] == "train", 60, "train to start")
+    killed.kill()
+    killed.wait()
+    wait_for(lambda: not processes_of(house), 30, "the steps of a killed run to end")
+    found: dict[str, Any] = {"house": house}
+    for name, settings in (("refused", []), ("pushed", ["--set", "push.max_wer=10"]), ("again", [])):
+        status, seen = house.run(*settings)
+        found[name] = {"status": status, "seen": seen, "record": record(house)}
+    yield found
+
+
+def test_a_run_that_was_killed_goes_on_and_ends(runs: dict[str, Any]) -> None:
+    refused = runs["refused"]
+    assert refused["status"] == 0, refused["seen"]
+    steps = refused["record"]["steps"]
+    assert [step["name"] for step in steps] == list(STEPS)
+    assert {step["status"] for step in steps} == {"succeeded"}
+    assert [step["reused"] for step in steps] == [True] * 4 + [False] * 3
+
+
+def test_a_refused_model_is_a_run_that_succeeded_and_says_why(runs: dict[str, Any]) -> None:
+    refused = runs["refused"]
+    assert refused["record"]["status"] == "succeeded"
+    assert refused["record"]["pushed"] is False
+    assert refused["record"]["model"] is None
+    assert "above the limit of 30.00% (max_wer)" in refused["record"]["reason"]
+    assert refused["seen"][-1] == refused["record"]["reason"]
+
+
+def test_a_pushed_model_stands_in_the_registry_and_the_record_says_where(runs: dict[str, Any]) -> None:
+    pushed = runs["pushed"]
+    assert pushed["status"] == 0, pushed["seen"]
+    assert pushed["record"]["pushed"] is True
+    assert pushed["record"]["model"] == str(runs["house"].run_dir / "registry" / "asr" / "1")
+    assert about(pushed["record"]["model"])["sample_rate"] == 16000
+    assert [step["name"] for step in pushed["record"]["steps"] if not step["reused"]] == ["push"]
+    assert pushed["seen"][-1] == "Pushed as version 1"
+
+
+def test_once_more_reuses_everything_and_pushes_nothing(runs: dict[str, Any]) -> None:
+    again = runs["again"]
+    assert again["status"] == 0, again["seen"]
+    assert [step["name"] for step in again["record"]["steps"] if not step["reused"]] == ["push"]
+    assert again["record"]["pushed"] is False
+    assert "already in service as version 1" in again["seen"][-1]
+
+
+def test_the_record_holds_what_a_reader_needs(runs: dict[str, Any]) -> None:
+    found = runs["pushed"]["record"]
+    assert (found["pipeline"], found["name"]) == ("asr", "tiny")
+    assert 0 <= found["metrics"]["wer_low"] <= found["metrics"]["wer"] <= found["metrics"]["wer_high"]
+    assert found["seconds"] >= sum(step["work_seconds"] for step in found["steps"]) > 0
+    assert found["steps"][0]["counts"]["utterances"] == 34
+    for step in found["steps"]:
+        assert Path(step["folder"]).is_dir()
+        assert all(Path(path).exists() for path in step["outputs"].values())
+    assert found["versions"]["keras"].startswith("3.")
+    page = (runs["house"].run_dir / found["report"]).read_text(encoding="utf-8")
+    assert "<html" in page
+
+
+def test_the_screen_shows_words_for_a_person_and_the_log_all_the_rest(runs: dict[str, Any]) -> None:
+    seen, log = runs["refused"]["seen"], (runs["house"].run_dir / "run.log").read_text(encoding="utf-8")
+    assert any(line.startswith("▸ evaluate: word error rate") for line in seen)
+    assert not [line for line in seen if "INFO" in line or "executorInput" in line or "Traceback" in line]
+    assert len(seen) < 50
+    assert "Streamed logs" in log
+
+
+def test_a_step_by_itself_takes_up_what_the_run_made(runs: dict[str, Any]) -> None:
+    house: House = runs["house"]
+    process = house.start("step", "evaluate", "--config", "tiny.yaml", "--set", "evaluate.worst=3")
+    seen, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, seen
+    assert "▸ evaluate: word error rate" in seen
+    assert "metrics     /" in seen
+
+
+def test_a_step_that_fails_is_named_and_the_record_is_written(house: House) -> None:
+    status, seen = house.run("--set", "convert.min_seconds=50", "--set", "convert.max_seconds=51")
+    assert status == 1
+    assert "convert failed: convert: 34 of 34 utterances were rejected" in seen[-1]
+    found = record(house)
+    assert (found["status"], found["failed_step"]) == ("failed", "convert")
+    assert [step["status"] for step in found["steps"]] == ["succeeded", "failed"]
+    assert "max_reject_share" in found["reason"]
+
+
+def test_a_corpus_that_is_not_there_is_a_wrong_config(house: House) -> None:
+    status, seen = house.run("--set", "corpus.uri=nowhere")
+    assert status == 2
+    assert "nowhere" in seen[-1]
+    assert record(house)["status"] == "failed"
+
+
+def test_the_report_of_a_failed_validation_is_the_page_of_the_run(house: House) -> None:
+    status, _ = house.run("--set", "validate.small_splits.severity=error")
+    assert status == 1
+    assert record(house)["failed_step"] == "validate"
+    assert "small_splits" in (house.run_dir / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_that_is_asked_to_stop_leaves_no_process_and_a_record(house: House, number: int, status: int) -> None:
+    process = house.start("run", "asr", "--config", "tiny.yaml")
+    lines_until(process, "ingest done")
+    process.send_signal(number)
+    seen, _ = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert seen.splitlines()[-1] == "voxline: stopped; start it again and it goes on from where it was"
+    assert processes_of(house) == []
+    assert record(house)["status"] == "interrupted"
+
+
+def test_two_runs_in_one_folder_are_refused(house: House) -> None:
+    first = house.start("run", "asr", "--config", "tiny.yaml")
+    lines_until(first, "voxline asr")
+    wait_for((house.run_dir / "run.json").exists, 30, "the first run to hold the folder")
+    status, seen = house.run()
+    os.kill(first.pid, signal.SIGTERM)
+    first.communicate(timeout=60)
+    assert status == 1
+    assert "another run is at work here" in seen[-1]
