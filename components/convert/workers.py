@@ -60,7 +60,8 @@ def in_processes(
     attempts: Counter[int] = Counter()
     crew: list[_Worker[JobT, ResultT]] = []
     try:
-        crew += [_Worker(function) for _ in range(min(workers or cores(), -(-len(jobs) // JOBS_A_PROCESS)))]
+        for _ in range(min(workers or cores(), -(-len(jobs) // JOBS_A_PROCESS))):
+            crew.append(_Worker(function))  # one by one: those that started are ended, should one fail
         while waiting or any(worker.assigned for worker in crew):
             for worker in crew:
                 while waiting and len(worker.assigned) < AHEAD:
@@ -114,13 +115,14 @@ class _Worker(Generic[JobT, ResultT]):
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
         )
         theirs.close()
-        self.pipe.send(function)
+        with contextlib.suppress(ConnectionError):  # it has died; reading from it will show how
+            self.pipe.send(function)
 
     def assign(self, index: int, job: JobT) -> None:
         if not self.assigned:
             self._since = time.monotonic()
         self.assigned.append(index)
-        with contextlib.suppress(ConnectionError):  # it has died; reading from it will show how
+        with contextlib.suppress(ConnectionError):  # as above
             self.pipe.send(job)
 
     def left(self, limit_seconds: float) -> float:
