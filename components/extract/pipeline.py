@@ -21,6 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from components.extract.settings import IN_PROCESS, MULTI_PROCESS, ExtractSettings
 from components.extract.shards import Task, Written, write_shard
 from components.extract.statistics import Sums
+from components.speech.errors import SettingsError, WorkError
 from components.speech.progress import PASSES, Progress
 from components.speech.storage import whole_file
 from components.speech.utterances import Reject
@@ -42,31 +43,45 @@ def write_shards(
     Returns:
       The shards in the order of their tasks; the sums over training; the rejects, each with the speed at which
       it failed, in the order of the tasks too.
+
+    Raises:
+      SettingsError: Beam knows no such runner.
+      WorkError: the pipeline failed: a full disk, a store that cannot be written, a worker that died.
     """
     results = folder / "results.pickle"
-    with beam.Pipeline(options=_options(settings)) as pipeline:
-        written = (
-            pipeline
-            | "tasks" >> beam.Create(tasks)
-            | "to all workers" >> beam.Reshuffle()
-            | "write" >> beam.ParDo(WriteShard(settings, utterances, pool, folder)).with_outputs(REJECTS, main="shards")
+    try:
+        pipeline = beam.Pipeline(options=_options(settings))
+    except ValueError as error:
+        raise SettingsError(f"extract: 'runner' is {settings.runner!r}: {error}") from None
+    written = (
+        pipeline
+        | "tasks" >> beam.Create(tasks)
+        | "to all workers" >> beam.Reshuffle()
+        | "write" >> beam.ParDo(WriteShard(settings, utterances, pool, folder)).with_outputs(REJECTS, main="shards")
+    )
+    sums = (
+        written.shards
+        | "sums of each" >> beam.FlatMap(lambda shard: [shard[1].sums] if shard[1].sums else [])
+        | "add" >> beam.CombineGlobally(AddSums(settings.features.bins))
+    )
+    _ = (
+        pipeline
+        | "once" >> beam.Create([results])
+        | "gather"
+        >> beam.Map(
+            _save,
+            shards=beam.pvalue.AsList(written.shards),
+            sums=beam.pvalue.AsSingleton(sums),
+            rejects=beam.pvalue.AsList(written[REJECTS]),
         )
-        sums = (
-            written.shards
-            | "sums of each" >> beam.FlatMap(lambda shard: [shard[1].sums] if shard[1].sums else [])
-            | "add" >> beam.CombineGlobally(AddSums(settings.features.bins))
-        )
-        _ = (
-            pipeline
-            | "once" >> beam.Create([results])
-            | "gather"
-            >> beam.Map(
-                _save,
-                shards=beam.pvalue.AsList(written.shards),
-                sums=beam.pvalue.AsSingleton(sums),
-                rejects=beam.pvalue.AsList(written[REJECTS]),
-            )
-        )
+    )
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception as error:  # of whatever kind the runner makes of a worker's
+        raise WorkError(
+            f"extract: the Beam pipeline on {settings.runner} failed: {error}; mend that and run it again: "
+            "shards that are written already stay"
+        ) from error
     shards, total, rejects = pickle.loads(results.read_bytes())  # noqa: S301 - written by this very run
     return (
         [shard for _, shard in sorted(shards, key=_number)],

@@ -196,6 +196,27 @@ def test_a_corpus_of_another_rate_is_refused_naming_both(corpus: Corpus, tmp_pat
         run(tmp_path / "converted", tmp_path / "store", ExtractSettings.of({"features": {"sample_rate": 8_000}}))
 
 
+def test_a_runner_that_beam_does_not_know_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    corpus(1)
+    with pytest.raises(SettingsError, match=r"'runner' is 'NoSuchRunner': .*FlinkRunner"):
+        run(tmp_path / "converted", tmp_path / "store", ExtractSettings(runner="NoSuchRunner"))
+
+
+def test_a_store_that_cannot_be_written_fails_the_step_naming_the_place(corpus: Corpus, tmp_path: Path) -> None:
+    corpus(1)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "shards").write_text("a file where the folder of shards would be")
+    with pytest.raises(WorkError, match=r"pipeline on FnApiRunner failed: .*store/shards"):
+        run(tmp_path / "converted", tmp_path / "store", SMALL)
+    assert not list((tmp_path / "store").rglob("done.json"))
+
+
+def test_a_manifest_without_an_utterance_is_refused(tmp_path: Path) -> None:
+    write_manifest(tmp_path / "manifest.jsonl", [])
+    with pytest.raises(WorkError, match="no utterance came in"):
+        run(tmp_path, tmp_path / "store", SMALL)
+
+
 def test_a_manifest_that_was_not_converted_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     write_manifest(tmp_path / "manifest.jsonl", [corpus(1)[0].replace(audio_hash="")])
     with pytest.raises(WorkError, match="speaker0-0000 has no audio_hash"):
