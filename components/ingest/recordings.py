@@ -9,6 +9,8 @@ from pathlib import Path
 from components.speech.progress import Progress
 from components.speech.storage import hash_file
 
+_BATCH = 32
+"""Files that a thread takes at a time: handing over each by itself would cost as much as hashing it."""
 _LONGEST_SECONDS = 7 * 24 * 3600.0
 """A header that claims more is one that a stream left open, not a recording of more than a week."""
 
@@ -31,11 +33,13 @@ class Recording:
 def measure(root: Path, paths: Collection[str]) -> dict[str, Recording]:
     """Hashes files and reads their headers, in threads: both wait for the disk or run outside Python's lock."""
     progress = Progress("recordings", total=len(paths))
-    measured = {}
+    ordered = list(paths)
+    batches = [ordered[start : start + _BATCH] for start in range(0, len(ordered), _BATCH)]
+    measured: dict[str, Recording] = {}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
-        for path, recording in zip(paths, threads.map(lambda path: _measure(root / path), paths), strict=True):
-            measured[path] = recording
-            progress.advance()
+        for batch in threads.map(lambda batch: {path: _measure(root / path) for path in batch}, batches):
+            measured |= batch
+            progress.advance(len(batch))
     return measured
 
 
