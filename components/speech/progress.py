@@ -37,7 +37,7 @@ class Progress:
         if now - self._printed < 1:
             return
         self._printed = now
-        rate = self.done / max(now - self._start, 1e-9)
+        rate = max(self.done, 1e-9) / (now - self._start)
         parts = [
             f"{self.done:,}/{self.total:,} {self.unit}",
             f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s",
