@@ -20,7 +20,7 @@ setup: $(READY) ## Set up .venv from the locked requirements (once; again when t
 
 # Python is tried, not only found: a pyenv shim stands in PATH for versions that are not active.
 # uv comes first, by pip, with its hash; it then installs the rest in seconds. pip does, where uv cannot.
-$(READY): requirements.lock requirements.bootstrap pyproject.toml
+$(READY): requirements.lock requirements.bootstrap
 	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; \
 	  then found="$$python"; break; fi; \

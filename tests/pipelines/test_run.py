@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ def lines_until(process: "subprocess.Popen[str]", text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Iterator[dict[str, Any]]:
+def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[str, Any]:
     """Four runs of one config in one folder: killed while it trains, to the end, with a laxer gate, once more."""
     house = House(tmp_path_factory.mktemp("runs"), corpus)
     killed = house.start("run", "asr", "--config", "tiny.yaml")
@@ -66,7 +65,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Iterator[dic
     for name, settings in (("refused", []), ("pushed", ["--set", "push.max_wer=10"]), ("again", [])):
         status, seen = house.run(*settings)
         found[name] = {"status": status, "seen": seen, "record": record(house)}
-    yield found
+    return found
 
 
 def test_a_run_that_was_killed_goes_on_and_ends(runs: dict[str, Any]) -> None:
