@@ -101,9 +101,8 @@ def keyed_work(
     True {'utterances': 3}
     """
     start = time.monotonic()
-    named_by = {"step": step, "revision": revision, "settings": settings.plain(), "inputs": inputs}
-    key = hash_value(named_by)
-    folder = Path(store).absolute() / step / key
+    named_by, folder = named_work(store, step, settings, inputs, revision)
+    key = folder.name
     folder.mkdir(parents=True, exist_ok=True)
     with _claimed(folder):
         work = Work(step, folder, key)
@@ -132,6 +131,14 @@ def keyed_work(
                 "outputs": work.outputs,
             },
         )
+
+
+def named_work(
+    store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], revision: int
+) -> tuple[dict[str, Any], Path]:
+    """What names a piece of work, and the folder that it has by that name, without claiming it."""
+    named_by = {"step": step, "revision": revision, "settings": settings.plain(), "inputs": inputs}
+    return named_by, Path(store).absolute() / step / hash_value(named_by)
 
 
 def read_done(folder: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ class Recogniser(tf.Module):  # type: ignore[misc]
         super().__init__()
         self._features = features
         # Behind a function, so that the SavedModel keeps weights and signatures and nothing of Keras.
-        self._model = lambda features, frames: model(features, frames)
+        network: Callable[..., Any] = model
+        self._model = lambda features, frames: network(features, frames)
         self.weights = [variable.value for variable in model.weights]
         self._symbols = tf.constant([*alphabet.symbols, ""])
 

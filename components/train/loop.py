@@ -55,7 +55,7 @@ class Trained:
     """What came out of training.
 
     Attributes:
-      weights: those of the best look.
+      weights: those of the best look; only the chief has them.
       best: the look that they are from.
       counts: utterances that were trained on, and left out.
     """
@@ -202,6 +202,12 @@ class _Run:
             self.learner.restore(arrays)
             self.standing = Standing.of(state)
             say(f"train: going on from the checkpoint of step {self.standing.step} of {self.steps}")
+        workers, steps = devices.total(self.strategy, [1, self.standing.step]).tolist()
+        if steps != workers * self.standing.step:
+            raise WorkError(
+                f"train: this worker begins at step {self.standing.step} and others elsewhere; all of them must see "
+                f"the same {self.checkpoints.folder}"
+            )
 
     def _announce(self) -> None:
         replicas = self.strategy.num_replicas_in_sync
@@ -232,7 +238,7 @@ class _Run:
         found = best(standing.looks)
         if found is None:
             raise WorkError("train: no look at dev was taken; this is a bug")
-        weights, _ = self.bests.read(found.step)
+        weights = self.bests.read(found.step)[0] if self.chief else {}
         counts = {
             "utterances": self.train.utterances,
             "dev": self.dev.utterances,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from components.speech.dataset import Dataset
 from components.speech.progress import say
-from components.speech.work import Work, keyed_work
+from components.speech.work import DONE, Work, keyed_work, named_work
 from components.train.settings import TrainSettings
 
 REVISION = 1
@@ -25,11 +25,34 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Work
       WorkError: the dataset is damaged, or too much of it or of the training is not finite.
     """
     read = Dataset.read(dataset)
-    with keyed_work(store, "train", settings, {"dataset": read.key}, revision=REVISION) as work:
+    inputs = {"dataset": read.key}
+    if not _is_chief():
+        return _follow(read, store, settings, inputs)
+    with keyed_work(store, "train", settings, inputs, revision=REVISION) as work:
         if work.reused:
             return work
         _train(read, settings, work)
     return work
+
+
+def _follow(dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> Work:
+    """What a worker other than the chief does: it trains along in the folder that the chief has claimed."""
+    _, folder = named_work(store, "train", settings, inputs, REVISION)
+    work = Work("train", folder, folder.name, reused=(folder / DONE).is_file())
+    if not work.reused:
+        from components.train.loop import fit
+
+        fit(settings, dataset, folder)
+        say("train: this worker is done; the chief exports the model")
+    return work
+
+
+def _is_chief() -> bool:
+    if not os.environ.get("TF_CONFIG"):
+        return True
+    from components.train.devices import is_chief
+
+    return is_chief()
 
 
 def _train(dataset: Dataset, settings: TrainSettings, work: Work) -> None:

@@ -1,0 +1,79 @@
+"""Perturbation of training examples."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.speech.errors import SettingsError
+from components.speech.spectra import FeatureSettings, features
+from components.train.augment import NATURAL, Augmentation, resample, warp
+from components.train.settings import AugmentSettings
+
+FEATURES = FeatureSettings(sample_rate=8_000, mels=40)
+MEAN, DEVIATION = np.arange(40, dtype=np.float32), np.full(40, 2, np.float32)
+
+
+def augmentation(**settings: Any) -> Augmentation:
+    return Augmentation(AugmentSettings(**settings), FEATURES, MEAN, DEVIATION)
+
+
+def example(frames: int = 60) -> Any:
+    return np.random.default_rng(0).standard_normal((frames, 40)).astype(np.float32)
+
+
+def test_without_settings_nothing_changes() -> None:
+    given = example()
+    assert augmentation()(given, 1, np.random.default_rng(0)) is given
+
+
+def test_the_same_generator_gives_the_same_and_the_input_stays_as_it_was() -> None:
+    everything = augmentation(speed=0.2, pitch=0.1, volume=6, tilt=6, noise=0.3, time_masks=2, frequency_masks=2)
+    given = example()
+    one, two = (everything(given, 1, np.random.default_rng([1, 2])) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(given, example())
+    assert one.dtype == np.float32
+
+
+def test_speed_stays_within_its_share_and_never_leaves_fewer_frames_than_labels_need() -> None:
+    faster = augmentation(speed=0.25)
+    lengths = [len(faster(example(100), 1, np.random.default_rng(seed))) for seed in range(300)]
+    assert 79 <= min(lengths) < 85
+    assert 118 < max(lengths) <= 126
+    assert min(len(faster(example(100), 97, np.random.default_rng(seed))) for seed in range(100)) == 97
+
+
+def test_volume_is_a_gain_on_the_recording() -> None:
+    random = np.random.default_rng(0)
+    samples = random.standard_normal(8_000).astype(np.float32) * 0.1
+    quiet = features(samples, FEATURES)
+    changed = augmentation(volume=6)(quiet, 1, np.random.default_rng(5))
+    decibels = (changed - quiet).mean() / NATURAL
+    assert 0.1 < abs(decibels) <= 6
+    np.testing.assert_allclose(changed, features(samples * 10 ** (decibels / 20), FEATURES), atol=1e-3)
+
+
+def test_tilt_raises_one_end_as_much_as_it_lowers_the_other() -> None:
+    changed = augmentation(tilt=6)(np.zeros((5, 40), np.float32), 1, np.random.default_rng(0))
+    assert changed[0, 0] == pytest.approx(-changed[0, -1])
+    assert 0 < abs(changed[0, 0]) <= 3 * NATURAL
+
+
+def test_masks_put_the_mean_where_they_blank() -> None:
+    masked = augmentation(time_masks=1, time_mask_share=0.5)(example(), 1, np.random.default_rng(1))
+    blank = (masked == MEAN).all(axis=1)
+    assert 0 < blank.sum() <= 30
+    assert (masked[~blank] == example()[~blank]).all()
+    masked = augmentation(frequency_masks=1, frequency_mask_share=0.5)(example(), 1, np.random.default_rng(1))
+    assert 0 < (masked == MEAN).all(axis=0).sum() <= 20
+
+
+def test_resampling_and_warping_by_one_change_nothing() -> None:
+    np.testing.assert_allclose(resample(example(), 60), example(), atol=1e-6)
+    np.testing.assert_allclose(warp(example(), 1.0), example(), atol=1e-6)
+
+
+def test_what_cepstra_cannot_show_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"train\.augment\.pitch.*mfcc|train\.augment\.pitch.*cepstral"):
+        Augmentation(AugmentSettings(pitch=0.1), FeatureSettings(kind="mfcc"), MEAN, DEVIATION)

@@ -1,0 +1,96 @@
+"""Batches: everything once an epoch, in an order that seed and epoch decide, from any step on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.speech.dataset import Dataset
+from components.speech.errors import WorkError
+from components.train.batches import Batch, Batches
+from tests.train.tones import LETTERS, sayings, write_dataset
+
+
+def batches(dataset: Dataset, **changes: Any) -> Batches:
+    return Batches(
+        dataset, "train", **{"batch_size": 8, "time_stride": 2, "shuffled": True, "length_noise": 0.3, **changes}
+    )
+
+
+def ids(found: Any) -> list[list[str]]:
+    return [batch.ids for batch in found]
+
+
+def test_every_utterance_comes_once_an_epoch_with_its_own_features_and_labels(tones: Dataset) -> None:
+    spoken = {each.id: each for each in sayings(160, 24)}
+    seen = []
+    for batch in batches(tones).epoch(3):
+        for row, name in enumerate(batch.ids):
+            labels = batch.labels[row, : batch.counts[row]]
+            assert "".join(LETTERS[label] for label in labels) == spoken[name].text == batch.texts[row]
+            assert batch.frames[row] == tones.features.frames(len(spoken[name].waveform))
+            assert not batch.features[row, batch.frames[row] :].any()
+            seen.append(name)
+    assert sorted(seen) == sorted(name for name, each in spoken.items() if each.split == "train")
+
+
+def test_the_order_is_that_of_seed_and_epoch_from_any_step_on(tones: Dataset) -> None:
+    whole = ids(batches(tones, seed=1).epoch(2))
+    assert ids(batches(tones, seed=1).epoch(2, first=7)) == whole[7:]
+    assert ids(batches(tones, seed=1).epoch(3)) != whole
+    assert ids(batches(tones, seed=2).epoch(2)) != whole
+
+
+def test_perturbation_is_that_of_seed_epoch_and_utterance(tones: Dataset) -> None:
+    def noisy(features: Any, fewest: int, random: np.random.Generator) -> Any:
+        return features + random.standard_normal(features.shape).astype(np.float32)
+
+    def heard(first: int, epoch: int = 1) -> Batch:
+        return list(batches(tones, perturb=noisy).epoch(epoch, first))[-1]
+
+    np.testing.assert_array_equal(heard(0).features, heard(15).features)
+    assert not np.array_equal(heard(0).features[:, :5], heard(0, epoch=2).features[:, :5])
+
+
+def test_like_lengths_stand_together(tones: Dataset) -> None:
+    def waste(noise: float) -> float:
+        found = list(batches(tones, length_noise=noise).epoch(0))
+        return 1 - sum(batch.frames.sum() for batch in found) / sum(batch.features[..., 0].size for batch in found)
+
+    assert waste(0.0) < 0.1 < waste(5.0)
+
+
+def test_the_first_epoch_may_go_from_short_to_long(tones: Dataset) -> None:
+    found = batches(tones, shortest_first=True)
+    longest = [batch.frames.max() for batch in found.epoch(0)]
+    assert longest == sorted(longest)
+    assert [batch.frames.max() for batch in found.epoch(1)] != longest
+
+
+def test_utterances_with_too_few_frames_for_their_labels_are_left_out_and_named(tmp_path: Path) -> None:
+    spoken = sayings(12)
+    short = {spoken[2].id: 2, spoken[7].id: 1}
+
+    def cut(each: Any, features: Any) -> Any:
+        labels = len(each.text) + sum(left == right for left, right in zip(each.text, each.text[1:], strict=False))
+        # Output frame k stands on frame k · 3: 3 · (labels − 1) + 1 frames are the fewest, cut one below.
+        return features[: 3 * (labels - 1)] if each.id in short and labels > 1 else features
+
+    dataset = write_dataset(tmp_path / "dataset", spoken, cut)
+    found = batches(dataset, time_stride=3)
+    expected = [name for name in short if next(e for e in spoken if e.id == name).text[1:]]
+    assert expected
+    assert found.infeasible == expected
+    assert found.utterances == 12 - len(expected)
+    assert not set(expected) & {name for batch in ids(found.epoch(0)) for name in batch}
+
+
+def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "dataset", sayings(6))
+    shard = dataset.files("train")[0]
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(WorkError, match=rf"{shard.name}.*damaged"):
+        batches(dataset)

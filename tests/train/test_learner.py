@@ -1,0 +1,175 @@
+"""One step of learning: what it changes, and that one that is not finite changes nothing."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from components.speech.dataset import Dataset
+from components.speech.errors import SettingsError, WorkError
+from components.train import devices
+from components.train.batches import Batch, Batches
+from components.train.learner import Learner
+from components.train.loop import fit
+from components.train.optimizer import AdamW
+from components.train.settings import TrainSettings
+from tests.train.tones import sayings, tiny, write_dataset
+
+
+@pytest.fixture(scope="module")
+def learner(tones: Dataset) -> Learner:
+    return Learner(tiny(model={"dropout": 0.1}), tones, tf.distribute.get_strategy())
+
+
+def first_batch(dataset: Dataset) -> Batch:
+    return next(Batches(dataset, "train", batch_size=8, time_stride=2).epoch(0))
+
+
+def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: Learner, tones: Dataset) -> None:
+    batch, before = first_batch(tones), learner.state()
+    step = learner.learn(batch, 0.01, 0)
+    after = learner.state()
+    assert step.accepted
+    assert step.loss > 0
+    assert step.norm > 0
+    assert [name for name in before if np.array_equal(before[name], after[name])] == []
+    learner.restore(before)
+    assert learner.learn(batch, 0.01, 0) == step
+    for name, value in learner.state().items():
+        np.testing.assert_array_equal(value, after[name])
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 3e38])
+def test_a_step_that_is_not_finite_changes_nothing(learner: Learner, tones: Dataset, poison: float) -> None:
+    batch, before = first_batch(tones), learner.state()
+    features = batch.features.copy()
+    features[2, 3, 4] = poison
+    step = learner.learn(dataclasses.replace(batch, features=features), 0.01, 0)
+    assert not step.accepted
+    for name, value in learner.state().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_a_few_examples_are_learnt_by_heart(learner: Learner, tones: Dataset) -> None:
+    batch = first_batch(tones)
+    for step in range(120):
+        learner.learn(batch, 0.02, step)
+    heard = {row: text for row, text, _ in learner.recognise(batch)}
+    assert [heard[row] for row in range(len(batch.ids))] == batch.texts
+
+
+def test_adamw_is_keras_adamw() -> None:
+    random = np.random.default_rng(0)
+    shapes = [(4, 3), (3,)]
+    starts = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    settings = TrainSettings(weight_decay=0.1, clip_norm=1.0)
+    theirs = [keras.Variable(start) for start in starts]
+    reference = keras.optimizers.AdamW(
+        0.01, weight_decay=0.1, beta_1=settings.beta_1, beta_2=settings.beta_2, global_clipnorm=1.0
+    )
+    reference.build(theirs)
+    reference.exclude_from_weight_decay(var_list=[theirs[1]])
+    ours = [keras.Variable(start) for start in starts]
+    optimizer = AdamW(ours, settings)
+    for _ in range(20):
+        gradients = [tf.constant(3 * random.standard_normal(shape).astype(np.float32)) for shape in shapes]
+        norm = tf.linalg.global_norm(gradients)
+        optimizer.update(tf.distribute.get_strategy(), gradients, norm, tf.constant(0.01), tf.constant(True))
+        reference.apply(gradients, theirs)
+    for our, their in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(our, their, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_past_its_limit_of_bad_steps_stops_and_names_the_utterances(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoken = sayings(24)
+    bad = {spoken[3].id, spoken[20].id}
+
+    def spoil(each: Any, features: Any) -> Any:
+        return (
+            np.where(np.arange(features.size).reshape(features.shape) == 5, np.nan, features)
+            if each.id in bad
+            else features
+        )
+
+    dataset = write_dataset(tmp_path / "dataset", spoken, spoil)
+    with pytest.raises(WorkError, match=r"3 steps.*max_bad_steps") as caught:
+        fit(tiny(max_bad_steps=2), dataset, tmp_path / "stops")
+    assert all(name in str(caught.value) for name in bad)
+    assert spoken[0].id not in str(caught.value)
+    trained = fit(tiny(max_bad_steps=20, epochs=3), dataset, tmp_path / "goes on")
+    assert {name for names in trained.standing.bad for name in names} == bad
+    assert trained.counts["skipped_steps"] == len(trained.standing.bad) >= 3
+    assert all(np.isfinite(weight).all() for weight in trained.weights.values())
+    assert "skipped" in capsys.readouterr().out
+
+
+def test_too_many_infeasible_utterances_stop_the_run_and_few_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoken = [each for each in sayings(40) if len(each.text) > 1][:20]
+    dataset = write_dataset(tmp_path / "dataset", spoken, lambda e, f: f[:1] if e.id == spoken[4].id else f)
+    with pytest.raises(WorkError, match=rf"1 of 20 utterances have too few frames.*{spoken[4].id}"):
+        fit(tiny(), dataset, tmp_path / "stops")
+    trained = fit(tiny(max_infeasible_share=0.1, epochs=1), dataset, tmp_path / "goes on")
+    assert (trained.counts["utterances"], trained.counts["left_out"]) == (19, 1)
+    assert f"are left out: {spoken[4].id}" in capsys.readouterr().out
+
+
+def test_workers_without_a_cluster_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    with pytest.raises(SettingsError, match="TF_CONFIG"):
+        devices.choose("multi_worker")
+
+
+TWO_DEVICES = """
+import json, sys
+import numpy as np, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from components.speech.dataset import Dataset
+from components.train import devices
+from components.train.batches import Batch, Batches, Example
+from components.train.learner import Learner
+from tests.train.tones import tiny
+dataset = Dataset.read(sys.argv[1])
+some = next(Batches(dataset, "train", batch_size=5, time_stride=2).epoch(0))
+# Each utterance twice, so that both devices hear the same and batch normalisation sees the same.
+twice = np.repeat(np.arange(5), 2)
+batch = Batch([some.ids[i] for i in twice], [some.texts[i] for i in twice],
+    *(array[twice] for array in (some.features, some.frames, some.labels, some.counts)))
+states, steps, heard = [], [], []
+for name in ("one", "mirrored"):
+    strategy = devices.choose(name)
+    learner = Learner(tiny(), dataset, strategy)
+    steps.append([learner.learn(batch, 0.01, step).loss for step in range(5)])
+    states.append(learner.state())
+    heard.append(sorted(learner.recognise(some)))
+assert strategy.num_replicas_in_sync == 2
+difference = max(float(np.abs(states[0][name] - states[1][name]).max()) for name in states[0])
+bad = learner.learn(Batch(batch.ids, batch.texts, batch.features * np.nan, *(
+    (batch.frames, batch.labels, batch.counts))), 0.01, 9)
+kept = all(np.array_equal(states[1][name], value) for name, value in learner.state().items())
+print(json.dumps({"steps": steps, "difference": difference, "heard": heard, "kept": kept and not bad.accepted}))
+"""
+
+
+def test_two_devices_learn_what_one_learns(tones: Dataset) -> None:
+    command = [sys.executable, "-c", TWO_DEVICES, str(tones.folder)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr[-3_000:]
+    result = json.loads(found.stdout.splitlines()[-1])
+    np.testing.assert_allclose(result["steps"][0], result["steps"][1], rtol=1e-4)
+    assert result["difference"] < 1e-3
+    one, two = result["heard"]
+    assert [row[:2] for row in one] == [row[:2] for row in two]
+    assert [row[0] for row in two] == list(range(5))
+    assert result["kept"]

@@ -1,0 +1,210 @@
+"""The train step as a whole: trained, exported, killed and started again, on several workers."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from components.speech import spectra
+from components.speech.dataset import Dataset
+from components.speech.exported import Recogniser, about, digest
+from components.speech.work import DONE, read_done
+from components.train.learner import build
+from components.train.settings import TrainSettings
+from components.train.step import run
+from tests.train.tones import LETTERS, sayings, tiny
+
+# A server that has TensorFlow imported and nothing of it begun: each run is a fresh fork of it.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["components.train.loop", "components.train.export"])
+
+
+@pytest.fixture(scope="module")
+def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, TrainSettings]:
+    settings = tiny(epochs=4, model={"rnn_batch_norm": True, "layers": 2})
+    return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
+
+
+def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, TrainSettings]) -> None:
+    work, _ = trained
+    assert work.metrics["dev_wer"] <= 0.1
+    assert work.metrics["steps"] == 4 * 20
+    assert work.counts == {"utterances": 160, "dev": 24, "left_out": 0, "skipped_steps": 0}
+    curves = json.loads((work.path("logs") / "curves.json").read_text())
+    assert [point["step"] for point in curves["train"]] == [20, 40, 60, 80]
+    assert [point["epoch"] for point in curves["dev"]] == [1, 2, 3, 4]
+    assert curves["train"][-1]["loss"] < curves["train"][0]["loss"]
+
+
+def test_tensorboard_reads_its_logs(trained: tuple[Any, TrainSettings]) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(trained[0].path("logs")))
+    events.Reload()
+    assert {
+        "train/loss",
+        "train/learning_rate",
+        "train/gradient_norm",
+        "dev/wer",
+        "dev/loss",
+        "dev/transcripts/text_summary",
+    } <= set(events.Tags()["tensors"])
+
+
+def test_the_exported_model_transcribes_what_it_never_heard(trained: tuple[Any, TrainSettings]) -> None:
+    recogniser = Recogniser(trained[0].folder)
+    unheard = sayings(0, 30, seed=99)
+    texts = recogniser.transcribe([each.waveform for each in unheard])
+    assert sum(text == each.text for text, each in zip(texts, unheard, strict=True)) >= 26
+
+
+def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, TrainSettings], tones: Dataset) -> None:
+    work, settings = trained
+    model = build(settings, tones)
+    step = int(work.metrics["best_step"])
+    with np.load(work.folder / "best" / f"step-{step:08d}" / "arrays.npz") as arrays:
+        for index, variable in enumerate(model.weights):
+            variable.assign(arrays[f"model/{index}"])
+    exported = tf.saved_model.load(str(work.path("model")))
+    spoken = sayings(0, 6, seed=5)
+    lengths = np.array([len(each.waveform) for each in spoken], np.int32)
+    waveforms = np.zeros((6, lengths.max() + 777), np.float32)
+    for row, each in zip(waveforms, spoken, strict=True):
+        row[: len(each.waveform)] = each.waveform
+    batch = {"waveforms": tf.constant(waveforms), "lengths": tf.constant(lengths)}
+    found = exported.signatures["logits"](**batch)
+    text = exported.signatures["transcribe"](**batch)
+    np.testing.assert_allclose(text["log_probabilities"], tf.nn.log_softmax(found["logits"]), atol=1e-5)
+    for row, each in enumerate(spoken):
+        features = spectra.features(each.waveform, tones.features)[None]
+        logits, frames = model(features, np.array([features.shape[1]]))
+        assert found["frames"][row] == frames[0]
+        np.testing.assert_allclose(found["logits"][row, : frames[0]], logits[0], atol=1e-3)
+        assert text["text"][row].numpy().decode() == Recogniser(work.folder).transcribe([each.waveform])[0]
+
+
+def test_model_json_says_where_it_comes_from(trained: tuple[Any, TrainSettings], tones: Dataset) -> None:
+    work, settings = trained
+    said = about(work.folder)
+    assert said["alphabet"] == LETTERS
+    assert said["sample_rate"] == 8_000
+    assert said["features"] == tones.features.plain()
+    assert said["settings"] == settings.plain()
+    assert said["dataset"]["key"] == tones.key
+    assert said["provenance"]["trained"]["dev_wer"] == work.metrics["dev_wer"]
+    assert {"tensorflow", "keras"} <= set(said["provenance"]["versions"])
+
+
+def test_the_same_work_is_not_done_twice(trained: tuple[Any, TrainSettings], tones: Dataset) -> None:
+    work, settings = trained
+    before = digest(work.folder)
+    again = run(tones.folder, work.folder.parent.parent, settings)
+    assert again.reused
+    assert again.metrics == work.metrics
+    assert digest(again.folder) == before
+
+
+def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tones: Dataset, tmp_path: Path) -> None:
+    settings = tiny(
+        epochs=30,
+        checkpoint_steps=7,
+        summary_steps=5,
+        model={"dropout": 0.1},
+        augment={"speed": 0.1, "volume": 3, "noise": 0.3, "time_masks": 1},
+    )
+    whole = _start(tones, tmp_path / "whole", settings, tmp_path / "whole.log")
+    random, kills = np.random.default_rng(11), 0
+    for attempt in range(12):
+        log = tmp_path / f"killed-{attempt}.log"
+        process = _start(tones, tmp_path / "killed", settings, log)
+        while process.is_alive() and "epochs of" not in _read(log):
+            time.sleep(0.02)
+        if kills < 3:
+            process.join(random.uniform(0.5, 6))
+        if kills < 3 and process.is_alive():
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        process.join()
+        if process.exitcode == 0:
+            break
+    whole.join()
+    assert whole.exitcode == 0, _read(tmp_path / "whole.log")
+    assert process.exitcode == 0, _read(log)
+    assert kills
+    assert "going on from the checkpoint" in _read(log)
+    one, two = (next((tmp_path / name).glob(f"train/*/{DONE}")).parent for name in ("whole", "killed"))
+    expected, found = read_done(one), read_done(two)
+    assert found["key"] == expected["key"]
+    assert found["counts"] == expected["counts"]
+    assert found["metrics"] == pytest.approx(expected["metrics"], rel=1e-4)
+    curves = [json.loads((folder / "logs" / "curves.json").read_text()) for folder in (one, two)]
+    for left, right in zip(curves[0]["train"], curves[1]["train"], strict=True):
+        assert left == pytest.approx(right, rel=1e-3)
+    step = expected["metrics"]["best_step"]
+    weights = [np.load(folder / "best" / f"step-{step:08d}" / "arrays.npz") for folder in (one, two)]
+    for name in weights[0].files:
+        np.testing.assert_allclose(weights[0][name], weights[1][name], rtol=1e-3, atol=1e-4)
+
+
+def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
+    settings = tiny(epochs=3, strategy="multi_worker")
+    addresses = [f"127.0.0.1:{_free_port()}" for _ in range(2)]
+    logs = [tmp_path / f"worker-{index}.log" for index in range(2)]
+    workers = []
+    for index, log in enumerate(logs):
+        cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        workers.append(_start(tones, tmp_path / "store", settings, log, TF_CONFIG=json.dumps(cluster)))
+    for worker in workers:
+        worker.join(240)
+    with contextlib.suppress(ProcessLookupError):
+        for worker in workers:
+            worker.kill()
+    assert [worker.exitcode for worker in workers] == [0, 0], "\n".join(map(_read, logs))[-6_000:]
+    assert "on 2 devices" in _read(logs[0])
+    done = next((tmp_path / "store").glob(f"train/*/{DONE}"))
+    assert read_done(done.parent)["metrics"]["dev_wer"] <= 0.2
+    assert _looks(logs[0]) == _looks(logs[1])
+    text = Recogniser(done.parent).transcribe([sayings(1)[0].waveform])[0]
+    assert text == sayings(1)[0].text
+
+
+def _start(dataset: Dataset, store: Path, settings: TrainSettings, log: Path, **environment: str) -> Any:
+    arguments = (str(dataset.folder), str(store), settings.plain(), str(log), environment)
+    process = PROCESSES.Process(target=train_in_its_own_process, args=arguments)
+    process.start()
+    return process
+
+
+def train_in_its_own_process(
+    dataset: str, store: str, settings: dict[str, Any], log: str, environment: dict[str, str]
+) -> None:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.environ.update(environment)
+    run(dataset, store, TrainSettings.of(settings))
+
+
+def _looks(log: Path) -> list[str]:
+    return [line for line in _read(log).splitlines() if "dev WER" in line and "exported" not in line]
+
+
+def _read(log: Path) -> str:
+    return log.read_text(errors="replace") if log.exists() else ""
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
