@@ -67,7 +67,7 @@ def test_assignments_win_over_the_document_and_leave_it_as_it_was() -> None:
 
 @pytest.mark.parametrize("assignment", ["train.epochs", "=3", "train..epochs=3", ".epochs=3"])
 def test_an_assignment_without_a_key_or_a_value_is_refused(assignment: str) -> None:
-    with pytest.raises(SettingsError, match="give it as section.key=value"):
+    with pytest.raises(SettingsError, match=r"give it as section\.key=value"):
         overlay({}, [assignment])
 
 
