@@ -95,10 +95,11 @@ def step(
     """Runs one step by itself; inputs that are not given are those made last in the run's folder."""
     from pipelines.config import load_config
     from pipelines.one_step import run_step
+    from pipelines.screen import Screen, shown_on
 
     chosen = load_config(config, set_ or [])
     given = {"manifest": manifest, "dataset": dataset, "model": model, "evaluation": evaluation}
-    with _signals_end_the_process():
+    with _signals_end_the_process(), shown_on(Screen(sys.stdout)):
         work = run_step(
             name, chosen, run_dir or Path("runs") / chosen.name, {key: path for key, path in given.items() if path}
         )
@@ -185,8 +186,9 @@ def demo_corpus(
     from components.generate.settings import GenerateSettings
     from components.generate.step import run as generate
     from pipelines.documents import overlay
+    from pipelines.screen import Screen, shown_on
 
-    with _signals_end_the_process():
+    with _signals_end_the_process(), shown_on(Screen(sys.stdout)):
         generate(folder, GenerateSettings.of(overlay({}, set_ or [])[0], "--set"))
 
 

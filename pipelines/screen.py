@@ -4,16 +4,18 @@ Everything goes to the full log. On the screen stand the steps as they start and
 that `components.speech.progress` marks: those that stay, and those that the next may overwrite.
 """
 
+import contextlib
+import io
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from components.speech.progress import PASSES, STAYS
 
 QUIET_SECONDS = 10.0
-"""How often a passing line is printed where it cannot be overwritten: a file, a CI log."""
+"""Silence after which a passing line is printed where it cannot be overwritten: a file, a CI log."""
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -26,11 +28,11 @@ def plain(line: str) -> str:
 class Screen:
     """Prints lines that stay and lines that pass, on a terminal or into a file.
 
-    >>> screen = Screen(sys.stdout, clock=iter([0.0, 1.0, 20.0]).__next__)
-    >>> for line in ["    ▸ convert: 40 recordings", "noise", "▹ 1/40", "▹ 2/40", "▹ 39/40"]:
+    >>> import sys
+    >>> screen = Screen(sys.stdout, clock=iter([0.0, 1.0, 2.0, 12.0]).__next__)
+    >>> for line in ["    ▸ convert: 40 recordings", "noise", "▹ 1/40", "▹ 39/40"]:
     ...     screen.line(line)
     ▸ convert: 40 recordings
-      1/40
       39/40
     """
 
@@ -39,7 +41,7 @@ class Screen:
         self._clock = clock
         self._overwrites = out.isatty()
         self._passing = False
-        self._printed: float | None = None
+        self._printed = clock()
 
     def line(self, line: str) -> None:
         """Shows a line of output if it is meant for a person."""
@@ -52,6 +54,7 @@ class Screen:
     def say(self, text: str) -> None:
         """Prints text that stays."""
         self._clear()
+        self._printed = self._clock()
         print(text, file=self._out, flush=True)
 
     def close(self) -> None:
@@ -65,7 +68,7 @@ class Screen:
             self._passing = True
             return
         now = self._clock()
-        if self._printed is None or now - self._printed >= QUIET_SECONDS:
+        if now - self._printed >= QUIET_SECONDS:
             self._printed = now
             print(text, file=self._out, flush=True)
 
@@ -73,3 +76,33 @@ class Screen:
         if self._passing:
             print("\r\x1b[K", end="", file=self._out, flush=True)
             self._passing = False
+
+
+@contextlib.contextmanager
+def shown_on(screen: Screen) -> Iterator[None]:
+    """Sends to the screen what this process prints in the block; unmarked lines stay as they are."""
+    with contextlib.redirect_stdout(_Lines(screen)):
+        try:
+            yield
+        finally:
+            screen.close()
+
+
+class _Lines(io.TextIOBase):
+    """A stream that hands whole lines to a screen."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        *whole, self._begun = (self._begun + text).split("\n")
+        for line in whole:
+            if line.startswith((STAYS, PASSES)):
+                self._screen.line(line)
+            else:
+                self._screen.say(line)
+        return len(text)
+
+    def flush(self) -> None:
+        pass
