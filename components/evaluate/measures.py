@@ -84,7 +84,11 @@ def _rates(rows: Sequence[Row], bootstrap: Bootstrap) -> dict[str, Any]:
     champion = [row.champion.words for row in rows if row.champion]
     if champion:
         compared = bootstrap.compare([row.words for row in rows], champion, speakers)
-        values["comparison"] = {"champion_wer": total(champion).rate, **dataclasses.asdict(compared)}
+        values["comparison"] = {
+            "champion_wer": total(champion).rate,
+            "champion_interval": dataclasses.asdict(bootstrap.interval(champion, speakers)),
+            **dataclasses.asdict(compared),
+        }
     return values
 
 

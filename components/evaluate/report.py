@@ -86,8 +86,9 @@ def _comparison(metrics: dict[str, Any], rows: Sequence[Row]) -> list[Block]:
     better = sum(row.champion is not None and row.words.errors < row.champion.words.errors for row in rows)
     worse = sum(row.champion is not None and row.words.errors > row.champion.words.errors for row in rows)
     rates = {"this model": metrics["wer"]["rate"], f"version {version}": compared["champion_wer"]}
-    interval = metrics["wer"]["interval"]
-    plot = bars(rates, "word error rate", intervals={"this model": (interval["low"], interval["high"])}, percent=True)
+    drawn = zip(rates, (metrics["wer"]["interval"], compared["champion_interval"]), strict=True)
+    intervals = {name: (interval["low"], interval["high"]) for name, interval in drawn}
+    plot = bars(rates, "word error rate", intervals=intervals, percent=True)
     return [
         facts(
             {
@@ -144,8 +145,8 @@ def _confusions(metrics: dict[str, Any], settings: EvaluateSettings) -> list[Blo
 
 
 def _worst(rows: Sequence[Row], utterances: Sequence[Utterance], settings: EvaluateSettings) -> list[Block]:
-    """Most errors for their length first; with equals the longer one."""
-    order = sorted(range(len(rows)), key=lambda i: (-rows[i].words.rate, -rows[i].words.errors, rows[i].id))
+    """Many errors and a large share of the words count alike: neither one-word clips nor long texts crowd in."""
+    order = sorted(range(len(rows)), key=lambda i: (-rows[i].words.errors * rows[i].words.rate, rows[i].id))
     order = [index for index in order if rows[index].words.errors][: settings.worst]
     if not order:
         return [note("No utterance has an error.")]
@@ -154,7 +155,7 @@ def _worst(rows: Sequence[Row], utterances: Sequence[Utterance], settings: Evalu
     for index in order:
         row, utterance = rows[index], utterances[index]
         who = f" by {row.speaker}" if row.speaker else ""
-        caption = f"{row.id}{who}, {row.duration:.1f} s, {row.words.errors} errors on {row.words.length} words"
+        caption = f"{row.id}{who}, {row.duration:.1f} s, errors: {row.words.errors} on words: {row.words.length}"
         player = reel.player(utterance.audio_filepath, caption, offset=utterance.offset, duration=utterance.duration)
         said, heard = row.reference[:LONGEST_SHOWN], row.hypothesis[:LONGEST_SHOWN]
         shown.append(player + word_diff(said, heard))

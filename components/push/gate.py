@@ -11,6 +11,9 @@ from components.speech.errors import SettingsError
 from components.speech.evaluation import Evaluation, Row, by_slice
 from components.speech.scoring import Edits, total
 
+SLICES_NAMED = 3
+"""Of the worse slices in a reason, worst first; the report has them all."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Check:
@@ -73,7 +76,7 @@ def relative(evaluation: Evaluation, champion: Mapping[str, Edits], version: int
 
 def slices(evaluation: Evaluation, champion: Mapping[str, Edits], version: int, settings: PushSettings) -> Check:
     """No slice worse than under the model in service by more than its margin, and surely worse at all."""
-    worse: list[str] = []
+    worse: list[tuple[float, str]] = []
     judged = small = 0
     highest = 0.0
     bootstrap = evaluation.bootstrap(settings.confidence)
@@ -88,11 +91,13 @@ def slices(evaluation: Evaluation, champion: Mapping[str, Edits], version: int, 
             )
             highest = max(highest, compared.difference)
             if compared.difference > settings.max_slice_regression and compared.lowest > 0:
-                worse.append(f"{name} {value}: {_rates(rows, champion)} on {len(rows):,} utterances")
+                said = f"{name} {value}: {_rates(rows, champion)} on {len(rows):,} utterances"
+                worse.append((compared.difference, said))
     limit = f"{100 * settings.max_slice_regression:.1f} points (max_slice_regression)"
     judged_words = f"{judged:,} slices judged, {small:,} with fewer than {settings.min_slice_utterances} utterances not"
     if worse:
-        shown = "; ".join(worse[:5]) + (f"; and {len(worse) - 5} more" if len(worse) > 5 else "")
+        worst = [said for _, said in sorted(worse, reverse=True)[:SLICES_NAMED]]
+        shown = "; ".join(worst) + (f"; and {len(worse) - len(worst)} more" if len(worse) > len(worst) else "")
         detail = f"worse than version {version} by more than {limit} in {len(worse)} of {judged} slices: {shown}"
     else:
         detail = f"no slice is worse than under version {version} by more than {limit}; {judged_words}"

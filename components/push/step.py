@@ -19,7 +19,7 @@ from components.speech.errors import SettingsError, WorkError
 from components.speech.evaluation import CLIP, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
 from components.speech.exported import about, digest, exported_folder
 from components.speech.journal import utc
-from components.speech.pages import Tone, fill, verdict
+from components.speech.pages import Block, Tone, badge, fill, table, verdict
 from components.speech.progress import say
 from components.speech.registry import CARD, EVALUATION, PROVENANCE, Registry
 from components.speech.scoring import Edits
@@ -200,10 +200,13 @@ def _report(decided: Verdict, measured: Evaluation) -> str:
     """The evaluation's page, with the verdict in its slot."""
     tone: Tone = "good" if decided.pushed else "plain" if decided.version else "bad"
     heading = decided.heading if decided.pushed else "Not pushed"
-    passed = [check.detail for check in decided.checks if check.passed]
-    text = ". ".join([*decided.reasons, *([f"Passed: {'; '.join(passed)}"] if passed else [])]) + "."
+    reasons = "" if decided.checks else f"{'; '.join(decided.reasons)}."
+    blocks = [verdict(heading, reasons, tone)]
+    if decided.checks:
+        rows = [[badge(check.name, "good" if check.passed else "bad"), check.detail] for check in decided.checks]
+        blocks.append(table(["check", "what was found"], rows))
     html = (measured.folder / REPORT).read_text(encoding="utf-8")
-    return fill(html, VERDICT_SLOT, verdict(heading, text, tone))
+    return fill(html, VERDICT_SLOT, Block("").join(blocks))
 
 
 def _written(decided: Verdict, measured: Evaluation, store: Path | str, settings: PushSettings, start: float) -> Work:

@@ -122,6 +122,20 @@ def test_a_worse_model_is_refused_and_a_better_one_replaces(
     assert judge(make_model({"two": "one"}), lenient)["version"] == 3
 
 
+def test_a_model_that_may_be_as_good_is_refused_until_that_is_shown(
+    judge: Callable[..., dict[str, Any]], make_model: MakeModel
+) -> None:
+    """Each mishears one word of nine; the other errs 3 points more here, which may be chance."""
+    assert judge(make_model({"four": "five"}))["pushed"]
+    other = make_model({"three": "two"})
+    sure = {"known_clip": False, "max_slice_regression": 1}
+    refused = judge(other, PushSettings(**sure, max_regression=0.04))
+    compared = next(check for check in refused["checks"] if check["limit"] == 0.04)
+    assert not compared["passed"]
+    assert "too small to show it" in compared["detail"]
+    assert judge(other, PushSettings(**sure, max_regression=0.1))["pushed"]
+
+
 def test_a_model_that_is_worse_for_one_speaker_is_refused_though_better_on_the_whole(
     judge: Callable[..., dict[str, Any]], make_model: MakeModel
 ) -> None:

@@ -1,8 +1,9 @@
 """A version appears whole or not at all, and every change is in the journal, whatever was killed when."""
 
+import concurrent.futures
 import json
-import multiprocessing
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -180,18 +181,27 @@ def test_a_bucket_is_refused_before_a_folder_of_that_name_is_made() -> None:
         Registry("gs://models", "asr")
 
 
-def test_many_at_once_all_survive_in_order(tmp_path: Path) -> None:
-    sources = [exported(tmp_path / f"m{number}", str(number)) for number in range(4)]
-    start = multiprocessing.get_context("spawn")
-    racing = [start.Process(target=publish, args=(Registry(tmp_path / "r", "asr"), source)) for source in sources]
-    for process in racing:
-        process.start()
-    for process in racing:
-        process.join(60)
+def test_whoever_comes_while_a_version_is_being_published_waits_for_it(tmp_path: Path) -> None:
+    """Two threads stand for two processes: flock parts whoever opened the lock, be it within one process."""
+    first, second = (exported(tmp_path / name, name) for name in "ab")
+    copied, go_on = threading.Event(), threading.Event()
+
+    def slowly() -> None:
+        registry = Registry(tmp_path / "r", "asr")
+        with registry.locked(), registry.publishing(first, digest(first), "push"):
+            copied.set()
+            go_on.wait(30)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(slowly)
+        assert copied.wait(30)
+        quick = pool.submit(publish, Registry(tmp_path / "r", "asr"), second)
+        with pytest.raises(TimeoutError):
+            quick.result(timeout=0.5)
+        assert Registry(tmp_path / "r", "asr").versions() == []
+        go_on.set()
+        slow.result(30)
+        assert quick.result(30) == 2
     registry = Registry(tmp_path / "r", "asr")
-    assert [process.exitcode for process in racing] == [0] * 4
-    assert registry.versions() == [1, 2, 3, 4]
-    assert [(change.version, change.replaces) for change in registry.journal()] == [
-        (1, None), (2, 1), (3, 2), (4, 3),
-    ]  # fmt: skip
-    assert len({digest(registry.path(version)) for version in registry.versions()}) == 4
+    assert [digest(registry.path(version)) for version in registry.versions()] == [digest(first), digest(second)]
+    assert [(change.version, change.replaces) for change in registry.journal()] == [(1, None), (2, 1)]
