@@ -1,0 +1,64 @@
+"""`voxline models` and `voxline transcribe` on a real registry with real exported models."""
+
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from components.speech.exported import digest
+from components.speech.registry import Registry
+from tests.pipelines.test_cli import voxline
+from tests.spoken_tones import RATE, MakeModel, speak
+
+
+@pytest.fixture
+def registry(tmp_path: Path, make_model: MakeModel) -> Path:
+    """Version 1 hears well, version 2 takes "two" for "three"."""
+    root = tmp_path / "registry é"
+    tones = Registry(root, "tones")
+    with tones.locked():
+        for model, wer in ((make_model(), 0.0), (make_model({"two": "three"}), 0.25)):
+            with tones.publishing(model, digest(model), "push", wer=wer):
+                pass
+    return root
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    soundfile.write(tmp_path / "one two.wav", speak(["one", "two"]), RATE)
+    return tmp_path / "one two.wav"
+
+
+def test_models_are_listed_shown_and_rolled_back(registry: Path, recording: Path) -> None:
+    def heard() -> str:
+        return voxline("transcribe", recording, "--model", registry / "tones").stdout
+
+    assert heard() == "one three\n"
+    assert "tones  version 2" in voxline("models", "list", "--registry", registry).stdout
+    rolled = voxline("models", "rollback", "tones", "--registry", registry, "--note", "deaf to two")
+    assert rolled.stdout == "tones: version 3 is in service, the same model as version 1\n"
+    assert heard() == "one two\n"
+    shown = voxline("models", "show", "tones", "--registry", registry).stdout.splitlines()
+    assert [line[0] for line in shown] == [" ", " ", "▸"]
+    assert "rollback of version 1" in shown[2]
+    assert shown[2].endswith("deaf to two")
+    assert str(registry / "tones" / "1") in voxline("models", "show", "tones", "1", "--registry", registry).stdout
+
+
+def test_several_recordings_are_told_apart_and_a_version_can_be_named(registry: Path, recording: Path) -> None:
+    ended = voxline("transcribe", recording, recording, "--model", registry / "tones" / "1")
+    assert ended.stdout == f"{recording}\tone two\n" * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["show", "tunes"], "no model 'tunes' here; there: tones"),
+        (["show", "tones", "7"], "no version 7; there: 1, 2"),
+        (["rollback", "tones", "--to", "2"], "what version 2 serves already"),
+    ],
+)
+def test_a_model_or_version_that_is_not_there_is_refused(registry: Path, arguments: list[str], told: str) -> None:
+    ended = voxline("models", *arguments, "--registry", registry)
+    assert ended.returncode == 1
+    assert told in ended.stderr

@@ -1,0 +1,42 @@
+"""What a person sees, on a terminal and in a file."""
+
+import io
+
+from pipelines.screen import Screen, shown_on
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_a_passing_line_is_overwritten_by_the_next() -> None:
+    terminal = Terminal()
+    screen = Screen(terminal)
+    for line in ("▹ 1/2 recordings", "▹ 2/2 recordings", "▸ convert: 2 recordings"):
+        screen.line(line)
+    erase = "\r\x1b[K"
+    assert terminal.getvalue() == f"  1/2 recordings{erase}  2/2 recordings{erase}▸ convert: 2 recordings\n"
+
+
+def test_a_passing_line_is_cut_to_the_width_of_the_terminal() -> None:
+    terminal = Terminal()
+    Screen(terminal).line("▹ " + "long " * 200)
+    assert "\n" not in terminal.getvalue()
+    assert len(terminal.getvalue()) < 200
+
+
+def test_colours_and_indentation_of_kfp_do_not_hide_a_line() -> None:
+    out = io.StringIO()
+    Screen(out).line("    \x1b[96m▸ train: done\x1b[0m\n")
+    assert out.getvalue() == "▸ train: done\n"
+
+
+def test_what_this_process_prints_goes_to_the_screen_whole_lines_at_a_time() -> None:
+    out = io.StringIO()
+    with shown_on(Screen(out)):
+        print("▸ convert: ", end="")
+        print("2 recordings")
+        print("▹ 1/2")
+        print("a note of a library")
+    assert out.getvalue() == "▸ convert: 2 recordings\na note of a library\n"
