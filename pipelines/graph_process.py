@@ -36,8 +36,10 @@ def main(request_file: str) -> None:
     pipeline = pipeline_named(request["config"]["pipeline"])
     try:
         pipeline(**pipeline_arguments(request["config"], list(pipeline.component_spec.inputs)))
-    except RuntimeError as error:  # a task failed, and has printed why
-        sys.exit(str(error))
+    except RuntimeError as error:
+        if "finished with status" not in str(error):
+            raise
+        sys.exit(str(error))  # a task failed, and has printed why
 
 
 def _end_with_parent() -> None:

@@ -115,7 +115,8 @@ def _walk(config: AsrConfig, run_dir: Path, record: RunRecord, screen: Screen) -
             else:
                 printed = [*printed[-_LINES_KEPT:], line.rstrip("\n")]
                 screen.line(line)
-    if process.wait() == 0:
+        ended_well = process.wait() == 0
+    if ended_well:
         return None
     if record.steps and record.steps[-1].status != "succeeded":
         record.steps[-1].seconds = time.monotonic() - began
