@@ -47,8 +47,7 @@ class Recogniser(tf.Module):  # type: ignore[misc]
         super().__init__()
         self._features = features
         # Behind a function, so that the SavedModel keeps weights and signatures and nothing of Keras.
-        network: Callable[..., Any] = model
-        self._model = lambda features, frames: network(features, frames)
+        self._model: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda *inputs: model(*inputs)
         self.weights = [variable.value for variable in model.weights]
         self._symbols = tf.constant([*alphabet.symbols, ""])
 
