@@ -7,6 +7,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 VOXLINE := $(PY) -m pipelines.cli
 READY := $(VENV)/.ready
+PEERS := .bench-venv
+PEERS_READY := $(PEERS)/.ready
 JOBS ?= 2
 FSDD ?= /data/fsdd
 SPEAKERS := george jackson lucas nicolas theo yweweler
@@ -63,8 +65,15 @@ format: $(READY) ## Put the code into its form
 	@$(PY) -m ruff check --fix --quiet .
 	@$(PY) -m ruff format --quiet .
 
-bench: $(READY) ## Measure the figures in the README, each against a peer in the same run
+bench: $(READY) $(PEERS_READY) ## Measure the figures in the README, each against a peer in the same run (15 minutes)
 	@$(PY) -m benchmarks
+
+# PyTorch is a peer, and no part of the product: it gets an environment of its own.
+$(PEERS_READY): benchmarks/requirements.lock | $(READY)
+	@echo "bench: PyTorch, to measure against, in $(PEERS) (about 5 GB once unpacked)"
+	@$(PY) -m venv --clear $(PEERS)
+	@VIRTUAL_ENV="$$PWD/$(PEERS)" $(PY) -m uv pip install --quiet --require-hashes --no-deps -r benchmarks/requirements.lock
+	@touch $(PEERS_READY)
 
 leave-one-out: $(READY) ## Train on five of FSDD's speakers and test on the sixth, for each (FSDD=folder)
 	@for speaker in $(SPEAKERS); do \
@@ -79,6 +88,8 @@ golden: $(READY) ## Write the golden files of the compiled pipelines anew (then 
 lock: $(READY) ## Resolve the requirements anew into requirements.lock and requirements.bootstrap
 	@$(PY) -m uv pip compile --quiet pyproject.toml --extra dev --universal --generate-hashes --no-header \
 	  --override requirements.override -o requirements.lock
+	@$(PY) -m uv pip compile --quiet benchmarks/requirements.in --universal --python-version 3.11 --generate-hashes \
+	  --no-header -o benchmarks/requirements.lock
 	@echo uv | $(PY) -m uv pip compile --quiet - --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate -o requirements.bootstrap
 
