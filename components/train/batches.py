@@ -90,8 +90,8 @@ class Batches:
     """The batches of one split.
 
     Args:
-      time_stride: feature frames to one output frame; an utterance with fewer output frames than CTC needs for
-        its labels is left out, and listed in `infeasible`.
+      time_stride, padding: feature frames to one output frame, and added at each end by the model; an utterance
+        with fewer output frames than CTC needs for its labels is left out, and listed in `infeasible`.
       shuffled: False gives one order, shortest first, for every epoch.
       length_noise: utterances are sorted into batches by lengths with so large a share of noise, so that an
         epoch's batches are not the last one's in another order.
@@ -111,6 +111,7 @@ class Batches:
         *,
         batch_size: int,
         time_stride: int,
+        padding: int = 0,
         seed: int = 0,
         shuffled: bool = False,
         length_noise: float = 0.0,
@@ -121,7 +122,11 @@ class Batches:
         self.shuffled, self.shortest_first, self.perturb = shuffled, shortest_first, perturb
         self.length_noise = length_noise
         self._files = [os.open(path, os.O_RDONLY) for path in dataset.files(split)]
-        places = [place for file, path in enumerate(dataset.files(split)) for place in _scan(file, path, time_stride)]
+        places = [
+            place
+            for file, path in enumerate(dataset.files(split))
+            for place in _scan(file, path, time_stride, 2 * padding)
+        ]
         # n frames give ceil(n / stride) output frames, so `fewest` is the least n that gives enough.
         self.infeasible = [place.id for place in places if place.frames < place.fewest]
         self._places = [place for place in places if place.frames >= place.fewest]
@@ -178,7 +183,7 @@ class Batches:
         return Batch.of(examples)
 
 
-def _scan(file: int, path: Path, time_stride: int) -> Iterator[_Place]:
+def _scan(file: int, path: Path, time_stride: int, padding: int) -> Iterator[_Place]:
     """Every record of a shard, its checksums verified."""
     offset = 0
     for data in read_records(path):
@@ -189,7 +194,9 @@ def _scan(file: int, path: Path, time_stride: int) -> Iterator[_Place]:
                 f"{path}: the record at byte {offset:,} is no utterance ({error}); run extract again"
             ) from None
         needed = max(frames_needed(example.labels.tolist()), 1)
-        yield _Place(example.id, file, offset + BEFORE, len(data), frames, (needed - 1) * time_stride + 1)
+        yield _Place(
+            example.id, file, offset + BEFORE, len(data), frames, max((needed - 1) * time_stride + 1 - padding, 1)
+        )
         offset += BEFORE + len(data) + AFTER
 
 

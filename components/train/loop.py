@@ -89,13 +89,20 @@ class _Run:
             "train",
             batch_size=settings.batch_size,
             time_stride=settings.time_stride,
+            padding=settings.model.padding,
             seed=settings.seed,
             shuffled=True,
             length_noise=settings.length_noise,
             shortest_first=settings.shortest_first,
             perturb=Augmentation(settings.augment, dataset.features, mean, deviation),
         )
-        self.dev = Batches(dataset, "dev", batch_size=settings.batch_size, time_stride=settings.time_stride)
+        self.dev = Batches(
+            dataset,
+            "dev",
+            batch_size=settings.batch_size,
+            time_stride=settings.time_stride,
+            padding=settings.model.padding,
+        )
         self._check_feasible(self.train)
         self._check_feasible(self.dev)
         if not self.train.utterances:

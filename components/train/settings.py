@@ -32,6 +32,13 @@ class ModelSettings(Settings):
         max_length=6,
         description="convolutions, first to last; the product of their strides over frames is the time stride",
     )
+    padding: int = pydantic.Field(
+        10,
+        ge=0,
+        le=200,
+        description="feature frames of nothing put before and after each utterance: where a recording is cut close, "
+        "CTC lacks frames to place its first and last symbols in",
+    )
     rnn: Literal["gru", "lstm", "simple"] = pydantic.Field("gru", description="kind of recurrent unit")
     layers: int = pydantic.Field(2, ge=1, le=16, description="bidirectional recurrent layers")
     units: int = pydantic.Field(96, ge=1, le=8192, description="units in each direction of a recurrent layer")

@@ -19,7 +19,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def model(kind: str = "gru", **changes: Any) -> DeepSpeech2:
-    settings = ModelSettings(**{"units": 5, **KINDS[kind]})
+    settings = ModelSettings(**{"units": 5, "padding": 4, **KINDS[kind]})
     return DeepSpeech2(settings, mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=7, **changes)
 
 
@@ -34,8 +34,8 @@ def test_the_time_stride_is_what_the_settings_say(kind: str) -> None:
     features, lengths = batch([31, 30, 1])
     logits, frames = network(features, lengths)
     stride = network.settings.time_stride
-    assert frames.numpy().tolist() == [-(-length // stride) for length in (31, 30, 1)]
-    assert logits.shape == (3, -(-31 // stride), 7)
+    assert frames.numpy().tolist() == [-(-(length + 8) // stride) for length in (31, 30, 1)]
+    assert logits.shape == (3, -(-39 // stride), 7)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -96,6 +96,7 @@ def tiny(**changes: Any) -> TrainSettings:
     model = {
         "convolutions": [{"channels": 4, "kernel": [5, 5], "stride": [2, 2]}],
         "layers": 1,
+        "padding": 0,
         "units": 12,
         **changes.pop("model", {}),
     }

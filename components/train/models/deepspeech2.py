@@ -32,7 +32,8 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
       precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
       portable: keep cuDNN out of the graph, so that an exported one runs on any machine.
 
-    >>> model = DeepSpeech2(ModelSettings(units=4), mean=[0.0] * 40, deviation=[1.0] * 40, classes=29)
+    >>> settings = ModelSettings(units=4, padding=0)
+    >>> model = DeepSpeech2(settings, mean=[0.0] * 40, deviation=[1.0] * 40, classes=29)
     >>> logits, frames = model(np.zeros((2, 31, 40), "float32"), np.array([31, 7]))
     >>> logits.shape, frames.numpy().tolist()
     (TensorShape([2, 11, 29]), [11, 3])
@@ -95,7 +96,9 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
         """
         x = (ops.cast(features, "float32") - self._shift) * self._scale
         frames = ops.cast(frames, "int32")
-        x = ops.cast(ops.expand_dims(x, -1) * _mask(frames, x, 4), self.compute_dtype)
+        x = ops.cast(x * _mask(frames, x, 3), self.compute_dtype)
+        around = self.settings.padding
+        x, frames = ops.pad(ops.expand_dims(x, -1), [(0, 0), (around, around), (0, 0), (0, 0)]), frames + 2 * around
         for convolution in self.convolutions:
             x, frames = convolution(x, frames, training=training)
         x = ops.reshape(x, (ops.shape(x)[0], -1, x.shape[2] * x.shape[3]))
