@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from components.convert.recording import Converted, Refused
+from components.speech.errors import WorkError
 from components.speech.storage import hash_value
-from components.speech.utterances import Reason, Utterance
+from components.speech.utterances import Reason, Utterance, each_utterance
 from components.speech.wav import HEADER_BYTES
 
 REVISION = 1
@@ -65,6 +66,18 @@ class WavPool:
             elif self._is_whole(line["wav"], line["samples"]):
                 found[line["wav"]] = Converted(line["samples"], line["measured"], decoded=False)
         return found
+
+    def check(self, folder: Path) -> None:
+        """Sees that the WAVs of a converted manifest are there, whole.
+
+        Raises:
+          WorkError: some are not.
+        """
+        gone = [
+            u for u in each_utterance(folder) if not self._is_whole(u.audio_hash, round(u.duration * self._sample_rate))
+        ]
+        if gone:
+            raise WorkError(f"{len(gone):,} of its WAVs are gone or cut short, such as {gone[0].audio_filepath}")
 
     def log(self, key: str) -> "Log":
         return Log(self.folder / "log" / f"{key}.jsonl", self._silence_db)

@@ -55,7 +55,8 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
     if missing := _missing(utterances, pool):
         inputs["missing"] = sorted(missing)
     # How many processes did it makes no difference to what was done.
-    with keyed_work(store, "convert", settings.model_copy(update={"workers": 0}), inputs, revision=REVISION) as work:
+    naming = settings.model_copy(update={"workers": 0})
+    with keyed_work(store, "convert", naming, inputs, revision=REVISION, check=pool.check) as work:
         if not work.reused:
             _convert(utterances, missing, pool, settings, work)
     return work

@@ -22,8 +22,6 @@ def transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphab
     text = normalise(utterance.text) if settings.normalise_text else unicodedata.normalize("NFC", utterance.text)
     if not text:
         return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, f"nothing is left of {utterance.text!r} once normalised")
-    if unknown := alphabet.unknown(text):
-        named = ", ".join(f"{char!r} (U+{ord(char):04X} {unicodedata.name(char, 'unnamed')})" for char in unknown)
-        verb = "is" if len(unknown) == 1 else "are"
-        return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, f"{named} in {text!r} {verb} not in the alphabet")
+    if fault := alphabet.fault(text):
+        return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, fault)
     return text

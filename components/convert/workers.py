@@ -147,10 +147,12 @@ class _Worker(Generic[JobT, ResultT]):
         self._since = time.monotonic()
         return False
 
-    def answer(self) -> tuple[int, ResultT]:
+    def answer(self) -> tuple[int, ResultT | Lost]:
         raised, result = self.pipe.recv()
         index = self.assigned.popleft()
         self._since = time.monotonic()
+        if isinstance(result, MemoryError):  # as where the system ends a process for it: this job asked for too much
+            return index, Lost(f"needs more memory than there is ({result})")
         if raised:
             raise result
         return index, result

@@ -86,13 +86,13 @@ def unfit(utterances: Iterable[Utterance], alphabet: Alphabet) -> tuple[list[Utt
     rejects: list[Reject] = []
     seen: set[str] = set()
     for utterance in utterances:
-        unknown = alphabet.unknown(utterance.text)
+        fault = alphabet.fault(utterance.text)
         if utterance.id in seen:
             reason, detail = Reason.DUPLICATE_ID, "another utterance before it in the manifest has this id"
         elif not utterance.text:
             reason, detail = Reason.TRANSCRIPT_EMPTY, "no text to label it with"
-        elif unknown:
-            reason, detail = Reason.OUTSIDE_ALPHABET, f"{unknown!r} in {utterance.text!r} is not in the alphabet"
+        elif fault:
+            reason, detail = Reason.OUTSIDE_ALPHABET, fault
         else:
             seen.add(utterance.id)
             fit.append(utterance)

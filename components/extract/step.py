@@ -23,7 +23,7 @@ from components.speech.utterances import (
     write_manifest,
     write_rejects,
 )
-from components.speech.work import DONE, Work, keyed_work
+from components.speech.work import Work, keyed_work
 
 POOL = "shards"
 
@@ -47,18 +47,10 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
     if unnamed:
         raise WorkError(f"{manifest}: {unnamed.id} has no audio_hash; give extract the manifest that convert wrote")
     named_by = {"utterances": fingerprint(utterances)}
-    while True:
-        with keyed_work(store, "extract", settings.naming(), named_by, revision=REVISION) as work:
-            if not work.reused:
-                _extract(utterances, named_by["utterances"], Path(store).absolute() / POOL, settings, work)
-                return work
-            try:
-                Dataset.read(work.folder)
-            except WorkError as damage:
-                say(f"extract: making it again: {damage}")
-                (work.folder / DONE).unlink()
-            else:
-                return work
+    with keyed_work(store, "extract", settings.naming(), named_by, revision=REVISION, check=Dataset.read) as work:
+        if not work.reused:
+            _extract(utterances, named_by["utterances"], Path(store).absolute() / POOL, settings, work)
+    return work
 
 
 def _extract(utterances: list[Utterance], named: str, pool: Path, settings: ExtractSettings, work: Work) -> None:

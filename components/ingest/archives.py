@@ -62,11 +62,9 @@ def unpack(archive: Path, store: Path, *, max_bytes: float, max_files: int) -> t
       WorkError: the archive is damaged, too large, or has a member that is refused; nothing is left of it.
     """
     content = _content_hash(archive, store)
-    with keyed_work(store, "unpacked", Settings(), {"archive": content}) as work:
+    with keyed_work(store, "unpacked", Settings(), {"archive": content}) as work:  # made again where it was deleted
         folder, unfinished = work.folder / "files", work.folder / "unfinished"
         if work.reused:
-            if not folder.is_dir():
-                raise WorkError(f"{folder}: was deleted; delete {work.folder} too, and start again to unpack it anew")
             return folder, content
         for left_by_a_killed_run in (unfinished, folder):
             shutil.rmtree(left_by_a_killed_run, ignore_errors=True)

@@ -180,7 +180,7 @@ class Corpus:
                 path = os.path.join(folder, item.name)
                 if item.is_dir(follow_symlinks=False):
                     folders += [path] * (item.path != skipped)
-                elif item.is_symlink() and item.is_dir():
+                elif item.is_symlink() and Path(item.path).is_dir():  # item.is_dir() raises on a link to itself
                     # A folder inside is listed under its real name; one outside is not entered.
                     if not self._holds(real := os.path.realpath(item.path)):
                         self.outward[path] = real

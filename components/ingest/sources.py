@@ -4,6 +4,7 @@ This is the one place that knows where corpora lie. A `gs://` prefix would be br
 downloaded below the store as archives are, and handed on as a `Corpus` named by the objects' checksums.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def _local(uri: str) -> Path:
     if "://" in uri:
         raise SettingsError(f"corpus.uri is {uri!r}; accepted is {accepted}, on a disk of this machine")
     path = Path(uri).expanduser().absolute()
-    if not path.exists():
+    if not os.path.exists(path):
         raise SettingsError(f"corpus.uri is {uri!r}, and {path} does not exist; accepted is {accepted}")
     if not path.is_dir() and not archives.is_archive(path):
         raise SettingsError(f"corpus.uri is {uri!r}, a file; accepted is {accepted}: give the folder that it lies in")

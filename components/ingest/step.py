@@ -5,6 +5,7 @@ outside the corpus or has another size than the corpus says, an utterance withou
 makes no sense, an id that stands there twice. Whether audio can be decoded is convert's to find out.
 """
 
+import functools
 from pathlib import Path
 
 from components.ingest.corpora import CORPORA
@@ -14,6 +15,7 @@ from components.ingest.recordings import measure
 from components.ingest.settings import CorpusSettings
 from components.ingest.sources import open_corpus
 from components.ingest.splits import LEFT_OUT, splits_of
+from components.speech.errors import WorkError
 from components.speech.progress import say
 from components.speech.utterances import (
     MANIFEST,
@@ -21,12 +23,13 @@ from components.speech.utterances import (
     Reject,
     Utterance,
     check_reject_share,
+    each_utterance,
     write_manifest,
     write_rejects,
 )
 from components.speech.work import Work, keyed_work
 
-REVISION = 1
+REVISION = 2
 
 
 def run(store: Path | str, settings: CorpusSettings) -> Work:
@@ -44,12 +47,25 @@ def run(store: Path | str, settings: CorpusSettings) -> Work:
     """
     corpus, named_by = open_corpus(Path(store), settings)
     # What matters of the uri is in `named_by`: the same corpus by another path is the same work.
+    naming = settings.model_copy(update={"uri": ""})
     with keyed_work(
-        store, "ingest", settings.model_copy(update={"uri": ""}), {"corpus": named_by}, revision=REVISION
+        store,
+        "ingest",
+        naming,
+        {"corpus": named_by},
+        revision=REVISION,
+        check=functools.partial(_check_place, corpus.root),
     ) as work:
         if not work.reused:
             _ingest(corpus, settings, work)
     return work
+
+
+def _check_place(root: Path, folder: Path) -> None:
+    """A manifest names recordings by their place beside it, so it goes astray when the store is moved."""
+    first = next(each_utterance(folder), None)
+    if first and not Path(first.audio_filepath).is_relative_to(root):
+        raise WorkError(f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {root}")
 
 
 def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work) -> None:

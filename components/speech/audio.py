@@ -30,6 +30,9 @@ SLACK_SECONDS = 0.1
 SAME_SECONDS = 0.01
 """A duration this near to the whole recording's is the whole recording: manifests round theirs."""
 
+LOWEST_RATE = 1_000
+"""Hz; a header that says less is damaged, and resampling by it would ask for gigabytes."""
+
 _EXACT = {"PCM_16": "int16", "PCM_S8": "int16", "PCM_U8": "int16", "ULAW": "int16", "ALAW": "int16"}
 _WIDE = {"PCM_24": "int32", "PCM_32": "int32"}
 
@@ -210,6 +213,8 @@ class _Forward(soundfile.SoundFile):  # type: ignore[misc]
 def _header(file: soundfile.SoundFile) -> Header:
     """The header that libsndfile read; 0 frames where a FLAC does not say how many."""
     frames = int(file.frames)
+    if file.samplerate < LOWEST_RATE:
+        raise BadAudio(Reason.UNREADABLE, f"its header says {file.samplerate} Hz; {LOWEST_RATE:,} or more are accepted")
     return Header(0 if frames >= 2**62 else frames, int(file.samplerate), int(file.channels))
 
 
@@ -256,6 +261,8 @@ def _unreadable(path: Path, info: flac.StreamInfo | None, error: soundfile.Libsn
     """Names what libsndfile stumbled over: the end is missing, something within is damaged, or it is no audio."""
     said = error.error_string.strip()
     if info is None:
+        if "does not exist" in said:  # what it says of an MP3 without a frame; the file is there
+            said = "no audio in it"
         return BadAudio(Reason.UNREADABLE, f"libsndfile: {said}")
     if info.bits > 24:
         return BadAudio(Reason.UNREADABLE, f"FLAC of {info.bits} bits; up to 24 are read, encode it again")

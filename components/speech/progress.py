@@ -4,7 +4,6 @@ A line that stays begins with `▸ `; one that the next may overwrite (how far a
 Everything else that a process prints is left to the full log.
 """
 
-import sys
 import time
 
 STAYS = "▸ "
@@ -44,4 +43,3 @@ class Progress:
             f"{max(self.total - self.done, 0) / rate:,.0f} s left",
         ]
         print(PASSES + ", ".join(parts + [note] * bool(note)), flush=True)
-        sys.stdout.flush()

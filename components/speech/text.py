@@ -17,6 +17,9 @@ ALPHABETS = {
 }
 """Alphabets by name; any other value of the setting is taken as the characters themselves."""
 
+NAMED, SHOWN = 10, 200
+"""How many foreign characters, and how much of their text, a message holds: a transcript may be a whole book."""
+
 _APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'"})
 _DASHES = re.compile(r"[-‐‑‒–—―/_]+")
 _PUNCTUATION = re.compile(r"[.,;:!?\"“”„«»()\[\]{}…。，、；：！？（）《》]+")
@@ -72,6 +75,22 @@ class Alphabet:
     def unknown(self, text: str) -> str:
         """The characters of the text that cannot be spelled, each once, in order of appearance."""
         return "".join(dict.fromkeys(character for character in text if character not in self.symbols))
+
+    def fault(self, text: str) -> str:
+        """In words, what of the text cannot be spelled; empty where all can.
+
+        >>> Alphabet.named("english").fault("naïve")
+        "'ï' (U+00EF LATIN SMALL LETTER I WITH DIAERESIS) in 'naïve' is not in the alphabet"
+        """
+        unknown = self.unknown(text)
+        if not unknown:
+            return ""
+        named = ", ".join(
+            f"{char!r} (U+{ord(char):04X} {unicodedata.name(char, 'unnamed')})" for char in unknown[:NAMED]
+        )
+        more = f" and {len(unknown) - NAMED:,} more" if len(unknown) > NAMED else ""
+        shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
+        return f"{named}{more} in {shown!r} {'is' if len(unknown) == 1 else 'are'} not in the alphabet"
 
     def encode(self, text: str) -> list[int]:
         return [self.symbols.index(character) for character in text]

@@ -4,7 +4,7 @@ A line of a manifest:
   {"id": "1988-24833-0000", "audio_filepath": "wav/ab12.wav", "duration": 3.2, "text": "a word",
    "speaker": "1988", "split": "test", "audio_hash": "9f…", "offset": 0.0, "accent": "us"}
 and of the rejects beside it:
-  {"id": "1988-24833-0001", "reason": "flac_truncated", "detail": "… what was there, in words"}
+  {"id": "1988-24833-0001", "reason": "truncated", "detail": "… what was there, in words"}
 
 `in = out + rejects` holds for every step: nothing is lost in silence.
 """
@@ -13,7 +13,7 @@ import dataclasses
 import enum
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,9 @@ def check_reject_share(rejected: int, total: int, limit: float, step: str, where
     """
     if total == 0:
         raise WorkError(f"{step}: no utterance came in; check corpus.uri and corpus.format")
-    if rejected > limit * total or rejected == total:
+    if rejected == total:
+        raise WorkError(f"{step}: {total:,} of {total:,} utterances were rejected, so none is left; see {where}")
+    if rejected > limit * total:
         raise WorkError(
             f"{step}: {rejected:,} of {total:,} utterances were rejected ({rejected / total:.1%}), "
             f"at most {limit:.1%} are accepted (max_reject_share); see {where}"
@@ -176,19 +178,50 @@ def manifest_file(path: Path) -> Path:
     return path / MANIFEST if path.is_dir() else path
 
 
+def is_seconds(value: Any) -> bool:
+    """Whether a value of a manifest is a time: from 0 on, and short of thirty years (`1e400` is valid JSON)."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+
+
 def _lines(path: Path) -> Iterator[str]:
-    with open(path, encoding="utf-8") as file:
-        yield from (line for line in file if line.strip())
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield from (line for line in file if line.strip())
+    except UnicodeDecodeError as error:
+        raise WorkError(
+            f"{path}: no manifest: not UTF-8 (byte {error.start}); give what ingest or convert made"
+        ) from None
 
 
 def _utterance(line: str, where: str, folder: Path) -> Utterance:
     try:
         values = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise WorkError(f"{where}: not a JSON line ({error.msg}); the manifest was damaged or half copied") from None
+        if "\\u" in line:
+            json.dumps(values, ensure_ascii=False).encode()  # half a surrogate pair is JSON, and no text
+    except (ValueError, RecursionError) as error:
+        raise WorkError(f"{where}: not a JSON line ({error}); the manifest was damaged or half copied") from None
+    if not isinstance(values, dict):
+        raise WorkError(f"{where}: {line.strip()[:80]}; a line of a manifest is a mapping with {', '.join(REQUIRED)}")
     missing = [key for key in REQUIRED if key not in values]
     if missing:
         raise WorkError(f"{where}: no {', '.join(missing)}; an utterance has at least {', '.join(REQUIRED)}")
+    faults = [f"`{key}` is {values[key]!r}" for key, fits in _FITS.items() if key in values and not fits(values[key])]
+    if faults:
+        raise WorkError(
+            f"{where}: {', '.join(faults)}; seconds are numbers from 0 on, the others are text; "
+            "a manifest that somebody else wrote goes through ingest (corpus.format: manifest)"
+        )
     known = {key: values.pop(key) for key in FIELDS if key in values}
     known["audio_filepath"] = os.path.normpath(os.path.join(os.path.abspath(folder), known["audio_filepath"]))
     return Utterance(**known, extra=values)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("id", "audio_filepath", "text", "speaker", "split", "audio_hash"), _is_text),
+    **dict.fromkeys(("duration", "offset"), is_seconds),
+    "measured": lambda value: isinstance(value, dict),
+}

@@ -50,7 +50,10 @@ def check_whole(path: Path) -> None:
                 raise BadAudio(Reason.UNREADABLE, "a WAV without a data chunk")
             name, size = struct.unpack(order + "4sI", chunk)
             if name == b"ds64":  # RF64: sizes of 64 bits stand here, and those of 32 bits are all ones
-                long_size = struct.unpack("<8xQ", file.read(16))[0]
+                sizes = file.read(16)
+                if len(sizes) < 16:
+                    raise BadAudio(Reason.TRUNCATED, f"ends after {total} bytes, before its samples begin")
+                long_size = struct.unpack("<8xQ", sizes)[0]
                 file.seek(size - 16, os.SEEK_CUR)
             elif name == b"data":
                 break

@@ -7,11 +7,12 @@ a folder without it is unfinished, and the next run of the same work goes on fro
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,18 @@ from components.speech.settings import Settings
 from components.speech.storage import hash_value, read_json, write_json
 
 DONE = "done.json"
+
+_A_PERSON_MENDS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+)
+"""What the system says of a full disk, of permissions, and of a store that is no folder."""
 
 
 @dataclasses.dataclass
@@ -76,7 +89,13 @@ class Work:
 
 @contextlib.contextmanager
 def keyed_work(
-    store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], *, revision: int = 1
+    store: Path | str,
+    step: str,
+    settings: Settings,
+    inputs: dict[str, Any],
+    *,
+    revision: int = 1,
+    check: Callable[[Path], object] = lambda folder: None,
 ) -> Iterator[Work]:
     """Claims the output folder of one piece of work; the block does it, unless `work.reused`.
 
@@ -86,6 +105,8 @@ def keyed_work(
       settings: all of them take part in the key.
       inputs: what names the inputs (fingerprints, keys), never paths.
       revision: raised whenever the step's code changes what it writes.
+      check: looks at the folder of finished work before it is reused, and raises WorkError where something that it
+        leads to is gone; it is made again then, as it is where one of its own outputs is gone.
 
     Two processes that want the same work take turns; the second one finds it done.
 
@@ -99,15 +120,16 @@ def keyed_work(
     False {'utterances': 3}
     ▸ count: reused, nothing changed since it was made
     True {'utterances': 3}
+
+    Raises:
+      WorkError: the store cannot be written, or the disk is full.
     """
     start = time.monotonic()
     named_by, folder = named_work(store, step, settings, inputs, revision)
     key = folder.name
-    folder.mkdir(parents=True, exist_ok=True)
-    with _claimed(folder):
+    with _told_of_the_disk(step, folder), _claimed(folder):
         work = Work(step, folder, key)
-        if (folder / DONE).is_file():
-            done = read_done(folder)
+        if done := _reusable(step, folder, check):
             work.reused = True
             work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
             say(f"{step}: reused, nothing changed since it was made")
@@ -149,13 +171,47 @@ def read_done(folder: Path) -> dict[str, Any]:
     """
     if not (Path(folder) / DONE).is_file():
         raise WorkError(f"{folder}: no {DONE}, so this is not the output of a finished step; run the step first")
-    done: dict[str, Any] = read_json(Path(folder) / DONE)
+    try:
+        done: dict[str, Any] = read_json(Path(folder) / DONE)
+    except ValueError as error:
+        raise WorkError(f"{Path(folder) / DONE}: damaged ({error}); run the step that made it again") from None
     return done
+
+
+def _reusable(step: str, folder: Path, check: Callable[[Path], object]) -> dict[str, Any] | None:
+    """The marker of work that is finished and still whole; removes one that vouches for what is gone."""
+    if not (folder / DONE).is_file():
+        return None
+    try:
+        done = read_done(folder)
+        if gone := [file for file in done["outputs"].values() if not (folder / file).exists()]:
+            raise WorkError(f"{folder}: {', '.join(gone)} is gone")
+        check(folder)
+    except WorkError as damage:
+        say(f"{step}: making it again: {damage}")
+        (folder / DONE).unlink()
+        return None
+    return done
+
+
+@contextlib.contextmanager
+def _told_of_the_disk(step: str, folder: Path) -> Iterator[None]:
+    """Tells what the system says of the disk as something to mend."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _A_PERSON_MENDS:
+            raise
+        raise WorkError(
+            f"{step}: {error.filename or folder}: {error.strerror}; make room there or mend its permissions "
+            "(or set `store` to another folder), and start again"
+        ) from error
 
 
 @contextlib.contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
     """Holds the folder for this process; the lock goes when the process does, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder.with_name(folder.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:

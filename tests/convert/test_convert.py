@@ -161,6 +161,18 @@ class TestWorkIsNotDoneTwice:
         assert gone.is_file()
         assert cut.read_bytes() == whole
 
+    def test_finished_work_whose_wavs_or_manifest_are_gone_is_not_reused(self, corpus: Path) -> None:
+        self.convert(corpus)
+        store = corpus.parent / "store"
+        gone, cut, *_ = sorted((store / "wavs").rglob("*.wav"))
+        gone.unlink()
+        cut.write_bytes(cut.read_bytes()[:-2])
+        assert self.convert(corpus) == {"decoded": 2, "utterances": 5, "reused": False}
+        [manifest] = (store / "convert").glob("*/manifest.jsonl")
+        manifest.unlink()
+        assert self.convert(corpus) == {"decoded": 0, "utterances": 5, "reused": False}
+        assert self.convert(corpus)["reused"]
+
     def test_a_log_cut_short_by_a_kill_is_passed_over_and_continued(self, corpus: Path) -> None:
         self.convert(corpus)
         [log] = (corpus.parent / "store" / "wavs" / "log").glob("*.jsonl")

@@ -50,6 +50,11 @@ def test_an_error_in_the_function_arrives_as_it_is() -> None:
         list(in_processes(int, ["1", "one"], 1, 60))
 
 
+def test_a_job_that_asks_for_too_much_memory_is_the_only_one_lost() -> None:
+    results = dict(in_processes(bytes, [1, 1 << 62, 2], 1, 60))
+    assert results == {0: b"\0", 1: Lost("needs more memory than there is ()"), 2: b"\0\0"}
+
+
 def test_processes_that_cannot_start_stop_the_run_instead_of_blaming_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(WorkError, match="could not start"):

@@ -397,3 +397,29 @@ def _write(path: Path, text: str) -> None:
 
 def _jsonl(path: Path, *lines: dict[str, Any]) -> None:
     _write(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_link_to_itself_is_a_missing_file(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("train/1/2/1-2-0.flac")
+    (corpus / "train/1/2/1-2-1.flac").symlink_to("1-2-1.flac")
+    _write(corpus / "train/1/2/1-2.trans.txt", "1-2-0 HELLO\n1-2-1 LOOP\n")
+    out = ingest("librispeech")
+    assert out.ids == ["1-2-0"]
+    assert out.rejects == {"1-2-1": "missing_file"}
+
+
+def test_librispeech_takes_a_tab_for_the_space(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("train/1/2/1-2-0.flac")
+    _write(corpus / "train/1/2/1-2.trans.txt", "1-2-0\tHELLO THERE\n")
+    assert {id: one.text for id, one in ingest("librispeech").utterances.items()} == {"1-2-0": "HELLO THERE"}
+
+
+def test_numbers_beyond_all_measure_are_rejects(corpus: Path, record: Record, ingest: Ingest) -> None:
+    record("a.wav")
+    line = '{"audio_filepath": "a.wav", "text": "x", "duration": %s}\n'
+    _write(corpus / "train.jsonl", line % "0.5" + line % ("9" * 400) + line % ("9" * 5_000))
+    assert [str(one.reason) for one in ingest("manifest").all_rejects] == ["bad_entry", "bad_entry"]
+    size = record("b.wav").stat().st_size
+    _write(corpus / "train.csv", f"wav_filename,wav_filesize,transcript\na.wav,{'9' * 5_000},x\nb.wav,{size},y\n")
+    _write(corpus / "huge.csv", '"' + "x" * 200_000 + '"')
+    assert [str(one.reason) for one in ingest("csv").all_rejects] == ["bad_entry"]

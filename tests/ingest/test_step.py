@@ -15,7 +15,7 @@ from components.ingest.recordings import measure
 from components.ingest.settings import CorpusSettings
 from components.ingest.step import run
 from components.speech.errors import SettingsError, WorkError
-from components.speech.utterances import Reason, Reject, read_rejects
+from components.speech.utterances import Reason, Reject, read_manifest, read_rejects
 
 Ingest = Callable[..., Any]
 Record = Callable[..., Path]
@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
         ("gs://bucket/corpus", "gcloud storage cp -r gs://bucket/corpus"),
         ("https://example.org/corpus.tar.gz", "on a disk of this machine"),
         ("no/such/folder", "does not exist"),
+        ("long" * 2_000, "does not exist"),
         ("corpus.rar", "ends in .tar, .tar.gz, .tgz, .zip"),
     ],
 )
@@ -60,6 +61,17 @@ def test_the_same_corpus_is_not_read_again_until_a_file_changes(corpus: Path, re
     assert changed.utterances["1_ann_0"] == first.utterances["1_ann_0"]
     files[2].unlink()
     assert ingest("fsdd").ids == ["0_ann_0", "1_ann_0"]
+
+
+def test_a_store_that_was_moved_leads_to_the_recordings_again(corpus: Path, record: Record, tmp_path: Path) -> None:
+    recording = record("recordings/1_ann_0.wav")
+    settings = CorpusSettings(uri=str(corpus), format="fsdd")
+    run(tmp_path / "store", settings)
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "store").rename(tmp_path / "a/b/store")
+    work = run(tmp_path / "a/b/store", settings)
+    assert [one.audio_filepath for one in read_manifest(work.folder)] == [str(recording)]
+    assert run(tmp_path / "a/b/store", settings).reused
 
 
 def test_utterances_stand_sorted_by_id_and_two_runs_write_the_same_bytes(

@@ -107,3 +107,15 @@ def test_a_wav_of_ours_that_was_cut_is_not_read_back(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(BadAudio):
         read_wav(path)
+
+
+def test_an_rf64_that_ends_inside_its_sizes_is_truncated(tmp_path: Path) -> None:
+    (tmp_path / "take.wav").write_bytes(b"RF64\xff\xff\xff\xffWAVEds64\x1c\0\0\0\1\2")
+    assert reason_of(tmp_path / "take.wav") is Reason.TRUNCATED
+
+
+def test_a_rate_that_is_none_is_unreadable_and_is_not_resampled(tmp_path: Path) -> None:
+    content = bytearray(wav_bytes(SAMPLES))
+    content[24:28] = struct.pack("<I", 1)
+    (tmp_path / "take.wav").write_bytes(content)
+    assert reason_of(tmp_path / "take.wav") is Reason.UNREADABLE

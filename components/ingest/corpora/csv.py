@@ -15,6 +15,8 @@ from components.speech.progress import say
 from components.speech.utterances import FIELDS, Reason, Reject
 
 COLUMNS = ("wav_filename", "wav_filesize", "transcript")
+LONGEST_SIZE = 18
+"""Digits; Python refuses to read a number of thousands."""
 
 
 def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
@@ -31,7 +33,11 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
         #   wav_filename,wav_filesize,transcript
         #   wavs/a-0001.wav,102444,experience proves this
         rows = csv.reader(io.StringIO(corpus.text(str(path)), newline=""), strict=True)
-        header = [column.strip() for column in next(rows, [])]
+        try:
+            header = [column.strip() for column in next(rows, [])]
+        except csv.Error as error:
+            say(f"{path}: left out, for its header cannot be read ({error})")
+            continue
         if not set(COLUMNS) <= set(header):
             say(f"{path}: left out, for its header is not {','.join(COLUMNS)}")
             continue
@@ -58,8 +64,10 @@ def _entry(row: list[str], header: list[str], path: PurePosixPath, source: str) 
         return Reject(source, Reason.BAD_ENTRY, f"{source}: {len(row)} fields, the header has {len(header)}")
     values = dict(zip(header, row, strict=True))
     audio, size, text = (values[column].strip() for column in COLUMNS)
-    if not audio or not size.isdecimal():
-        return Reject(audio or source, Reason.BAD_ENTRY, f"{source}: wav_filename {audio!r}, wav_filesize {size!r}")
+    if not audio or not (size.isdecimal() and len(size) <= LONGEST_SIZE):
+        return Reject(
+            audio or source, Reason.BAD_ENTRY, f"{source}: wav_filename {audio!r}, wav_filesize {size[:80]!r}"
+        )
     if "\n" in text:
         detail = f"{source}: a transcript over several lines; is a quotation mark not closed, and rows swallowed?"
         return Reject(audio, Reason.BAD_ENTRY, detail)

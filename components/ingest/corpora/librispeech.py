@@ -26,10 +26,10 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     for transcript in corpus.visible():
         if not transcript.name.lower().endswith(".trans.txt"):
             continue
-        # A line of 1988-24833.trans.txt is an id, a space and the words:
+        # A line of 1988-24833.trans.txt is an id, a space (a tab, where it went through a table) and the words:
         #   1988-24833-0000 THE TWO STRAY KITTENS GRADUALLY MAKE THEMSELVES AT HOME
         for number, line in corpus.lines(str(transcript)):
-            id, _, text = line.strip().partition(" ")
+            id, text, *_ = *line.split(maxsplit=1), ""
             folder, speaker = transcript.parent, id.split("-")[0]
             audio = recordings.pop(_name(folder / id), None)
             yield Entry(

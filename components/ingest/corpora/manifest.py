@@ -6,14 +6,13 @@ the split's (`train.jsonl`, `test_manifest.json`) unless the line has a `split`.
 """
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
 from components.ingest.corpus import Corpus, Entry
 from components.speech.errors import WorkError
-from components.speech.utterances import FIELDS, REJECTS, Reason, Reject
+from components.speech.utterances import FIELDS, REJECTS, Reason, Reject, is_seconds
 
 
 def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
@@ -69,9 +68,7 @@ def _entry(line: str, path: PurePosixPath, source: str) -> Entry | Reject:
 
 
 def _is_seconds(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-    )
+    return value is None or is_seconds(value)
 
 
 def _is_name(value: Any) -> bool:
