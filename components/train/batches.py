@@ -146,13 +146,20 @@ class Batches:
         return -(-len(self._places) // self.batch_size)
 
     def plan(self, epoch: int) -> list[npt.NDArray[np.int64]]:
-        """Which examples stand in which batch of an epoch."""
+        """Which examples stand in which batch of an epoch.
+
+        Where they do not fill the last batch, it is filled up by some of the one before: a graph is built
+        for each number of rows, and one is enough.
+        """
         random = np.random.default_rng([self.seed, epoch])
         shuffled = self.shuffled and not (self.shortest_first and epoch == 0)
         noise = np.exp(random.uniform(-1, 1, len(self._frames)) * np.log1p(self.length_noise))
         lengths = self._frames * noise if shuffled else self._frames
         order = np.argsort(lengths, kind="stable")
-        batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        starts = list(range(0, len(order), self.batch_size))
+        if shuffled and len(order) > self.batch_size:
+            starts[-1] = len(order) - self.batch_size
+        batches = [order[start : start + self.batch_size] for start in starts]
         return [batches[index] for index in random.permutation(len(batches))] if shuffled else batches
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:

@@ -35,6 +35,15 @@ def test_every_utterance_comes_once_an_epoch_with_its_own_features_and_labels(to
     assert sorted(seen) == sorted(name for name, each in spoken.items() if each.split == "train")
 
 
+def test_a_last_batch_that_is_not_full_is_filled_with_others_of_the_epoch(tones: Dataset) -> None:
+    found = ids(batches(tones, batch_size=37).epoch(1))
+    assert [len(names) for names in found] == [37] * 5
+    assert len({name for names in found for name in names}) == 160
+    assert [len(names) for names in ids(batches(tones, batch_size=500).epoch(1))] == [160]
+    in_order = ids(batches(tones, batch_size=37, shuffled=False).epoch(1))
+    assert [len(names) for names in in_order] == [37, 37, 37, 37, 12]
+
+
 def test_the_order_is_that_of_seed_and_epoch_from_any_step_on(tones: Dataset) -> None:
     whole = ids(batches(tones, seed=1).epoch(2))
     assert ids(batches(tones, seed=1).epoch(2, first=7)) == whole[7:]
