@@ -22,8 +22,8 @@ from components.speech.storage import hash_value
 from components.speech.utterances import Reason, Utterance, each_utterance
 from components.speech.wav import HEADER_BYTES
 
-REVISION = 1
-"""Raised whenever the samples of a WAV would come out otherwise, or a recording be refused that was not."""
+REVISION = 2
+"""Raised whenever a WAV or what is measured of it would come out otherwise, or a recording be refused that was not."""
 
 ABANDONED_SECONDS = 86_400
 """An unfinished file this old belongs to a process that was killed."""

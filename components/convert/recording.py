@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import math
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from components.speech.audio import BadAudio, decode, mono, resample, to_int16
-from components.speech.storage import hash_bytes, hash_file
+from components.speech.storage import hash_file
 from components.speech.utterances import Reason
 from components.speech.wav import read_wav, write_wav
 
@@ -75,15 +76,15 @@ def convert_recording(job: Job) -> Converted | Refused | Stale:
       OSError: the WAV cannot be written.
     """
     try:
-        samples, decoded = read_wav(job.wav)[0], False
+        samples, md5, decoded = read_wav(job.wav)[0], "", False
     except BadAudio:
         if changed := _changed(job):
             return Stale(changed)
         try:
-            samples, decoded = _decoded(job), True
+            (samples, md5), decoded = _decoded(job), True
         except BadAudio as error:
             return Refused(error.reason, error.detail)
-    measured = measure(samples, job.sample_rate, job.silence_db)
+    measured = measure(samples, job.sample_rate, job.silence_db, md5)
     if measured["silence_share"] == 1:
         return Refused(Reason.SILENT, f"peak {measured['peak_db']} dB, and no 25 ms of it reach {job.silence_db:g} dB")
     if decoded:
@@ -91,19 +92,22 @@ def convert_recording(job: Job) -> Converted | Refused | Stale:
     return Converted(len(samples), measured, decoded)
 
 
-def measure(samples: npt.NDArray[np.int16], sample_rate: int, silence_db: float) -> dict[str, float | str]:
+def measure(
+    samples: npt.NDArray[np.int16], sample_rate: int, silence_db: float, md5: str = ""
+) -> dict[str, float | str]:
     """Level and silence of a recording.
 
     Args:
       samples: int16 [samples].
       sample_rate: Hz.
       silence_db: dB of full scale; 25 ms whose level (RMS) is below count as silence.
+      md5: of the samples, where it is known already.
 
     Returns:
       peak_db, rms_db: dB of full scale, -120 for digital silence.
       clipped_share: share of samples at full scale.
       silence_share: share of frames of 25 ms below silence_db.
-      pcm_hash: names the samples.
+      pcm_hash: names the samples; their MD5, since a FLAC brings it and decoding has compared it.
 
     >>> measured = measure(np.array([16384, -16384] * 800, np.int16), 16_000, -60)
     >>> measured["peak_db"], measured["rms_db"], measured["clipped_share"], measured["silence_share"]
@@ -129,22 +133,28 @@ def measure(samples: npt.NDArray[np.int16], sample_rate: int, silence_db: float)
         "rms_db": _decibels(power),
         "clipped_share": round(clipped / len(samples), 6),
         "silence_share": round(silent / len(powers), 4) if silent < len(powers) else 1,
-        "pcm_hash": hash_bytes(samples.astype("<i2", copy=False).data.cast("B")),
+        "pcm_hash": md5 or _md5(samples),
     }
+
+
+def _md5(samples: npt.NDArray[np.int16]) -> str:
+    return hashlib.md5(np.ascontiguousarray(samples, "<i2").data, usedforsecurity=False).hexdigest()
 
 
 def _decibels(power: float) -> float:
     return round(10 * math.log10(max(power / FULL_SCALE**2, 1e-12)), 2)
 
 
-def _decoded(job: Job) -> npt.NDArray[np.int16]:
+def _decoded(job: Job) -> tuple[npt.NDArray[np.int16], str]:
+    """The samples to write, and their MD5 where the file has it."""
     recording = decode(job.source, job.offset, job.duration)
     samples = mono(recording.samples)
     if recording.sample_rate != job.sample_rate:  # else 16-bit samples pass bit by bit
         samples = resample(samples, recording.sample_rate, job.sample_rate)
     if not len(samples):
         raise BadAudio(Reason.EMPTY_AUDIO, f"nothing is left of {len(recording.samples)} samples at the new rate")
-    return to_int16(samples)
+    as_in_file = recording.samples.shape[1] == 1 and recording.sample_rate == job.sample_rate
+    return to_int16(samples), recording.md5 if as_in_file else ""
 
 
 def _changed(job: Job) -> str:

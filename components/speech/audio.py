@@ -62,10 +62,12 @@ class Recording:
     Attributes:
       samples: int16, int32 or float32 [frames, channels]; integers use their whole range.
       sample_rate: Hz.
+      md5: of the samples, in hexadecimal, where they are 16-bit and the file brings it; empty elsewhere.
     """
 
     samples: npt.NDArray[Any]
     sample_rate: int
+    md5: str = ""
 
 
 def load(
@@ -108,9 +110,12 @@ def decode(path: Path | str, offset: float = 0.0, duration: float | None = None)
     frames = sum(len(block) for block in blocks)
     if head.frames and frames < count:
         raise BadAudio(Reason.TRUNCATED, f"its header says {head.frames:,} frames, {first + frames:,} are there")
+    md5 = ""
     if info and frames and first == 0 and count == head.frames:
         flac.check_md5(info, blocks)
-    return _sound(Recording(blocks[0] if len(blocks) == 1 else np.concatenate(blocks), rate))
+        if info.bits == 16 and info.md5 != flac.NOT_SET:
+            md5 = info.md5.hex()
+    return _sound(Recording(blocks[0] if len(blocks) == 1 else np.concatenate(blocks), rate, md5))
 
 
 def header(path: Path | str) -> Header:

@@ -1,5 +1,6 @@
 """convert on real files: nothing is lost in silence, and nothing is done twice."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from components.convert.settings import ConvertSettings
 from components.convert.step import run
 from components.speech.errors import SettingsError, WorkError
-from components.speech.storage import hash_bytes
 from components.speech.utterances import read_manifest, read_rejects
 from components.speech.wav import read_wav
 from tests.convert.conftest import RECORDINGS, TRANSCRIPTS, good_flac, manifest_of, speech, utterance
@@ -83,8 +83,22 @@ def test_what_is_measured_is_what_is_in_the_wav(tmp_path: Path) -> None:
         "rms_db": round(10 * np.log10((7_200 * 0.25 + 800) / 16_000), 2),
         "clipped_share": 0.05,
         "silence_share": 0.5,
-        "pcm_hash": hash_bytes(pcm.tobytes()),
+        "pcm_hash": hashlib.md5(pcm.tobytes(), usedforsecurity=False).hexdigest(),
     }
+
+
+def test_equal_samples_have_one_name_whatever_file_they_came_in(tmp_path: Path) -> None:
+    samples = np.random.default_rng(3).integers(-9_000, 9_000, 16_000).astype(np.int16)
+    soundfile.write(tmp_path / "a.flac", samples, 16_000)
+    soundfile.write(tmp_path / "b.wav", samples, 16_000)
+    soundfile.write(tmp_path / "c.flac", np.stack([samples, samples], axis=1), 16_000)
+    soundfile.write(tmp_path / "d.flac", samples, 16_000, subtype="PCM_24")
+    soundfile.write(tmp_path / "e.flac", samples[::-1], 16_000)
+    manifest = manifest_of(tmp_path, [utterance(file) for file in sorted(tmp_path.glob("*.*"))])
+    work = run(manifest, tmp_path / "store", SETTINGS)
+    names = [one.measured["pcm_hash"] for one in read_manifest(work.folder)]
+    assert names[:4] == [hashlib.md5(samples.tobytes(), usedforsecurity=False).hexdigest()] * 4
+    assert names[4] != names[0]
 
 
 def test_segments_of_one_recording_become_wavs_of_their_own(tmp_path: Path) -> None:
