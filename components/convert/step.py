@@ -190,7 +190,13 @@ def _with_hash(utterance: Utterance) -> Utterance:
     """A manifest that somebody else wrote does not name its recordings by content yet."""
     if utterance.audio_hash or not Path(utterance.audio_filepath).is_file():
         return utterance
-    return utterance.replace(audio_hash=hash_file(Path(utterance.audio_filepath)))
+    try:
+        return utterance.replace(audio_hash=hash_file(Path(utterance.audio_filepath)))
+    except OSError as error:
+        raise WorkError(
+            f"convert: {utterance.id}: {utterance.audio_filepath} cannot be read ({error.strerror}); mend its "
+            "permissions, or take its line out of the manifest"
+        ) from None
 
 
 def _missing(utterances: list[Utterance], pool: WavPool) -> set[str]:

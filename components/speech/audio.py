@@ -30,6 +30,9 @@ SLACK_SECONDS = 0.1
 SAME_SECONDS = 0.01
 """A duration this near to the whole recording's is the whole recording: manifests round theirs."""
 
+LOUDEST = 100.0
+"""Of float samples, whose full scale is 1: 40 dB beyond it no level is meant; clipping leaves a square wave."""
+
 LOWEST_RATE = 1_000
 """Hz; a header that says less is damaged, and resampling by it would ask for gigabytes."""
 
@@ -256,9 +259,13 @@ def _sound(recording: Recording) -> Recording:
     """The recording, if it holds samples and all of them are numbers."""
     if not len(recording.samples):
         raise BadAudio(Reason.EMPTY_AUDIO, "no samples")
-    if recording.samples.dtype.kind == "f" and not np.isfinite(recording.samples).all():
-        bad = int(np.count_nonzero(~np.isfinite(recording.samples)))
-        raise BadAudio(Reason.UNREADABLE, f"{bad:,} of its samples are not numbers (NaN or infinite)")
+    if recording.samples.dtype.kind == "f":
+        peak = float(np.abs(recording.samples).max())
+        if not np.isfinite(peak):
+            bad = int(np.count_nonzero(~np.isfinite(recording.samples)))
+            raise BadAudio(Reason.UNREADABLE, f"{bad:,} of its samples are not numbers (NaN or infinite)")
+        if peak > LOUDEST:
+            raise BadAudio(Reason.UNREADABLE, f"its samples reach {peak:g}, full scale of float samples is 1")
     return recording
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from components.convert.settings import ConvertSettings
 from components.convert.step import run
 from components.speech.errors import SettingsError, WorkError
-from components.speech.utterances import read_manifest, read_rejects
+from components.speech.utterances import Utterance, read_manifest, read_rejects
 from components.speech.wav import read_wav
 from tests.convert.conftest import RECORDINGS, TRANSCRIPTS, good_flac, manifest_of, speech, utterance
 
@@ -207,6 +207,12 @@ def test_a_recording_that_changed_since_ingest_stops_the_step_and_says_what_to_d
     with pytest.raises(WorkError, match=r"1 recordings changed .* run ingest again.*1\.flac"):
         run(manifest, tmp_path / "store", SETTINGS)
     assert not list((tmp_path / "store").rglob("done.json"))
+
+
+def test_a_recording_that_the_system_cannot_read_stops_the_step_by_its_id(tmp_path: Path) -> None:
+    unreadable = Utterance("take-1", "/proc/self/mem", 1.0, "Hello.")
+    with pytest.raises(WorkError, match=r"take-1: /proc/self/mem cannot be read \(.+\); mend"):
+        run(manifest_of(tmp_path, [unreadable]), tmp_path / "store", SETTINGS)
 
 
 def test_a_missing_recording_that_comes_back_is_converted(tmp_path: Path) -> None:

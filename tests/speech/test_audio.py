@@ -126,6 +126,13 @@ def test_bytes_that_are_no_audio_are_unreadable_whatever_their_name(tmp_path: Pa
         assert caught.value.reason is Reason.UNREADABLE
 
 
+def test_float_samples_far_beyond_full_scale_are_unreadable_not_a_square_wave(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "int.wav", np.array([3.0, -20_000.0] * 99, np.float32), 16_000, subtype="FLOAT")
+    with pytest.raises(BadAudio, match="reach 20000") as caught:
+        decode(tmp_path / "int.wav")
+    assert caught.value.reason is Reason.UNREADABLE
+
+
 def test_nothing_there_and_nothing_in_it_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "empty.flac").touch()
     soundfile.write(tmp_path / "header.wav", np.zeros(0), RATE)
