@@ -38,11 +38,11 @@ class Checkpoints:
             np.savez(file, **arrays)
         write_json(unfinished / STATE, {**state, "arrays": hash_file(unfinished / ARRAYS)})
         if target.exists():  # a run that went back to an older checkpoint comes by here again
-            shutil.rmtree(target)
+            self._remove(step)
         os.replace(unfinished, target)
         _sync(self.folder)
         for old in self.steps()[: -self.kept]:
-            shutil.rmtree(self._path(old), ignore_errors=True)
+            self._remove(old)
 
     def steps(self) -> list[int]:
         """The steps of which there is a checkpoint, oldest first."""
@@ -69,6 +69,13 @@ class Checkpoints:
             raise ValueError(f"{folder / ARRAYS} is not what was written")
         with np.load(folder / ARRAYS) as stored:
             return {name: stored[name] for name in stored.files}, state
+
+    def _remove(self, step: int) -> None:
+        """Takes the name away first: what is half deleted must not look like a checkpoint."""
+        path = self._path(step)
+        doomed = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+        os.replace(path, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
