@@ -20,7 +20,8 @@ import numpy as np
 import soundfile
 
 from benchmarks.table import Row, print_table
-from components.convert.recording import Converted, Job, convert_recording
+from components.convert.job import Converted, Job
+from components.convert.recording import convert_recording
 from components.speech.storage import hash_file
 
 SAMPLE_RATE = 16_000

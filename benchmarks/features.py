@@ -12,7 +12,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.table import Row, print_table
-from components.speech.spectra import Array, FeatureSettings, features
+from components.speech.feature_settings import FeatureSettings
+from components.speech.spectra import Array, features
 
 UTTERANCES = 24
 ROUNDS = 15

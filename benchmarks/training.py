@@ -23,8 +23,8 @@ import tensorflow as tf
 
 from benchmarks.table import Row, print_table
 from components.speech.dataset import Dataset, Shard
+from components.speech.feature_settings import FeatureSettings
 from components.speech.records import encode_example, write_record
-from components.speech.spectra import FeatureSettings
 from components.speech.storage import hash_file, whole_file
 from components.speech.text import Alphabet
 from components.train.batches import Batch, Batches, Example

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from components.convert.recording import Converted, Refused
+from components.convert.job import Converted, Refused
 from components.speech.errors import WorkError
 from components.speech.storage import hash_value
 from components.speech.utterances import Reason, Utterance, each_utterance

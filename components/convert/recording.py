@@ -1,6 +1,5 @@
 """One recording: from whatever it is to a 16-bit mono WAV, and what was measured of it on the way."""
 
-import dataclasses
 import functools
 import hashlib
 import math
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from components.convert.job import Converted, Job, Refused, Stale
 from components.speech.audio import BadAudio, decode, mono, resample, to_int16
 from components.speech.storage import hash_file
 from components.speech.utterances import Reason
@@ -16,57 +16,6 @@ from components.speech.wav import read_wav, write_wav
 
 FRAME_SECONDS = 0.025
 FULL_SCALE = 32768
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What to convert.
-
-    Attributes:
-      source: the recording's path.
-      audio_hash: of the source file, as the manifest has it.
-      offset, duration: seconds; no duration: up to the end.
-      wav: where it goes.
-      silence_db: dB of full scale.
-    """
-
-    source: str
-    audio_hash: str
-    offset: float
-    duration: float | None
-    wav: Path
-    sample_rate: int
-    silence_db: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Converted:
-    """The WAV is there.
-
-    Attributes:
-      samples: how many.
-      measured: see `measure`.
-      decoded: False where the WAV was there already and only had to be measured.
-    """
-
-    samples: int
-    measured: dict[str, float | str]
-    decoded: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class Refused:
-    """The recording cannot be used; it is its content that says so, so this holds for every later run."""
-
-    reason: Reason
-    detail: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Stale:
-    """The source is no longer what the manifest says; that is no property of the recording."""
-
-    detail: str
 
 
 def convert_recording(job: Job) -> Converted | Refused | Stale:

@@ -8,11 +8,10 @@ import os
 from collections import Counter
 from pathlib import Path
 
+from components.convert.job import Converted, Job, Refused, Stale
 from components.convert.pool import WavPool
-from components.convert.recording import Converted, Job, Refused, Stale, convert_recording
 from components.convert.settings import ConvertSettings
 from components.convert.transcript import transcript
-from components.convert.workers import Lost, in_processes
 from components.speech.errors import WorkError
 from components.speech.progress import Progress, say
 from components.speech.storage import hash_file
@@ -109,6 +108,9 @@ def _outcomes(
     jobs: dict[str, Job], pool: WavPool, settings: ConvertSettings, work: Work
 ) -> dict[str, Converted | Refused]:
     """What became of each recording, by its WAV's name: known from before, or converted now."""
+    from components.convert.recording import convert_recording
+    from components.convert.workers import Lost, in_processes
+
     outcomes = pool.known(set(jobs))
     todo = [name for name in jobs if name not in outcomes]
     stale: list[str] = []

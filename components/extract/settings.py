@@ -2,8 +2,8 @@
 
 import pydantic
 
+from components.speech.feature_settings import FeatureSettings
 from components.speech.settings import Settings
-from components.speech.spectra import FeatureSettings
 from components.speech.text import Alphabet
 
 IN_PROCESS, MULTI_PROCESS = "FnApiRunner", "multi_process"

@@ -4,12 +4,10 @@ import os
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from components.extract.plan import REVISION, plan_shards, unfit
 from components.extract.settings import ExtractSettings
-from components.extract.shards import Task, Written, shard_file
-from components.extract.statistics import Sums
-from components.speech.audio import BadAudio, header
 from components.speech.dataset import DATASET, Dataset, Shard
 from components.speech.errors import SettingsError, WorkError
 from components.speech.progress import say
@@ -24,6 +22,10 @@ from components.speech.utterances import (
     write_rejects,
 )
 from components.speech.work import Work, keyed_work
+
+if TYPE_CHECKING:
+    from components.extract.shards import Written
+    from components.extract.statistics import Sums
 
 POOL = "shards"
 
@@ -55,6 +57,7 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
 
 def _extract(utterances: list[Utterance], named: str, pool: Path, settings: ExtractSettings, work: Work) -> None:
     from components.extract.pipeline import write_shards
+    from components.extract.shards import Task
 
     _check_rate(utterances, settings.features.sample_rate)
     alphabet = Alphabet.named(settings.alphabet)
@@ -96,8 +99,10 @@ def _extract(utterances: list[Utterance], named: str, pool: Path, settings: Extr
 
 
 def _dataset(
-    shards: list[Written], sums: Sums, named: str, pool: Path, settings: ExtractSettings, work: Work
+    shards: "list[Written]", sums: "Sums", named: str, pool: Path, settings: ExtractSettings, work: Work
 ) -> Dataset:
+    from components.extract.shards import shard_file
+
     mean, deviation = sums.mean_and_deviation()
     if not sums.frames:
         say("extract: no utterance of the split train, so no statistics: features will not be normalised")
@@ -132,6 +137,8 @@ def _dataset(
 
 def _check_rate(utterances: list[Utterance], expected: int) -> None:
     """Refuses a corpus of another rate at once, and not as thousands of rejects."""
+    from components.speech.audio import BadAudio, header
+
     rates = set()
     for utterance in utterances[:PROBED]:
         try:

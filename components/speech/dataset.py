@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from components.speech.errors import WorkError
-from components.speech.spectra import FeatureSettings
+from components.speech.feature_settings import FeatureSettings
 from components.speech.storage import read_json, write_json
 from components.speech.text import Alphabet
 

@@ -6,14 +6,15 @@ libsndfile and ffmpeg cut a truncated WAV in silence, so the sizes in its chunks
 import os
 import struct
 from pathlib import Path
-from typing import IO
-
-import numpy as np
-import numpy.typing as npt
+from typing import IO, TYPE_CHECKING
 
 from components.speech.bad_audio import BadAudio
 from components.speech.storage import whole_file
 from components.speech.utterances import Reason
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 HEADER_BYTES = 44
 STREAMED = {0xFFFFFFFF, 0x7FFFF000}
@@ -77,7 +78,7 @@ def _chunk_follows(file: IO[bytes]) -> bool:
     return len(name) == 4 and name.isascii() and name.decode().isprintable()
 
 
-def write_wav(path: Path, samples: npt.NDArray[np.int16], sample_rate: int, *, durable: bool = True) -> None:
+def write_wav(path: Path, samples: "npt.NDArray[np.int16]", sample_rate: int, *, durable: bool = True) -> None:
     """Writes 16-bit mono PCM behind the plain 44-byte header; the file appears whole or not at all.
 
     Args:
@@ -85,6 +86,8 @@ def write_wav(path: Path, samples: npt.NDArray[np.int16], sample_rate: int, *, d
       sample_rate: Hz.
       durable: wait until the disk has it; see `whole_file`.
     """
+    import numpy as np
+
     data = np.ascontiguousarray(samples, dtype="<i2").tobytes()
     with whole_file(path, durable=durable) as file:
         file.write(wav_header(len(samples), sample_rate) + data)
@@ -98,10 +101,11 @@ def wav_header(samples: int, sample_rate: int) -> bytes:
     )
 
 
-def read_wav(path: Path) -> tuple[npt.NDArray[np.int16], int]:
+def read_wav(path: Path) -> "tuple[npt.NDArray[np.int16], int]":
     """Reads what `write_wav` wrote: int16 [samples], and Hz.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> path = Path(tempfile.mkdtemp()) / "two.wav"
     >>> write_wav(path, np.array([3, -4], np.int16), 16_000)
     >>> read_wav(path)
@@ -110,6 +114,8 @@ def read_wav(path: Path) -> tuple[npt.NDArray[np.int16], int]:
     Raises:
       BadAudio: it is absent, cut short, or not such a file.
     """
+    import numpy as np
+
     try:
         content = path.read_bytes()
     except FileNotFoundError:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from components.speech.errors import SettingsError
-from components.speech.spectra import FeatureSettings
+from components.speech.feature_settings import FeatureSettings
 from components.train.settings import AugmentSettings
 
 Array = npt.NDArray[np.float32]

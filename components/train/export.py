@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from components.speech.dataset import Dataset
-from components.speech.spectra import FeatureSettings
+from components.speech.feature_settings import FeatureSettings
 from components.speech.storage import write_json
 from components.speech.text import Alphabet
 from components.train import front_end

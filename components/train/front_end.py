@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from components.speech import spectra
-from components.speech.spectra import FeatureSettings
+from components.speech.feature_settings import FeatureSettings
 
 Tensor = Any
 

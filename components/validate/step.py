@@ -1,15 +1,16 @@
 """Checks before an accelerator is booked: is this corpus worth training on, and fit to judge a model by?"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from components.speech.errors import WorkError
 from components.speech.progress import say
 from components.speech.storage import write_json
 from components.speech.work import Work, keyed_work
-from components.validate.checks import Result, look
-from components.validate.corpus import Corpus
-from components.validate.report import page
 from components.validate.settings import ValidateSettings
+
+if TYPE_CHECKING:
+    from components.validate.checks import Result
 
 REVISION = 1
 VALIDATION, REPORT = "validation.json", "report.html"
@@ -29,6 +30,10 @@ def run(manifest: Path | str, store: Path | str, settings: ValidateSettings) -> 
     Raises:
       WorkError: a check of severity "error" failed. Both files are there, done.json is not: the next run judges anew.
     """
+    from components.validate.checks import look
+    from components.validate.corpus import Corpus
+    from components.validate.report import page
+
     corpus, utterances = Corpus.read(Path(manifest))
     inputs = {"utterances": utterances, "rejects": corpus.key_of_rejects}
     with keyed_work(store, "validate", settings, inputs, revision=REVISION) as work:
@@ -68,6 +73,6 @@ def run(manifest: Path | str, store: Path | str, settings: ValidateSettings) -> 
     return work
 
 
-def _told(result: Result) -> str:
+def _told(result: "Result") -> str:
     """One check in one line: its name, its numbers."""
     return f"{result.check.name} is {result.value}, at most {result.threshold} accepted ({result.finding.detail})"

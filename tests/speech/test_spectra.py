@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.speech.errors import SettingsError
+from components.speech.feature_settings import FeatureSettings
 from components.speech.spectra import (
-    FeatureSettings,
     cepstral_basis,
     features,
     mel_filterbank,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from components.speech.errors import SettingsError
-from components.speech.spectra import FeatureSettings, features
+from components.speech.feature_settings import FeatureSettings
+from components.speech.spectra import features
 from components.train.augment import NATURAL, Augmentation, resample, warp
 from components.train.settings import AugmentSettings
 

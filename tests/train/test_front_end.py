@@ -7,7 +7,7 @@ import pytest
 import soundfile
 
 from components.speech import spectra
-from components.speech.spectra import FeatureSettings
+from components.speech.feature_settings import FeatureSettings
 from components.train import front_end
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from components.speech.dataset import Dataset, Shard
+from components.speech.feature_settings import FeatureSettings
 from components.speech.records import encode_example, write_record
-from components.speech.spectra import FeatureSettings, features
+from components.speech.spectra import features
 from components.speech.storage import hash_file
 from components.speech.text import Alphabet
 from components.train.settings import TrainSettings
