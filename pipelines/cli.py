@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from components.speech.errors import SettingsError, VoxlineError
+from components.speech.storage import A_PERSON_MENDS
 
 app = typer.Typer(
     help="Retrains speech models: recordings in, a model shown to be no worse out.",
@@ -50,6 +51,10 @@ def main() -> None:
     except BrokenPipeError:  # `voxline models list | head`
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in A_PERSON_MENDS:
+            raise
+        _fail(f"{error.filename or 'what it prints'}: {error.strerror}; make room there, or name another place", 1)
 
 
 @app.callback(invoke_without_command=True)

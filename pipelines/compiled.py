@@ -4,6 +4,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from components.speech.errors import SettingsError
 from pipelines.arguments import pipeline_arguments
 from pipelines.config import AsrConfig
 
@@ -20,7 +21,13 @@ def compile_pipeline(config: AsrConfig, output: Path) -> None:
 
     A store and a registry that the config does not name stay without a default: whoever starts the
     pipeline on a cluster must say where these lie.
+
+    Raises:
+      SettingsError: the output is no `.yaml`.
     """
+    if output.suffix != ".yaml" or output.is_dir():
+        raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
+
     from kfp import compiler
 
     pipeline = pipeline_named(config.pipeline)

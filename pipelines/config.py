@@ -93,8 +93,9 @@ def load_config(file: Path, assignments: Iterable[str] = ()) -> AsrConfig:
         raise SettingsError(f"{file}: 'pipeline' is {pipeline!r}; accepted: 'asr'")
     assignments = list(assignments)
     document, assigned = overlay(document, assignments)
-    for key in assigned & set(PATHS):
-        _put(document, key, _absolute_path(_get(document, key), Path.cwd()))
+    for key in PATHS:
+        if _is_assigned(key, assigned) and _get(document, key) is not None:
+            _put(document, key, _absolute_path(_get(document, key), Path.cwd()))
     config = _validated(document, file, assigned)
     return _completed(config, file, assigned)
 
@@ -114,9 +115,12 @@ def _validated(document: dict[str, Any], file: Path, assigned: set[str]) -> AsrC
 
 def _source(key: str, file: Path, assigned: set[str]) -> str:
     """Where a key's value came from."""
-    if any(key == one or key.startswith(one + ".") for one in assigned):
-        return f"--set {key}"
-    return str(file)
+    return f"--set {key}" if _is_assigned(key, assigned) else str(file)
+
+
+def _is_assigned(key: str, assigned: set[str]) -> bool:
+    """Whether `--set` gave the key, or a section that holds it."""
+    return any(key == one or key.startswith(one + ".") for one in assigned)
 
 
 def _nearest_anywhere(key: str, line: str) -> str:

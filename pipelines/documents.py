@@ -6,6 +6,7 @@ YAML's surprises are taken out: a key given twice is refused, `1e-3` is a number
 
 import copy
 import re
+import reprlib
 from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 import yaml
 
 from components.speech.errors import SettingsError
+
+MOST_VALUES = 10_000
+"""In a document; a config has some hundreds."""
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -31,7 +35,7 @@ def read_document(path: Path) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise SettingsError(f"{path}: holds {document!r}; a mapping of keys to values is accepted")
+        raise SettingsError(f"{path}: holds {reprlib.repr(document)}; a mapping of keys to values is accepted")
     return document
 
 
@@ -75,21 +79,55 @@ def _value(text: str) -> Any:
 
 
 def _parse(text: str, source: str) -> Any:
+    loader = _Loader(text)
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - derived from SafeLoader
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _written_out(root, {})
+        return loader.construct_document(root)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark else source
         problem = getattr(error, "problem", None) or str(error)
         raise SettingsError(f"{where}: not YAML as it is accepted here: {problem}") from None
+    except RecursionError:
+        raise SettingsError(f"{source}: not YAML as it is accepted here: it is nested too deeply") from None
+
+
+def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
+    """Counts the values under a node, aliases written out; a few lines of aliases of aliases can hold billions.
+
+    Raises:
+      ConstructorError: there are more than `MOST_VALUES`, or an alias stands inside what it names.
+    """
+    if id(node) not in known:
+        known[id(node)] = MOST_VALUES  # until it is counted: who meets it before that is inside it
+        inner = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else []
+        parts = [part for one in inner for part in (one if isinstance(one, tuple) else (one,))]
+        known[id(node)] = 1 + sum(_written_out(part, known) for part in parts)
+    if known[id(node)] > MOST_VALUES:
+        problem = f"more than {MOST_VALUES:,} values, aliases (*name) written out"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return known[id(node)]
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice."""
+    """SafeLoader that refuses a key given twice, and says what it cannot read where it stands."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError) as error:  # `!!int x`, `!!bool x`, `!!timestamp x`, 5,000 digits
+            problem = f"{str(node.value)[:40]!r} is no {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: dict[Any, int] = {}
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                problem = "a key is a word, no list and no mapping"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.constructor.ConstructorError(

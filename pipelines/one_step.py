@@ -8,7 +8,7 @@ from components.speech.errors import SettingsError, WorkError
 from components.speech.work import Work
 from pipelines.config import AsrConfig
 from pipelines.graph import STEPS
-from pipelines.made import made_by, remember
+from pipelines.made import made_by, make_run_dir, remember
 
 ORDER = ("model", "manifest", "dataset", "evaluation")
 """Inputs in the order in which every `run` takes them."""
@@ -35,7 +35,7 @@ def run_step(name: str, config: AsrConfig, run_dir: Path, given: dict[str, Path]
     inputs = [given.get(one) or _made(run_dir, one, needed[one], name) for one in sorted(needed, key=ORDER.index)]
     places: list[Any] = [config.registry] if name in ("evaluate", "push") else []
     step = importlib.import_module(f"components.{name}.step")
-    run_dir.mkdir(parents=True, exist_ok=True)
+    make_run_dir(run_dir)
     work: Work = step.run(*inputs, *places, config.store, config.section(name))
     remember(run_dir, name, work.folder)
     return work

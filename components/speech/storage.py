@@ -5,6 +5,7 @@ file or the new one, never half of either.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,18 @@ from typing import IO, Any
 
 HASH_CHARACTERS = 32
 """Length of every hash in a name: 128 bits of BLAKE2b, in hexadecimal."""
+
+A_PERSON_MENDS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+)
+"""What the system says of a full disk, of permissions, and of what should be a folder and is none."""
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ a folder without it is unfinished, and the next run of the same work goes on fro
 
 import contextlib
 import dataclasses
-import errno
 import fcntl
 import os
 import shutil
@@ -19,21 +18,9 @@ from typing import Any
 from components.speech.errors import WorkError
 from components.speech.progress import say
 from components.speech.settings import Settings
-from components.speech.storage import hash_value, read_json, write_json
+from components.speech.storage import A_PERSON_MENDS, hash_value, read_json, write_json
 
 DONE = "done.json"
-
-_A_PERSON_MENDS = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENOTDIR,
-    errno.EEXIST,
-    errno.ENAMETOOLONG,
-)
-"""What the system says of a full disk, of permissions, and of a store that is no folder."""
 
 
 @dataclasses.dataclass
@@ -200,7 +187,7 @@ def _told_of_the_disk(step: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _A_PERSON_MENDS:
+        if error.errno not in A_PERSON_MENDS:
             raise
         raise WorkError(
             f"{step}: {error.filename or folder}: {error.strerror}; make room there or mend its permissions "

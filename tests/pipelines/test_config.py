@@ -73,6 +73,14 @@ def test_paths_are_relative_to_the_file_and_on_the_command_line_to_the_current_f
     assert config(tmp_path, "", "corpus.uri=gs://bucket/c").corpus.uri == "gs://bucket/c"
 
 
+def test_a_path_in_a_section_on_the_command_line_is_relative_to_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert config(tmp_path, "", "corpus={uri: here}").corpus.uri == str(tmp_path / "elsewhere" / "here")
+
+
 def test_what_follows_from_another_setting_is_filled_in(tmp_path: Path) -> None:
     chosen = config(
         tmp_path,

@@ -46,6 +46,34 @@ def test_text_that_is_not_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
         document(tmp_path, "train:\n  epochs: [3\n")
 
 
+BOMB = "\n".join(["- &a0 [x, x]", *(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (BOMB, "more than 10,000 values"),
+        ("train: &train {model: *train}", "more than 10,000 values"),
+        ("train: " + "[" * 5_000, "nested too deeply"),
+        ("? [a]\n: b", "a key is a word"),
+        ("train: {epochs: !!int many}", "'many' is no int"),
+        ("train: {epochs: " + "9" * 5_000 + "}", "is no int"),
+        ("push: {known_clip: !!bool perhaps}", "'perhaps' is no bool"),
+    ],
+    ids=["bomb", "circle", "deep", "list as key", "int", "digits", "bool"],
+)
+def test_what_would_end_in_a_traceback_or_fill_the_memory_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=r"^\S+run\.yaml.*: not YAML as it is accepted here: ") as refused:
+        document(tmp_path, text)
+    assert told in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+def test_an_alias_may_be_used(tmp_path: Path) -> None:
+    found = document(tmp_path, "evaluate: {slices: &by [accent]}\npush: {slices: *by}\n")
+    assert found["push"] == {"slices": ["accent"]}
+
+
 def test_a_yaml_tag_cannot_run_code(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="not YAML as it is accepted"):
         document(tmp_path, f"name: !!python/object/apply:os.mkdir ['{tmp_path / 'made'}']\n")
