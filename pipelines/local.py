@@ -30,7 +30,7 @@ from components.speech.storage import write_json, write_text
 from pipelines.config import AsrConfig
 from pipelines.failure import Failure, failure_in
 from pipelines.graph import STEPS
-from pipelines.made import remember
+from pipelines.made import make_run_dir, remember
 from pipelines.outcome import conclude
 from pipelines.record import RunRecord, StepRecord, read_task
 from pipelines.screen import Screen, plain
@@ -42,7 +42,7 @@ _LINES_KEPT = 5_000
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody asked this run to stop (SIGTERM, SIGHUP)."""
+    """Somebody asked this run to stop (SIGINT, SIGTERM, SIGHUP)."""
 
 
 def run_pipeline(config: AsrConfig, run_dir: Path, screen: Screen) -> tuple[RunRecord, Failure | None]:
@@ -56,7 +56,7 @@ def run_pipeline(config: AsrConfig, run_dir: Path, screen: Screen) -> tuple[RunR
     run_dir = run_dir.absolute()
     config = config.placed(run_dir)
     refuse_remote(config, run_dir)
-    run_dir.mkdir(parents=True, exist_ok=True)
+    make_run_dir(run_dir)
     with _held(run_dir), _stoppable():
         write_text(run_dir / "config.yaml", config.to_yaml())
         record = RunRecord(config.pipeline, config.name, run_dir, config.plain())
@@ -74,9 +74,12 @@ def run_pipeline(config: AsrConfig, run_dir: Path, screen: Screen) -> tuple[RunR
         finally:
             for step in record.steps:
                 step.status = record.status if step.status == "running" else step.status
-            screen.close()
-            conclude(record)
-            record.write()
+            try:
+                conclude(record)
+            finally:
+                record.write()
+                with contextlib.suppress(OSError):  # the terminal may be what is gone
+                    screen.close()
     return record, failure
 
 
@@ -203,12 +206,21 @@ def _held(run_dir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[None]:
-    """Turns SIGTERM and SIGHUP into an exception, so that the steps are stopped and the record is written."""
+    """Turns the first signal into an exception, so that the steps are stopped and the record is written.
+
+    Those that follow are passed over, since all ends within seconds: an impatient second Ctrl-C would leave a record
+    that says "running". A signal that is ignored already stays so: SIGHUP under nohup.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)
         raise Interrupted(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, stop)
     try:
         yield
     finally:

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 from components.speech.storage import read_json
 from pipelines.record import RunRecord
@@ -51,9 +50,10 @@ def summary(record: RunRecord) -> list[str]:
     reused = [step.name for step in record.steps if step.reused]
     lines = [""]
     if "wer" in record.metrics:
-        lines.append(f"word error rate  {_interval(record.metrics, 'wer')}")
-    if "cer" in record.metrics:
-        lines.append(f"character errors {_interval(record.metrics, 'cer')}")
+        wer, low, high = (record.metrics[name] for name in ("wer", "wer_low", "wer_high"))
+        confidence = f"{100 * record.config['evaluate']['confidence']:g}%"
+        lines.append(f"word error rate  {wer:.2%}  ({confidence} interval {low:.2%} to {high:.2%})")
+        lines.append(f"character errors {record.metrics['cer']:.2%}")
     lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
     if reused:
         lines.append(f"reused           {', '.join(reused)}: nothing changed since they were made")
@@ -65,12 +65,6 @@ def summary(record: RunRecord) -> list[str]:
     if record.status == "succeeded":
         lines.append(record.reason)
     return lines
-
-
-def _interval(metrics: dict[str, Any], name: str) -> str:
-    text = f"{metrics[name]:.2%}"
-    low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
-    return text if low is None or high is None else f"{text}  (95% interval {low:.2%} to {high:.2%})"
 
 
 def _short(path: Path | str) -> str:

@@ -163,12 +163,27 @@ def test_the_report_of_a_failed_validation_is_the_page_of_the_run(house: House) 
 def test_a_run_that_is_asked_to_stop_leaves_no_process_and_a_record(house: House, number: int, status: int) -> None:
     process = house.start("run", "asr", "--config", "tiny.yaml")
     lines_until(process, "ingest done")
-    process.send_signal(number)
+    for _ in range(3):  # a person presses Ctrl-C more than once
+        process.send_signal(number)
+        time.sleep(0.05)
     seen, _ = process.communicate(timeout=60)
     assert process.returncode == status
     assert seen.splitlines()[-1] == "voxline: stopped; start it again and it goes on from where it was"
     assert processes_of(house) == []
     assert record(house)["status"] == "interrupted"
+
+
+def test_a_run_under_nohup_outlives_its_terminal(house: House) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = house.start("run", "asr", "--config", "tiny.yaml", "--set", "convert.min_seconds=20")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    lines_until(process, "ingest done")
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert record(house)["failed_step"] == "convert"
 
 
 def test_two_runs_in_one_folder_are_refused(house: House) -> None:
