@@ -3,11 +3,15 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from components.speech.errors import WorkError
-from components.speech.exported import Recogniser, Waveform, batches_by_length, read_waveform
+from components.speech.exported import Recogniser, batches_by_length, read_waveform
 from components.speech.progress import Progress
 from components.speech.utterances import Utterance
+
+if TYPE_CHECKING:
+    from components.speech.exported import Waveform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +47,7 @@ def recognise(recogniser: Recogniser, utterances: Sequence[Utterance], unit: str
     return Recognised(texts, recogniser.seconds, recogniser.audio_seconds)
 
 
-def waveform(utterance: Utterance, sample_rate: int) -> Waveform:
+def waveform(utterance: Utterance, sample_rate: int) -> "Waveform":
     """An utterance's samples, float32 [samples]."""
     try:
         return read_waveform(Path(utterance.audio_filepath), sample_rate, utterance.offset, utterance.duration)

@@ -62,7 +62,7 @@ def _facts(metrics: dict[str, Any]) -> Block:
     factor = metrics["real_time_factor"]
     values = {
         "word error rate": _percent(metrics["wer"]["rate"]),
-        f"{metrics['bootstrap']['confidence']:.0%} interval": _range(interval),
+        f"{100 * metrics['bootstrap']['confidence']:g}% interval": _range(interval),
         "character error rate": _percent(metrics["cer"]["rate"]),
         "utterances with an error": _percent(metrics["sentence_error_rate"]),
         "real-time factor": f"{factor:.3g} ({1 / factor:.0f}× real time)" if factor else "—",
@@ -167,7 +167,7 @@ def _method(metrics: dict[str, Any]) -> str:
     return (
         "The exported model was loaded from the files that would ship, and heard the recordings of the test split. "
         "Errors are counted by jiwer; a rate is all errors over all words that were said.\n\n"
-        f"Intervals hold {bootstrap['confidence']:.0%} of {bootstrap['samples']:,} resamples, drawn over "
+        f"Intervals hold {100 * bootstrap['confidence']:g}% of {bootstrap['samples']:,} resamples, drawn over "
         f"{interval['units']:,} {interval['over']} (seed {bootstrap['seed']}). "
         f"From {bootstrap['fewest_speakers']} speakers on, speakers are drawn in place of utterances, since the words "
         "of one speaker fall together. With fewer than five of either the interval is all there is. Where no error was "

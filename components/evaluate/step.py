@@ -13,9 +13,8 @@ from typing import Any
 from components.evaluate.measures import check_slices, figures, table
 from components.evaluate.recognition import Recognised, recognise, waveform
 from components.evaluate.settings import EvaluateSettings
-from components.speech.audio import to_int16
 from components.speech.errors import WorkError
-from components.speech.evaluation import CLIP, METRICS, REPORT, TABLE, Row, write_rows
+from components.speech.evaluation import CLIP, METRICS, REPORT, TABLE, Evaluation, Row, write_rows
 from components.speech.exported import Recogniser, about, digest, exported_folder
 from components.speech.progress import say
 from components.speech.registry import EVALUATION, Registry
@@ -73,28 +72,45 @@ def run(
 def find_champion(registry: Registry, judged: str) -> Champion | None:
     """The model in service; where that is the judged model itself, the one that it was compared with in its day.
 
-    So a second run of the same work meets the same comparison, and finds it done.
+    So a second run of the same work meets the same comparison, and finds it done. A model is known by the files
+    that lie there, which may have been damaged since they were published.
     """
     version = registry.in_service()
     if version is None:
         return None
-    serving = registry.change(version)
-    if serving.digest != judged:
-        return Champion(version, serving.digest, registry.path(version))
-    file = registry.path(version) / EVALUATION / METRICS
-    before = read_json(file)["champion"] if file.is_file() else None
+    if registry.change(version).digest != judged:
+        return Champion(version, _digest_of(registry, version), registry.path(version))
+    try:
+        before = Evaluation.read(registry.path(version) / EVALUATION).metrics["champion"]
+    except WorkError:
+        return None
     if before is None or before["version"] not in registry.versions():
         return None
-    if registry.change(before["version"]).digest != before["digest"]:
+    if _digest_of(registry, before["version"]) != before["digest"]:
         return None
     return Champion(before["version"], before["digest"], registry.path(before["version"]))
+
+
+def _digest_of(registry: Registry, version: int) -> str:
+    """Raises: WorkError: naming the version, and the way out."""
+    try:
+        return digest(registry.path(version))
+    except WorkError as error:
+        raise _unusable(registry.model, version, error) from None
+
+
+def _unusable(name: str, version: int, error: WorkError) -> WorkError:
+    return WorkError(
+        f"version {version} of {name}, with which a new model is to be compared, cannot be used: {error}; "
+        "roll back to a version that can (voxline models rollback), or, if there is none, remove its folder"
+    )
 
 
 def summary(metrics: dict[str, Any]) -> str:
     """The headline in one line."""
     wer, interval = metrics["wer"]["rate"], metrics["wer"]["interval"]
     line = (
-        f"word error rate {wer:.1%} ({metrics['bootstrap']['confidence']:.0%} interval "
+        f"word error rate {wer:.1%} ({100 * metrics['bootstrap']['confidence']:g}% interval "
         f"{interval['low']:.1%} to {interval['high']:.1%}) on {metrics['utterances']:,} utterances"
     )
     if metrics["champion"]:
@@ -165,10 +181,7 @@ def _heard_by(champion: Champion | None, utterances: list[Utterance], settings: 
     try:
         recogniser = Recogniser(champion.folder, batch_seconds=settings.batch_seconds)
     except WorkError as error:
-        raise WorkError(
-            f"version {champion.version} of {settings.model_name}, with which a new model is to be compared, "
-            f"cannot be used: {error}; roll back to a version that can (voxline models rollback)"
-        ) from None
+        raise _unusable(settings.model_name, champion.version, error) from None
     return recognise(recogniser, utterances, "utterances recognised by the model in service")
 
 
@@ -178,6 +191,8 @@ def _clip(folder: Path, recogniser: Recogniser, utterances: list[Utterance], row
     A clip of some three seconds that was heard without an error, where there is one.
     """
     import soundfile
+
+    from components.speech.audio import to_int16
 
     order = sorted(rows, key=lambda r: (not r.hypothesis, r.words.errors > 0, abs(r.duration - 3), r.id))
     utterance = next(utterance for utterance in utterances if utterance.id == order[0].id)

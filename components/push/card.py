@@ -50,7 +50,7 @@ def _data(about: dict[str, Any], metrics: dict[str, Any]) -> str:
 
 
 def _figures(metrics: dict[str, Any]) -> str:
-    confidence = f"{metrics['bootstrap']['confidence']:.0%} interval"
+    confidence = f"{100 * metrics['bootstrap']['confidence']:g}% interval"
     rows = []
     for name, key in (("word error rate", "wer"), ("character error rate", "cer")):
         of = metrics[key]
@@ -105,7 +105,12 @@ def _interval(of: dict[str, Any]) -> str:
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(_cell(text) for text in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """A speaker may be called anything: no line break, no column and no HTML comes of it."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _short(value: Any) -> str:

@@ -66,8 +66,9 @@ def relative(evaluation: Evaluation, champion: Mapping[str, Edits], version: int
     )
     passed = compared.highest <= settings.max_regression
     detail = (
-        f"{100 * compared.difference:+.2f} points against version {version}, with {settings.confidence:.0%} confidence "
-        f"at most {100 * compared.highest:+.2f}; {100 * settings.max_regression:+.2f} is accepted (max_regression)"
+        f"{100 * compared.difference:+.2f} points against version {version}, "
+        f"with {100 * settings.confidence:g}% confidence at most {100 * compared.highest:+.2f}; "
+        f"{100 * settings.max_regression:+.2f} is accepted (max_regression)"
     )
     if not passed and compared.difference <= settings.max_regression:
         detail += "; it may be as good, and the test split is too small to show it: more test utterances would"

@@ -23,7 +23,7 @@ def known_clip(model: Path, clip: Path, expected: str, seconds: float) -> Check:
     Args:
       seconds: how long that process may take, loading TensorFlow included.
     """
-    command = [sys.executable, "-m", "components.push.known_clip", str(model), str(clip)]
+    command = [sys.executable, "-P", "-m", "components.push.known_clip", str(model), str(clip)]
     home = str(Path(components.__path__[0]).parent)
     paths = [home, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

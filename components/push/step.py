@@ -19,7 +19,6 @@ from components.speech.errors import SettingsError, WorkError
 from components.speech.evaluation import CLIP, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
 from components.speech.exported import about, digest, exported_folder
 from components.speech.journal import utc
-from components.speech.pages import Block, Tone, badge, fill, table, verdict
 from components.speech.progress import say
 from components.speech.registry import CARD, EVALUATION, PROVENANCE, Registry
 from components.speech.scoring import Edits
@@ -129,9 +128,9 @@ def _decide(measured: Evaluation, source: Path, versions: Registry, settings: Pu
 
 
 def _serving(versions: Registry, judged: str) -> Verdict | None:
-    """The verdict on a model that is in service already."""
+    """The verdict on a model that is in service already, with all its files as they were."""
     version = versions.in_service()
-    if version is None or versions.change(version).digest != judged:
+    if version is None or versions.change(version).digest != judged or not versions.is_whole(version):
         return None
     reasons = [f"already in service as version {version}"]
     return Verdict(False, version, str(versions.path(version)), version, reasons, [])
@@ -143,6 +142,8 @@ def _against_service(
     name = "against the model in service"
     if in_service is None:
         return [Check(name, True, "nothing is in service yet, so there is nothing to compare with")]
+    if versions.change(in_service).digest == measured.digest:
+        return [Check(name, True, f"it is version {in_service} itself, whose files were damaged since")]
     champion = _champion(measured, versions, in_service)
     if champion is None:
         detail = f"version {in_service} went into service since the evaluation, and was tested on other data; {STALE}"
@@ -198,6 +199,8 @@ def _describe(folder: Path, decided: Verdict, measured: Evaluation, settings: Pu
 
 def _report(decided: Verdict, measured: Evaluation) -> str:
     """The evaluation's page, with the verdict in its slot."""
+    from components.speech.pages import Block, Tone, badge, fill, table, verdict
+
     tone: Tone = "good" if decided.pushed else "plain" if decided.version else "bad"
     heading = decided.heading if decided.pushed else "Not pushed"
     reasons = "" if decided.checks else f"{'; '.join(decided.reasons)}."

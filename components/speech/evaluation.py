@@ -96,7 +96,10 @@ class Evaluation:
         try:
             with open(folder / TABLE, encoding="utf-8") as file:
                 rows = [Row.of_line(json.loads(line)) for line in file]
-            return cls(folder, read_json(folder / METRICS), rows)
+            metrics = read_json(folder / METRICS)
+            if not rows or len(rows) != metrics["utterances"]:
+                raise ValueError(f"{len(rows)} of {metrics['utterances']} utterances")
+            return cls(folder, metrics, rows)
         except (ValueError, KeyError, TypeError) as error:
             raise WorkError(f"{folder}: damaged ({type(error).__name__}: {error}); run evaluate again") from None
 

@@ -1,20 +1,22 @@
 """The exported model: a SavedModel that takes waveforms and gives text, and `model.json` about it.
 
 It is read without any of the model's code: what evaluate and push judge are the very bytes that ship.
-TensorFlow is imported when a `Recogniser` is made, and not before.
+TensorFlow is imported when a `Recogniser` is made, and not before; nor is numpy, or what reads audio.
 """
 
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
-from components.speech.audio import BadAudio, load
 from components.speech.errors import WorkError
 from components.speech.storage import hash_file, hash_value, read_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Waveform = npt.NDArray[np.float32]
 
 ABOUT = "model.json"
 PARTS = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", ABOUT)
@@ -23,8 +25,6 @@ PARTS = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extr
 REQUIRED = ("name", "kind", "alphabet", "sample_rate", "features", "settings", "dataset", "provenance")
 INPUTS = ("waveforms", "lengths")
 OUTPUTS = ("text", "log_probabilities", "frames")
-
-Waveform = npt.NDArray[np.float32]
 
 
 def exported_folder(model: Path | str) -> Path:
@@ -118,6 +118,8 @@ class Recogniser:
     """
 
     def __init__(self, model: Path | str, *, batch_seconds: float = 120.0) -> None:
+        import numpy as np
+
         self.folder = exported_folder(model)
         self.about = about(self.folder)
         self.sample_rate = int(self.about["sample_rate"])
@@ -127,7 +129,7 @@ class Recogniser:
         self._run([np.zeros(self.sample_rate // 2, np.float32)])  # the first call pays for building the graph
         self.seconds = self.audio_seconds = 0.0
 
-    def transcribe(self, waveforms: Sequence[Waveform]) -> list[str]:
+    def transcribe(self, waveforms: Sequence["Waveform"]) -> list[str]:
         """The text of each waveform, in their order.
 
         Args:
@@ -146,7 +148,8 @@ class Recogniser:
         """The text of each recording, of whatever format and sample rate."""
         return self.transcribe([read_waveform(Path(file), self.sample_rate) for file in files])
 
-    def _run(self, waveforms: list[Waveform]) -> list[str]:
+    def _run(self, waveforms: list["Waveform"]) -> list[str]:
+        import numpy as np
         import tensorflow as tf
 
         lengths = np.array([len(waveform) for waveform in waveforms], np.int32)
@@ -166,12 +169,14 @@ class Recogniser:
         return [" ".join(text.decode("utf-8", "replace").split()) for text in texts]
 
 
-def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: float | None = None) -> Waveform:
+def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: float | None = None) -> "Waveform":
     """A recording, or a part of it, as a model takes it: float32 [samples], mono, in [-1, 1], at its rate.
 
     Raises:
       WorkError: the file is absent, damaged, or no audio.
     """
+    from components.speech.audio import BadAudio, load
+
     try:
         return load(file, sample_rate, offset, duration)
     except BadAudio as bad:

@@ -36,9 +36,16 @@ class Change:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Change":
-        """Reads a line or a `version.json`; keys that a later version of Voxline added are passed over."""
+        """Reads a line or a `version.json`; keys that a later version of Voxline added are passed over.
+
+        Raises:
+          TypeError, AttributeError: it is none.
+        """
         known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in known})
+        change = cls(**{name: value for name, value in values.items() if name in known})
+        if not (isinstance(change.version, int) and isinstance(change.digest, str)):
+            raise TypeError(f"version {change.version!r} with digest {change.digest!r}")
+        return change
 
 
 class Journal:

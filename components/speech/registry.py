@@ -32,6 +32,8 @@ PROVENANCE = "provenance.json"
 EVALUATION = "evaluation"
 _INCOMING = ".incoming-"
 _LOCK = ".lock"
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+"""A version: short of the 64 bits that TensorFlow Serving reads."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -74,11 +76,21 @@ class Registry:
         return self.folder / str(version)
 
     def change(self, version: int) -> Change:
-        """How a version came about."""
+        """How a version came about.
+
+        Raises:
+          WorkError: there is no such version, or what says so is damaged and in no line of the journal either.
+        """
         folder = self.path(version)
         if (folder / VERSION).is_file():
-            return Change.of(read_json(folder / VERSION))
+            change = self._told_by(folder, version)
+            if change.version == version:  # else the folder is a copy of another version's
+                return change
         return Change(version, "found", utc(folder.stat().st_mtime), _digest_if_any(folder), note="put here by hand")
+
+    def is_whole(self, version: int) -> bool:
+        """Whether the model's files are still those that were published."""
+        return _digest_if_any(self.path(version)) == self.change(version).digest
 
     def journal(self) -> list[Change]:
         """Every change, in order. Lines that a crash kept from being written are there too."""
@@ -164,11 +176,11 @@ class Registry:
             present = max(self.versions())
             target = self._before(present) if to is None else to
             old, now = self.change(target), self.change(present)
-            if old.digest == now.digest:
+            if old.digest == now.digest and self.is_whole(present):
                 raise WorkError(
                     f"version {target} of {self.model} is what version {present} serves already; give another"
                 )
-            if digest(self.path(target)) != old.digest:
+            if not self.is_whole(target):
                 raise WorkError(f"{self.path(target)}: damaged since it was published; roll back to another version")
             details = {"copy_of": self._origin(target), "wer": old.wer, "note": note}
             with self.publishing(self.path(target), old.digest, "rollback", **details) as (version, incoming):
@@ -200,8 +212,25 @@ class Registry:
         return self._origin(older[-1])
 
     def _next(self) -> int:
-        """The next number; numbers of versions that were deleted are not used again."""
-        return max([*self.versions(), *(change.version for change in self.journal())], default=0) + 1
+        """The next number; numbers of versions that were deleted are not used again, nor what is no folder."""
+        taken = [int(path.name) for path in self.folder.iterdir() if _NUMBER.fullmatch(path.name)]
+        version = max([*taken, *(change.version for change in self.journal())], default=0) + 1
+        if not _NUMBER.fullmatch(str(version)):
+            raise WorkError(f"{self.folder}: no number is left after {version - 1}; rename that version to a lower one")
+        return version
+
+    def _told_by(self, folder: Path, version: int) -> Change:
+        """What `version.json` says or, where that is damaged, the journal."""
+        try:
+            return Change.of(read_json(folder / VERSION))
+        except (ValueError, TypeError, AttributeError) as error:
+            for change in self._journal.read():
+                if change.version == version:
+                    return change
+            raise WorkError(
+                f"{folder / VERSION}: damaged ({error}), and the journal has no line of version {version}; "
+                "remove that file, and the model counts as put there by hand"
+            ) from None
 
     def _unwritten(self, changes: list[Change]) -> list[Change]:
         known = {change.version for change in changes}
@@ -230,7 +259,7 @@ def models(root: Path | str) -> list[str]:
 
 
 def _is_version(path: Path) -> bool:
-    return re.fullmatch(r"0|[1-9][0-9]{0,17}", path.name) is not None and path.is_dir()
+    return _NUMBER.fullmatch(path.name) is not None and path.is_dir()
 
 
 def _digest_if_any(folder: Path) -> str:

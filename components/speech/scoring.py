@@ -9,14 +9,16 @@ speaker fall together, and resampling them apart would promise too much (Bisani 
 import collections
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from components.speech.errors import WorkError
 
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Integers = npt.NDArray[np.int64]
+    Floats = npt.NDArray[np.float64]
 
 FEWEST_UNITS = 5
 """With fewer utterances (or speakers) than this a bootstrap says nothing; the interval is all there is."""
@@ -80,7 +82,8 @@ class Comparison:
       difference: challenger's rate less the champion's.
       interval: of the difference, two-sided.
       lowest, highest: one-sided bounds: the difference is above `lowest`, and below `highest`, each with the
-        stated confidence.
+        stated confidence. Where the challenger was nowhere worse no resample can show that it is; what so many words
+        leave open (the exact binomial bound, as in `Bootstrap.interval`) is then added to the upper bounds.
       probability_worse: share of resamples in which the challenger makes more errors; ties count half.
     """
 
@@ -156,6 +159,8 @@ class Bootstrap:
         Where not one error was seen every resample says 0; the upper end is then the exact binomial bound
         for so many words without an error, 3.7 / words at 95% ("rule of three").
         """
+        import numpy as np
+
         errors = np.array([edit.errors for edit in edits], np.int64)
         lengths = np.array([edit.length for edit in edits], np.int64)
         over, errors, lengths = self._units(errors, lengths, speakers)
@@ -174,6 +179,8 @@ class Bootstrap:
         Raises:
           WorkError: the two were not measured against the same references.
         """
+        import numpy as np
+
         if [edit.length for edit in challenger] != [edit.length for edit in champion]:
             raise WorkError("two models can be compared on the same utterances only; evaluate both on one test split")
         differences = np.array([a.errors - b.errors for a, b in zip(challenger, champion, strict=True)], np.int64)
@@ -186,20 +193,30 @@ class Bootstrap:
         resampled = self._resampled(differences, lengths)
         tail = (1 - self.confidence) / 2
         low, high, lowest, highest = np.quantile(resampled, [tail, 1 - tail, 1 - self.confidence, self.confidence])
+        if not (differences > 0).any():
+            words = max(int(lengths.sum()), 1)
+            high += 1 - tail ** (1 / words)
+            highest += 1 - (1 - self.confidence) ** (1 / words)
         worse = float((resampled > 0).mean() + (resampled == 0).mean() / 2)
         interval = Interval(float(low), float(high), over, len(differences))
         return Comparison(point, interval, float(lowest), float(highest), worse)
 
-    def _units(self, counts: Integers, lengths: Integers, speakers: Sequence[str]) -> tuple[str, Integers, Integers]:
+    def _units(
+        self, counts: "Integers", lengths: "Integers", speakers: Sequence[str]
+    ) -> tuple[str, "Integers", "Integers"]:
         """What is resampled: utterances, or the sums of each speaker where there are enough and all are known."""
+        import numpy as np
+
         names, index = np.unique(np.array(speakers, dtype=str), return_inverse=True)
         if len(names) < self.fewest_speakers or "" in names:
             return "utterances", counts, lengths
         by_speaker = [np.bincount(index, weights=values).astype(np.int64) for values in (counts, lengths)]
         return "speakers", by_speaker[0], by_speaker[1]
 
-    def _resampled(self, counts: Integers, lengths: Integers) -> Floats:
+    def _resampled(self, counts: "Integers", lengths: "Integers") -> "Floats":
         """The rate in each resample, float64 [samples]; in blocks, so that memory stays within some 100 MB."""
+        import numpy as np
+
         random = np.random.default_rng(self.seed)
         units = len(counts)
         block = max(1, 4_000_000 // units)

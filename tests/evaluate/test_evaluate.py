@@ -3,6 +3,8 @@
 import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,33 @@ def test_a_model_in_service_that_is_damaged_is_named(corpus: Path, make_model: M
     (tmp_path / "registry" / "asr" / "1" / "saved_model.pb").write_bytes(b"\x00")
     with pytest.raises(WorkError, match=r"version 1 of asr.*rollback"):
         run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", EvaluateSettings())
+
+
+def test_a_model_in_service_whose_weights_were_changed_is_another_comparison(
+    corpus: Path, make_model: MakeModel, tmp_path: Path
+) -> None:
+    """Else a comparison with a damaged model would be found done when the model is whole again."""
+    publish(tmp_path / "registry", make_model())
+    version = tmp_path / "registry" / "asr" / "1"
+    whole = version.rename(tmp_path / "whole")
+    shutil.copytree(whole, version)
+    shutil.copytree(
+        make_model({"one": "two"}), version, dirs_exist_ok=True
+    )  # files of another model, version.json stays
+    challenger, settings = make_model({"two": "three"}), EvaluateSettings(bootstrap_samples=500)
+    damaged = run(challenger, corpus, tmp_path / "registry", tmp_path / "store", settings)
+    shutil.rmtree(version)
+    whole.rename(version)
+    mended = run(challenger, corpus, tmp_path / "registry", tmp_path / "store", settings)
+    assert not mended.reused
+    assert mended.metrics["champion_wer"] == 0 < damaged.metrics["champion_wer"]
+
+
+def test_what_only_the_work_needs_is_not_imported_with_the_step() -> None:
+    code = "import sys, components.evaluate.step, components.push.step; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    slow = {"numpy", "tensorflow", "soundfile", "jiwer", "matplotlib", "jinja2"}
+    assert slow.isdisjoint(loaded)
 
 
 def test_utterances_without_words_and_models_without_an_answer_are_counted(

@@ -161,6 +161,39 @@ def test_the_same_model_again_is_no_new_version_and_no_failure(
     assert state(tmp_path / "registry") == before
 
 
+def test_a_version_in_service_that_was_damaged_is_put_right_by_pushing_its_model_again(
+    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+) -> None:
+    assert judge(make_model())["pushed"]
+    weights = tmp_path / "registry" / "asr" / "1" / "variables" / "variables.data-00000-of-00001"
+    weights.write_bytes(b"damaged")
+    verdict = judge(make_model())
+    assert verdict["version"] == 2
+    assert any("whose files were damaged" in check["detail"] for check in verdict["checks"])
+    assert digest(tmp_path / "registry" / "asr" / "2") == digest(make_model())
+
+
+def test_models_that_hear_alike_are_no_proof_on_a_handful_of_words(
+    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+) -> None:
+    small = write_corpus(tmp_path / "small", [("ada", "one two"), ("ben", "three")] * 5)
+    assert judge(make_model({"seven": "six"}), corpus=small)["pushed"]
+    verdict = judge(make_model(), corpus=small)
+    assert not verdict["pushed"]
+    assert "too small to show it" in verdict["reasons"][0]
+
+
+def test_an_evaluation_whose_table_was_cut_short_is_not_judged(
+    corpus: Path, make_model: MakeModel, tmp_path: Path
+) -> None:
+    evaluation = Path(shutil.copytree(evaluated(make_model(), corpus, tmp_path), tmp_path / "cut"))
+    lines = (evaluation / "utterances.jsonl").read_text().splitlines(keepends=True)
+    for kept in (60, 0):
+        (evaluation / "utterances.jsonl").write_text("".join(lines[:kept]))
+        with pytest.raises(WorkError, match=r"damaged .*of 100 utterances.*run evaluate again"):
+            push(make_model(), evaluation, tmp_path / "registry", tmp_path / "store", QUICK)
+
+
 def test_a_model_that_a_person_rolled_back_does_not_come_back_by_itself(
     judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
 ) -> None:
@@ -211,6 +244,16 @@ def test_a_model_pushed_since_and_tested_on_other_data_asks_for_a_new_evaluation
     )
     assert not verdict["pushed"]
     assert "evaluate the model again" in verdict["reasons"][0]
+
+
+def test_a_folder_named_components_where_the_command_was_typed_is_not_ours(
+    corpus: Path, make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "components").mkdir()
+    (tmp_path / "components" / "__init__.py").write_text("raise ImportError('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    check = known_clip(make_model(), corpus / "wavs" / "0001.wav", "what nobody said", 120)
+    assert "evaluate heard 'what nobody said'" in check.detail
 
 
 def test_a_fresh_process_catches_damage_and_another_answer(corpus: Path, make_model: MakeModel, tmp_path: Path) -> None:

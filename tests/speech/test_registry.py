@@ -156,6 +156,43 @@ def test_a_damaged_journal_is_named_with_its_line(registry: Registry) -> None:
         registry.journal()
 
 
+def test_a_damaged_version_file_is_made_up_for_by_the_journal(registry: Registry) -> None:
+    (registry.path(3) / "version.json").write_text('{"version": 3, "dig')
+    assert registry.change(3).digest == digest(registry.path(3))
+    lines = (registry.folder / "journal.jsonl").read_text().splitlines(keepends=True)
+    (registry.folder / "journal.jsonl").write_text("".join(lines[:2]))
+    with pytest.raises(WorkError, match=r"3/version.json: damaged .*remove that file"):
+        registry.change(3)
+
+
+def test_a_version_copied_by_hand_is_written_down_once_under_its_own_number(registry: Registry, tmp_path: Path) -> None:
+    shutil.copytree(registry.path(1), registry.folder / "5")
+    for content in "de":
+        publish(registry, exported(tmp_path / content, content))
+    assert [(change.version, change.action) for change in registry.journal()[3:]] == [
+        (5, "found"),
+        (6, "push"),
+        (7, "push"),
+    ]
+
+
+def test_a_number_is_not_given_that_a_file_has_taken_or_that_nobody_could_read(
+    registry: Registry, tmp_path: Path
+) -> None:
+    (registry.folder / "4").write_text("no folder")
+    assert publish(registry, exported(tmp_path / "d", "d")) == 5
+    (registry.folder / ("9" * 18)).mkdir()
+    with pytest.raises(WorkError, match="no number is left"):
+        publish(registry, exported(tmp_path / "e", "e"))
+
+
+def test_a_damaged_version_in_service_can_be_rolled_back_to_a_whole_copy(registry: Registry) -> None:
+    registry.rollback(to=2)
+    (registry.path(4) / "saved_model.pb").write_text("x")
+    assert registry.rollback(to=2).version == 5
+    assert served(registry) == "b"
+
+
 def test_numbers_of_deleted_versions_are_not_given_again(registry: Registry, tmp_path: Path) -> None:
     shutil.rmtree(registry.path(3))
     assert registry.in_service() == 2

@@ -113,7 +113,17 @@ def test_a_comparison_on_the_same_utterances_sees_what_two_intervals_do_not() ->
 def test_equal_models_are_neither_better_nor_worse() -> None:
     edits = [Edits(4, insertions=n % 2) for n in range(30)]
     compared = Bootstrap().compare(edits, edits, [""] * 30)
-    assert (compared.difference, compared.lowest, compared.highest, compared.probability_worse) == (0, 0, 0, 0.5)
+    assert (compared.difference, compared.lowest, compared.probability_worse) == (0, 0, 0.5)
+
+
+@pytest.mark.parametrize("utterances", [5, 20, 100])
+def test_no_loss_seen_on_few_words_is_no_promise_that_there_is_none(utterances: int) -> None:
+    """One word lost of n gives a bound near 3 / n by resampling; none lost must not give less by much."""
+    faultless, speakers = [Edits(3)] * utterances, [""] * utterances
+    none = Bootstrap().compare(faultless, faultless, speakers)
+    assert none.highest == pytest.approx(1 - 0.05 ** (1 / (3 * utterances)))
+    one = Bootstrap().compare([Edits(3, deletions=1), *faultless[1:]], faultless, speakers)
+    assert none.highest == pytest.approx(one.highest, rel=0.15)
 
 
 def test_too_few_utterances_show_nothing() -> None:
