@@ -213,8 +213,8 @@ def _stoppable() -> Iterator[None]:
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for one in before:
-            signal.signal(one, signal.SIG_IGN)
+        while before:  # and none is restored: the process ends
+            signal.signal(before.popitem()[0], signal.SIG_IGN)
         raise Interrupted(number)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
