@@ -143,6 +143,7 @@ def transcribe(
     from components.speech.exported import Recogniser
     from pipelines.models import model_folder
 
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's search for a GPU is no part of the answer
     for file in audio:
         if not file.is_file():
             raise SettingsError(f"{file}: no such file; give recordings, one or more")

@@ -6,6 +6,7 @@ that `components.speech.progress` marks: those that stay, and those that the nex
 
 import contextlib
 import io
+import os
 import re
 import shutil
 import time
@@ -55,7 +56,7 @@ class Screen:
         """Prints text that stays."""
         self._clear()
         self._printed = self._clock()
-        print(text, file=self._out, flush=True)
+        self._print(text)
 
     def close(self) -> None:
         self._clear()
@@ -64,18 +65,25 @@ class Screen:
         if self._overwrites:
             width = shutil.get_terminal_size().columns - 1
             self._clear()
-            print(text[:width], end="", file=self._out, flush=True)
+            self._print(text[:width], end="")
             self._passing = True
             return
         now = self._clock()
         if now - self._printed >= QUIET_SECONDS:
             self._printed = now
-            print(text, file=self._out, flush=True)
+            self._print(text)
 
     def _clear(self) -> None:
         if self._passing:
-            print("\r\x1b[K", end="", file=self._out, flush=True)
+            self._print("\r\x1b[K", end="")
             self._passing = False
+
+    def _print(self, text: str, end: str = "\n") -> None:
+        """Prints, or goes on unseen where nobody reads any more (`voxline run ... | head`): the work is not theirs."""
+        try:
+            print(text, end=end, file=self._out, flush=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """What a person sees, on a terminal and in a file."""
 
 import io
+import os
 
 from pipelines.screen import Screen, shown_on
 
@@ -40,3 +41,12 @@ def test_what_this_process_prints_goes_to_the_screen_whole_lines_at_a_time() -> 
         print("▹ 1/2")
         print("a note of a library")
     assert out.getvalue() == "▸ convert: 2 recordings\na note of a library\n"
+
+
+def test_a_reader_that_goes_away_stops_no_run() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as out:
+        screen = Screen(out)
+        screen.say("nobody reads this")
+        screen.say("nor this")
