@@ -10,20 +10,23 @@ What flows is a description of each shard.
 # mypy: disable-error-code="no-untyped-call"
 
 import logging
-import pickle
+import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from components.extract.settings import IN_PROCESS, MULTI_PROCESS, ExtractSettings
 from components.extract.shards import Task, Written, write_shard
 from components.extract.statistics import Sums
 from components.speech.errors import SettingsError, WorkError
 from components.speech.progress import PASSES, Progress
-from components.speech.storage import whole_file
+from components.speech.storage import read_json, write_json
 from components.speech.utterances import Reject
 
 REJECTS = "rejects"
@@ -48,9 +51,9 @@ def write_shards(
       SettingsError: Beam knows no such runner.
       WorkError: the pipeline failed: a full disk, a store that cannot be written, a worker that died.
     """
-    results = folder / "results.pickle"
+    results = folder / "results.json"
     try:
-        pipeline = beam.Pipeline(options=_options(settings))
+        pipeline = beam.Pipeline(runner=_runner(settings), options=_options(settings))
     except ValueError as error:
         raise SettingsError(f"extract: 'runner' is {settings.runner!r}: {error}") from None
     written = (
@@ -82,11 +85,11 @@ def write_shards(
             f"extract: the Beam pipeline on {settings.runner} failed: {error}; mend that and run it again: "
             "shards that are written already stay"
         ) from error
-    shards, total, rejects = pickle.loads(results.read_bytes())  # noqa: S301 - written by this very run
+    gathered = read_json(results)
     return (
-        [shard for _, shard in sorted(shards, key=_number)],
-        total,
-        [(speed, reject) for _, speed, reject in sorted(rejects, key=_number)],
+        [Written.from_plain(shard) for _, shard in sorted(gathered["shards"], key=_number)],
+        Sums.from_plain(gathered["sums"]),
+        [(speed, Reject.from_line(line)) for _, speed, line in sorted(gathered["rejects"], key=_number)],
     )
 
 
@@ -138,19 +141,33 @@ class AddSums(beam.CombineFn):
 
 
 def _save(path: Path, shards: list[Any], sums: Sums, rejects: list[Any]) -> None:
-    with whole_file(path) as file:
-        pickle.dump((shards, sums, rejects), file)
+    gathered = {
+        "shards": [[number, shard.plain()] for number, shard in shards],
+        "sums": sums.plain(),
+        "rejects": [[number, speed, reject.as_line()] for number, speed, reject in rejects],
+    }
+    write_json(path, gathered)
+
+
+def _runner(settings: ExtractSettings) -> FnApiRunner | None:
+    """Beam's own runner with worker processes; none for those that options name.
+
+    Beam's `--direct_running_mode=multi_processing` hands the interpreter's path to a shell as it stands: with a space
+    in it no worker starts, and the pipeline waits for ever.
+    """
+    if settings.runner != MULTI_PROCESS:
+        return None
+    # Each worker warns, as it starts, that it lacks a folder which one machine does not need; and the runner, that
+    # several workers want the option which is not used here.
+    for name in ("local_job_service", "fn_api_runner.fn_runner"):
+        logging.getLogger(f"apache_beam.runners.portability.{name}").setLevel(logging.ERROR)
+    command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
+    return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
 def _options(settings: ExtractSettings) -> PipelineOptions:
     if settings.runner == MULTI_PROCESS:
-        # Each worker warns, as it starts, that it lacks a folder which one machine does not need.
-        logging.getLogger("apache_beam.runners.portability.local_job_service").setLevel(logging.ERROR)
-        chosen = [
-            f"--runner={IN_PROCESS}",
-            "--direct_running_mode=multi_processing",
-            f"--direct_num_workers={settings.workers}",
-        ]
+        chosen = [f"--direct_num_workers={settings.workers}"]
     else:
         chosen = [f"--runner={settings.runner}"]
     return PipelineOptions(flags=[*chosen, *settings.beam_options])

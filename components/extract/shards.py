@@ -58,6 +58,16 @@ class Written:
     checksum: str
     sums: Sums | None
 
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**values, "sums": self.sums.plain() if self.sums else None}
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> "Written":
+        sums = values["sums"]
+        return cls(**{**values, "sums": Sums.from_plain(sums) if sums else None})
+
 
 def write_shard(
     task: Task,
@@ -113,7 +123,7 @@ def write_shard(
     target = shard_file(pool, name)
     target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(part, target)
-    write_json(target.with_suffix(".json"), _plain(written))
+    write_json(target.with_suffix(".json"), written.plain())
     return written, rejects
 
 
@@ -126,8 +136,7 @@ def find_shard(pool: Path, name: str) -> Written | None:
             return None
     except FileNotFoundError:
         return None
-    sums = values.pop("sums")
-    return Written(**values, sums=Sums.from_plain(sums) if sums else None)
+    return Written.from_plain(values)
 
 
 def shard_file(pool: Path, name: str) -> Path:
@@ -154,11 +163,6 @@ def _finite(made: Array) -> Array:
     if not np.isfinite(made).all():
         raise BadAudio(Reason.BAD_FEATURES, "features that are not finite: samples far beyond [-1, 1]")
     return made
-
-
-def _plain(written: Written) -> dict[str, Any]:
-    values = {field.name: getattr(written, field.name) for field in dataclasses.fields(written)}
-    return {**values, "sums": written.sums.plain() if written.sums else None}
 
 
 class _Hashing:

@@ -106,6 +106,10 @@ class Reject:
     def as_line(self) -> dict[str, str]:
         return {"id": self.id, "reason": str(self.reason), "detail": self.detail}
 
+    @classmethod
+    def from_line(cls, line: dict[str, str]) -> "Reject":
+        return cls(line["id"], Reason(line["reason"]), line["detail"])
+
 
 def read_manifest(path: Path) -> list[Utterance]:
     """Reads a manifest, or `manifest.jsonl` in a folder; paths come back absolute.
@@ -149,7 +153,7 @@ def write_rejects(path: Path, rejects: Iterable[Reject]) -> int:
 
 def read_rejects(path: Path) -> list[Reject]:
     path = path / REJECTS if path.is_dir() else path
-    return [Reject(line["id"], Reason(line["reason"]), line["detail"]) for line in map(json.loads, _lines(path))]
+    return [Reject.from_line(json.loads(line)) for line in _lines(path)]
 
 
 def check_reject_share(rejected: int, total: int, limit: float, step: str, where: Path) -> None:

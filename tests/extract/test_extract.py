@@ -301,3 +301,22 @@ def test_importing_the_step_brings_no_heavy_module() -> None:
         " & {'apache_beam', 'tensorflow', 'kfp', 'librosa', 'scipy', 'soxr', 'google.protobuf'})"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "set()"
+
+
+def test_worker_processes_start_where_the_interpreter_lies_in_a_folder_with_a_space(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    corpus(8)
+    interpreter = tmp_path / "a folder" / "bin" / "python"
+    interpreter.parent.mkdir(parents=True)
+    interpreter.parent.parent.joinpath("pyvenv.cfg").write_bytes(Path(sys.prefix, "pyvenv.cfg").read_bytes())
+    interpreter.symlink_to(sys.executable)
+    Path(interpreter.parent.parent, "lib").symlink_to(Path(sys.prefix, "lib"))
+    program = (
+        "import sys; from components.extract.settings import ExtractSettings; from components.extract.step import run; "
+        "run(sys.argv[1], sys.argv[2], ExtractSettings(runner='multi_process', workers=2))"
+    )
+    command = [interpreter, "-c", program, tmp_path / "converted", tmp_path / "store"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "8 utterances in" in done.stdout
