@@ -123,7 +123,10 @@ def write_shard(
     target = shard_file(pool, name)
     target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(part, target)
-    write_json(target.with_suffix(".json"), written.plain())
+    # Beside the file that is not whole yet, and not beside the shard: a kill leaves nothing in the pool.
+    sidecar = part.with_suffix(".json")
+    write_json(sidecar, written.plain())
+    os.replace(sidecar, target.with_suffix(".json"))
     return written, rejects
 
 
