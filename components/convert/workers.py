@@ -59,6 +59,7 @@ def in_processes(
     waiting = deque(range(len(jobs)))
     attempts: Counter[int] = Counter()
     crew: list[_Worker[JobT, ResultT]] = []
+    up, failed_starts = False, 0
     try:
         for _ in range(min(workers or cores(), -(-len(jobs) // JOBS_A_PROCESS))):
             crew.append(_Worker(function))  # one by one: those that started are ended, should one fail
@@ -73,7 +74,16 @@ def in_processes(
                 if worker.pipe in ready:
                     try:
                         if worker.greeted():
+                            up = True
                             yield worker.answer()
+                        continue
+                    except _NotStartedError:
+                        # Where others work, the machine ended this one, and not a fault of the set-up.
+                        failed_starts += 1
+                        if not up or failed_starts > ATTEMPTS:
+                            raise
+                        waiting.extendleft(reversed(worker.assigned))
+                        crew[crew.index(worker)] = _Worker(function)
                         continue
                     except (EOFError, ConnectionError):
                         detail, attempts_left = worker.end(), ATTEMPTS - 1 - attempts[worker.assigned[0]]
@@ -98,6 +108,10 @@ def in_processes(
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _NotStartedError(WorkError):
+    """A process ended before it said that it was up, so no job is to blame."""
 
 
 class _Worker(Generic[JobT, ResultT]):
@@ -133,14 +147,14 @@ class _Worker(Generic[JobT, ResultT]):
         """Whether the process has said before that it is up; takes its greeting otherwise.
 
         Raises:
-          WorkError: it ended without one, so that no job is to blame.
+          _NotStartedError: it ended without one.
         """
         if self._greeted:
             return True
         try:
             self.pipe.recv()
         except (EOFError, ConnectionError):
-            raise WorkError(
+            raise _NotStartedError(
                 f"a worker process could not start ({self.end()}); its own message stands above, or in the full log"
             ) from None
         self._greeted = True
