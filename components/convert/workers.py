@@ -196,7 +196,7 @@ def _serve(pipe: Connection) -> None:
         job = pipe.recv()
         try:
             answer: tuple[bool, Any] = (False, function(job))
-        except Exception as error:
+        except Exception as error:  # nothing is lost: the parent raises it, or makes it a reject
             answer = (True, _portable(error))
         pipe.send(answer)
 

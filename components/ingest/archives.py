@@ -32,7 +32,7 @@ _DAMAGED = (
     gzip.BadGzipFile,
     zlib.error,
     EOFError,
-    NotImplementedError,
+    NotImplementedError,  # zipfile: a way of packing that it does not know
     ValueError,
 )
 _NO_FILE = "is a link, a pipe or a device; only files and folders are accepted"
