@@ -28,8 +28,8 @@ from components.speech.records import encode_example, write_record
 from components.speech.storage import hash_file, whole_file
 from components.speech.text import Alphabet
 from components.train.batches import Batch, Batches, Example
-from components.train.learner import Learner
-from components.train.settings import ModelSettings, TrainSettings
+from components.train.recognition.learner import Learner
+from components.train.recognition.settings import ModelSettings, RecognitionSettings
 
 PEER = Path(__file__).parent / "peers" / "deepspeech2_torch.py"
 PEER_PYTHON = Path(__file__).parent.parent / ".bench-venv" / "bin" / "python"
@@ -38,7 +38,7 @@ WARM_UP = 3
 ROUNDS = 3
 BATCH = 16
 FEATURES = FeatureSettings(mels=40)
-SETTINGS = TrainSettings(batch_size=BATCH, model=ModelSettings(dropout=0.1))
+SETTINGS = RecognitionSettings(batch_size=BATCH, model=ModelSettings(dropout=0.1))
 
 
 def rows() -> list[Row]:

@@ -7,7 +7,7 @@ from components.evaluate.component import evaluate
 from components.extract.component import extract
 from components.ingest.component import ingest
 from components.push.component import push
-from components.train.component import train
+from components.train.recognition.component import train
 from components.validate.component import validate
 
 

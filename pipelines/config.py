@@ -19,7 +19,7 @@ from components.ingest.settings import CorpusSettings
 from components.push.settings import PushSettings
 from components.speech.errors import SettingsError
 from components.speech.settings import Settings, explain
-from components.train.settings import TrainSettings
+from components.train.recognition.settings import RecognitionSettings
 from components.validate.settings import ValidateSettings
 from pipelines.documents import overlay, read_document, write_document
 
@@ -54,7 +54,9 @@ class AsrConfig(Settings):
         default_factory=ValidateSettings, alias="validate", description="checks before training"
     )
     extract: ExtractSettings = pydantic.Field(default_factory=ExtractSettings, description="features, shards")
-    train: TrainSettings = pydantic.Field(default_factory=TrainSettings, description="the model and its training")
+    train: RecognitionSettings = pydantic.Field(
+        default_factory=RecognitionSettings, description="the model and its training"
+    )
     evaluate: EvaluateSettings = pydantic.Field(default_factory=EvaluateSettings, description="error rates")
     push: PushSettings = pydantic.Field(default_factory=PushSettings, description="the gate")
 

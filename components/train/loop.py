@@ -13,12 +13,12 @@ from components.speech.progress import Progress, say
 from components.speech.scoring import total as all_edits
 from components.speech.scoring import word_edits
 from components.train import devices
-from components.train.augment import Augmentation
 from components.train.batches import Batch, Batches
 from components.train.checkpoints import Arrays, Checkpoints
-from components.train.learner import Learner, Step
+from components.train.recognition.augment import Augmentation
+from components.train.recognition.learner import Learner, Step
+from components.train.recognition.settings import RecognitionSettings
 from components.train.schedule import Look, best, learning_rate, stops_early
-from components.train.settings import TrainSettings
 from components.train.watch import Watch
 
 SAMPLES = 5
@@ -67,7 +67,7 @@ class Trained:
     stopped_early: bool
 
 
-def fit(settings: TrainSettings, dataset: Dataset, folder: Path) -> Trained:
+def fit(settings: RecognitionSettings, dataset: Dataset, folder: Path) -> Trained:
     """Trains on a dataset, or goes on where a killed run in the same folder left off.
 
     Args:
@@ -80,7 +80,7 @@ def fit(settings: TrainSettings, dataset: Dataset, folder: Path) -> Trained:
 
 
 class _Run:
-    def __init__(self, settings: TrainSettings, dataset: Dataset, folder: Path) -> None:
+    def __init__(self, settings: RecognitionSettings, dataset: Dataset, folder: Path) -> None:
         self.settings, self.chief = settings, devices.is_chief()
         self.strategy = devices.choose(settings.strategy)
         mean, deviation = np.array(dataset.mean, np.float32), np.array(dataset.deviation, np.float32)

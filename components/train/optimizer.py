@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from components.train.settings import TrainSettings
+from components.train.settings import TeachingSettings
 
 EPSILON = 1e-7
 Tensor = Any
@@ -26,7 +26,7 @@ class AdamW:
     Made inside `strategy.scope()`.
     """
 
-    def __init__(self, variables: Sequence[Any], settings: TrainSettings) -> None:
+    def __init__(self, variables: Sequence[Any], settings: TeachingSettings) -> None:
         self.settings = settings
         self._variables = [variable.value for variable in variables]
         self._means = [_zeros_like(variable) for variable in self._variables]

@@ -3,17 +3,17 @@
 import dataclasses
 import math
 
-from components.train.settings import TrainSettings
+from components.train.settings import TeachingSettings
 
 
-def learning_rate(settings: TrainSettings, step: int, steps: int) -> float:
+def learning_rate(settings: TeachingSettings, step: int, steps: int) -> float:
     """The rate of one step: a linear rise over the warm-up, then half a cosine down to the last step.
 
     Args:
       step: counted from 0.
       steps: of the whole run.
 
-    >>> settings = TrainSettings(learning_rate=1.0, warm_up_steps=2, final_rate_share=0.0)
+    >>> settings = TeachingSettings(name="a", learning_rate=1.0, warm_up_steps=2, final_rate_share=0.0)
     >>> [round(learning_rate(settings, step, 6), 2) for step in range(6)]
     [0.5, 1.0, 1.0, 0.85, 0.5, 0.15]
     """
@@ -52,14 +52,14 @@ def best(looks: list[Look]) -> Look | None:
     return min(looks, key=lambda look: (look.wer, look.loss), default=None)
 
 
-def stops_early(settings: TrainSettings, looks: list[Look]) -> bool:
+def stops_early(settings: TeachingSettings, looks: list[Look]) -> bool:
     """Whether the last `patience` looks brought nothing.
 
     A look counts as better when its WER lies at least `min_improvement` under the lowest before it that counted
     as better. Training never stops before `earliest_stop_epoch` has ended, nor within the warm-up: until a CTC
     model has left the stage at which it emits only blanks, its WER stands at 1 and says nothing.
 
-    >>> settings = TrainSettings(patience=2, earliest_stop_epoch=1, warm_up_steps=5)
+    >>> settings = TeachingSettings(name="a", patience=2, earliest_stop_epoch=1, warm_up_steps=5)
     >>> flat = [Look(epoch, 10 * epoch, 0.5, 1.0) for epoch in (1, 2, 3)]
     >>> stops_early(settings, flat[:2]), stops_early(settings, flat)
     (False, True)

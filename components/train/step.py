@@ -6,12 +6,12 @@ from pathlib import Path
 from components.speech.dataset import Dataset
 from components.speech.progress import say
 from components.speech.work import DONE, Work, keyed_work, named_work
-from components.train.settings import TrainSettings
+from components.train.recognition.settings import RecognitionSettings
 
 REVISION = 1
 
 
-def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Work:
+def run(dataset: Path | str, store: Path | str, settings: RecognitionSettings) -> Work:
     """Trains a recogniser, or goes on where a killed run left off, and exports the best of it.
 
     Args:
@@ -35,7 +35,7 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Work
     return work
 
 
-def _follow(dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> Work:
+def _follow(dataset: Dataset, store: Path | str, settings: RecognitionSettings, inputs: dict[str, str]) -> Work:
     """What a worker other than the chief does: it trains along in the folder that the chief has claimed."""
     _, folder = named_work(store, "train", settings, inputs, REVISION)
     work = Work("train", folder, folder.name, reused=(folder / DONE).is_file())
@@ -55,10 +55,10 @@ def _is_chief() -> bool:
     return is_chief()
 
 
-def _train(dataset: Dataset, settings: TrainSettings, work: Work) -> None:
+def _train(dataset: Dataset, settings: RecognitionSettings, work: Work) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from components.train.export import export
     from components.train.loop import fit
+    from components.train.recognition.export import export
 
     trained = fit(settings, dataset, work.folder)
     best, standing = trained.best, trained.standing

@@ -8,8 +8,8 @@ import pytest
 from components.speech.errors import SettingsError
 from components.speech.feature_settings import FeatureSettings
 from components.speech.spectra import features
-from components.train.augment import NATURAL, Augmentation, resample, warp
-from components.train.settings import AugmentSettings
+from components.train.recognition.augment import NATURAL, Augmentation, resample, warp
+from components.train.recognition.settings import AugmentSettings
 
 FEATURES = FeatureSettings(sample_rate=8_000, mels=40)
 MEAN, DEVIATION = np.arange(40, dtype=np.float32), np.full(40, 2, np.float32)

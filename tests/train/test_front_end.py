@@ -8,7 +8,7 @@ import soundfile
 
 from components.speech import spectra
 from components.speech.feature_settings import FeatureSettings
-from components.train import front_end
+from components.train.recognition import front_end
 
 KINDS: dict[str, dict[str, Any]] = {
     "log_mel": {"mels": 40},

@@ -16,10 +16,10 @@ from components.speech.dataset import Dataset
 from components.speech.errors import SettingsError, WorkError
 from components.train import devices
 from components.train.batches import Batch, Batches
-from components.train.learner import Learner
 from components.train.loop import fit
 from components.train.optimizer import AdamW
-from components.train.settings import TrainSettings
+from components.train.recognition.learner import Learner
+from components.train.recognition.settings import RecognitionSettings
 from tests.train.tones import sayings, tiny, write_dataset
 
 
@@ -69,7 +69,7 @@ def test_adamw_is_keras_adamw() -> None:
     random = np.random.default_rng(0)
     shapes = [(4, 3), (3,)]
     starts = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
-    settings = TrainSettings(weight_decay=0.1, clip_norm=1.0)
+    settings = RecognitionSettings(weight_decay=0.1, clip_norm=1.0)
     theirs = [keras.Variable(start) for start in starts]
     reference = keras.optimizers.AdamW(
         0.01, weight_decay=0.1, beta_1=settings.beta_1, beta_2=settings.beta_2, global_clipnorm=1.0
@@ -138,7 +138,7 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 from components.speech.dataset import Dataset
 from components.train import devices
 from components.train.batches import Batch, Batches, Example
-from components.train.learner import Learner
+from components.train.recognition.learner import Learner
 from tests.train.tones import tiny
 dataset = Dataset.read(sys.argv[1])
 some = next(Batches(dataset, "train", batch_size=5, time_stride=2).epoch(0))

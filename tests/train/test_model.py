@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from components.train.ctc import ctc_loss
 from components.train.models.deepspeech2 import DeepSpeech2
-from components.train.settings import Convolution, ModelSettings
+from components.train.recognition.settings import Convolution, ModelSettings
 
 BINS = 13
 KINDS: dict[str, dict[str, Any]] = {

@@ -1,7 +1,7 @@
 """The learning rate, and when training stops."""
 
+from components.train.recognition.settings import RecognitionSettings
 from components.train.schedule import Look, best, learning_rate, stops_early
-from components.train.settings import TrainSettings
 
 
 def looks(*wers: float, steps: int = 100) -> list[Look]:
@@ -9,7 +9,7 @@ def looks(*wers: float, steps: int = 100) -> list[Look]:
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_its_share() -> None:
-    settings = TrainSettings(learning_rate=0.01, warm_up_steps=100, final_rate_share=0.1)
+    settings = RecognitionSettings(learning_rate=0.01, warm_up_steps=100, final_rate_share=0.1)
     rates = [learning_rate(settings, step, 1_000) for step in range(1_000)]
     assert rates[:100] == sorted(rates[:100])
     assert max(rates) == rates[99] == 0.01
@@ -18,31 +18,31 @@ def test_the_rate_rises_to_its_peak_and_falls_to_its_share() -> None:
 
 
 def test_a_run_shorter_than_its_warm_up_still_reaches_the_peak() -> None:
-    settings = TrainSettings(learning_rate=0.01, warm_up_steps=100)
+    settings = RecognitionSettings(learning_rate=0.01, warm_up_steps=100)
     assert max(learning_rate(settings, step, 30) for step in range(30)) == 0.01
 
 
 def test_no_patience_never_stops() -> None:
-    assert not stops_early(TrainSettings(), looks(*[0.5] * 50))
+    assert not stops_early(RecognitionSettings(), looks(*[0.5] * 50))
 
 
 def test_stops_after_as_many_looks_without_improvement() -> None:
-    settings = TrainSettings(warm_up_steps=50, patience=3, earliest_stop_epoch=1)
+    settings = RecognitionSettings(warm_up_steps=50, patience=3, earliest_stop_epoch=1)
     assert not stops_early(settings, looks(0.5, 0.4, 0.4, 0.4))
     assert stops_early(settings, looks(0.5, 0.4, 0.4, 0.4, 0.41))
     assert not stops_early(settings, looks(0.5, 0.4, 0.4, 0.4, 0.3))
 
 
 def test_a_change_below_min_improvement_is_none_but_small_ones_add_up() -> None:
-    settings = TrainSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=1, min_improvement=0.01)
+    settings = RecognitionSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=1, min_improvement=0.01)
     assert stops_early(settings, looks(0.5, 0.495, 0.494))
     assert not stops_early(settings, looks(0.5, 0.495, 0.489))
 
 
 def test_never_before_the_earliest_epoch_nor_by_looks_within_the_warm_up() -> None:
-    assert not stops_early(TrainSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=6), looks(*[1.0] * 5))
-    assert stops_early(TrainSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=6), looks(*[1.0] * 6))
-    settings = TrainSettings(patience=2, earliest_stop_epoch=1, warm_up_steps=300)
+    assert not stops_early(RecognitionSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=6), looks(*[1.0] * 5))
+    assert stops_early(RecognitionSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=6), looks(*[1.0] * 6))
+    settings = RecognitionSettings(patience=2, earliest_stop_epoch=1, warm_up_steps=300)
     assert not stops_early(settings, looks(*[1.0] * 5))
     assert stops_early(settings, looks(*[1.0] * 6))
 
@@ -56,4 +56,4 @@ def test_the_best_look_has_the_lowest_wer_then_the_lowest_loss_then_came_first()
 def test_without_a_dev_split_the_last_counts_and_nothing_stops() -> None:
     blind = [Look(epoch, 10 * epoch, None, None) for epoch in range(1, 9)]
     assert best(blind) == blind[-1]
-    assert not stops_early(TrainSettings(warm_up_steps=50, patience=1, earliest_stop_epoch=1), blind)
+    assert not stops_early(RecognitionSettings(warm_up_steps=50, patience=1, earliest_stop_epoch=1), blind)

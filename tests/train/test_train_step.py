@@ -18,23 +18,23 @@ from components.speech import spectra
 from components.speech.dataset import Dataset
 from components.speech.exported import Recogniser, about, digest
 from components.speech.work import DONE, read_done
-from components.train.learner import build
-from components.train.settings import TrainSettings
+from components.train.recognition.learner import build
+from components.train.recognition.settings import RecognitionSettings
 from components.train.step import run
 from tests.train.tones import LETTERS, sayings, tiny
 
 # A server that has TensorFlow imported and nothing of it begun: each run is a fresh fork of it.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["components.train.loop", "components.train.export"])
+PROCESSES.set_forkserver_preload(["components.train.loop", "components.train.recognition.export"])
 
 
 @pytest.fixture(scope="module")
-def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, TrainSettings]:
+def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, RecognitionSettings]:
     settings = tiny(epochs=4, model={"rnn_batch_norm": True, "layers": 2})
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
-def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, TrainSettings]) -> None:
+def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, RecognitionSettings]) -> None:
     work, _ = trained
     assert work.metrics["dev_wer"] <= 0.1
     assert work.metrics["steps"] == 4 * 20
@@ -45,7 +45,7 @@ def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, TrainSettings
     assert curves["train"][-1]["loss"] < curves["train"][0]["loss"]
 
 
-def test_tensorboard_reads_its_logs(trained: tuple[Any, TrainSettings]) -> None:
+def test_tensorboard_reads_its_logs(trained: tuple[Any, RecognitionSettings]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(trained[0].path("logs")))
@@ -60,14 +60,14 @@ def test_tensorboard_reads_its_logs(trained: tuple[Any, TrainSettings]) -> None:
     } <= set(events.Tags()["tensors"])
 
 
-def test_the_exported_model_transcribes_what_it_never_heard(trained: tuple[Any, TrainSettings]) -> None:
+def test_the_exported_model_transcribes_what_it_never_heard(trained: tuple[Any, RecognitionSettings]) -> None:
     recogniser = Recogniser(trained[0].folder)
     unheard = sayings(0, 30, seed=99)
     texts = recogniser.transcribe([each.waveform for each in unheard])
     assert sum(text == each.text for text, each in zip(texts, unheard, strict=True)) >= 26
 
 
-def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, TrainSettings], tones: Dataset) -> None:
+def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
     work, settings = trained
     model = build(settings, tones)
     step = int(work.metrics["best_step"])
@@ -92,7 +92,7 @@ def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, TrainS
         assert text["text"][row].numpy().decode() == Recogniser(work.folder).transcribe([each.waveform])[0]
 
 
-def test_model_json_says_where_it_comes_from(trained: tuple[Any, TrainSettings], tones: Dataset) -> None:
+def test_model_json_says_where_it_comes_from(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
     work, settings = trained
     said = about(work.folder)
     assert said["alphabet"] == LETTERS
@@ -104,7 +104,7 @@ def test_model_json_says_where_it_comes_from(trained: tuple[Any, TrainSettings],
     assert {"tensorflow", "keras"} <= set(said["provenance"]["versions"])
 
 
-def test_the_same_work_is_not_done_twice(trained: tuple[Any, TrainSettings], tones: Dataset) -> None:
+def test_the_same_work_is_not_done_twice(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
     work, settings = trained
     before = digest(work.folder)
     again = run(tones.folder, work.folder.parent.parent, settings)
@@ -179,7 +179,7 @@ def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
     assert text == sayings(1)[0].text
 
 
-def _start(dataset: Dataset, store: Path, settings: TrainSettings, log: Path, **environment: str) -> Any:
+def _start(dataset: Dataset, store: Path, settings: RecognitionSettings, log: Path, **environment: str) -> Any:
     arguments = (str(dataset.folder), str(store), settings.plain(), str(log), environment)
     process = PROCESSES.Process(target=train_in_its_own_process, args=arguments)
     process.start()
@@ -193,7 +193,7 @@ def train_in_its_own_process(
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.environ.update(environment)
-    run(dataset, store, TrainSettings.of(settings))
+    run(dataset, store, RecognitionSettings.of(settings))
 
 
 def _looks(log: Path) -> list[str]:

@@ -14,7 +14,7 @@ from components.speech.records import encode_example, write_record
 from components.speech.spectra import features
 from components.speech.storage import hash_file
 from components.speech.text import Alphabet
-from components.train.settings import TrainSettings
+from components.train.recognition.settings import RecognitionSettings
 
 LETTERS = "abcd"
 FEATURES = FeatureSettings(sample_rate=8_000, mels=16, window_seconds=0.032, hop_seconds=0.016)
@@ -92,7 +92,7 @@ def write_dataset(folder: Path, spoken: list[Spoken], change: Callable[[Spoken, 
     return Dataset.read(folder)
 
 
-def tiny(**changes: Any) -> TrainSettings:
+def tiny(**changes: Any) -> RecognitionSettings:
     """Settings of a model that learns the tones in a few epochs."""
     model = {
         "convolutions": [{"channels": 4, "kernel": [5, 5], "stride": [2, 2]}],
@@ -102,4 +102,4 @@ def tiny(**changes: Any) -> TrainSettings:
         **changes.pop("model", {}),
     }
     defaults = {"epochs": 6, "batch_size": 8, "learning_rate": 0.01, "warm_up_steps": 10, "strategy": "one"}
-    return TrainSettings.of({**defaults, "model": model, **changes})
+    return RecognitionSettings.of({**defaults, "model": model, **changes})

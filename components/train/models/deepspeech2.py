@@ -15,7 +15,7 @@ import numpy as np
 from keras import layers, ops
 
 from components.train.models.normalisation import SequenceNormalisation, StepSeed
-from components.train.settings import Convolution, ModelSettings
+from components.train.recognition.settings import Convolution, ModelSettings
 
 Tensor = Any
 RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}

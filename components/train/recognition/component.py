@@ -36,10 +36,10 @@ def train(
       seed: of initial weights, order, augmentation and dropout.
       settings: JSON of the other keys of the config's section `train`.
     """
-    from components.train.settings import TrainSettings
+    from components.train.recognition.settings import RecognitionSettings
     from components.train.step import run
 
-    chosen = TrainSettings.of(
+    chosen = RecognitionSettings.of(
         settings,
         "train",
         name=name,

@@ -21,12 +21,12 @@ from components.speech.dataset import Dataset
 from components.speech.feature_settings import FeatureSettings
 from components.speech.storage import write_json
 from components.speech.text import Alphabet
-from components.train import front_end
 from components.train.checkpoints import Arrays
 from components.train.ctc import best_path
-from components.train.learner import build
 from components.train.models.deepspeech2 import DeepSpeech2
-from components.train.settings import TrainSettings
+from components.train.recognition import front_end
+from components.train.recognition.learner import build
+from components.train.recognition.settings import RecognitionSettings
 
 ABOUT = "model.json"
 PACKAGES = ("voxline", "tensorflow", "keras", "numpy")
@@ -72,7 +72,9 @@ class Recogniser(tf.Module):  # type: ignore[misc]
         }
 
 
-def export(folder: Path, settings: TrainSettings, dataset: Dataset, weights: Arrays, trained: dict[str, Any]) -> None:
+def export(
+    folder: Path, settings: RecognitionSettings, dataset: Dataset, weights: Arrays, trained: dict[str, Any]
+) -> None:
     """Writes the exported model, whole or not at all.
 
     Args:
@@ -94,7 +96,7 @@ def export(folder: Path, settings: TrainSettings, dataset: Dataset, weights: Arr
     os.replace(unfinished, folder)
 
 
-def about(settings: TrainSettings, dataset: Dataset, trained: dict[str, Any]) -> dict[str, Any]:
+def about(settings: RecognitionSettings, dataset: Dataset, trained: dict[str, Any]) -> dict[str, Any]:
     """What stands in `model.json`."""
     return {
         "name": settings.name,

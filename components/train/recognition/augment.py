@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from components.speech.errors import SettingsError
 from components.speech.feature_settings import FeatureSettings
-from components.train.settings import AugmentSettings
+from components.train.recognition.settings import AugmentSettings
 
 Array = npt.NDArray[np.float32]
 NATURAL = np.log(10) / 10

@@ -14,7 +14,7 @@ from components.train.checkpoints import Arrays
 from components.train.ctc import best_path, ctc_loss
 from components.train.models.deepspeech2 import DeepSpeech2
 from components.train.optimizer import AdamW, keep
-from components.train.settings import TrainSettings
+from components.train.recognition.settings import RecognitionSettings
 
 Tensor = Any
 
@@ -48,7 +48,7 @@ class Step:
 class Learner:
     """A model with its optimiser, on the devices of a strategy."""
 
-    def __init__(self, settings: TrainSettings, dataset: Dataset, strategy: Any) -> None:
+    def __init__(self, settings: RecognitionSettings, dataset: Dataset, strategy: Any) -> None:
         self.settings, self.strategy, self.alphabet = settings, strategy, dataset.alphabet
         with strategy.scope():
             self.model = build(settings, dataset)
@@ -152,7 +152,7 @@ class Learner:
         return results
 
 
-def build(settings: TrainSettings, dataset: Dataset, *, portable: bool = False) -> DeepSpeech2:
+def build(settings: RecognitionSettings, dataset: Dataset, *, portable: bool = False) -> DeepSpeech2:
     """The model for a dataset, with its initial weights."""
     return DeepSpeech2(
         settings.model,

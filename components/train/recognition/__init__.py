@@ -1,0 +1,1 @@
+"""Recognisers: how one is taught and exported."""

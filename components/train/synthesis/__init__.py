@@ -1,0 +1,1 @@
+"""Voices: how one is taught and exported."""
