@@ -3,7 +3,7 @@
 from kfp import dsl
 
 from components.convert.component import convert
-from components.evaluate.component import evaluate
+from components.evaluate.recognition.component import evaluate
 from components.extract.component import extract
 from components.ingest.component import ingest
 from components.push.component import push

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import pydantic
 
 from components.convert.settings import ConvertSettings
-from components.evaluate.settings import EvaluateSettings
+from components.evaluate.recognition.settings import RecognitionEvaluateSettings
 from components.extract.settings import ExtractSettings
 from components.ingest.settings import CorpusSettings
 from components.push.settings import PushSettings
@@ -57,7 +57,9 @@ class AsrConfig(Settings):
     train: RecognitionSettings = pydantic.Field(
         default_factory=RecognitionSettings, description="the model and its training"
     )
-    evaluate: EvaluateSettings = pydantic.Field(default_factory=EvaluateSettings, description="error rates")
+    evaluate: RecognitionEvaluateSettings = pydantic.Field(
+        default_factory=RecognitionEvaluateSettings, description="error rates"
+    )
     push: PushSettings = pydantic.Field(default_factory=PushSettings, description="the gate")
 
     def section(self, step: str) -> Settings:

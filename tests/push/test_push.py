@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from components.evaluate.settings import EvaluateSettings
+from components.evaluate.recognition.settings import RecognitionEvaluateSettings
 from components.evaluate.step import run as evaluate
 from components.push.known_clip import known_clip
 from components.push.settings import PushSettings
@@ -58,7 +58,7 @@ def judge(corpus: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 def evaluated(model: Path, corpus: Path, folder: Path) -> Path:
-    settings = EvaluateSettings(bootstrap_samples=500)
+    settings = RecognitionEvaluateSettings(bootstrap_samples=500)
     return evaluate(model, corpus, folder / "registry", folder / "store", settings).folder
 
 

@@ -30,8 +30,8 @@ def evaluate(
       model_name: the model's name in the registry.
       settings: JSON of the other keys of the config's section `evaluate`.
     """
-    from components.evaluate.settings import EvaluateSettings
+    from components.evaluate.recognition.settings import RecognitionEvaluateSettings
     from components.evaluate.step import run
 
-    chosen = EvaluateSettings.of(settings, "evaluate", model_name=model_name)
+    chosen = RecognitionEvaluateSettings.of(settings, "evaluate", model_name=model_name)
     run(model.path, wavs.path, registry, store, chosen).publish(evaluation, html=report, metrics=metrics)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from components.evaluate.settings import EvaluateSettings
+from components.evaluate.recognition.settings import RecognitionEvaluateSettings
 from components.speech.evaluation import VERDICT_SLOT, Row
 from components.speech.pages import (
     Block,
@@ -37,7 +37,7 @@ def write_report(
     metrics: dict[str, Any],
     rows: Sequence[Row],
     utterances: Sequence[Utterance],
-    settings: EvaluateSettings,
+    settings: RecognitionEvaluateSettings,
 ) -> None:
     """Writes the page; push fills its slot for the verdict."""
     name, digest = metrics["model"]["name"], metrics["model"]["digest"]
@@ -134,7 +134,7 @@ def _slice_table(name: str, values: Sequence[tuple[str, dict[str, Any]]]) -> Blo
     return table([name, "utterances", "words", "error rate", "interval", "points over the model in service"], rows)
 
 
-def _confusions(metrics: dict[str, Any], settings: EvaluateSettings) -> list[Block]:
+def _confusions(metrics: dict[str, Any], settings: RecognitionEvaluateSettings) -> list[Block]:
     rows = [
         [pair["said"] or badge("nothing"), pair["heard"] or badge("nothing"), pair["count"]]
         for pair in metrics["confusions"][: settings.confusions]
@@ -144,7 +144,7 @@ def _confusions(metrics: dict[str, Any], settings: EvaluateSettings) -> list[Blo
     return [table(["said", "heard", "times"], rows)]
 
 
-def _worst(rows: Sequence[Row], utterances: Sequence[Utterance], settings: EvaluateSettings) -> list[Block]:
+def _worst(rows: Sequence[Row], utterances: Sequence[Utterance], settings: RecognitionEvaluateSettings) -> list[Block]:
     """Many errors and a large share of the words count alike: neither one-word clips nor long texts crowd in."""
     order = sorted(range(len(rows)), key=lambda i: (-rows[i].words.errors * rows[i].words.rate, rows[i].id))
     order = [index for index in order if rows[index].words.errors][: settings.worst]

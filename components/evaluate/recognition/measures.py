@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from components.evaluate.settings import EvaluateSettings
+from components.evaluate.recognition.settings import RecognitionEvaluateSettings
 from components.speech.errors import SettingsError
 from components.speech.evaluation import Heard, Row, band, by_slice
 from components.speech.scoring import Bootstrap, Edits, character_edits, confusions, total, word_edits
@@ -14,7 +14,10 @@ ALWAYS_SLICED = ("speaker", "duration", "words")
 
 
 def table(
-    utterances: Sequence[Utterance], heard: Sequence[str], champion: Sequence[str] | None, settings: EvaluateSettings
+    utterances: Sequence[Utterance],
+    heard: Sequence[str],
+    champion: Sequence[str] | None,
+    settings: RecognitionEvaluateSettings,
 ) -> list[Row]:
     """One row for each utterance, in their order."""
     references = [utterance.text for utterance in utterances]
@@ -39,7 +42,7 @@ def table(
     ]
 
 
-def check_slices(utterances: Sequence[Utterance], settings: EvaluateSettings) -> None:
+def check_slices(utterances: Sequence[Utterance], settings: RecognitionEvaluateSettings) -> None:
     """Refuses a slicing by a field that no utterance has.
 
     Raises:
@@ -54,7 +57,7 @@ def check_slices(utterances: Sequence[Utterance], settings: EvaluateSettings) ->
         )
 
 
-def figures(rows: Sequence[Row], settings: EvaluateSettings) -> dict[str, Any]:
+def figures(rows: Sequence[Row], settings: RecognitionEvaluateSettings) -> dict[str, Any]:
     """Rates with intervals, slices, confused words, and the comparison with the model in service."""
     bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.fewest_speakers)
     names = list(dict.fromkeys([*ALWAYS_SLICED, *settings.slices]))
@@ -98,7 +101,7 @@ def _rate(edits: Sequence[Edits], rows: Sequence[Row], bootstrap: Bootstrap) -> 
     return {"rate": together.rate, **dataclasses.asdict(together), "interval": dataclasses.asdict(interval)}
 
 
-def _slices(utterance: Utterance, words: int, settings: EvaluateSettings) -> dict[str, str]:
+def _slices(utterance: Utterance, words: int, settings: RecognitionEvaluateSettings) -> dict[str, str]:
     values = {
         "speaker": utterance.speaker or "(unknown)",
         "duration": band(settings.duration_bands, "s")(utterance.duration),
@@ -111,7 +114,7 @@ def _slices(utterance: Utterance, words: int, settings: EvaluateSettings) -> dic
     return values
 
 
-def _in_order(rows: Sequence[Row], name: str, settings: EvaluateSettings) -> list[tuple[str, list[Row]]]:
+def _in_order(rows: Sequence[Row], name: str, settings: RecognitionEvaluateSettings) -> list[tuple[str, list[Row]]]:
     """Bands from the lowest up, all else by name."""
     if name == "duration":
         rows = sorted(rows, key=lambda row: row.duration)
