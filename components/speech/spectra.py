@@ -1,16 +1,18 @@
-"""From samples to features, in numpy: log-mel, MFCC with context, linear spectrogram.
+"""From samples to features, in numpy: log-mel, MFCC with context, linear spectrogram, mel beside linear.
 
 Conventions are librosa's (periodic Hann window, centred frames with zeros beyond the ends, Slaney mel scale
 and normalisation), and librosa is the oracle in the tests. What each kind holds, per frame:
-  log_mel  natural logarithm of the mel power spectrum, cut at `log_floor`
+  log_mel  natural logarithm of the mel power spectrum, cut at `log_floor`; or of the mel magnitude spectrum, as
+           Tacotron 2 has it (Shen et al. 2018)
   mfcc     `librosa.feature.mfcc` (orthonormal DCT-II of decibels of mel power), but cut at `log_floor` and not at
            80 dB under the recording's peak, which a recogniser that listens along cannot know; then the
            frames on each side stacked as Mozilla's DeepSpeech does, oldest first, zeros beyond the ends
   linear   natural logarithm of the power spectrum, cut at `log_floor`
+  mel_and_linear  mels, then the linear spectrum, as Tacotron has them (Wang et al. 2017): magnitudes after
+           pre-emphasis, in decibels over `reference_db`; `floor_db` and less becomes 0, the reference and more 1
 """
 
 import functools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +29,9 @@ BLOCK = 256
 BAND = 16
 """Mel filters multiplied at a time."""
 
+SMALLEST_MAGNITUDE = 1e-5
+"""Tacotron's decibels are cut here: -100 dB, far under the floor that its settings have."""
+
 
 def features(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Array:
     """The features of one recording, float32 `[frames, bins]`.
@@ -40,7 +45,10 @@ def features(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Ar
     if settings.kind == "linear":
         spectrum = power_spectrogram(samples, settings)
         return np.log(np.maximum(spectrum, settings.log_floor, out=spectrum), out=spectrum)
-    mels = mel_spectrogram(samples, settings)
+    if settings.kind == "mel_and_linear":
+        both = _spectrogram(emphasise(samples, settings), settings, mels=True, spectrum=True, magnitude=True)
+        return _share_of_range(both, settings)
+    mels = _spectrogram(samples, settings, mels=True, magnitude=settings.of_magnitude)
     logarithm = np.log(np.maximum(mels, settings.log_floor, out=mels), out=mels)
     if settings.kind == "log_mel":
         return logarithm
@@ -49,12 +57,30 @@ def features(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Ar
 
 def power_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Array:
     """Squared magnitudes of the transform, float32 `[frames, transform // 2 + 1]`."""
-    return _spectrogram(samples, settings, [])
+    return _spectrogram(samples, settings, spectrum=True)
 
 
 def mel_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Array:
     """Power in each mel band, float32 `[frames, mels]`; `librosa.feature.melspectrogram`, transposed."""
-    return _spectrogram(samples, settings, _bands(settings))
+    return _spectrogram(samples, settings, mels=True)
+
+
+def magnitude_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Array:
+    """Magnitudes of the transform, float32 `[frames, transform // 2 + 1]`; of the samples as they are given."""
+    return _spectrogram(samples, settings, spectrum=True, magnitude=True)
+
+
+def emphasise(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> npt.NDArray[np.floating]:
+    """Takes a share of the sample before off each, which lifts what is high: float32 `[samples]`.
+
+    >>> emphasise(np.ones(3), FeatureSettings(kind="mel_and_linear", preemphasis=0.75)).tolist()
+    [1.0, 0.25, 0.25]
+    """
+    if not settings.emphasis:
+        return samples
+    lifted = samples.astype(np.float32)
+    lifted[1:] -= np.float32(settings.emphasis) * samples[:-1]
+    return lifted
 
 
 @functools.lru_cache(maxsize=16)
@@ -105,8 +131,23 @@ def stack(frames: Array, context: int) -> Array:
     return np.ascontiguousarray(neighbours.transpose(0, 2, 1)).reshape(len(frames), -1)
 
 
-def _spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings, bands: Sequence["_Band"]) -> Array:
-    """Power, or power in bands, of every frame; block by block, in float32 throughout."""
+def _share_of_range(magnitudes: Array, settings: FeatureSettings) -> Array:
+    """Magnitudes to decibels, and those to [0, 1], in place."""
+    decibels = np.log(np.maximum(magnitudes, SMALLEST_MAGNITUDE, out=magnitudes), out=magnitudes)
+    decibels *= 20 / np.log(10) / -settings.floor_db
+    decibels += 1 + settings.reference_db / settings.floor_db
+    return np.clip(decibels, 0, 1, out=decibels)
+
+
+def _spectrogram(
+    samples: npt.NDArray[np.floating],
+    settings: FeatureSettings,
+    *,
+    mels: bool = False,
+    spectrum: bool = False,
+    magnitude: bool = False,
+) -> Array:
+    """Power or magnitude of every frame, in mel bands, in bins or in both; block by block, in float32 throughout."""
     from scipy import fft
 
     if samples.ndim != 1:
@@ -117,10 +158,11 @@ def _spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings, b
     padded[settings.padding : settings.padding + len(audible)] = audible
     windows = np.lib.stride_tricks.sliding_window_view(padded, settings.window)[:: settings.hop][:count]
     hann = window(settings)
+    bands, first = (_bands(settings), settings.mels) if mels else ([], 0)
     # A shorter window than transform stands at the start of its frame, not in the middle as in librosa:
-    # that turns phases, and power has none.
+    # that turns phases, and neither power nor magnitude has any.
     block = np.zeros((min(BLOCK, count), settings.transform), np.float32)
-    result = np.zeros((count, settings.mels if bands else settings.transform // 2 + 1), np.float32)
+    result = np.zeros((count, first + settings.transform_bins if spectrum else first), np.float32)
     for start in range(0, count, BLOCK):
         rows = slice(start, min(start + BLOCK, count))
         frames = block[: rows.stop - start]
@@ -128,8 +170,10 @@ def _spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings, b
         parts = fft.rfft(frames, axis=1).view(np.float32)
         np.square(parts, out=parts)
         power = parts[:, 0::2] + parts[:, 1::2]
-        if not bands:
-            result[rows] = power
+        if magnitude:
+            np.sqrt(power, out=power)
+        if spectrum:
+            result[rows, first:] = power
         for band in bands:
             np.matmul(power[:, band.bins], band.weights, out=result[rows, band.mels])
     return result

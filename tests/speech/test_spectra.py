@@ -35,6 +35,21 @@ VARIETY = [
 ]
 
 
+TACOTRON = FeatureSettings.of(
+    {"kind": "mel_and_linear", "window_seconds": 0.05, "hop_seconds": 0.0125, "fft_size": 2_048, "mels": 80}
+)
+TACOTRON_2 = FeatureSettings.of(
+    {
+        "sample_rate": 22_050,
+        "window_seconds": 1_024 / 22_050,
+        "hop_seconds": 256 / 22_050,
+        "highest_hz": 8_000,
+        "spectrum": "magnitude",
+        "log_floor": 1e-5,
+    }
+)
+
+
 def speech_like(samples: int, seed: int = 0) -> Array:
     """Noise whose level wanders, with silence in it."""
     random = np.random.default_rng(seed)
@@ -49,7 +64,8 @@ def librosa_power(samples: Array, how: FeatureSettings) -> Array:
     spectrum = librosa.stft(
         samples, n_fft=how.transform, hop_length=how.hop, win_length=how.window, center=True, pad_mode="constant"
     )
-    return (np.abs(spectrum) ** 2).T
+    power: Array = (np.abs(spectrum) ** 2).T
+    return power
 
 
 def librosa_mels(samples: Array, how: FeatureSettings) -> Array:
@@ -104,6 +120,41 @@ def test_linear_is_the_logarithm_of_power() -> None:
     np.testing.assert_allclose(ours, np.log(np.maximum(librosa_power(samples, how), how.log_floor)), rtol=0, atol=1e-3)
 
 
+def test_tacotrons_features_are_librosas_decibels_in_0_to_1() -> None:
+    import librosa
+
+    samples = speech_like(3 * 16_000)
+    lifted = librosa.effects.preemphasis(samples, coef=0.97, zi=[0.0])
+    magnitude = np.sqrt(librosa_power(lifted, TACOTRON)).T
+    mels = librosa.filters.mel(sr=16_000, n_fft=2_048, n_mels=80) @ magnitude
+    decibels = [20 * np.log10(np.maximum(1e-5, part)) - 20 for part in (mels, magnitude)]
+    expected = [np.clip((part + 100) / 100, 0, 1).T for part in decibels]
+    found = features(samples, TACOTRON)
+    assert found.shape == (TACOTRON.frames(len(samples)), 80 + 1_025)
+    np.testing.assert_allclose(found[:, TACOTRON.mel_columns], expected[0], rtol=0, atol=1e-3)
+    np.testing.assert_allclose(found[:, TACOTRON.linear_columns], expected[1], rtol=0, atol=1e-3)
+    assert 0 == found.min() < 0.3 < found.max() <= 1
+
+
+def test_the_loudest_and_the_faintest_of_tacotrons_features_are_1_and_0() -> None:
+    loud = features(np.sign(np.sin(np.arange(8_000) / 5)).astype(np.float32), TACOTRON)
+    assert loud.max() == 1
+    assert not features(np.zeros(8_000, np.float32), TACOTRON).any()
+
+
+def test_tacotron_2s_log_mels_are_of_magnitude_cut_at_their_floor() -> None:
+    samples = speech_like(3 * 22_050)
+    magnitude = np.sqrt(librosa_power(samples, TACOTRON_2))
+    expected = np.log(np.maximum(magnitude @ mel_filterbank(TACOTRON_2), 1e-5))
+    np.testing.assert_allclose(features(samples, TACOTRON_2), expected, rtol=0, atol=1e-3)
+    assert TACOTRON_2.transform == 1_024
+
+
+def test_a_part_that_a_kind_does_not_have_is_not_sliced_from_it() -> None:
+    with pytest.raises(ValueError, match="features of kind log_mel have no such part"):
+        _ = FeatureSettings().linear_columns
+
+
 def test_mfcc_is_librosas_without_the_cut_under_the_peak() -> None:
     import librosa
 
@@ -143,7 +194,7 @@ def test_any_length_has_a_frame_a_hop_and_librosas_power(samples: int, how: Feat
 
 
 @settings(deadline=None, max_examples=30)
-@given(samples=st.integers(0, 100_000), kind=st.sampled_from(["log_mel", "mfcc", "linear"]))
+@given(samples=st.integers(0, 100_000), kind=st.sampled_from(["log_mel", "mfcc", "linear", "mel_and_linear"]))
 def test_every_kind_is_finite_and_of_the_promised_shape(samples: int, kind: str) -> None:
     how = FeatureSettings.of({"kind": kind, "context": 2})
     found = features(speech_like(samples), how)
@@ -181,6 +232,9 @@ def test_two_processes_compute_the_same_bytes() -> None:
         ({"kind": "mfcc", "mels": 20}, "coefficients"),
         ({"hop_seconds": 1e-5}, "hop_seconds"),
         ({"mel": 80}, "mel"),
+        ({"kind": "mfcc", "spectrum": "magnitude"}, "spectrum"),
+        ({"kind": "mel_and_linear", "spectrum": "power"}, "spectrum"),
+        ({"preemphasis": 0.97}, "preemphasis"),
     ],
 )
 def test_impossible_settings_are_refused_by_their_key(values: dict[str, object], key: str) -> None:
