@@ -24,7 +24,8 @@ ACCENTS = (
 
 MALE = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8")
 FEMALE = ("f1", "f2", "f3", "f4", "f5")
-DISTINCT_VOICES = len(ACCENTS) * (len(MALE) + len(FEMALE))
+VARIANTS = (*MALE, *FEMALE)
+DISTINCT_VOICES = len(ACCENTS) * len(VARIANTS)
 
 NOISES = ("pink", "white", "hum")
 
@@ -57,12 +58,17 @@ def draw_speakers(count: int, seed: int, reverberation_max: float) -> list[Speak
     """
     rng = np.random.default_rng(seed)
     accents = rng.permutation(ACCENTS).tolist()
-    variants = _alternate(rng.permutation(MALE).tolist(), rng.permutation(FEMALE).tolist())
+    variants = draw_variants(rng)
     # 8 accents and 13 variants have no common divisor: counting on in both, all 104 pairs come before one repeats.
     return [
         _draw_speaker(number, accents[number % len(accents)], variants[number % len(variants)], seed, reverberation_max)
         for number in range(count)
     ]
+
+
+def draw_variants(rng: np.random.Generator) -> list[str]:
+    """All variants of a language's voice in an order in which both sexes come soon."""
+    return _alternate(rng.permutation(MALE).tolist(), rng.permutation(FEMALE).tolist())
 
 
 def _draw_speaker(number: int, accent: str, variant: str, seed: int, reverberation_max: float) -> Speaker:

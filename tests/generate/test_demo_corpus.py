@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from components.generate.grammar import vocabulary
+from components.generate.commands import COMMANDS
 from components.generate.settings import GenerateSettings
 from components.generate.step import run
 from components.speech.errors import SettingsError, WorkError
@@ -28,17 +28,17 @@ TINY = {
     "snr_max": 20,
 }
 GENERATE = """
-import json, sys
+import sys
 from components.generate.settings import GenerateSettings
 from components.generate.step import run
-run(sys.argv[1], GenerateSettings(**json.loads(sys.argv[2])), workers=int(sys.argv[3]))
+run(sys.argv[1], GenerateSettings.of(sys.argv[2]), workers=int(sys.argv[3]))
 """
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generated") / "demo"
-    run(folder, GenerateSettings(**TINY))
+    run(folder, GenerateSettings.of(TINY))
     return folder
 
 
@@ -86,7 +86,8 @@ def test_no_speaker_is_in_two_splits_and_no_two_sound_alike(corpus: Path) -> Non
 
 def test_transcripts_are_upper_case_words_of_the_grammar(corpus: Path) -> None:
     words = {word for text in _transcripts(corpus).values() for word in text.split()}
-    assert words <= {word.upper() for word in vocabulary()}
+    assert len(COMMANDS.words()) == 69
+    assert words <= {word.upper() for word in COMMANDS.words()}
 
 
 def test_the_noise_lies_as_far_below_the_speech_as_the_settings_say(corpus: Path) -> None:
@@ -100,7 +101,7 @@ def test_the_noise_lies_as_far_below_the_speech_as_the_settings_say(corpus: Path
 
 def test_the_same_settings_find_the_corpus_there(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in corpus.rglob("*")}
-    work = run(corpus, GenerateSettings(**TINY))
+    work = run(corpus, GenerateSettings.of(TINY))
     assert work.reused
     assert work.counts["utterances"] == 28
     assert "reused" in capsys.readouterr().out
@@ -110,12 +111,12 @@ def test_the_same_settings_find_the_corpus_there(corpus: Path, capsys: pytest.Ca
 def test_a_corpus_of_other_settings_is_replaced_and_a_damaged_one_mended(corpus: Path, tmp_path: Path) -> None:
     one = {**TINY, "train_speakers": 1, "utterances_per_speaker": 1, "dev_utterances_per_speaker": 1}
     folder = tmp_path / "demo"
-    run(folder, GenerateSettings(**one))
+    run(folder, GenerateSettings.of(one))
     whole = hash_folder(folder)
     next(folder.glob("LibriSpeech/test-clean/*/*/*.flac")).unlink()
-    assert not run(folder, GenerateSettings(**one)).reused
+    assert not run(folder, GenerateSettings.of(one)).reused
     assert hash_folder(folder) == whole
-    assert not run(folder, GenerateSettings(**TINY)).reused
+    assert not run(folder, GenerateSettings.of(TINY)).reused
     assert hash_folder(folder) == hash_folder(corpus)
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
@@ -125,14 +126,14 @@ def test_files_that_were_not_generated_are_never_overwritten(tmp_path: Path) -> 
     folder.mkdir()
     (folder / "thesis.txt").write_text("years of work")
     with pytest.raises(WorkError, match=r"not generated \(thesis.txt\)"):
-        run(folder, GenerateSettings(**TINY))
+        run(folder, GenerateSettings.of(TINY))
     assert (folder / "thesis.txt").read_text() == "years of work"
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(WorkError, match="file/demo: the corpus cannot be written there"):
-        run(tmp_path / "file" / "demo", GenerateSettings(**TINY))
+        run(tmp_path / "file" / "demo", GenerateSettings.of(TINY))
 
 
 def test_a_killed_run_leaves_nothing_that_looks_finished_and_the_next_one_finishes(
