@@ -28,7 +28,7 @@ from components.speech.records import encode_example, write_record
 from components.speech.storage import hash_file, whole_file
 from components.speech.text import Alphabet
 from components.train.batches import Batch, Batches, Example
-from components.train.recognition.learner import Learner
+from components.train.recognition.learner import RecognitionLearner
 from components.train.recognition.settings import ModelSettings, RecognitionSettings
 
 PEER = Path(__file__).parent / "peers" / "deepspeech2_torch.py"
@@ -49,7 +49,7 @@ def rows() -> list[Row]:
     dataset = Dataset(
         "benchmark", "benchmark", FEATURES, alphabet, [0.0] * FEATURES.bins, [1.0] * FEATURES.bins, {}, {}, []
     )
-    learner = Learner(SETTINGS, dataset, tf.distribute.get_strategy())
+    learner = RecognitionLearner(SETTINGS, dataset, tf.distribute.get_strategy())
     random = np.random.default_rng(1)
     batch = Batch.of(
         [
@@ -90,7 +90,7 @@ def rows() -> list[Row]:
     ]
 
 
-def _step_seconds(learner: Learner, batch: Batch) -> float:
+def _step_seconds(learner: RecognitionLearner, batch: Batch) -> float:
     seconds = []
     for step in range(STEPS + WARM_UP):
         start = time.perf_counter()

@@ -91,7 +91,8 @@ class Batches:
 
     Args:
       time_stride, padding: feature frames to one output frame, and added at each end by the model; an utterance
-        with fewer output frames than CTC needs for its labels is left out, and listed in `infeasible`.
+        with fewer output frames than CTC needs for its labels is left out, and listed in `infeasible`. A time
+        stride of 0: nothing is left out.
       shuffled: False gives one order, shortest first, for every epoch.
       length_noise: utterances are sorted into batches by lengths with so large a share of noise, so that an
         epoch's batches are not the last one's in another order.
@@ -110,7 +111,7 @@ class Batches:
         split: str,
         *,
         batch_size: int,
-        time_stride: int,
+        time_stride: int = 0,
         padding: int = 0,
         seed: int = 0,
         shuffled: bool = False,
@@ -120,7 +121,7 @@ class Batches:
     ) -> None:
         self.bins, self.batch_size, self.seed = dataset.features.bins, batch_size, seed
         self.shuffled, self.shortest_first, self.perturb = shuffled, shortest_first, perturb
-        self.length_noise = length_noise
+        self.length_noise, self.time_stride = length_noise, time_stride
         self._files = [os.open(path, os.O_RDONLY) for path in dataset.files(split)]
         places = [
             place
@@ -169,7 +170,7 @@ class Batches:
             waiting: collections.deque[concurrent.futures.Future[Batch]] = collections.deque()
             try:
                 for rows in plan:
-                    waiting.append(readers.submit(self._batch, rows, epoch))
+                    waiting.append(readers.submit(self.read, rows, epoch))
                     if len(waiting) > AHEAD:
                         yield waiting.popleft().result()
                 while waiting:
@@ -178,7 +179,8 @@ class Batches:
                 for future in waiting:
                     future.cancel()
 
-    def _batch(self, rows: npt.NDArray[np.int64], epoch: int) -> Batch:
+    def read(self, rows: npt.NDArray[np.int64], epoch: int = 0) -> Batch:
+        """The examples of some rows of a plan, as one batch."""
         examples = []
         for row in rows.tolist():
             place = self._places[row]
@@ -200,10 +202,9 @@ def _scan(file: int, path: Path, time_stride: int, padding: int) -> Iterator[_Pl
             raise WorkError(
                 f"{path}: the record at byte {offset:,} is no utterance ({error}); run extract again"
             ) from None
-        needed = max(frames_needed(example.labels.tolist()), 1)
-        yield _Place(
-            example.id, file, offset + BEFORE, len(data), frames, max((needed - 1) * time_stride + 1 - padding, 1)
-        )
+        needed = frames_needed(example.labels.tolist()) if time_stride else 1
+        fewest = (max(needed, 1) - 1) * time_stride + 1 - padding
+        yield _Place(example.id, file, offset + BEFORE, len(data), frames, max(fewest, 1))
         offset += BEFORE + len(data) + AFTER
 
 

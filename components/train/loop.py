@@ -1,30 +1,21 @@
 """The train loop: epochs, looks at dev, checkpoints, and going on from one after a kill."""
 
 import dataclasses
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from components.speech.dataset import Dataset
 from components.speech.errors import WorkError
 from components.speech.progress import Progress, say
-from components.speech.scoring import total as all_edits
-from components.speech.scoring import word_edits
 from components.train import devices
-from components.train.batches import Batch, Batches
+from components.train.batches import Batch
 from components.train.checkpoints import Arrays, Checkpoints
-from components.train.recognition.augment import Augmentation
-from components.train.recognition.learner import Learner, Step
-from components.train.recognition.settings import RecognitionSettings
-from components.train.schedule import Look, best, learning_rate, stops_early
+from components.train.learner import Step
+from components.train.looks import Look, Samples, best, stops_early
+from components.train.schedule import learning_rate
+from components.train.teacher import Teacher, some
 from components.train.watch import Watch
-
-SAMPLES = 5
-"""Transcripts of dev that are logged at each look."""
-NAMED = 20
-"""Utterances that a message names."""
 
 
 @dataclasses.dataclass
@@ -47,7 +38,7 @@ class Standing:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Standing":
-        return cls(**{**values, "looks": [Look(**look) for look in values["looks"]]})
+        return cls(**{**values, "looks": [Look.of(look) for look in values["looks"]]})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,50 +58,25 @@ class Trained:
     stopped_early: bool
 
 
-def fit(settings: RecognitionSettings, dataset: Dataset, folder: Path) -> Trained:
-    """Trains on a dataset, or goes on where a killed run in the same folder left off.
+def fit(teacher: Teacher, folder: Path) -> Trained:
+    """Trains a model, or goes on where a killed run in the same folder left off.
 
     Args:
       folder: gets `checkpoints/`, `best/` and `logs/`; all workers must see the same one.
 
     Raises:
-      WorkError: too many steps were not finite, or too many utterances cannot be aligned to their labels.
+      WorkError: too many steps were not finite.
     """
-    return _Run(settings, dataset, folder).fit()
+    return _Run(teacher, folder).fit()
 
 
 class _Run:
-    def __init__(self, settings: RecognitionSettings, dataset: Dataset, folder: Path) -> None:
-        self.settings, self.chief = settings, devices.is_chief()
-        self.strategy = devices.choose(settings.strategy)
-        mean, deviation = np.array(dataset.mean, np.float32), np.array(dataset.deviation, np.float32)
-        self.train = Batches(
-            dataset,
-            "train",
-            batch_size=settings.batch_size,
-            time_stride=settings.time_stride,
-            padding=settings.model.padding,
-            seed=settings.seed,
-            shuffled=True,
-            length_noise=settings.length_noise,
-            shortest_first=settings.shortest_first,
-            perturb=Augmentation(settings.augment, dataset.features, mean, deviation),
-        )
-        self.dev = Batches(
-            dataset,
-            "dev",
-            batch_size=settings.batch_size,
-            time_stride=settings.time_stride,
-            padding=settings.model.padding,
-        )
-        self._check_feasible(self.train)
-        self._check_feasible(self.dev)
-        if not self.train.utterances:
-            raise WorkError(f"{dataset.folder}: no utterance to train on; check the splits that ingest made")
-        self.steps = settings.epochs * self.train.steps
-        self.learner = Learner(settings, dataset, self.strategy)
-        self.checkpoints = Checkpoints(folder / "checkpoints", settings.checkpoints_kept)
-        self.bests = Checkpoints(folder / "best", settings.checkpoints_kept + 1)
+    def __init__(self, teacher: Teacher, folder: Path) -> None:
+        self.teacher, self.settings, self.chief = teacher, teacher.settings, devices.is_chief()
+        self.train, self.learner = teacher.train, teacher.learner
+        self.steps = self.settings.epochs * self.train.steps
+        self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
+        self.bests = Checkpoints(folder / "best", self.settings.checkpoints_kept + 1)
         self.watch = Watch(folder / "logs", active=self.chief)
         self.standing = Standing()
 
@@ -123,17 +89,28 @@ class _Run:
         stopped = stops_early(settings, standing.looks)
         while standing.epoch < settings.epochs and not stopped:
             for batch in self.train.epoch(standing.epoch, standing.batch):
+                at = f"epoch {standing.epoch + 1} of {settings.epochs}"
                 step = self._learn(batch)
-                note = f"epoch {standing.epoch + 1} of {settings.epochs}, step {standing.step}, loss {step.loss:.2f}"
-                progress.advance(len(batch.ids), note)
-                if standing.step % settings.checkpoint_steps == 0 and standing.batch < self.train.steps:
+                progress.advance(len(batch.ids), f"{at}, step {standing.step}, loss {step.loss:.2f}")
+                ended = standing.batch == self.train.steps
+                if ended:
+                    standing.epoch, standing.batch = standing.epoch + 1, 0
+                if look := self._look_due(ended):
+                    self._look()
+                    stopped = stops_early(settings, standing.looks)
+                if look or ended or standing.step % settings.checkpoint_steps == 0:
                     self._save()
-            standing.epoch, standing.batch = standing.epoch + 1, 0
-            if standing.epoch % settings.evaluate_epochs == 0 or standing.epoch == settings.epochs:
-                self._look()
-                stopped = stops_early(settings, standing.looks)
-            self._save()
+                if stopped:
+                    break
         return self._trained(stopped)
+
+    def _look_due(self, epoch_ended: bool) -> bool:
+        standing, settings = self.standing, self.settings
+        if standing.step == self.steps:
+            return True
+        if settings.evaluate_steps:
+            return standing.step % settings.evaluate_steps == 0
+        return epoch_ended and standing.epoch % settings.evaluate_epochs == 0
 
     def _learn(self, batch: Batch) -> Step:
         standing, settings = self.standing, self.settings
@@ -144,7 +121,8 @@ class _Run:
         if not step.accepted:
             self._skipped(batch)
         elif standing.step % settings.summary_steps == 0:
-            point = {"loss": step.loss, "learning_rate": rate, "gradient_norm": step.norm}
+            parts = step.parts if len(step.parts) > 1 else {}
+            point = {"loss": step.loss, "learning_rate": rate, "gradient_norm": step.norm, **parts}
             standing.curve.append({"step": standing.step, **point})
             self.watch.step(standing.step, point)
         return step
@@ -155,46 +133,30 @@ class _Run:
         broken = [name for name, row in zip(batch.ids, batch.features, strict=True) if not np.isfinite(row).all()]
         named = broken or batch.ids
         standing.bad.append(named)
-        say(f"train: step {standing.step} skipped, its loss or gradient is not finite ({_some(named)})")
+        say(f"train: step {standing.step} skipped, its loss or gradient is not finite ({some(named)})")
         if len(standing.bad) > limit:
             everyone = list(dict.fromkeys(name for names in standing.bad for name in names))
             raise WorkError(
                 f"train: {len(standing.bad)} steps had a loss or gradient that is not finite, at most {limit} are "
-                f"accepted (train.max_bad_steps); the utterances in them: {_some(everyone)}. Look at their audio and "
+                f"accepted (train.max_bad_steps); the utterances in them: {some(everyone)}. Look at their audio and "
                 f"features, or lower train.learning_rate ({self.settings.learning_rate:g})"
             )
 
     def _look(self) -> None:
         """Looks at dev; where it is the best so far, the weights are kept."""
-        standing = self.standing
-        if self.dev.utterances:
-            wer, loss, samples = self._listen()
-            look = Look(standing.epoch, standing.step, wer, loss)
-            say(f"train: epoch {standing.epoch} of {self.settings.epochs}, dev WER {wer:.2%}, dev loss {loss:.3f}")
-        else:
-            look, samples = Look(standing.epoch, standing.step, None, None), []
+        standing, look, samples = self.standing, Look(self.standing.epoch, self.standing.step, None), Samples()
+        if self.teacher.dev.utterances:
+            seen = self.teacher.look(standing.step)
+            look, samples = dataclasses.replace(look, score=seen.score, figures=seen.figures), seen.samples
+            at = f"step {look.step} of {self.steps}" if self.settings.evaluate_steps else ""
+            at = at or f"epoch {look.epoch} of {self.settings.epochs}"
+            say(f"train: {at}, {self.teacher.told(look)}")
         standing.looks.append(look)
         if self.chief:
             self.watch.look(look, samples)
             self.watch.curves(standing.curve, standing.looks)
             if best(standing.looks) == look:
                 self.bests.write(standing.step, self.learner.weights(), {})
-
-    def _listen(self) -> tuple[float, float, list[tuple[str, str, str]]]:
-        """WER and mean loss over all of dev, and some transcripts."""
-        references, hypotheses, names, losses = [], [], [], []
-        for batch in self.dev.epoch(0):
-            for row, text, loss in self.learner.recognise(batch):
-                references.append(batch.texts[row])
-                hypotheses.append(" ".join(text.split()))
-                names.append(batch.ids[row])
-                losses.append(loss)
-        edits = all_edits(word_edits(references, hypotheses))
-        numbers = [edits.errors, edits.length, math.fsum(losses), len(losses)]
-        errors, words, loss, count = devices.total(self.strategy, numbers).tolist()
-        spread = range(0, len(names), max(len(names) // SAMPLES, 1))
-        samples = [(names[index], references[index], hypotheses[index]) for index in spread][:SAMPLES]
-        return errors / max(words, 1), loss / count, samples
 
     def _save(self) -> None:
         """On every worker, since reading a variable may take all of them; the chief writes."""
@@ -209,7 +171,7 @@ class _Run:
             self.learner.restore(arrays)
             self.standing = Standing.of(state)
             say(f"train: going on from the checkpoint of step {self.standing.step} of {self.steps}")
-        workers, steps = devices.total(self.strategy, [1, self.standing.step]).tolist()
+        workers, steps = devices.total(self.teacher.strategy, [1, self.standing.step]).tolist()
         if steps != workers * self.standing.step:
             raise WorkError(
                 f"train: this worker begins at step {self.standing.step} and others elsewhere; all of them must see "
@@ -217,28 +179,14 @@ class _Run:
             )
 
     def _announce(self) -> None:
-        replicas = self.strategy.num_replicas_in_sync
+        replicas = self.teacher.strategy.num_replicas_in_sync
         say(
-            f"train: {self.learner.model.count_params():,} parameters, {self.train.utterances:,} utterances, "
+            f"train: {self.learner.parameters:,} parameters, {self.train.utterances:,} utterances, "
             f"{self.settings.epochs} epochs of {self.train.steps:,} steps"
             + (f", on {replicas} devices" if replicas > 1 else "")
         )
-        if not self.dev.utterances:
+        if not self.teacher.dev.utterances:
             say("train: the dataset has no dev split, so the last weights count as the best and nothing stops early")
-
-    def _check_feasible(self, batches: Batches) -> None:
-        left_out, everyone = batches.infeasible, len(batches.infeasible) + batches.utterances
-        if not left_out:
-            return
-        stride = self.settings.time_stride
-        what = f"{len(left_out):,} of {everyone:,} utterances have too few frames for their labels at stride {stride}"
-        if len(left_out) > self.settings.max_infeasible_share * everyone:
-            raise WorkError(
-                f"train: {what}, at most {self.settings.max_infeasible_share:.1%} are accepted "
-                f"(train.max_infeasible_share): {_some(left_out)}. Lower the strides over frames in "
-                "train.model.convolutions, or extract.features.hop_seconds"
-            )
-        say(f"train: {what} and are left out: {_some(left_out)}")
 
     def _trained(self, stopped: bool) -> Trained:
         standing = self.standing
@@ -248,13 +196,8 @@ class _Run:
         weights = self.bests.read(found.step)[0] if self.chief else {}
         counts = {
             "utterances": self.train.utterances,
-            "dev": self.dev.utterances,
-            "left_out": len(self.train.infeasible) + len(self.dev.infeasible),
+            "dev": self.teacher.dev.utterances,
+            "left_out": len(self.train.infeasible) + len(self.teacher.dev.infeasible),
             "skipped_steps": len(standing.bad),
         }
         return Trained(weights, found, standing, counts, stopped)
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more:,} more" if more > 0 else "")

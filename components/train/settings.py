@@ -16,6 +16,10 @@ class TeachingSettings(Settings):
     batch_size: int = pydantic.Field(16, ge=1, le=65_536, description="utterances in a step, over all devices")
     learning_rate: float = pydantic.Field(3e-3, gt=0, le=1, description="highest rate, reached after warm-up")
     warm_up_steps: int = pydantic.Field(100, ge=0, description="steps over which the rate rises from zero")
+    schedule: Literal["cosine", "inverse_square_root"] = pydantic.Field(
+        "cosine",
+        description="how the rate falls after warm-up: half a cosine to the last step, or with the root of the step",
+    )
     final_rate_share: float = pydantic.Field(
         0.01, ge=0, le=1, description="share of learning_rate at which the cosine ends with the last step"
     )
@@ -35,6 +39,9 @@ class TeachingSettings(Settings):
     )
 
     evaluate_epochs: int = pydantic.Field(1, ge=1, description="epochs from one look at the dev split to the next")
+    evaluate_steps: int = pydantic.Field(
+        0, ge=0, description="steps from one look at the dev split to the next, in place of epochs (0: by epochs)"
+    )
     patience: int = pydantic.Field(
         0, ge=0, description="stop after so many looks at dev without a better score (0: never stop early)"
     )

@@ -1,18 +1,23 @@
-"""The train step: a dataset in, an exported recogniser out."""
+"""The train step: a dataset in, an exported model out, of the family that the settings are of."""
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from components.speech.dataset import Dataset
 from components.speech.progress import say
 from components.speech.work import DONE, Work, keyed_work, named_work
 from components.train.recognition.settings import RecognitionSettings
+from components.train.settings import TeachingSettings
+
+if TYPE_CHECKING:
+    from components.train.teacher import Teacher
 
 REVISION = 1
 
 
-def run(dataset: Path | str, store: Path | str, settings: RecognitionSettings) -> Work:
-    """Trains a recogniser, or goes on where a killed run left off, and exports the best of it.
+def run(dataset: Path | str, store: Path | str, settings: TeachingSettings) -> Work:
+    """Trains a recogniser or a voice, or goes on where a killed run left off, and exports the best of it.
 
     Args:
       dataset: the folder that extract wrote.
@@ -35,14 +40,14 @@ def run(dataset: Path | str, store: Path | str, settings: RecognitionSettings) -
     return work
 
 
-def _follow(dataset: Dataset, store: Path | str, settings: RecognitionSettings, inputs: dict[str, str]) -> Work:
+def _follow(dataset: Dataset, store: Path | str, settings: TeachingSettings, inputs: dict[str, str]) -> Work:
     """What a worker other than the chief does: it trains along in the folder that the chief has claimed."""
     _, folder = named_work(store, "train", settings, inputs, REVISION)
     work = Work("train", folder, folder.name, reused=(folder / DONE).is_file())
     if not work.reused:
         from components.train.loop import fit
 
-        fit(settings, dataset, folder)
+        fit(_teacher(dataset, settings), folder)
         say("train: this worker is done; the chief exports the model")
     return work
 
@@ -55,28 +60,43 @@ def _is_chief() -> bool:
     return is_chief()
 
 
-def _train(dataset: Dataset, settings: RecognitionSettings, work: Work) -> None:
+def _teacher(dataset: Dataset, settings: TeachingSettings) -> "Teacher":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from components.train.loop import fit
-    from components.train.recognition.export import export
+    if isinstance(settings, RecognitionSettings):
+        from components.train.recognition.teacher import RecognitionTeacher
 
-    trained = fit(settings, dataset, work.folder)
+        return RecognitionTeacher(settings, dataset)
+    from components.train.synthesis.teacher import SynthesisTeacher
+
+    return SynthesisTeacher(settings, dataset)
+
+
+def _export(folder: Path, settings: Any, dataset: Dataset, weights: dict[str, Any], facts: dict[str, Any]) -> None:
+    if isinstance(settings, RecognitionSettings):
+        from components.train.recognition.export import export
+    else:
+        from components.train.synthesis.export import export
+    export(folder, settings, dataset, weights, facts)
+
+
+def _train(dataset: Dataset, settings: TeachingSettings, work: Work) -> None:
+    teacher = _teacher(dataset, settings)
+    from components.train.loop import fit
+
+    trained = fit(teacher, work.folder)
     best, standing = trained.best, trained.standing
+    figures = {f"dev_{name}": value for name, value in best.figures.items()}
     facts = {
         "steps": standing.step,
         "epochs": standing.epoch,
         "best_step": best.step,
-        "dev_wer": best.wer,
-        "dev_loss": best.loss,
+        **figures,
         "stopped_early": trained.stopped_early,
         "skipped_steps": len(standing.bad),
     }
-    export(work.folder / "model", settings, dataset, trained.weights, facts)
+    _export(work.folder / "model", settings, dataset, trained.weights, facts)
     work.outputs.update(model="model", logs="logs")
     work.counts.update(trained.counts)
-    work.metrics.update(steps=standing.step, epochs=standing.epoch, best_step=best.step)
-    if best.wer is not None and best.loss is not None:
-        work.metrics.update(dev_wer=best.wer, dev_loss=best.loss)
-        say(f"train: exported the weights of step {best.step}, dev WER {best.wer:.2%}")
-    else:
-        say(f"train: exported the weights of step {best.step}")
+    work.metrics.update(steps=standing.step, epochs=standing.epoch, best_step=best.step, **figures)
+    seen = f", {teacher.told(best)}" if best.score is not None else ""
+    say(f"train: exported the weights of step {best.step}{seen}")

@@ -1,6 +1,6 @@
 """What a person watches: TensorBoard logs, and the same curves as JSON for reports.
 
-logs/events.out.tfevents.*   losses, learning rate, gradient norm, dev WER, sample transcripts
+logs/events.out.tfevents.*   losses, learning rate, gradient norm, figures of dev, samples of it
 logs/curves.json             {"train": [{"step", "loss", "learning_rate", "gradient_norm"}, …], "dev": [{…}, …]}
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from components.speech.storage import write_json
-from components.train.schedule import Look
+from components.train.looks import Look, Samples
 
 CURVES = "curves.json"
 
@@ -32,22 +32,19 @@ class Watch:
             for name, value in values.items():
                 tf.summary.scalar(f"train/{name}", value)
 
-    def look(self, look: Look, samples: list[tuple[str, str, str]]) -> None:
-        """One look at dev, with some transcripts: (id, said, recognised)."""
+    def look(self, look: Look, samples: Samples) -> None:
+        """One look at dev, with what is to be seen and heard of it."""
         with self._writer.as_default(step=look.step):
-            for name, value in (("wer", look.wer), ("loss", look.loss)):
-                if value is not None:
-                    tf.summary.scalar(f"dev/{name}", value)
-            if samples:
-                lines = ["| utterance | said | recognised |", "| --- | --- | --- |"]
-                lines += [f"| {name} | {said} | {heard} |" for name, said, heard in samples]
-                tf.summary.text("dev/transcripts", "\n".join(lines))
+            for name, value in look.figures.items():
+                tf.summary.scalar(f"dev/{name}", value)
+            for name, text in samples.texts.items():
+                tf.summary.text(f"dev/{name}", text)
+            for name, image in samples.images.items():
+                tf.summary.image(f"dev/{name}", image[None])
+            for name, audio in samples.audio.items():
+                tf.summary.audio(f"dev/{name}", audio[None, :, None], samples.sample_rate)
         self._writer.flush()
 
     def curves(self, train: list[dict[str, float]], looks: list[Look]) -> None:
-        dev = [
-            {"epoch": look.epoch, "step": look.step, "wer": look.wer, "loss": look.loss}
-            for look in looks
-            if look.wer is not None
-        ]
+        dev = [{"epoch": look.epoch, "step": look.step, **look.figures} for look in looks if look.score is not None]
         write_json(self.folder / CURVES, {"train": train, "dev": dev})

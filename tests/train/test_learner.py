@@ -18,21 +18,22 @@ from components.train import devices
 from components.train.batches import Batch, Batches
 from components.train.loop import fit
 from components.train.optimizer import AdamW
-from components.train.recognition.learner import Learner
+from components.train.recognition.learner import RecognitionLearner
 from components.train.recognition.settings import RecognitionSettings
+from components.train.recognition.teacher import RecognitionTeacher
 from tests.train.tones import sayings, tiny, write_dataset
 
 
 @pytest.fixture(scope="module")
-def learner(tones: Dataset) -> Learner:
-    return Learner(tiny(model={"dropout": 0.1}), tones, tf.distribute.get_strategy())
+def learner(tones: Dataset) -> RecognitionLearner:
+    return RecognitionLearner(tiny(model={"dropout": 0.1}), tones, tf.distribute.get_strategy())
 
 
 def first_batch(dataset: Dataset) -> Batch:
     return next(Batches(dataset, "train", batch_size=8, time_stride=2).epoch(0))
 
 
-def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: Learner, tones: Dataset) -> None:
+def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: RecognitionLearner, tones: Dataset) -> None:
     batch, before = first_batch(tones), learner.state()
     step = learner.learn(batch, 0.01, 0)
     after = learner.state()
@@ -47,7 +48,7 @@ def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: Learner,
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 3e38])
-def test_a_step_that_is_not_finite_changes_nothing(learner: Learner, tones: Dataset, poison: float) -> None:
+def test_a_step_that_is_not_finite_changes_nothing(learner: RecognitionLearner, tones: Dataset, poison: float) -> None:
     batch, before = first_batch(tones), learner.state()
     features = batch.features.copy()
     features[2, 3, 4] = poison
@@ -57,7 +58,7 @@ def test_a_step_that_is_not_finite_changes_nothing(learner: Learner, tones: Data
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_a_few_examples_are_learnt_by_heart(learner: Learner, tones: Dataset) -> None:
+def test_a_few_examples_are_learnt_by_heart(learner: RecognitionLearner, tones: Dataset) -> None:
     batch = first_batch(tones)
     for step in range(120):
         learner.learn(batch, 0.02, step)
@@ -102,10 +103,10 @@ def test_a_run_past_its_limit_of_bad_steps_stops_and_names_the_utterances(
 
     dataset = write_dataset(tmp_path / "dataset", spoken, spoil)
     with pytest.raises(WorkError, match=r"3 steps.*max_bad_steps") as caught:
-        fit(tiny(max_bad_steps=2), dataset, tmp_path / "stops")
+        fit(RecognitionTeacher(tiny(max_bad_steps=2), dataset), tmp_path / "stops")
     assert all(name in str(caught.value) for name in bad)
     assert spoken[0].id not in str(caught.value)
-    trained = fit(tiny(max_bad_steps=20, epochs=3), dataset, tmp_path / "goes on")
+    trained = fit(RecognitionTeacher(tiny(max_bad_steps=20, epochs=3), dataset), tmp_path / "goes on")
     assert {name for names in trained.standing.bad for name in names} == bad
     assert trained.counts["skipped_steps"] == len(trained.standing.bad) >= 3
     assert all(np.isfinite(weight).all() for weight in trained.weights.values())
@@ -118,8 +119,8 @@ def test_too_many_infeasible_utterances_stop_the_run_and_few_are_told(
     spoken = [each for each in sayings(40) if len(each.text) > 1][:20]
     dataset = write_dataset(tmp_path / "dataset", spoken, lambda e, f: f[:1] if e.id == spoken[4].id else f)
     with pytest.raises(WorkError, match=rf"1 of 20 utterances have too few frames.*{spoken[4].id}"):
-        fit(tiny(), dataset, tmp_path / "stops")
-    trained = fit(tiny(max_infeasible_share=0.1, epochs=1), dataset, tmp_path / "goes on")
+        fit(RecognitionTeacher(tiny(), dataset), tmp_path / "stops")
+    trained = fit(RecognitionTeacher(tiny(max_infeasible_share=0.1, epochs=1), dataset), tmp_path / "goes on")
     assert (trained.counts["utterances"], trained.counts["left_out"]) == (19, 1)
     assert f"are left out: {spoken[4].id}" in capsys.readouterr().out
 
@@ -138,7 +139,7 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 from components.speech.dataset import Dataset
 from components.train import devices
 from components.train.batches import Batch, Batches, Example
-from components.train.recognition.learner import Learner
+from components.train.recognition.learner import RecognitionLearner
 from tests.train.tones import tiny
 dataset = Dataset.read(sys.argv[1])
 some = next(Batches(dataset, "train", batch_size=5, time_stride=2).epoch(0))
@@ -149,7 +150,7 @@ batch = Batch([some.ids[i] for i in twice], [some.texts[i] for i in twice],
 states, steps, heard = [], [], []
 for name in ("one", "mirrored"):
     strategy = devices.choose(name)
-    learner = Learner(tiny(), dataset, strategy)
+    learner = RecognitionLearner(tiny(), dataset, strategy)
     steps.append([learner.learn(batch, 0.01, step).loss for step in range(5)])
     states.append(learner.state())
     heard.append(sorted(learner.recognise(some)))

@@ -1,11 +1,12 @@
 """The learning rate, and when training stops."""
 
+from components.train.looks import Look, best, stops_early
 from components.train.recognition.settings import RecognitionSettings
-from components.train.schedule import Look, best, learning_rate, stops_early
+from components.train.schedule import learning_rate
 
 
 def looks(*wers: float, steps: int = 100) -> list[Look]:
-    return [Look(epoch, epoch * steps, wer, wer) for epoch, wer in enumerate(wers, start=1)]
+    return [Look(epoch, epoch * steps, (wer, wer)) for epoch, wer in enumerate(wers, start=1)]
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_its_share() -> None:
@@ -48,12 +49,21 @@ def test_never_before_the_earliest_epoch_nor_by_looks_within_the_warm_up() -> No
 
 
 def test_the_best_look_has_the_lowest_wer_then_the_lowest_loss_then_came_first() -> None:
-    found = [Look(1, 10, 0.2, 1.0), Look(2, 20, 0.1, 3.0), Look(3, 30, 0.1, 2.0), Look(4, 40, 0.1, 2.0)]
+    found = [
+        Look(n, 10 * n, (wer, loss)) for n, wer, loss in ((1, 0.2, 1.0), (2, 0.1, 3.0), (3, 0.1, 2.0), (4, 0.1, 2.0))
+    ]
     assert best(found) == found[2]
     assert best([]) is None
 
 
 def test_without_a_dev_split_the_last_counts_and_nothing_stops() -> None:
-    blind = [Look(epoch, 10 * epoch, None, None) for epoch in range(1, 9)]
+    blind = [Look(epoch, 10 * epoch, None) for epoch in range(1, 9)]
     assert best(blind) == blind[-1]
     assert not stops_early(RecognitionSettings(warm_up_steps=50, patience=1, earliest_stop_epoch=1), blind)
+
+
+def test_the_inverse_square_root_is_that_of_the_transformer() -> None:
+    settings = RecognitionSettings(learning_rate=1e-3, warm_up_steps=4_000, schedule="inverse_square_root")
+    for step in (1, 100, 4_000, 11_060, 200_000):
+        paper = 1e-3 * 4_000**0.5 * min(step * 4_000**-1.5, step**-0.5)
+        assert abs(learning_rate(settings, step - 1, 300_000) / paper - 1) < 1e-9

@@ -1,16 +1,9 @@
-"""The exported model: waveforms in, text out, everything between in the graph; and `model.json` about it.
+"""The exported recogniser: waveforms in, text out, everything between in the graph.
 
-  model/saved_model.pb, variables/   signatures `transcribe` and `logits`
-  model/model.json                   alphabet, features, settings, dataset, provenance
-
-Both signatures take waveforms float32 [batch, samples], in [-1, 1] at `sample_rate`, and lengths int32 [batch].
+Its signatures, `transcribe` and `logits`, take waveforms float32 [batch, samples], in [-1, 1] at `sample_rate`, and
+lengths int32 [batch].
 """
 
-import importlib.metadata
-import os
-import secrets
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,19 +12,14 @@ import tensorflow as tf
 
 from components.speech.dataset import Dataset
 from components.speech.feature_settings import FeatureSettings
-from components.speech.storage import write_json
 from components.speech.text import Alphabet
 from components.train.checkpoints import Arrays
 from components.train.ctc import best_path
+from components.train.export import about, write_exported
 from components.train.models.deepspeech2 import DeepSpeech2
 from components.train.recognition import front_end
 from components.train.recognition.learner import build
 from components.train.recognition.settings import RecognitionSettings
-
-ABOUT = "model.json"
-PACKAGES = ("voxline", "tensorflow", "keras", "numpy")
-REVISION_VARIABLE = "VOXLINE_REVISION"
-"""Names the source's git revision where no repository is at hand, as in an image."""
 
 Tensor = Any
 INPUTS = (
@@ -85,54 +73,5 @@ def export(
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
     module = Recogniser(model, dataset.features, dataset.alphabet)
-    for old in folder.parent.glob(f".{folder.name}.*.part"):
-        shutil.rmtree(old, ignore_errors=True)
-    unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
     signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
-    tf.saved_model.save(module, str(unfinished), signatures=signatures)
-    write_json(unfinished / ABOUT, about(settings, dataset, trained))
-    if folder.exists():
-        shutil.rmtree(folder)
-    os.replace(unfinished, folder)
-
-
-def about(settings: RecognitionSettings, dataset: Dataset, trained: dict[str, Any]) -> dict[str, Any]:
-    """What stands in `model.json`."""
-    return {
-        "name": settings.name,
-        "kind": "ctc",
-        "alphabet": dataset.alphabet.symbols,
-        "sample_rate": dataset.features.sample_rate,
-        "features": dataset.features.plain(),
-        "settings": settings.plain(),
-        "dataset": {
-            "key": dataset.key,
-            "fingerprint": dataset.fingerprint,
-            "counts": dataset.counts,
-            "seconds": dataset.seconds,
-        },
-        "provenance": {"git_revision": git_revision(), "versions": versions(), "trained": trained},
-    }
-
-
-def versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
-
-
-def git_revision() -> str:
-    """The revision of this source: of its repository, or as the environment says; else "unknown"."""
-    named = os.environ.get(REVISION_VARIABLE, "")
-    if named:
-        return named
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return found.stdout.strip() or "unknown"
+    write_exported(folder, module, signatures, about("ctc", settings, dataset, trained))
