@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from components.ingest.corpus import Corpus, Entry, NotFoundError, escaped
 from components.ingest.recordings import Recording
-from components.speech.utterances import Reason, Reject, Utterance
+from components.speech.utterances import SLACK_SECONDS, Reason, Reject, Utterance
 
-SLACK_SECONDS = 0.1
-"""How far a corpus' durations may be from the header's and still mean the same: they are often rounded."""
+LONGEST_TEXT = 131_072
+"""Characters; what is longer is no utterance's transcript, but a table whose lines run into each other."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,8 +26,12 @@ class Found:
     path: str
 
 
-def settle(corpus: Corpus, entries: Iterable[Entry | Reject]) -> tuple[list[Found], list[Reject]]:
-    """Finds the recording of every entry, gives an id to those that have none, and sees that ids are unique."""
+def settle(corpus: Corpus, entries: Iterable[Entry | Reject], text_key: str = "") -> tuple[list[Found], list[Reject]]:
+    """Finds the recording of every entry, gives an id to those that have none, and sees that ids are unique.
+
+    Args:
+      text_key: which of an entry's further keys (`Entry.extra`) is its text; empty: the corpus' own choice.
+    """
     found: dict[str, Found] = {}
     rejects = []
     for entry in entries:
@@ -35,7 +39,7 @@ def settle(corpus: Corpus, entries: Iterable[Entry | Reject]) -> tuple[list[Foun
             rejects.append(_in_unicode(entry))
             continue
         try:
-            settled = _settled(corpus, entry)
+            settled = _settled(corpus, _with_text(entry, text_key) if text_key else entry)
             if first := found.get(settled.entry.id):
                 raise NotFoundError(Reason.DUPLICATE_ID, f"the id stands in {first.entry.source} already")
             found[settled.entry.id] = settled
@@ -68,6 +72,15 @@ def utterance_of(found: Found, recording: Recording, root: str, split: str) -> U
     )
 
 
+def _with_text(entry: Entry, key: str) -> Entry:
+    """The entry with another of its texts for text."""
+    text = entry.extra.get(key)
+    if not isinstance(text, str):
+        kept = ", ".join(sorted(name for name, value in entry.extra.items() if isinstance(value, str))) or "none"
+        raise NotFoundError(Reason.TRANSCRIPT_MISSING, f"no text {key!r} (corpus.text); further texts there: {kept}")
+    return dataclasses.replace(entry, text=text)
+
+
 def _settled(corpus: Corpus, entry: Entry) -> Found:
     path = corpus.locate(entry.audio, entry.beside)
     if entry.size is not None and entry.size != corpus.files[path].size:
@@ -76,6 +89,11 @@ def _settled(corpus: Corpus, entry: Entry) -> Found:
     fine = all(math.isfinite(number) and number >= 0 for number in (entry.offset, entry.duration or 0.0))
     if not fine:
         raise NotFoundError(Reason.BAD_ENTRY, f"offset {entry.offset}, duration {entry.duration}: no seconds from 0 on")
+    if len(entry.text) > LONGEST_TEXT:
+        detail = (
+            f"a transcript of {len(entry.text):,} characters ({entry.text[:40]}…); at most {LONGEST_TEXT:,} are read"
+        )
+        raise NotFoundError(Reason.BAD_ENTRY, detail)
     extra = {"corpus_split": entry.split, **entry.extra} if entry.split else entry.extra
     try:
         # What cannot be written as JSON in UTF-8 (half a surrogate pair, a file name of odd bytes, NaN).

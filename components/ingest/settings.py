@@ -53,6 +53,10 @@ class CorpusSettings(Settings):
 
     uri: str = pydantic.Field("", description="folder, .tar, .tar.gz, .tgz or .zip that holds the corpus")
     format: str = pydantic.Field("librispeech", description=f"its layout: {', '.join(CORPORA)}")
+    text: str = pydantic.Field(
+        "",
+        description="the key whose value is the text, where a corpus has several (thchs30: hanzi, pinyin); empty: text",
+    )
     splits: SplitNames = pydantic.Field(SplitNames(), description="which of the corpus' own splits make up ours")
     split: SplitSettings = pydantic.Field(SplitSettings(), description="who decides the splits: the corpus, or shares")
     max_reject_share: float = pydantic.Field(0.01, ge=0, le=1, description="share of rejects past which the step fails")

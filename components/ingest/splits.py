@@ -95,7 +95,8 @@ def _own_splits(names: set[str], settings: CorpusSettings) -> dict[str, str]:
         elif settings.split.by == "corpus":
             raise SettingsError(
                 f"corpus.splits: none covers the corpus' split {name!r} (it has: {', '.join(sorted(names))}); add a "
-                f"pattern to corpus.splits.train, .dev, .test or .leave_out, or set corpus.split.by to speaker"
+                "pattern to corpus.splits.train, .dev, .test or .leave_out, or set corpus.split.by to speaker or "
+                "utterance"
             )
         else:
             ours[name] = "train"

@@ -29,7 +29,7 @@ from components.speech.utterances import (
 )
 from components.speech.work import Work, keyed_work
 
-REVISION = 2
+REVISION = 3
 
 
 def run(store: Path | str, settings: CorpusSettings) -> Work:
@@ -70,7 +70,7 @@ def _check_place(root: Path, folder: Path) -> None:
 
 def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work) -> None:
     say(f"ingest: reading {corpus.root} as {settings.format}, {len(corpus.files):,} files")
-    found, rejects = settle(corpus, CORPORA[settings.format](corpus))
+    found, rejects = settle(corpus, CORPORA[settings.format](corpus), settings.text)
     splits = splits_of([one.entry for one in found], settings)
     used = [one for one in found if splits[one.entry.id] != LEFT_OUT]
     recordings = measure(corpus.root, sorted({one.path for one in used}))

@@ -17,15 +17,12 @@ import soundfile
 from components.speech import flac, wav
 from components.speech.bad_audio import BadAudio
 from components.speech.foreign import decode_foreign, foreign_format
-from components.speech.utterances import Reason
+from components.speech.utterances import SLACK_SECONDS, Reason
 
 __all__ = ["BadAudio", "Header", "Recording", "decode", "header", "load", "mono", "resample", "to_int16"]
 
 BLOCK = 1 << 20
 """Frames read at once: a header that lies about its length must not claim the memory for it."""
-
-SLACK_SECONDS = 0.1
-"""How far a segment may reach past the end of its recording: transcripts are timed by hand."""
 
 SAME_SECONDS = 0.01
 """A duration this near to the whole recording's is the whole recording: manifests round theirs."""

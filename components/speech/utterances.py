@@ -20,6 +20,9 @@ from typing import Any
 from components.speech.errors import WorkError
 from components.speech.storage import hash_value, whole_file
 
+SLACK_SECONDS = 0.1
+"""How far an utterance may reach past the end of its recording: durations are rounded, transcripts timed by hand."""
+
 MANIFEST = "manifest.jsonl"
 REJECTS = "rejects.jsonl"
 

@@ -374,7 +374,7 @@ def test_bad_segments_of_kaldi_are_rejects(corpus: Path, record: Record, ingest:
 # All
 
 
-@pytest.mark.parametrize("format", ["librispeech", "fsdd", "manifest", "csv", "kaldi"])
+@pytest.mark.parametrize("format", ["librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi"])
 def test_a_folder_of_something_else_is_an_error_that_names_the_format(
     corpus: Path, ingest: Ingest, format: str
 ) -> None:
@@ -388,6 +388,40 @@ def test_a_list_that_is_not_utf8_is_an_error_that_names_the_file(corpus: Path, i
     (corpus / ("train.jsonl" if format == "manifest" else "train.csv")).write_bytes("café".encode("latin-1"))
     with pytest.raises(WorkError, match=r"train\..*not UTF-8.*iconv"):
         ingest(format)
+
+
+@pytest.mark.parametrize("format", ["librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi"])
+def test_a_folder_that_is_a_link_out_of_the_corpus_is_named_whatever_the_format(
+    corpus: Path, record: Record, ingest: Ingest, tmp_path: Path, format: str
+) -> None:
+    audio = record("wavs/7_ann_0.wav")
+    _write(corpus / "wavs/7_ann_0.wav.trn", "七\nqi1\nq i1\n")
+    _write(corpus / "wavs/a.trans.txt", "7_ann_0 SEVEN\n")
+    _write(corpus / "metadata.csv", "7_ann_0|7|seven\n")
+    _write(corpus / "wav.scp", f"a {audio}\n")
+    _write(corpus / "text", "a seven\n")
+    _jsonl(corpus / "train.jsonl", {"audio_filepath": str(audio), "text": "x"})
+    _write(corpus / "train.csv", f"wav_filename,wav_filesize,transcript\n{audio},{audio.stat().st_size},x\n")
+    (tmp_path / "elsewhere").mkdir()
+    (corpus / "more").symlink_to(tmp_path / "elsewhere")
+    out = ingest(format)
+    assert len(out.ids) == 1
+    assert out.rejects == {"more": "outside_corpus"}
+    assert "copy it in" in out.details["more"]
+
+
+def test_a_transcript_that_is_a_book_is_a_reject_and_the_table_goes_on(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    rows = [f"{name}.wav,{record(f'{name}.wav').stat().st_size}" for name in "abc"]
+    texts = ["fine", "word " * 30_000, "fine too"]
+    lines = [f"{row},{text}" for row, text in zip(rows, texts, strict=True)]
+    _write(corpus / "train.csv", "\n".join(["wav_filename,wav_filesize,transcript", *lines]) + "\n")
+    out = ingest("csv")
+    assert out.ids == ["a.wav", "c.wav"]
+    assert out.rejects == {"b.wav": "bad_entry"}
+    assert "149,999 characters" in out.details["b.wav"]
+    assert len(out.details["b.wav"]) < 200
 
 
 def _write(path: Path, text: str) -> None:

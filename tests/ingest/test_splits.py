@@ -153,7 +153,7 @@ def test_held_out_speakers_are_exactly_the_test_split() -> None:
         ({"split": {"by": "speaker", "dev": 0.6, "test": 0.4}}, "leave nothing to train on"),
         ({"split": {"test_speakers": ["ann"]}}, 'set "by" to "speaker"'),
         ({"split": {"by": "gender"}}, "'corpus', 'speaker' or 'utterance'"),
-        ({"format": "libri"}, "librispeech, fsdd, manifest, csv, kaldi"),
+        ({"format": "libri"}, "librispeech, ljspeech, thchs30, fsdd, manifest, csv, kaldi"),
         ({"splits": {"trian": ["a"]}}, "'train'"),
         ({"max_reject_share": 1.5}, "max_reject_share"),
     ],

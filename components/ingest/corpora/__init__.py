@@ -10,12 +10,14 @@ from), and name it here. Then `corpus.format: <name>` reads it.
 
 from collections.abc import Callable, Iterator
 
-from components.ingest.corpora import csv, fsdd, kaldi, librispeech, manifest
+from components.ingest.corpora import csv, fsdd, kaldi, librispeech, ljspeech, manifest, thchs30
 from components.ingest.corpus import Corpus, Entry
 from components.speech.utterances import Reject
 
 CORPORA: dict[str, Callable[[Corpus], Iterator[Entry | Reject]]] = {
     "librispeech": librispeech.entries,
+    "ljspeech": ljspeech.entries,
+    "thchs30": thchs30.entries,
     "fsdd": fsdd.entries,
     "manifest": manifest.entries,
     "csv": csv.entries,

@@ -18,6 +18,9 @@ COLUMNS = ("wav_filename", "wav_filesize", "transcript")
 LONGEST_SIZE = 18
 """Digits; Python refuses to read a number of thousands."""
 
+# The reader's own limit on a field (131,072 characters) would end the whole table; a text is judged in entries.py.
+csv.field_size_limit(2**31 - 1)
+
 
 def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     """Every row of every CSV with the three columns.
@@ -25,6 +28,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     Raises:
       WorkError: no CSV has them, or a quotation mark is never closed.
     """
+    yield from corpus.closed_doors()
     tables = 0
     for path in corpus.visible():
         if path.suffix.lower() != ".csv":

@@ -26,6 +26,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     folders = [path.parent for path in corpus.visible() if path.name == "wav.scp"]
     if not folders:
         raise WorkError(f"{corpus.root}: no wav.scp in this folder; check corpus.format")
+    yield from corpus.closed_doors()
     for folder in folders:
         yield from _folder(corpus, folder)
 

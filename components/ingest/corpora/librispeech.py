@@ -10,10 +10,10 @@ CC BY 4.0. Many corpora copy its layout (mini LibriSpeech, MLS' older parts, Vox
 The root may be that folder, the one above it, or one split. WAV and other formats may stand in for FLAC.
 """
 
-import unicodedata
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from components.ingest.by_name import name_of, recordings_by_name
 from components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, Entry
 from components.speech.utterances import Reason, Reject
 
@@ -22,7 +22,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     """Every line of a transcript, and every recording that no line names (as a reject)."""
     yield from corpus.closed_doors()
     about = _speakers(corpus)
-    recordings = _by_utterance(corpus)
+    recordings = recordings_by_name(corpus)
     for transcript in corpus.visible():
         if not transcript.name.lower().endswith(".trans.txt"):
             continue
@@ -31,7 +31,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
         for number, line in corpus.lines(str(transcript)):
             id, text, *_ = *line.split(maxsplit=1), ""
             folder, speaker = transcript.parent, id.split("-")[0]
-            audio = recordings.pop(_name(folder / id), None)
+            audio = recordings.pop(name_of(folder / id), None)
             yield Entry(
                 id=id,
                 audio=(audio or folder / f"{id}{AUDIO_EXTENSIONS[0]}").as_posix(),
@@ -49,25 +49,6 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
 def _split(corpus: Corpus, transcript: PurePosixPath) -> str:
     """The folder above the speaker's and the chapter's: the root itself, where the root is one split."""
     return (corpus.name, *transcript.parts)[-4:][0]
-
-
-def _by_utterance(corpus: Corpus) -> dict[str, PurePosixPath]:
-    """Recordings by their path without extension; of two formats of one recording, the preferred."""
-    found: dict[str, PurePosixPath] = {}
-    for path in corpus.recordings():
-        name = _name(path.with_suffix(""))
-        other = found.get(name)
-        if other is None or _preference(path) < _preference(other):
-            found[name] = path
-    return found
-
-
-def _name(path: PurePosixPath) -> str:
-    return unicodedata.normalize("NFC", str(path))
-
-
-def _preference(path: PurePosixPath) -> int:
-    return AUDIO_EXTENSIONS.index(path.suffix.lower())
 
 
 def _speakers(corpus: Corpus) -> dict[str, dict[str, str]]:

@@ -24,6 +24,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     manifests = [path for path in corpus.visible() if _is_manifest(path)]
     if not manifests:
         raise WorkError(f"{corpus.root}: no manifest (*.jsonl or *manifest*.json) in this folder; check corpus.format")
+    yield from corpus.closed_doors()
     for path in manifests:
         # Paths are relative to the manifest; offset, speaker and id may be absent, other keys are kept:
         #   {"audio_filepath": "talk/1.wav", "duration": 3.2, "text": "good morning", "offset": 61.5, "accent": "us"}

@@ -1,0 +1,70 @@
+"""LJSpeech: 24 hours of one voice reading seven non-fiction books of 1884 to 1964, 22.05 kHz WAV.
+
+By Keith Ito and Linda Johnson, https://keithito.com/LJ-Speech-Dataset, public domain. Many corpora for
+synthesis copy its layout:
+
+    LJSpeech-1.1/metadata.csv
+    LJSpeech-1.1/wavs/LJ001-0001.wav
+
+The root may be that folder or one above it. Who speaks is not said, so the folder's name stands for the
+speaker. What precedes the last hyphen of an id is a section of a book (LJ001), and counts as a split of the
+corpus: `splits: {test: [LJ001], dev: [LJ002], train: [LJ00[3-9], LJ0[1-5]?]}`; or split by utterance.
+"""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from components.ingest.by_name import name_of, recordings_by_name
+from components.ingest.corpus import Corpus, Entry
+from components.speech.errors import WorkError
+from components.speech.utterances import Reason, Reject
+
+METADATA, WAVS = "metadata.csv", "wavs"
+
+
+def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+    """Every line of every metadata.csv, and every recording beside one that no line names (as a reject).
+
+    Raises:
+      WorkError: there is no metadata.csv.
+    """
+    tables = [path for path in corpus.visible() if path.name == METADATA]
+    if not tables:
+        raise WorkError(f"{corpus.root}: no {METADATA} in this folder; check corpus.format")
+    yield from corpus.closed_doors()
+    recordings = recordings_by_name(corpus)
+    named: set[str] = set()
+    for table in tables:
+        for number, line in corpus.lines(str(table)):
+            entry = _entry(line, corpus, table, recordings, f"{table}:{number}")
+            named.add(name_of(table.parent / WAVS / entry.id))
+            yield entry
+    folders = {table.parent / WAVS for table in tables}
+    for name, audio in recordings.items():
+        if name not in named and audio.parent in folders:
+            detail = f"{audio}: no line of {audio.parents[1] / METADATA} names it"
+            yield Reject(audio.stem, Reason.TRANSCRIPT_MISSING, detail)
+
+
+def _entry(
+    line: str, corpus: Corpus, table: PurePosixPath, recordings: dict[str, PurePosixPath], source: str
+) -> Entry | Reject:
+    # An id, the text as printed and the text as read, parted by | and never quoted:
+    #   LJ001-0007|the earliest book printed, about 1455,|the earliest book printed, about fourteen fifty-five,
+    id, *texts = (field.strip() for field in line.split("|"))
+    if len(texts) != 2 or not id:
+        accepted = "accepted: id|text|normalised text"
+        return Reject(id or source, Reason.BAD_ENTRY, f"{source}: {1 + len(texts)} fields in {line[:80]!r}; {accepted}")
+    raw, normalised = texts
+    if not normalised:
+        return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the third field, the normalised text, is empty")
+    file = table.parent / WAVS / id
+    return Entry(
+        id=id,
+        audio=recordings.get(name_of(file), table.parent / WAVS / f"{id}.wav").as_posix(),
+        text=normalised,
+        speaker=table.parent.name or corpus.name,
+        split=id.rpartition("-")[0],
+        source=source,
+        extra={"raw": raw},
+    )
