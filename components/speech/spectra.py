@@ -87,7 +87,7 @@ def emphasise(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> n
 def window(settings: FeatureSettings) -> Array:
     """The periodic Hann window, float32 `[window]`."""
     phase = 2 * np.pi * np.arange(settings.window) / settings.window
-    return _constant(0.5 - 0.5 * np.cos(phase))
+    return constant(0.5 - 0.5 * np.cos(phase))
 
 
 @functools.lru_cache(maxsize=16)
@@ -103,7 +103,7 @@ def mel_filterbank(settings: FeatureSettings) -> Array:
     left, middle, right = edges[:-2], edges[1:-1], edges[2:]
     rising = (frequencies - left) / (middle - left)
     falling = (right - frequencies) / (right - middle)
-    return _constant(np.maximum(0, np.minimum(rising, falling)) * 2 / (right - left))
+    return constant(np.maximum(0, np.minimum(rising, falling)) * 2 / (right - left))
 
 
 @functools.lru_cache(maxsize=16)
@@ -115,7 +115,7 @@ def cepstral_basis(settings: FeatureSettings) -> Array:
     band = np.arange(settings.mels)[:, None] + 0.5
     basis = np.cos(np.pi / settings.mels * band * np.arange(settings.coefficients)) * np.sqrt(2 / settings.mels)
     basis[:, 0] /= np.sqrt(2)
-    return _constant(basis * 10 / np.log(10))
+    return constant(basis * 10 / np.log(10))
 
 
 def stack(frames: Array, context: int) -> Array:
@@ -213,7 +213,7 @@ def _hz(mels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(mels < _LINEAR_MEL, mels * 200 / 3, _LINEAR_HZ * np.exp(_LOG_STEP * (mels - _LINEAR_MEL)))
 
 
-def _constant(values: npt.NDArray[np.float64]) -> Array:
+def constant(values: npt.NDArray[np.float64]) -> Array:
     """Cached arrays are handed to many callers; none may write to them."""
     array = np.ascontiguousarray(values, np.float32)
     array.flags.writeable = False

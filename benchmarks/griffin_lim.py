@@ -1,0 +1,154 @@
+"""Griffin-Lim with momentum, 60 iterations on one core, against librosa.griffinlim, at equal quality.
+
+Quality is spectral convergence: by how much the magnitudes of the waveform differ from the given ones, as a share of
+their norm. Both start from phases of their own, and where each ends differs by a few parts in a hundred from one
+recording to another, either way: the mean over the recordings has to be equal within one in a hundred.
+
+  python -m benchmarks.griffin_lim
+  python -m benchmarks.griffin_lim --closeness FOLDER_OF_WAVS    # the table of docs/decisions/0031-griffin-lim.md
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import librosa
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.table import Row, print_table
+from components.speech.audio import load
+from components.speech.feature_settings import FeatureSettings
+from components.speech.griffin_lim import griffin_lim, waveform
+from components.speech.spectra import Array, features, magnitude_spectrogram
+
+RECORDINGS = 12
+ROUNDS = 3
+ITERATIONS = 60
+MOMENTUM = 0.99
+EQUAL = 1.01
+TACOTRON = FeatureSettings.of(
+    {"kind": "mel_and_linear", "window_seconds": 0.05, "hop_seconds": 0.0125, "fft_size": 2_048, "mels": 80}
+)
+TACOTRON_2 = FeatureSettings.of(
+    {
+        "sample_rate": 22_050,
+        "window_seconds": 1_024 / 22_050,
+        "hop_seconds": 256 / 22_050,
+        "highest_hz": 8_000,
+        "spectrum": "magnitude",
+        "log_floor": 1e-5,
+    }
+)
+
+
+def inversion() -> Row:
+    """Processor time of both in turns on the spectrograms of generated recordings."""
+    how = TACOTRON_2
+    spectrograms = [magnitude_spectrogram(_voice(seed, how.sample_rate), how) for seed in range(RECORDINGS)]
+    ours, peer, quality = [], [], []
+    with threadpool_limits(1):
+        _librosa(spectrograms[0]), griffin_lim(spectrograms[0], how)  # what either prepares once
+        for number in range(ROUNDS):
+            mine, made = _timed(lambda magnitudes: griffin_lim(magnitudes, how, ITERATIONS, MOMENTUM), spectrograms)
+            theirs, other = _timed(_librosa, spectrograms)
+            ours.append(mine)
+            peer.append(theirs)
+            if number == 0:
+                quality = [
+                    statistics.fmean(_convergence(*pair) for pair in zip(waves, spectrograms, strict=True))
+                    for waves in (made, other)
+                ]
+    if quality[0] > EQUAL * quality[1]:
+        raise SystemExit(f"benchmarks.griffin_lim: convergence {quality[0]:.4f}, librosa's is {quality[1]:.4f}")
+    seconds = sum(how.samples(len(magnitudes)) for magnitudes in spectrograms) / how.sample_rate
+    return Row.of(
+        "Griffin-Lim, 60 iterations, one core, x librosa.griffinlim",
+        f"{statistics.median(ours) / seconds * 1e3:.0f} ms a second of speech",
+        f"{statistics.median(peer) / seconds * 1e3:.0f} ms a second of speech",
+        statistics.median(theirs / mine for mine, theirs in zip(ours, peer, strict=True)),
+        ">=",
+        1.5,
+    )
+
+
+def closeness(folder: Path) -> None:
+    """Prints how far re-analysed waveforms lie from the features that they were made of."""
+    print("| features | inverted from | momentum | iterations | mel, dB | linear, dB | convergence, dB |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name, how, parts in (
+        ("Tacotron, 16 kHz", TACOTRON, ("mel", "linear")),
+        ("Tacotron 2, 22.05 kHz", TACOTRON_2, ("mel",)),
+    ):
+        recordings = [load(path, how.sample_rate) for path in sorted(folder.glob("*.wav"))]
+        for part in parts:
+            for momentum in (0.0, 0.99):
+                for iterations in (30, 60, 100):
+                    found = [_distances(samples, how, part, iterations, momentum) for samples in recordings]
+                    mel, linear, convergence = (f"{statistics.fmean(f):.2f}" for f in zip(*found, strict=True))
+                    print(f"| {name} | {part} | {momentum:g} | {iterations} | {mel} | {linear} | {convergence} |")
+
+
+def _distances(
+    samples: Array, how: FeatureSettings, part: str, iterations: int, momentum: float
+) -> tuple[float, float, float]:
+    """Mean absolute error of mels and of the linear spectrum, and spectral convergence, all in decibels."""
+    wanted = features(samples, how)
+    columns = how.mel_columns if part == "mel" else how.linear_columns
+    made = waveform(wanted[:, columns], how, iterations=iterations, momentum=momentum)
+    decibels = -how.floor_db if how.kind == "mel_and_linear" else 20 / np.log(10)
+    mel = float(np.abs(features(made, how) - wanted)[:, how.mel_columns].mean() * decibels)
+    before, after = (magnitude_spectrogram(audio, how) for audio in (samples, made))
+    levels = (20 * np.log10(np.maximum(magnitudes, 1e-4)) for magnitudes in (before, after))
+    linear = float(np.abs(np.subtract(*levels)).mean())
+    return mel, linear, float(20 * np.log10(np.linalg.norm(after - before) / np.linalg.norm(before)))
+
+
+def _librosa(magnitudes: Array) -> Array:
+    how = TACOTRON_2
+    made: Array = librosa.griffinlim(
+        magnitudes.T,
+        n_iter=ITERATIONS,
+        hop_length=how.hop,
+        win_length=how.window,
+        n_fft=how.transform,
+        momentum=MOMENTUM,
+        random_state=0,
+    )
+    return made
+
+
+def _timed(invert: Callable[[Array], Array], spectrograms: Sequence[Array]) -> tuple[float, list[Array]]:
+    start = time.process_time()
+    made = [invert(magnitudes) for magnitudes in spectrograms]
+    return time.process_time() - start, made
+
+
+def _convergence(made: Array, magnitudes: Array) -> float:
+    return float(np.linalg.norm(magnitude_spectrogram(made, TACOTRON_2) - magnitudes) / np.linalg.norm(magnitudes))
+
+
+def _voice(seed: int, rate: int) -> Array:
+    """Two to six seconds of harmonics of a wandering pitch with breath between them; as hard to invert as speech."""
+    random = np.random.default_rng(seed)
+    samples = int(random.uniform(2, 6) * rate)
+    time_ = np.arange(samples) / rate
+    pitch = random.uniform(90, 220) * (1 + 0.15 * np.sin(2 * np.pi * random.uniform(0.5, 2) * time_))
+    phase = 2 * np.pi * np.cumsum(pitch) / rate
+    voiced = sum(np.sin(number * phase + random.uniform(0, 6)) / number for number in range(1, 30))
+    gate = (np.sin(2 * np.pi * random.uniform(1.5, 4) * time_) > -0.4) * np.abs(np.sin(2 * np.pi * 3 * time_))
+    made: Array = (0.1 * gate * voiced + 0.01 * random.standard_normal(samples)).astype(np.float32)
+    return made
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--closeness"]:
+        closeness(Path(sys.argv[2]))
+    else:
+        print_table([inversion()])
+
+
+if __name__ == "__main__":
+    main()
