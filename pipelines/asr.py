@@ -6,7 +6,7 @@ from components.convert.component import convert
 from components.evaluate.recognition.component import evaluate
 from components.extract.component import extract
 from components.ingest.component import ingest
-from components.push.component import push
+from components.push.recognition.component import push
 from components.train.recognition.component import train
 from components.validate.component import validate
 

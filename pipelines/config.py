@@ -16,7 +16,7 @@ from components.convert.settings import ConvertSettings
 from components.evaluate.recognition.settings import RecognitionEvaluateSettings
 from components.extract.settings import ExtractSettings
 from components.ingest.settings import CorpusSettings
-from components.push.settings import PushSettings
+from components.push.settings import RecognitionPushSettings
 from components.speech.errors import SettingsError
 from components.speech.settings import Settings, explain
 from components.train.recognition.settings import RecognitionSettings
@@ -60,7 +60,7 @@ class AsrConfig(Settings):
     evaluate: RecognitionEvaluateSettings = pydantic.Field(
         default_factory=RecognitionEvaluateSettings, description="error rates"
     )
-    push: PushSettings = pydantic.Field(default_factory=PushSettings, description="the gate")
+    push: RecognitionPushSettings = pydantic.Field(default_factory=RecognitionPushSettings, description="the gate")
 
     def section(self, step: str) -> Settings:
         """The settings of a step."""

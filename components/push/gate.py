@@ -1,18 +1,23 @@
 """The gate: checks that a model passes or not, each with what was measured and what is accepted.
 
-Why these statistics: docs/decisions/0010-the-gate.md.
+One gate for every kind of model: any figure is held to a limit, compared with the model in service as a whole,
+and in slices. Why these statistics: docs/decisions/0010-the-gate.md.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 from components.push.settings import PushSettings
+from components.speech.bootstrap import Bootstrap, Comparison, Part, ratio
 from components.speech.errors import SettingsError
 from components.speech.evaluation import Evaluation, Row, by_slice
-from components.speech.scoring import Edits, total
+from components.speech.figures import FIGURES, MACHINE, Figure
 
 SLICES_NAMED = 3
 """Of the worse slices in a reason, worst first; the report has them all."""
+
+Champion = Mapping[str, Mapping[str, Part]]
+"""What the model in service made of each utterance: the utterance's id → figure → its part."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,11 +36,11 @@ class Check:
     limit: float | None = None
 
 
-def check_slices(evaluation: Evaluation, settings: PushSettings) -> None:
-    """Refuses to judge by a slicing that evaluate did not make.
+def check_settings(evaluation: Evaluation, settings: PushSettings) -> None:
+    """Refuses to judge by what evaluate did not measure.
 
     Raises:
-      SettingsError: naming it, and those that there are.
+      SettingsError: naming it, and what there is.
     """
     made = evaluation.metrics["slices"]
     unknown = [name for name in settings.slices if name not in made]
@@ -44,39 +49,65 @@ def check_slices(evaluation: Evaluation, settings: PushSettings) -> None:
             f"push: 'slices' is {settings.slices!r}; evaluate did not report by {', '.join(unknown)}, "
             f"it did by {', '.join(made)}; add it to evaluate.slices"
         )
+    for name in getattr(settings, "limits", {}):
+        if _measured(evaluation, FIGURES[name]) is None:
+            raise SettingsError(
+                f"push: 'limits.{name}' holds a figure to a limit that evaluate did not measure; leave it out, or "
+                "let evaluate measure it (evaluate.listener, evaluate.pitched)"
+            )
 
 
-def absolute(evaluation: Evaluation, settings: PushSettings) -> Check:
-    """The word error rate as measured, whatever its interval: the limit is a promise to users of the model."""
-    rate = total(row.words for row in evaluation.rows).rate
-    relation = "within" if rate <= settings.max_wer else "above"
-    detail = f"word error rate {rate:.2%}, {relation} the limit of {settings.max_wer:.2%} (max_wer)"
-    return Check("word error rate", rate <= settings.max_wer, detail, rate, settings.max_wer)
+def absolute(evaluation: Evaluation, settings: PushSettings) -> list[Check]:
+    """Figures as measured, whatever their intervals: a limit is a promise to users of the model."""
+    checks = []
+    for name, (limit, key) in settings.absolute_limits().items():
+        figure = FIGURES[name]
+        value = _measured(evaluation, figure)
+        if value is None:
+            checks.append(Check(figure.title, True, f"{figure.title}: not measured, so {key} judges nothing"))
+            continue
+        passed = figure.sign * value <= figure.sign * limit
+        relation = "within" if passed else "above" if figure.better == "lower" else "under"
+        detail = f"{figure.title} {figure.shown(value)}, {relation} the limit of {figure.shown(limit)} ({key})"
+        checks.append(Check(figure.title, passed, detail, value, limit))
+    return checks
 
 
-def relative(evaluation: Evaluation, champion: Mapping[str, Edits], version: int, settings: PushSettings) -> Check:
-    """No worse than the model in service by more than the margin, shown with the confidence asked for.
+def relative(evaluation: Evaluation, champion: Champion, version: int, settings: PushSettings) -> list[Check]:
+    """No figure worse than under the model in service by more than its margin, shown with the confidence asked for."""
+    bootstrap = evaluation.bootstrap(settings.confidence)
+    checks = []
+    for name, margin in settings.margins().items():
+        figure, title = FIGURES[name], f"{FIGURES[name].title}, against the model in service"
+        if _measured(evaluation, figure) is None:
+            checks.append(Check(title, True, f"{figure.title}: not measured, so max_regression judges nothing"))
+            continue
+        compared = _compared(evaluation.rows, champion, figure, bootstrap)
+        passed = compared.highest <= margin
+        bound = "at most" if figure.better == "lower" else "at least"
+        detail = (
+            f"{figure.title} {figure.change(figure.sign * compared.difference)} against version {version}, with "
+            f"{100 * settings.confidence:g}% confidence {bound} {figure.change(figure.sign * compared.highest)}; "
+            f"{figure.change(figure.sign * margin)} is accepted (max_regression)"
+        )
+        if not passed and compared.difference <= margin:
+            detail += "; it may be as good, and the test split is too small to show it: more test utterances would"
+        checks.append(Check(title, passed, detail, compared.plain()["highest"], margin))
+    return checks
 
-    Args:
-      champion: what the model in service made of each utterance, by the utterance's id.
-    """
-    rows = evaluation.rows
-    compared = evaluation.bootstrap(settings.confidence).compare(
-        [row.words for row in rows], [champion[row.id] for row in rows], [row.speaker for row in rows]
-    )
-    passed = compared.highest <= settings.max_regression
-    detail = (
-        f"{100 * compared.difference:+.2f} points against version {version}, "
-        f"with {100 * settings.confidence:g}% confidence at most {100 * compared.highest:+.2f}; "
-        f"{100 * settings.max_regression:+.2f} is accepted (max_regression)"
-    )
-    if not passed and compared.difference <= settings.max_regression:
-        detail += "; it may be as good, and the test split is too small to show it: more test utterances would"
-    return Check("against the model in service", passed, detail, compared.highest, settings.max_regression)
 
-
-def slices(evaluation: Evaluation, champion: Mapping[str, Edits], version: int, settings: PushSettings) -> Check:
+def slices(evaluation: Evaluation, champion: Champion, version: int, settings: PushSettings) -> list[Check]:
     """No slice worse than under the model in service by more than its margin, and surely worse at all."""
+    return [
+        _slices(evaluation, champion, version, FIGURES[name], margin, settings)
+        for name, margin in settings.slice_margins().items()
+        if _measured(evaluation, FIGURES[name]) is not None
+    ]
+
+
+def _slices(
+    evaluation: Evaluation, champion: Champion, version: int, figure: Figure, margin: float, settings: PushSettings
+) -> Check:
     worse: list[tuple[float, str]] = []
     judged = small = 0
     highest = 0.0
@@ -87,23 +118,45 @@ def slices(evaluation: Evaluation, champion: Mapping[str, Edits], version: int, 
                 small += 1
                 continue
             judged += 1
-            compared = bootstrap.compare(
-                [row.words for row in rows], [champion[row.id] for row in rows], [row.speaker for row in rows]
-            )
+            compared = _compared(rows, champion, figure, bootstrap)
             highest = max(highest, compared.difference)
-            if compared.difference > settings.max_slice_regression and compared.lowest > 0:
-                said = f"{name} {value}: {_rates(rows, champion)} on {len(rows):,} utterances"
+            if compared.difference > margin and compared.lowest > 0:
+                said = f"{name} {value}: {_values(rows, champion, figure)} on {len(rows):,} utterances"
                 worse.append((compared.difference, said))
-    limit = f"{100 * settings.max_slice_regression:.1f} points (max_slice_regression)"
-    judged_words = f"{judged:,} slices judged, {small:,} with fewer than {settings.min_slice_utterances} utterances not"
+    limit = f"{figure.change(margin).lstrip('+')} (max_slice_regression)"
     if worse:
         worst = [said for _, said in sorted(worse, reverse=True)[:SLICES_NAMED]]
         shown = "; ".join(worst) + (f"; and {len(worse) - len(worst)} more" if len(worse) > len(worst) else "")
-        detail = f"worse than version {version} by more than {limit} in {len(worse)} of {judged} slices: {shown}"
+        detail = (
+            f"{figure.title}: worse than version {version} by more than {limit} in {len(worse)} of {judged} slices: "
+            f"{shown}"
+        )
     else:
-        detail = f"no slice is worse than under version {version} by more than {limit}; {judged_words}"
-    return Check("slices", not worse, detail, highest, settings.max_slice_regression)
+        detail = (
+            f"{figure.title}: no slice is worse than under version {version} by more than {limit}; {judged:,} slices "
+            f"judged, {small:,} with fewer than {settings.min_slice_utterances} utterances not"
+        )
+    return Check(f"{figure.title}, in slices", not worse, detail, highest, margin)
 
 
-def _rates(rows: Sequence[Row], champion: Mapping[str, Edits]) -> str:
-    return f"{total(row.words for row in rows).rate:.1%} after {total(champion[row.id] for row in rows).rate:.1%}"
+def _measured(evaluation: Evaluation, figure: Figure) -> float | None:
+    """The figure over all utterances; None where it was not measured."""
+    if figure in MACHINE:
+        return float(evaluation.metrics["real_time_factor"])
+    parts = [row.figures[figure.name] for row in evaluation.rows if figure.name in row.figures]
+    return ratio(parts, figure.kind) if parts else None
+
+
+def _compared(rows: Sequence[Row], champion: Champion, figure: Figure, bootstrap: Bootstrap) -> Comparison:
+    """Turned so that positive is worse."""
+    one, other = [
+        [Part(figure.sign * parts[figure.name].value, parts[figure.name].weight) for parts in figures]
+        for figures in ([row.figures for row in rows], [champion[row.id] for row in rows])
+    ]
+    return bootstrap.compare(one, other, [row.speaker for row in rows], figure.kind)
+
+
+def _values(rows: Sequence[Row], champion: Champion, figure: Figure) -> str:
+    now = ratio([row.figures[figure.name] for row in rows], figure.kind)
+    before = ratio([champion[row.id][figure.name] for row in rows], figure.kind)
+    return f"{figure.shown(now)} after {figure.shown(before)}"

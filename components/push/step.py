@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from components.push import gate
-from components.push.card import model_card
-from components.push.gate import Check
-from components.push.known_clip import known_clip
-from components.push.settings import PushSettings
+from components.push.gate import Champion, Check
+from components.push.recognition import card as recognition_card
+from components.push.recognition.known_clip import known_clip
+from components.push.settings import PushSettings, RecognitionPushSettings, SynthesisPushSettings
+from components.push.synthesis import card as synthesis_card
+from components.push.synthesis.known_text import known_text
+from components.speech.bootstrap import ratio
 from components.speech.errors import SettingsError, WorkError
-from components.speech.evaluation import CLIP, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
+from components.speech.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
 from components.speech.exported import about, digest, exported_folder
+from components.speech.figures import FIGURES
 from components.speech.journal import utc
 from components.speech.progress import say
 from components.speech.registry import CARD, EVALUATION, PROVENANCE, Registry
-from components.speech.scoring import Edits
 from components.speech.storage import hash_value, write_json, write_text
 from components.speech.work import DONE, Work
 
@@ -60,7 +63,7 @@ def run(
     evaluation: Path | str,
     registry: Path | str,
     store: Path | str,
-    settings: PushSettings = PushSettings(),  # noqa: B008  (frozen)
+    settings: PushSettings = RecognitionPushSettings(),  # noqa: B008  (frozen)
 ) -> Work:
     """Judges a model, and publishes it or says why not; refusing is no failure.
 
@@ -77,11 +80,11 @@ def run(
     measured = Evaluation.read(evaluation)
     source = exported_folder(model)
     _check_is_of(measured, source, settings)
-    gate.check_slices(measured, settings)
+    gate.check_settings(measured, settings)
     versions = Registry(registry, settings.model_name)
     decided = _decide(measured, source, versions, settings)
     say(f"push: {decided.heading}")
-    return _written(decided, measured, store, settings, start)
+    return _written(decided, measured, versions, store, settings, start)
 
 
 def _check_is_of(measured: Evaluation, source: Path, settings: PushSettings) -> None:
@@ -96,17 +99,23 @@ def _check_is_of(measured: Evaluation, source: Path, settings: PushSettings) -> 
             f"push: 'model_name' is {settings.model_name!r}, and {measured.folder} compared the model with those of "
             f"{measured.metrics['model']['name']!r}; give both steps the same name"
         )
+    family, judged = measured.metrics["family"], _family(settings)
+    if family != judged:
+        raise SettingsError(f"push: the settings are those of {judged}, and {measured.folder} evaluates {family}")
+
+
+def _family(settings: PushSettings) -> str:
+    return "synthesis" if isinstance(settings, SynthesisPushSettings) else "recognition"
 
 
 def _decide(measured: Evaluation, source: Path, versions: Registry, settings: PushSettings) -> Verdict:
     serving = _serving(versions, measured.digest)
     if serving is not None:
         return serving
-    checks = [gate.absolute(measured, settings)]
+    checks = gate.absolute(measured, settings)
     if settings.known_clip:
         say("push: loading the model in a fresh process")
-        clip = measured.metrics["clip"]
-        checks.append(known_clip(source, measured.folder / CLIP, clip["text"], settings.clip_seconds))
+        checks.append(_in_a_fresh_process(measured, source, settings))
     with versions.locked():
         serving = _serving(versions, measured.digest)
         if serving is not None:
@@ -120,11 +129,26 @@ def _decide(measured: Evaluation, source: Path, versions: Registry, settings: Pu
         reasons = [check.detail for check in checks if not check.passed]
         if reasons:
             return Verdict(False, None, None, in_service, reasons, checks)
-        wer = measured.metrics["wer"]["rate"]
-        with versions.publishing(source, measured.digest, "push", wer=wer) as (version, incoming):
+        figures = _figures(measured)
+        details = {"wer": figures.get("wer"), "figures": figures}
+        with versions.publishing(source, measured.digest, "push", **details) as (version, incoming):
             decided = Verdict(True, version, str(versions.folder / str(version)), in_service, [], checks)
             _describe(incoming, decided, measured, settings)
         return decided
+
+
+def _in_a_fresh_process(measured: Evaluation, source: Path, settings: PushSettings) -> Check:
+    clip, seconds = measured.metrics["clip"], settings.clip_seconds
+    if isinstance(settings, SynthesisPushSettings):
+        return known_text(source, clip["symbols"], measured.folder / CLIP_MELS, seconds)
+    return known_clip(source, measured.folder / CLIP, clip["text"], seconds)
+
+
+def _figures(measured: Evaluation) -> dict[str, float]:
+    """Every figure over all utterances; what was measured of none is left out."""
+    names = measured.rows[0].figures
+    values = {name: ratio([row.figures[name] for row in measured.rows], FIGURES[name].kind) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _serving(versions: Registry, judged: str) -> Verdict | None:
@@ -149,20 +173,23 @@ def _against_service(
         detail = f"version {in_service} went into service since the evaluation, and was tested on other data; {STALE}"
         return [Check(name, False, detail)]
     return [
-        gate.relative(measured, champion, in_service, settings),
-        gate.slices(measured, champion, in_service, settings),
+        *gate.relative(measured, champion, in_service, settings),
+        *gate.slices(measured, champion, in_service, settings),
     ]
 
 
-def _champion(measured: Evaluation, versions: Registry, in_service: int) -> dict[str, Edits] | None:
-    """Word errors of the model in service by utterance: from this evaluation, or its own if on the same test."""
+def _champion(measured: Evaluation, versions: Registry, in_service: int) -> Champion | None:
+    """What the model in service made of each utterance: from this evaluation, or its own if measured alike."""
     if measured.champion_digest == versions.change(in_service).digest:
-        return {row.id: row.champion.words for row in measured.rows if row.champion}
+        return {row.id: row.champion for row in measured.rows if row.champion is not None}
     try:
         its_own = Evaluation.read(versions.path(in_service) / EVALUATION)
     except WorkError:
         return None
-    return {row.id: row.words for row in its_own.rows} if its_own.test == measured.test else None
+    alike = its_own.test == measured.test and its_own.metrics.get("listener") == measured.metrics.get("listener")
+    if not alike or any(its_own.rows[0].figures.keys() != row.figures.keys() for row in measured.rows):
+        return None
+    return {row.id: row.figures for row in its_own.rows}
 
 
 def _describe(folder: Path, decided: Verdict, measured: Evaluation, settings: PushSettings) -> None:
@@ -172,10 +199,12 @@ def _describe(folder: Path, decided: Verdict, measured: Evaluation, settings: Pu
     version = decided.version or 0
     evaluation = folder / EVALUATION
     evaluation.mkdir()
-    for name in (METRICS, TABLE, CLIP):
-        shutil.copyfile(measured.folder / name, evaluation / name)
+    for name in (METRICS, TABLE, CLIP, CLIP_MELS):
+        if name != CLIP_MELS or (measured.folder / name).is_file():
+            shutil.copyfile(measured.folder / name, evaluation / name)
     write_text(evaluation / REPORT, _report(decided, measured))
-    write_text(folder / CARD, model_card(measured, version, pushed_at))
+    card = synthesis_card if isinstance(settings, SynthesisPushSettings) else recognition_card
+    write_text(folder / CARD, card.model_card(measured, version, pushed_at))
     provenance = {
         "model": settings.model_name,
         "version": version,
@@ -212,20 +241,32 @@ def _report(decided: Verdict, measured: Evaluation) -> str:
     return fill(html, VERDICT_SLOT, Block("").join(blocks))
 
 
-def _written(decided: Verdict, measured: Evaluation, store: Path | str, settings: PushSettings, start: float) -> Work:
-    """Writes verdict and report where the last push of the same model by the same settings wrote them."""
-    named_by = {"evaluation": measured.metrics["key"], "settings": settings.plain()}
+def _written(
+    decided: Verdict, measured: Evaluation, versions: Registry, store: Path | str, settings: PushSettings, start: float
+) -> Work:
+    """Writes verdict and report where only the same verdict of the same registry is written.
+
+    Runs that share a store each keep their own: one pushed a model, the next one finds it in service.
+    """
+    judged = dataclasses.asdict(decided)
+    named_by = {
+        "evaluation": measured.metrics["key"],
+        "settings": settings.plain(),
+        "registry": str(versions.folder),
+        "verdict": hash_value(judged),
+    }
     key = hash_value(named_by)
     work = Work("push", Path(store).absolute() / "push" / key, key)
-    metrics = measured.metrics
-    summary = {
+    summary: dict[str, Any] = {
         "model_name": settings.model_name,
         "digest": measured.digest,
-        "wer": metrics["wer"]["rate"],
-        "wer_interval": [metrics["wer"]["interval"]["low"], metrics["wer"]["interval"]["high"]],
+        "figures": _figures(measured),
         "judged": utc(time.time()),
     }
-    values: dict[str, Any] = {**dataclasses.asdict(decided), "heading": decided.heading, **summary}
+    if "wer" in measured.metrics:
+        wer = measured.metrics["wer"]
+        summary |= {"wer": wer["rate"], "wer_interval": [wer["interval"]["low"], wer["interval"]["high"]]}
+    values: dict[str, Any] = {**judged, "heading": decided.heading, **summary}
     write_json(work.folder / VERDICT, values)
     write_text(work.folder / REPORT, _report(decided, measured))
     work.outputs = {"verdict": VERDICT, "report": REPORT}

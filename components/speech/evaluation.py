@@ -1,11 +1,11 @@
 """What evaluate writes and push reads: a table of utterances, and `metrics.json` about all of them together.
 
 A line of `utterances.jsonl`:
-  {"id": "1988-0001", "speaker": "1988", "duration": 3.2, "reference": "a word", "hypothesis": "a ward",
-   "words": {"length": 2, "insertions": 0, "deletions": 0, "substitutions": 1}, "characters": {…},
-   "slices": {"speaker": "1988", "duration": "2-4 s", "words": "1-3"},
-   "champion": {"hypothesis": "a word", "words": {…}}}
-`champion` is what the model in service made of the same recording; null where there was none.
+  {"id": "1988-0001", "speaker": "1988", "duration": 3.2, "slices": {"speaker": "1988", "duration": "2-4 s"},
+   "figures": {"wer": [1, 5], "cer": [2, 21]}, "champion": {"wer": [0, 5], "cer": [0, 21]}, …}
+A figure is what this utterance adds to the sums above and below (see `bootstrap.Part`); `champion` has those of the
+model in service on the same utterance, or is null where there was none. What else a line holds is the kind of
+model's own, and for people: texts, alignments, edits.
 """
 
 import collections
@@ -14,58 +14,59 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+from components.speech.bootstrap import Bootstrap, Part
 from components.speech.errors import WorkError
-from components.speech.scoring import Bootstrap, Edits
 from components.speech.storage import read_json, whole_file
 
 METRICS = "metrics.json"
 TABLE = "utterances.jsonl"
 REPORT = "report.html"
 CLIP = "clip.wav"
+CLIP_MELS = "clip.npy"
+"""Of a voice: the mels that it gave for the known text, float32 [frames, mels]."""
 VERDICT_SLOT = "verdict"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One utterance as it was said, and as it was heard.
+    """One utterance, as a model did on it.
 
     Attributes:
       duration: seconds.
-      words, characters: the errors, counted.
       slices: which part of the test split it belongs to, by the name of the slicing.
-      champion: what the model in service heard, and its word errors.
+      figures: by the name of the figure.
+      champion: the same of the model in service.
+      told: all else that the line holds.
     """
 
     id: str
     speaker: str
     duration: float
-    reference: str
-    hypothesis: str
-    words: Edits
-    characters: Edits
     slices: dict[str, str]
-    champion: "Heard | None" = None
+    figures: dict[str, Part]
+    champion: dict[str, Part] | None = None
+    told: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def as_line(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "told"}
+        return {**values, **self.told}
 
     @classmethod
     def of_line(cls, values: dict[str, Any]) -> "Row":
-        champion = values.pop("champion")
+        known = {field.name for field in dataclasses.fields(cls)}
+        champion = values["champion"]
         return cls(
-            **{**values, "words": Edits(**values["words"]), "characters": Edits(**values["characters"])},
-            champion=champion and Heard(champion["hypothesis"], Edits(**champion["words"])),
+            **{name: values[name] for name in ("id", "speaker", "duration", "slices")},
+            figures=_parts(values["figures"]),
+            champion=None if champion is None else _parts(champion),
+            told={name: value for name, value in values.items() if name not in known},
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Heard:
-    """What another model made of the same recording."""
-
-    hypothesis: str
-    words: Edits
+def _parts(figures: dict[str, list[float]]) -> dict[str, Part]:
+    return {name: Part(*part) for name, part in figures.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,13 +132,23 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
             file.write(json.dumps(row.as_line(), ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def by_slice(rows: Sequence[Row], name: str) -> dict[str, list[Row]]:
+class Sliced(Protocol):
+    """What belongs to slices."""
+
+    @property
+    def slices(self) -> dict[str, str]: ...
+
+
+SlicedT = TypeVar("SlicedT", bound=Sliced)
+
+
+def by_slice(rows: Sequence[SlicedT], name: str) -> dict[str, list[SlicedT]]:
     """The rows of each value of a slicing, in the order in which values first appear.
 
     >>> by_slice([], "speaker")
     {}
     """
-    groups: dict[str, list[Row]] = collections.defaultdict(list)
+    groups: dict[str, list[SlicedT]] = collections.defaultdict(list)
     for row in rows:
         if name in row.slices:
             groups[row.slices[name]].append(row)

@@ -1,13 +1,14 @@
-"""The exported model: a SavedModel that takes waveforms and gives text, and `model.json` about it.
+"""The exported model: a SavedModel, and `model.json` about it; and the recogniser among them.
 
 It is read without any of the model's code: what evaluate and push judge are the very bytes that ship.
-TensorFlow is imported when a `Recogniser` is made, and not before; nor is numpy, or what reads audio.
+A `Recogniser` takes waveforms and gives text; of voices: `synthesiser`. TensorFlow is imported when one is made, and
+not before; nor is numpy, or what reads audio.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from components.speech.errors import WorkError
 from components.speech.storage import hash_file, hash_value, read_json
@@ -23,8 +24,16 @@ PARTS = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extr
 """What an exported model is made of; whatever else lies beside it (a model card) is no part of it."""
 
 REQUIRED = ("name", "kind", "alphabet", "sample_rate", "features", "settings", "dataset", "provenance")
-INPUTS = ("waveforms", "lengths")
-OUTPUTS = ("text", "log_probabilities", "frames")
+
+
+class Contract(NamedTuple):
+    """The names of what a signature takes, and of what it gives at least."""
+
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+
+
+RECOGNISER = {"transcribe": Contract(("waveforms", "lengths"), ("text", "log_probabilities", "frames"))}
 
 
 def exported_folder(model: Path | str) -> Path:
@@ -124,7 +133,8 @@ class Recogniser:
         self.about = about(self.folder)
         self.sample_rate = int(self.about["sample_rate"])
         self.batch_seconds = batch_seconds
-        self._model, self._transcribe = _load(self.folder)
+        self._model, signatures = load(self.folder, RECOGNISER)
+        self._transcribe = signatures["transcribe"]
         self.seconds = self.audio_seconds = 0.0
         self._run([np.zeros(self.sample_rate // 2, np.float32)])  # the first call pays for building the graph
         self.seconds = self.audio_seconds = 0.0
@@ -162,7 +172,7 @@ class Recogniser:
             texts = output["text"].numpy()
         except tf.errors.OpError as error:
             raise WorkError(
-                f"{self.folder}: the model fails on a batch of {padded.shape}: {_first_line(error)}"
+                f"{self.folder}: the model fails on a batch of {padded.shape}: {first_line(error)}"
             ) from None
         self.seconds += time.perf_counter() - start
         self.audio_seconds += float(lengths.sum()) / self.sample_rate
@@ -183,29 +193,37 @@ def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: f
         raise WorkError(f"{file}: cannot be transcribed: {bad.detail} ({bad.reason})") from None
 
 
-def _load(folder: Path) -> tuple[Any, Any]:
-    """The loaded SavedModel (which must be kept alive) and its signature `transcribe`."""
+def load(folder: Path, contracts: Mapping[str, Contract]) -> tuple[Any, dict[str, Any]]:
+    """The loaded SavedModel (which must be kept alive) and its signatures.
+
+    Args:
+      contracts: what each signature that is needed must take and give.
+
+    Raises:
+      WorkError: it does not load, or has other signatures.
+    """
     import tensorflow as tf
 
     try:
         model = tf.saved_model.load(str(folder))
     except Exception as error:  # TensorFlow has no one type for a damaged file: IndexError was seen, and DataLossError
         raise WorkError(
-            f"{folder}: the SavedModel does not load ({type(error).__name__}: {_first_line(error)}); "
+            f"{folder}: the SavedModel does not load ({type(error).__name__}: {first_line(error)}); "
             "it was damaged or cut short, run train again"
         ) from error
-    signature = getattr(model, "signatures", {}).get("transcribe")
-    if signature is None:
-        raise WorkError(f"{folder}: no signature 'transcribe'; has {', '.join(model.signatures) or 'none'}")
-    taken = set(signature.structured_input_signature[1])
-    given = set(signature.structured_outputs)
-    if taken != set(INPUTS) or not given.issuperset(OUTPUTS):
-        raise WorkError(
-            f"{folder}: 'transcribe' takes {', '.join(sorted(taken))} and gives {', '.join(sorted(given))}; "
-            f"an exported model takes {', '.join(INPUTS)} and gives {', '.join(OUTPUTS)}"
-        )
-    return model, signature
+    signatures = dict(getattr(model, "signatures", {}))
+    for name, contract in contracts.items():
+        if name not in signatures:
+            raise WorkError(f"{folder}: no signature '{name}'; has {', '.join(signatures) or 'none'}")
+        taken = set(signatures[name].structured_input_signature[1])
+        given = set(signatures[name].structured_outputs)
+        if taken != set(contract.takes) or not given.issuperset(contract.gives):
+            raise WorkError(
+                f"{folder}: '{name}' takes {', '.join(sorted(taken))} and gives {', '.join(sorted(given))}; "
+                f"an exported model takes {', '.join(contract.takes)} and gives {', '.join(contract.gives)}"
+            )
+    return model, {name: signatures[name] for name in contracts}
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0][:300]

@@ -21,7 +21,8 @@ class Change:
       digest: of the exported model.
       replaces: the version in service until then.
       copy_of: the older version whose bytes these are (a rollback).
-      wer: as evaluated before it was pushed.
+      wer: as evaluated before it was pushed; None for a voice.
+      figures: all figures of that evaluation.
       note: in words, why.
     """
 
@@ -33,6 +34,7 @@ class Change:
     copy_of: int | None = None
     wer: float | None = None
     note: str = ""
+    figures: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Change":

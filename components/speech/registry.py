@@ -34,6 +34,7 @@ _INCOMING = ".incoming-"
 _LOCK = ".lock"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 """A version: short of the 64 bits that TensorFlow Serving reads."""
+_ODD_NUMBER = re.compile(r"0[0-9]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -55,9 +56,19 @@ class Registry:
         self._journal = Journal(self.folder / JOURNAL)
 
     def versions(self) -> list[int]:
-        """The versions that are there, oldest first."""
+        """The versions that are there, oldest first.
+
+        Raises:
+          WorkError: a folder is named like `007`, which TensorFlow Serving takes for version 7.
+        """
         if not self.folder.is_dir():
             return []
+        odd = sorted(path.name for path in self.folder.iterdir() if _ODD_NUMBER.fullmatch(path.name) and path.is_dir())
+        if odd:
+            raise WorkError(
+                f"{self.folder / odd[0]}: TensorFlow Serving takes this folder for version {int(odd[0])}; "
+                f"rename it to {int(odd[0])} if it is that, or move it away"
+            )
         return sorted(int(path.name) for path in self.folder.iterdir() if _is_version(path))
 
     def in_service(self) -> int | None:
@@ -182,7 +193,7 @@ class Registry:
                 )
             if not self.is_whole(target):
                 raise WorkError(f"{self.path(target)}: damaged since it was published; roll back to another version")
-            details = {"copy_of": self._origin(target), "wer": old.wer, "note": note}
+            details = {"copy_of": self._origin(target), "wer": old.wer, "figures": old.figures, "note": note}
             with self.publishing(self.path(target), old.digest, "rollback", **details) as (version, incoming):
                 for name in (CARD, PROVENANCE):
                     if (self.path(target) / name).is_file():
@@ -253,7 +264,9 @@ def models(root: Path | str) -> list[str]:
     """
     root = Path(root).absolute()
     if not root.is_dir():
-        raise WorkError(f"{root}: no registry here; the first push makes it")
+        raise WorkError(
+            f"{root}: no such folder, so no registry here; give the one that runs push to (the first push makes it)"
+        )
     names = [path.name for path in root.iterdir() if path.is_dir() and _NAME.fullmatch(path.name)]
     return sorted(name for name in names if Registry(root, name).versions())
 

@@ -65,7 +65,7 @@ def test_a_perfect_model_has_no_errors_and_an_interval_that_does_not_claim_perfe
 
 def test_errors_fall_where_they_were_made(compared: Evaluation) -> None:
     metrics = compared.metrics
-    sevens = sum(row.reference.split().count("seven") for row in compared.rows)
+    sevens = sum(row.told["reference"].split().count("seven") for row in compared.rows)
     assert metrics["wer"]["substitutions"] == metrics["wer"]["insertions"] + sevens
     assert metrics["wer"]["rate"] == sevens / metrics["wer"]["length"]
     assert {who: of["wer"]["rate"] > 0 for who, of in metrics["slices"]["speaker"].items()} == {
@@ -88,12 +88,12 @@ def test_a_worse_model_is_said_to_be_worse_than_the_one_in_service(compared: Eva
     assert comparison["champion_wer"] == 0
     assert 0 < comparison["interval"]["low"] <= comparison["difference"] <= comparison["interval"]["high"]
     assert comparison["probability_worse"] == 1
-    assert all(row.champion and row.champion.hypothesis == row.reference for row in compared.rows)
+    assert all(row.told["champion_hypothesis"] == row.told["reference"] for row in compared.rows)
 
 
 def test_the_page_is_whole_and_plays_the_worst(compared: Evaluation) -> None:
     html = (compared.folder / "report.html").read_text()
-    assert html.count("<audio") == sum(row.words.errors > 0 for row in compared.rows)
+    assert html.count("<audio") == sum(row.figures["wer"].value > 0 for row in compared.rows)
     assert "Not judged yet" in html
     for part in ("zoë", "probability of being worse", "seven", "<svg"):
         assert part in html
@@ -190,6 +190,6 @@ def test_utterances_without_words_and_models_without_an_answer_are_counted(
     (tmp_path / "manifest.jsonl").write_text(lines)
     work = run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", RecognitionEvaluateSettings())
     rows = {row.id: row for row in Evaluation.read(work.folder).rows}
-    assert rows["unsaid"].words.errors == 0
-    assert rows["unheard"].words.deletions == 2
+    assert rows["unsaid"].figures["wer"] == (0, 0)
+    assert rows["unheard"].told["words"]["deletions"] == 2
     assert work.metrics["wer"] == pytest.approx(2 / 7)

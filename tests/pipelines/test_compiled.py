@@ -39,7 +39,7 @@ def compiled(folder: Path, hash_seed: str, first: str) -> str:
 
 @pytest.fixture(scope="module")
 def ir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(tmp_path_factory.mktemp("compiled"), "1", "components.push.component")
+    return compiled(tmp_path_factory.mktemp("compiled"), "1", "components.push.recognition.component")
 
 
 def test_the_graph_compiles_to_the_golden_file(ir: str) -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from components.evaluate.recognition.settings import RecognitionEvaluateSettings
 from components.evaluate.step import run as evaluate
-from components.push.known_clip import known_clip
-from components.push.settings import PushSettings
+from components.push.recognition.known_clip import known_clip
+from components.push.settings import RecognitionPushSettings as PushSettings
 from components.push.step import run as push
 from components.speech.errors import SettingsError, WorkError
 from components.speech.exported import digest
@@ -213,9 +213,21 @@ def test_other_bytes_than_those_that_were_evaluated_are_not_judged(
     with pytest.raises(WorkError, match="what ships must be what was judged"):
         push(make_model({"one": "two"}), evaluation, tmp_path / "registry", tmp_path / "store", QUICK)
     with pytest.raises(SettingsError, match="'model_name' is 'other'"):
-        push(make_model(), evaluation, tmp_path / "registry", tmp_path / "store", PushSettings(model_name="other"))
+        push(
+            make_model(),
+            evaluation,
+            tmp_path / "registry",
+            tmp_path / "store",
+            PushSettings(model_name="other"),
+        )
     with pytest.raises(SettingsError, match=r"did not report by accent.*evaluate.slices"):
-        push(make_model(), evaluation, tmp_path / "registry", tmp_path / "store", PushSettings(slices=["accent"]))
+        push(
+            make_model(),
+            evaluation,
+            tmp_path / "registry",
+            tmp_path / "store",
+            PushSettings(slices=["accent"]),
+        )
     assert not (tmp_path / "registry").exists()
 
 
@@ -274,7 +286,7 @@ def test_a_fresh_process_catches_damage_and_another_answer(corpus: Path, make_mo
 
 PUSH = """
 import os, sys
-from components.push.settings import PushSettings
+from components.push.settings import RecognitionPushSettings
 from components.push import step
 if len(sys.argv) > 4:
     describe = step._describe
@@ -284,7 +296,7 @@ if len(sys.argv) > 4:
         import time; time.sleep(60)
     step._describe = slow
 model, evaluation, folder = sys.argv[1:4]
-settings = PushSettings(known_clip=False, max_regression=1, max_slice_regression=1)
+settings = RecognitionPushSettings(known_clip=False, max_regression=1, max_slice_regression=1)
 step.run(model, evaluation, folder + "/registry", folder + "/store", settings)
 """
 

@@ -23,7 +23,10 @@ def exported(folder: Path, content: str) -> Path:
 
 
 def publish(registry: Registry, model: Path) -> int:
-    with registry.locked(), registry.publishing(model, digest(model), "push", wer=0.25) as (version, incoming):
+    with (
+        registry.locked(),
+        registry.publishing(model, digest(model), "push", wer=0.25, figures={"wer": 0.25}) as (version, incoming),
+    ):
         (incoming / "model_card.md").write_text(f"# version {version}")
     return version
 
@@ -53,12 +56,23 @@ def test_versions_are_numbered_in_order_and_the_highest_is_in_service(registry: 
 
 def test_nothing_but_versions_has_a_numeric_name_and_reading_makes_nothing(registry: Registry, tmp_path: Path) -> None:
     (registry.folder / "notes").mkdir()
-    (registry.folder / "007").mkdir()
     (registry.folder / "9").write_text("a file")
+    (registry.folder / "007").write_text("a file")
     assert registry.versions() == [1, 2, 3]
     assert Registry(tmp_path / "none", "asr").in_service() is None
     assert Registry(tmp_path / "none", "asr").journal() == []
     assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_that_serving_would_take_for_a_version_is_named(registry: Registry) -> None:
+    """TensorFlow Serving reads `007` as 7 and would serve it, while we believed that 3 is in service."""
+    (registry.folder / "007").mkdir()
+    with pytest.raises(WorkError, match="007: TensorFlow Serving takes this folder for version 7; rename it"):
+        registry.in_service()
+
+
+def test_a_rollback_keeps_all_figures(registry: Registry) -> None:
+    assert registry.rollback().figures == {"wer": 0.25}
 
 
 def test_rolling_back_publishes_the_older_bytes_as_a_new_version(registry: Registry) -> None:

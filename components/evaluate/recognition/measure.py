@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from components.evaluate.champion import Champion
+from components.evaluate.recognition.heard import Heard
 from components.evaluate.recognition.listening import Recognised, recognise, waveform
 from components.evaluate.recognition.measures import check_slices, figures, table
 from components.evaluate.recognition.settings import RecognitionEvaluateSettings
 from components.speech.errors import WorkError
-from components.speech.evaluation import CLIP, METRICS, REPORT, TABLE, Row, write_rows
+from components.speech.evaluation import CLIP, METRICS, REPORT, TABLE, write_rows
 from components.speech.exported import Recogniser, about
 from components.speech.progress import say
 from components.speech.storage import whole_file, write_json
@@ -43,6 +44,7 @@ def measure(
     say("evaluate: counting errors and drawing resamples")
     metrics = {
         **figures(rows, settings),
+        "family": "recognition",
         "key": work.key,
         "model": {"digest": inputs["model"], "name": settings.model_name, "about": about(folder)},
         "test": {
@@ -57,7 +59,7 @@ def measure(
         "champion_real_time_factor": other.real_time_factor if other else None,
         "settings": settings.plain(),
     }
-    write_rows(work.folder / TABLE, rows)
+    write_rows(work.folder / TABLE, (row.row() for row in rows))
     write_json(work.folder / METRICS, metrics)
     write_report(work.folder / REPORT, metrics, rows, utterances, settings)
     work.outputs = {"metrics": METRICS, "utterances": TABLE, "report": REPORT, "clip": CLIP}
@@ -92,7 +94,7 @@ def _heard_by(
     return recognise(recogniser, utterances, "utterances recognised by the model in service")
 
 
-def _clip(folder: Path, recogniser: Recogniser, utterances: list[Utterance], rows: list[Row]) -> dict[str, Any]:
+def _clip(folder: Path, recogniser: Recogniser, utterances: list[Utterance], rows: list[Heard]) -> dict[str, Any]:
     """Writes one recording and what the model makes of it alone: push expects the same text in a fresh process.
 
     A clip of some three seconds that was heard without an error, where there is one.

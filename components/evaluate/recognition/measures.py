@@ -4,10 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from components.evaluate.recognition.heard import Heard, Other
 from components.evaluate.recognition.settings import RecognitionEvaluateSettings
+from components.speech.bootstrap import Bootstrap
 from components.speech.errors import SettingsError
-from components.speech.evaluation import Heard, Row, band, by_slice
-from components.speech.scoring import Bootstrap, Edits, character_edits, confusions, total, word_edits
+from components.speech.evaluation import band, by_slice
+from components.speech.scoring import Edits, character_edits, confusions, total, word_edits
 from components.speech.utterances import Utterance
 
 ALWAYS_SLICED = ("speaker", "duration", "words")
@@ -18,16 +20,16 @@ def table(
     heard: Sequence[str],
     champion: Sequence[str] | None,
     settings: RecognitionEvaluateSettings,
-) -> list[Row]:
+) -> list[Heard]:
     """One row for each utterance, in their order."""
     references = [utterance.text for utterance in utterances]
     words, characters = word_edits(references, heard), character_edits(references, heard)
-    others: list[Heard | None] = [None] * len(utterances)
+    others: list[Other | None] = [None] * len(utterances)
     if champion is not None:
-        edits = word_edits(references, champion)
-        others = [Heard(text, edit) for text, edit in zip(champion, edits, strict=True)]
+        edits = zip(champion, word_edits(references, champion), character_edits(references, champion), strict=True)
+        others = [Other(*one) for one in edits]
     return [
-        Row(
+        Heard(
             id=utterance.id,
             speaker=utterance.speaker,
             duration=utterance.duration,
@@ -57,7 +59,7 @@ def check_slices(utterances: Sequence[Utterance], settings: RecognitionEvaluateS
         )
 
 
-def figures(rows: Sequence[Row], settings: RecognitionEvaluateSettings) -> dict[str, Any]:
+def figures(rows: Sequence[Heard], settings: RecognitionEvaluateSettings) -> dict[str, Any]:
     """Rates with intervals, slices, confused words, and the comparison with the model in service."""
     bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.fewest_speakers)
     names = list(dict.fromkeys([*ALWAYS_SLICED, *settings.slices]))
@@ -75,7 +77,7 @@ def figures(rows: Sequence[Row], settings: RecognitionEvaluateSettings) -> dict[
     }
 
 
-def _rates(rows: Sequence[Row], bootstrap: Bootstrap) -> dict[str, Any]:
+def _rates(rows: Sequence[Heard], bootstrap: Bootstrap) -> dict[str, Any]:
     """The word error rate of some utterances, and beside it the champion's."""
     speakers = [row.speaker for row in rows]
     values = {
@@ -86,19 +88,19 @@ def _rates(rows: Sequence[Row], bootstrap: Bootstrap) -> dict[str, Any]:
     }
     champion = [row.champion.words for row in rows if row.champion]
     if champion:
-        compared = bootstrap.compare([row.words for row in rows], champion, speakers)
+        compared = bootstrap.compare([row.words.part for row in rows], [edits.part for edits in champion], speakers)
         values["comparison"] = {
             "champion_wer": total(champion).rate,
-            "champion_interval": dataclasses.asdict(bootstrap.interval(champion, speakers)),
-            **dataclasses.asdict(compared),
+            "champion_interval": bootstrap.interval([edits.part for edits in champion], speakers).plain(),
+            **compared.plain(),
         }
     return values
 
 
-def _rate(edits: Sequence[Edits], rows: Sequence[Row], bootstrap: Bootstrap) -> dict[str, Any]:
+def _rate(edits: Sequence[Edits], rows: Sequence[Heard], bootstrap: Bootstrap) -> dict[str, Any]:
     together = total(edits)
-    interval = bootstrap.interval(edits, [row.speaker for row in rows])
-    return {"rate": together.rate, **dataclasses.asdict(together), "interval": dataclasses.asdict(interval)}
+    interval = bootstrap.interval([edit.part for edit in edits], [row.speaker for row in rows])
+    return {"rate": together.rate, **dataclasses.asdict(together), "interval": interval.plain()}
 
 
 def _slices(utterance: Utterance, words: int, settings: RecognitionEvaluateSettings) -> dict[str, str]:
@@ -114,7 +116,7 @@ def _slices(utterance: Utterance, words: int, settings: RecognitionEvaluateSetti
     return values
 
 
-def _in_order(rows: Sequence[Row], name: str, settings: RecognitionEvaluateSettings) -> list[tuple[str, list[Row]]]:
+def _in_order(rows: Sequence[Heard], name: str, settings: RecognitionEvaluateSettings) -> list[tuple[str, list[Heard]]]:
     """Bands from the lowest up, all else by name."""
     if name == "duration":
         rows = sorted(rows, key=lambda row: row.duration)

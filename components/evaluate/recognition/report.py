@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from components.evaluate.recognition.heard import Heard
 from components.evaluate.recognition.settings import RecognitionEvaluateSettings
-from components.speech.evaluation import VERDICT_SLOT, Row
+from components.speech.evaluation import VERDICT_SLOT
 from components.speech.pages import (
     Block,
     Page,
@@ -35,7 +36,7 @@ LONGEST_SHOWN = 2_000
 def write_report(
     path: Path,
     metrics: dict[str, Any],
-    rows: Sequence[Row],
+    rows: Sequence[Heard],
     utterances: Sequence[Utterance],
     settings: RecognitionEvaluateSettings,
 ) -> None:
@@ -79,7 +80,7 @@ def _errors(metrics: dict[str, Any]) -> list[Block]:
     return [table(["", "error rate", "interval", "inserted", "left out", "taken for another", "said"], rows)]
 
 
-def _comparison(metrics: dict[str, Any], rows: Sequence[Row]) -> list[Block]:
+def _comparison(metrics: dict[str, Any], rows: Sequence[Heard]) -> list[Block]:
     if not metrics["champion"]:
         return [note("No other model is in service under this name; there is nothing to compare with.")]
     compared, version = metrics["comparison"], metrics["champion"]["version"]
@@ -144,7 +145,9 @@ def _confusions(metrics: dict[str, Any], settings: RecognitionEvaluateSettings) 
     return [table(["said", "heard", "times"], rows)]
 
 
-def _worst(rows: Sequence[Row], utterances: Sequence[Utterance], settings: RecognitionEvaluateSettings) -> list[Block]:
+def _worst(
+    rows: Sequence[Heard], utterances: Sequence[Utterance], settings: RecognitionEvaluateSettings
+) -> list[Block]:
     """Many errors and a large share of the words count alike: neither one-word clips nor long texts crowd in."""
     order = sorted(range(len(rows)), key=lambda i: (-rows[i].words.errors * rows[i].words.rate, rows[i].id))
     order = [index for index in order if rows[index].words.errors][: settings.worst]

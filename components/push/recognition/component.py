@@ -34,10 +34,10 @@ def push(
       confidence: with which it must be no worse than that.
       settings: JSON of the other keys of the config's section `push`.
     """
-    from components.push.settings import PushSettings
+    from components.push.settings import RecognitionPushSettings
     from components.push.step import run
 
-    chosen = PushSettings.of(
+    chosen = RecognitionPushSettings.of(
         settings,
         "push",
         model_name=model_name,

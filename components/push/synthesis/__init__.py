@@ -1,0 +1,1 @@
+"""What push does for voices alone."""

@@ -1,0 +1,289 @@
+"""An exported voice: text in, mels and a waveform out; read without any of the model's code, as it ships.
+
+TensorFlow is imported when a `Synthesiser` is made, and not before; nor is numpy.
+"""
+
+import dataclasses
+import time
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from components.speech.errors import SettingsError, WorkError
+from components.speech.exported import Contract, about, batches_by_length, exported_folder, first_line, load
+from components.speech.feature_settings import FeatureSettings
+from components.speech.text import Alphabet
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from components.speech.reading import Read
+
+    Array = npt.NDArray[np.float32]
+
+VOICE = {
+    "synthesize": Contract(
+        ("symbols", "lengths"), ("mels", "frames", "alignments", "waveforms", "samples", "hit_limit")
+    ),
+    "teacher_forced": Contract(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1")),
+}
+REQUIRED = ("reading", "max_steps")
+"""Keys that the model.json of a voice has beside those of every model."""
+
+QUICKEST = 25
+"""Symbols a second; the quickest speakers stay under it, so a longer text cannot be spoken within the limit."""
+
+LONGEST_RAW = 4
+"""Characters of text for each symbol that the voice may read: a longer text is not even looked at."""
+
+SHOWN = 60
+"""Characters of a text that a message shows."""
+
+WHITE = "\t\n\r\v\f"
+"""Control characters that are no more than a space."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Synthesis:
+    """One text, spoken.
+
+    Attributes:
+      symbols: what the voice read.
+      mels: float32 [frames, mels], in the units of its features.
+      alignment: float32 [steps, symbols].
+      waveform: float32 [samples] at the voice's sample rate.
+      hit_limit: the voice did not come to an end by itself.
+    """
+
+    symbols: str
+    mels: "Array"
+    alignment: "Array"
+    waveform: "Array"
+    hit_limit: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Forced:
+    """One text as the voice foretells each frame from the recorded ones before it.
+
+    Attributes:
+      mels: float32 [frames, mels].
+      alignment: float32 [steps, symbols].
+      mel_l1: mean |error| over frames and bins, in the units of the features.
+    """
+
+    mels: "Array"
+    alignment: "Array"
+    mel_l1: float
+
+
+class Synthesiser:
+    """An exported voice, ready to speak.
+
+    Attributes:
+      about: what `model.json` says.
+      alphabet: the symbols that it reads.
+      features: of its mels.
+      sample_rate: Hz of its waveforms.
+      most_symbols: the longest text that it takes: one that `max_steps` decoder steps could still speak.
+      seconds: spent in free-running synthesis so far, waveforms included; loading and warming up left out.
+      audio_seconds: spoken so far.
+
+    Raises:
+      WorkError: the model is damaged, or is no voice.
+    """
+
+    def __init__(self, model: Path | str, *, batch_size: int = 16, batch_symbols: int = 4_000) -> None:
+        self.folder = exported_folder(model)
+        self.about = about(self.folder)
+        missing = [key for key in REQUIRED if key not in self.about]
+        if missing:
+            raise WorkError(
+                f"{self.folder}: a model of the kind {self.about['kind']!r}, without {' and '.join(missing)}, is no "
+                "voice; give one that voxline run tts made"
+            )
+        self.alphabet = Alphabet(self.about["alphabet"])
+        self.features = FeatureSettings.of(self.about["features"], str(self.folder))
+        self.sample_rate = int(self.about["sample_rate"])
+        self.batch_size, self.batch_symbols = batch_size, batch_symbols
+        self.most_symbols = _most_symbols(self.about)
+        self._model, signatures = load(self.folder, VOICE)
+        self._synthesize, self._teacher_forced = signatures["synthesize"], signatures["teacher_forced"]
+        self.seconds = self.audio_seconds = 0.0
+        self._speak([self.alphabet.symbols[-1:]])  # the first call pays for building the graph
+        self.seconds = self.audio_seconds = 0.0
+
+    def read(self, text: str) -> "Read":
+        """What the voice reads for a text, as its training read it.
+
+        Raises:
+          SettingsError: there is nothing to say, it is too long, or holds what the voice cannot read.
+        """
+        from components.speech.reading import Unreadable, read
+        from components.speech.reading.settings import ReadingSettings
+
+        self._check_raw(text)
+        try:
+            found = read(" ".join(text.split()), ReadingSettings.of(self.about["reading"], str(self.folder)))
+        except Unreadable as unreadable:
+            raise SettingsError(f"the text {_shown(text)} cannot be read: {unreadable}") from None
+        self._check(found.symbols, text)
+        return found
+
+    def synthesise(self, texts: Sequence[str]) -> list[Synthesis]:
+        """Reads the texts and speaks them, in their order; nothing is spoken where one of them cannot be read."""
+        return self.speak([self.read(text).symbols for text in texts])
+
+    def speak(self, symbols: Sequence[str]) -> list[Synthesis]:
+        """Speaks what was read already (the `text` of a converted manifest), in its order.
+
+        Raises:
+          SettingsError: as `read`.
+        """
+        for text in symbols:
+            self.check(text)
+        spoken: list[Synthesis | None] = [None] * len(symbols)
+        for batch in self._batches(symbols):
+            for index, one in zip(batch, self._speak([symbols[index] for index in batch]), strict=True):
+                spoken[index] = one
+        return [one for one in spoken if one is not None]
+
+    def teacher_forced(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[Forced]:
+        """What the voice foretells of recordings, in their order.
+
+        Args:
+          symbols: what was read.
+          features: float32 [frames, bins] each, of the recordings.
+        """
+        for text in symbols:
+            self.check(text)
+        forced: list[Forced | None] = [None] * len(symbols)
+        for batch in self._batches(symbols):
+            chosen = [symbols[index] for index in batch], [features[index] for index in batch]
+            for index, one in zip(batch, self._force(*chosen), strict=True):
+                forced[index] = one
+        return [one for one in forced if one is not None]
+
+    def check(self, symbols: str) -> None:
+        """Refuses what was read and cannot be spoken.
+
+        Raises:
+          SettingsError: as `read`.
+        """
+        self._check(symbols, symbols)
+
+    def _batches(self, symbols: Sequence[str]) -> list[list[int]]:
+        found = batches_by_length([len(text) for text in symbols], self.batch_symbols)
+        size = self.batch_size
+        return [batch[start : start + size] for batch in found for start in range(0, len(batch), size)]
+
+    def _speak(self, symbols: Sequence[str]) -> list[Synthesis]:
+        import numpy as np
+
+        labels, lengths = self._labels(symbols)
+        start = time.perf_counter()
+        found = self._call(self._synthesize, symbols=labels, lengths=lengths)
+        self.seconds += time.perf_counter() - start
+        self.audio_seconds += float(found["samples"].sum()) / self.sample_rate
+        spoken = []
+        for row, text in enumerate(symbols):
+            frames, samples = int(found["frames"][row]), int(found["samples"][row])
+            mels, waveform = found["mels"][row, :frames], found["waveforms"][row, :samples]
+            if not (np.isfinite(mels).all() and np.isfinite(waveform).all()):
+                raise WorkError(f"{self.folder}: what it speaks for {_shown(text)} is not finite; train it again")
+            steps = _steps(frames, found["mels"].shape[1], found["alignments"].shape[1])
+            alignment = found["alignments"][row, :steps, : len(text)]
+            spoken.append(Synthesis(text, mels, alignment, waveform, bool(found["hit_limit"][row])))
+        return spoken
+
+    def _force(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[Forced]:
+        import numpy as np
+
+        labels, lengths = self._labels(symbols)
+        frames = np.array([len(one) for one in features], np.int32)
+        padded = np.zeros((len(features), int(frames.max()), features[0].shape[1]), np.float32)
+        for row, one in zip(padded, features, strict=True):
+            row[: len(one)] = one
+        found = self._call(self._teacher_forced, symbols=labels, lengths=lengths, features=padded, frames=frames)
+        longest, steps = int(frames.max()), found["alignments"].shape[1]
+        return [
+            Forced(
+                found["mels"][row, :count],
+                found["alignments"][row, : _steps(count, longest, steps), : len(symbols[row])],
+                float(found["mel_l1"][row]),
+            )
+            for row, count in enumerate(frames.tolist())
+        ]
+
+    def _labels(self, symbols: Sequence[str]) -> tuple["npt.NDArray[np.int32]", "npt.NDArray[np.int32]"]:
+        """Indices int32 [batch, symbols], padded by 0 (counts tell what is real), and counts int32 [batch]."""
+        import numpy as np
+
+        lengths = np.array([len(text) for text in symbols], np.int32)
+        labels = np.zeros((len(symbols), int(lengths.max())), np.int32)
+        for row, text in zip(labels, symbols, strict=True):
+            row[: len(text)] = self.alphabet.encode(text)
+        return labels, lengths
+
+    def _call(self, signature: Any, **inputs: Any) -> dict[str, Any]:
+        import tensorflow as tf
+
+        try:
+            given = signature(**{name: tf.constant(value) for name, value in inputs.items()})
+            return {name: tensor.numpy() for name, tensor in given.items()}
+        except tf.errors.OpError as error:
+            shape = inputs["symbols"].shape
+            raise WorkError(f"{self.folder}: the voice fails on a batch of {shape}: {first_line(error)}") from None
+
+    def _check_raw(self, text: str) -> None:
+        """Refuses what no reading needs to look at."""
+        control = next((place for place, mark in enumerate(text) if _is_control(mark)), None)
+        if control is not None:
+            raise SettingsError(
+                f"the text {_shown(text)} holds the control character U+{ord(text[control]):04X} at place "
+                f"{control + 1}; remove it"
+            )
+        if not text.strip():
+            raise SettingsError("the text is empty; give some words to speak")
+        if not any(unicodedata.category(mark)[0] in "LN" for mark in text):
+            raise SettingsError(f"the text {_shown(text)} holds no letter and no digit, so there is nothing to speak")
+        if len(text) > LONGEST_RAW * self.most_symbols:
+            raise self._too_long(text, f"{len(text):,} characters")
+
+    def _check(self, symbols: str, text: str) -> None:
+        """Refuses what the voice cannot speak."""
+        if not any(unicodedata.category(mark)[0] in "LN" for mark in symbols):
+            raise SettingsError(f"the text {_shown(text)} leaves nothing to speak; it was read as {_shown(symbols)}")
+        if fault := self.alphabet.fault(symbols):
+            raise SettingsError(f"the voice cannot read the text {_shown(text)}: {fault}")
+        if len(symbols) > self.most_symbols:
+            raise self._too_long(text, f"{len(symbols):,} symbols")
+
+    def _too_long(self, text: str, length: str) -> SettingsError:
+        return SettingsError(
+            f"the text {_shown(text)} is too long: {length}, and the voice speaks at most {self.most_symbols:,} "
+            f"symbols at once ({int(self.about['max_steps']):,} decoder steps); part it into sentences"
+        )
+
+
+def _most_symbols(described: dict[str, Any]) -> int:
+    """A step does not speak more than a symbol, nor a second more than `QUICKEST`."""
+    steps = int(described["max_steps"])
+    seconds = described["settings"].get("max_seconds")
+    return min(steps, round(QUICKEST * float(seconds))) if seconds else steps
+
+
+def _steps(frames: int, longest: int, steps: int) -> int:
+    """Decoder steps behind so many frames, where `steps` of them gave `longest` frames, the last ones perhaps cut."""
+    reduction = -(-longest // max(steps, 1))
+    return min(max(-(-frames // max(reduction, 1)), 1), steps)
+
+
+def _is_control(mark: str) -> bool:
+    return unicodedata.category(mark) in ("Cc", "Cf", "Cs", "Co", "Cn") and mark not in WHITE
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
