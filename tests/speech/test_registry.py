@@ -51,7 +51,9 @@ def test_versions_are_numbered_in_order_and_the_highest_is_in_service(registry: 
     assert registry.in_service() == 3
     assert served(registry) == "c"
     assert models(tmp_path / "a registry é") == ["asr"]
-    assert registry.journal()[1] == Change(2, "push", registry.journal()[1].at, digest(registry.path(2)), 1, None, 0.25)
+    assert registry.journal()[1] == Change(
+        2, "push", registry.journal()[1].at, digest(registry.path(2)), 1, None, 0.25, figures={"wer": 0.25}
+    )
 
 
 def test_nothing_but_versions_has_a_numeric_name_and_reading_makes_nothing(registry: Registry, tmp_path: Path) -> None:
