@@ -64,7 +64,7 @@ class Learner(abc.ABC):
         self._moving = [each.value for norm in self._norms for each in (norm.moving_mean, norm.moving_variance)]
         self._momenta = [norm.momentum for norm in self._norms for _ in range(2)]
         self._graph = functools.cache(self._make_graph)
-        self._examine = tf.function(self._examine_shares, input_signature=batch_signature(None))
+        self._examiner = functools.cache(self._make_examiner)
 
     @abc.abstractmethod
     def losses(
@@ -80,7 +80,7 @@ class Learner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def examine(self, *batch: Tensor) -> tuple[Tensor, ...]:
+    def examine(self, batch: tuple[Tensor, ...], shape: Any) -> tuple[Tensor, ...]:
         """What a look asks of each row of (features, frames, labels, counts): tensors [rows, …]."""
 
     def dials(self, step: int) -> dict[str, float]:
@@ -105,10 +105,11 @@ class Learner(abc.ABC):
         loss, norm, accepted, parts = graph(*tensors, tf.constant(rate, tf.float32), noise, dials)
         return Step(float(loss), float(norm), bool(accepted), {name: float(part) for name, part in parts.items()})
 
-    def examined(self, batch: Batch) -> list[tuple[Any, ...]]:
+    def examined(self, batch: Batch, step: int = 0) -> list[tuple[Any, ...]]:
         """Row, and what `examine` says of it, of each row of the batch that falls to this worker's devices."""
         found = []
-        *values, rows = map(self.strategy.experimental_local_results, self._examine(*self._tensors(batch)))
+        results = self._examiner(self.shape(step))(*self._tensors(batch))
+        *values, rows = map(self.strategy.experimental_local_results, results)
         for numbers, *parts in zip(rows, *values, strict=True):
             for row, *one in zip(numbers.numpy(), *(part.numpy() for part in parts), strict=True):
                 if row < len(batch.ids):
@@ -199,13 +200,12 @@ class Learner(abc.ABC):
         ]
         return loss, norm, tf.reduce_all(finite), gradients, moved, parts
 
-    def _examine_shares(self, *batch: Tensor) -> tuple[Tensor, ...]:
+    def _make_examiner(self, shape: Any) -> Any:
         def one(*batch: Tensor) -> tuple[Tensor, ...]:
             *share, _, rows = _share([*batch, tf.range(tf.shape(batch[0])[0])])
-            return (*self.examine(*share), rows)
+            return (*self.examine(tuple(share), shape), rows)
 
-        results: tuple[Tensor, ...] = self.strategy.run(one, args=batch)
-        return results
+        return tf.function(lambda *batch: self.strategy.run(one, args=batch), input_signature=batch_signature(None))
 
 
 def _share(batch: Sequence[Tensor]) -> list[Tensor]:

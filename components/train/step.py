@@ -73,10 +73,13 @@ def _teacher(dataset: Dataset, settings: TeachingSettings) -> "Teacher":
 
 def _export(folder: Path, settings: Any, dataset: Dataset, weights: dict[str, Any], facts: dict[str, Any]) -> None:
     if isinstance(settings, RecognitionSettings):
-        from components.train.recognition.export import export
+        from components.train.recognition import export as recognition
+
+        recognition.export(folder, settings, dataset, weights, facts)
     else:
-        from components.train.synthesis.export import export
-    export(folder, settings, dataset, weights, facts)
+        from components.train.synthesis import export as synthesis
+
+        synthesis.export(folder, settings, dataset, weights, facts)
 
 
 def _train(dataset: Dataset, settings: TeachingSettings, work: Work) -> None:

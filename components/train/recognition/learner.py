@@ -25,7 +25,7 @@ class RecognitionLearner(Learner):
         logits, out = self.model(features, frames, training=True, noise=noise)
         return {"ctc": ctc_loss(logits, out, labels, counts)}
 
-    def examine(self, *batch: Tensor) -> tuple[Tensor, ...]:
+    def examine(self, batch: tuple[Tensor, ...], shape: Any) -> tuple[Tensor, ...]:
         """Greedy path and loss."""
         features, frames, labels, counts = batch
         logits, out = self.model(features, frames)

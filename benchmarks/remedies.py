@@ -1,0 +1,131 @@
+"""What each remedy for attention that never aligns does: the same voice and strings of digits, with it and without.
+
+Not part of `make bench`: it trains a small Tacotron 2 a dozen times, some minutes each on one core.
+
+  python -m benchmarks remedies [NAME …]
+"""
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+from components.generate.digits import draw_digits
+from components.generate.voice import Voice, speak
+from components.speech.dataset import Dataset, Shard
+from components.speech.feature_settings import FeatureSettings
+from components.speech.records import encode_example, write_record
+from components.speech.spectra import features
+from components.speech.storage import hash_file, whole_file
+from components.speech.text import Alphabet
+from components.train.loop import fit
+from components.train.synthesis.settings import SynthesisSettings
+from components.train.synthesis.teacher import SynthesisTeacher
+
+VOICE = Voice("en-us", "m3", rate=160)
+FEATURES = FeatureSettings(window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, log_floor=1e-5, spectrum="magnitude")
+TRAIN, LONGER = 600, 16
+LOUD = 0.01
+"""Amplitude below which what stands at the ends is silence."""
+ALIGNED = 0.9
+"""Free-running diagonality from which a voice counts as aligned."""
+STEPS, LOOK = 400, 50
+
+BASE: dict[str, Any] = {
+    "epochs": -(-STEPS * 16 // TRAIN),
+    "batch_size": 16,
+    "learning_rate": 3e-3,
+    "warm_up_steps": 30,
+    "evaluate_steps": LOOK,
+    "look_utterances": LONGER,
+    "strategy": "one",
+}
+MODEL: dict[str, Any] = {"kind": "tacotron2", "reduction": 5}
+REMEDIES: dict[str, dict[str, Any]] = {"none": {}}
+
+
+def dataset(folder: Path) -> Dataset:
+    """600 strings of 3 to 6 digits in words to learn from, and as dev 16 of 8 to 10, longer than any of them."""
+    random = np.random.default_rng(1)
+    alphabet, shards, heard = Alphabet(" abcdefghijklmnopqrstuvwxyz."), [], []
+    sentences = {"train": draw_digits(random, TRAIN), "dev": draw_digits(random, LONGER, longer=True)}
+    counts, seconds = {name: len(said) for name, said in sentences.items()}, {}
+    for split, said in sentences.items():
+        texts = [f"{sentence.normalised}." for sentence in said]
+        made = [_features(samples, rate) for samples, rate in _spoken(texts)]
+        path = folder / f"{split}.tfrecord"
+        with whole_file(path) as file:
+            for number, (text, values) in enumerate(zip(texts, made, strict=True)):
+                labels = np.array(alphabet.encode(text), "<i4").tobytes()
+                named = {"id": f"{split}-{number}".encode(), "text": text.encode(), "speaker": b"voice"}
+                data = {"features": values.astype("<f4").tobytes(), "frames": len(values), "labels": labels}
+                write_record(file, encode_example({**named, **data, "speed": 1.0}))
+        frames = sum(map(len, made))
+        shards.append(Shard(path.name, split, len(texts), frames, path.stat().st_size, hash_file(path)))
+        seconds[split] = frames * FEATURES.hop_seconds
+        heard = heard or made
+    everything = np.concatenate(heard)
+    mean, deviation = everything.mean(0).tolist(), everything.std(0).tolist()
+    Dataset("digits", "digits", FEATURES, alphabet, mean, deviation, counts, seconds, shards).write(folder)
+    return Dataset.read(folder)
+
+
+def _spoken(texts: list[str]) -> list[tuple[np.ndarray, int]]:
+    recordings, rate = speak(VOICE, texts)
+    return [(samples, rate) for samples in recordings]
+
+
+def _features(samples: np.ndarray, rate: int) -> np.ndarray:
+    import soxr
+
+    samples = soxr.resample(samples, rate, FEATURES.sample_rate).astype(np.float32)
+    loud = np.flatnonzero(np.abs(samples) > LOUD)
+    return features(samples[max(loud[0] - 400, 0) : loud[-1] + 800], FEATURES)
+
+
+def row(name: str, changes: dict[str, Any], data: Dataset, folder: Path) -> list[str]:
+    """Trains with one remedy, and says when free running aligned and how good it was in the end."""
+    changes = {**changes}
+    model = {**MODEL, **changes.pop("model", {})}
+    settings = SynthesisSettings.of({**BASE, **changes, "model": model})
+    start = time.perf_counter()
+    trained = fit(SynthesisTeacher(settings, data), folder)
+    seconds = time.perf_counter() - start
+    looks = trained.standing.looks
+    aligned = next((look for look in looks if look.figures["attention_diagonality"] >= ALIGNED), None)
+    last = looks[-1].figures
+    return [
+        name,
+        f"{aligned.step}" if aligned else "never",
+        f"{last['attention_diagonality']:.2f}",
+        f"{last['attention_coverage']:.2f}",
+        f"{last['hit_limit']:.0%}",
+        f"{last['mel_dtw']:.2f}",
+        f"{last['loss']:.3f}",
+        f"{seconds / trained.standing.step * 1000:.0f} ms",
+    ]
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(REMEDIES)
+    if unknown := [name for name in names if name not in REMEDIES]:
+        sys.exit(f"benchmarks.remedies: unknown {', '.join(unknown)}; there are: {', '.join(REMEDIES)}")
+    columns = ["remedy", "aligned at step", "diagonality", "coverage", "hit limit", "mel after warping"]
+    columns += ["mel, teacher-forced", "step"]
+    print("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "data").mkdir()
+        data = dataset(Path(folder) / "data")
+        for number, name in enumerate(names):
+            cells = row(name, REMEDIES[name], data, Path(folder) / str(number))
+            print("| " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Teaches a voice: whole utterances to learn from; what it says of dev's texts, without help, to choose by."""
+
+from typing import Any
+
+import numpy as np
+
+from components.speech.alignment import measure
+from components.speech.dataset import Dataset
+from components.speech.warping import warp
+from components.train import devices
+from components.train.batches import Batch, Batches
+from components.train.looks import Look, Samples
+from components.train.synthesis import pictures
+from components.train.synthesis.learner import SynthesisLearner
+from components.train.synthesis.settings import SynthesisSettings
+from components.train.teacher import Seen, Teacher, spread
+
+SAMPLES = 2
+"""Utterances that are drawn and played at each look."""
+
+ROOM = 1.5
+"""A look cuts a synthesis off at so many times the longest recording among its texts."""
+
+
+class SynthesisTeacher(Teacher):
+    """See `Teacher`. A look has some of dev's texts spoken, and its score is
+
+      mel_dtw + (1 - attention_diagonality) + hit_limit
+
+    the mean distance to the recording after time warping in deviations of each mel bin, the attention that lies off the
+    diagonal, and the share of syntheses that did not come to an end. All three are small in a voice that is good
+    without help, and one of them is not in a voice that is good only with it. The loss under teacher forcing parts
+    equal scores, and decides nothing else.
+    """
+
+    settings: SynthesisSettings
+    learner: SynthesisLearner
+
+    def batches(self, dataset: Dataset) -> tuple[Batches, Batches]:
+        settings = self.settings
+        # The recogniser of mutual information needs a frame for each label.
+        stride = 1 if settings.mutual_information.weight else 0
+        train = Batches(
+            dataset,
+            "train",
+            batch_size=settings.batch_size,
+            time_stride=stride,
+            seed=settings.seed,
+            shuffled=True,
+            length_noise=settings.length_noise,
+            shortest_first=settings.shortest_first,
+        )
+        return train, Batches(dataset, "dev", batch_size=settings.batch_size)
+
+    def make_learner(self, dataset: Dataset) -> SynthesisLearner:
+        self._features, self._alphabet = dataset.features, dataset.alphabet
+        return SynthesisLearner(self.settings, dataset, self.strategy)
+
+    @property
+    def advice(self) -> str:
+        return "Look at their recordings, or set train.mutual_information.weight to 0"
+
+    def look(self, step: int) -> Seen:
+        batch = self._looked_at()
+        longest = round(ROOM * int(batch.frames.max()))
+        spoken = self.learner.speak(batch, step, longest)
+        wanted = np.asarray(self.learner.model.normalise(batch.features))[..., : self._features.mels]
+        reduction, seen = self.settings.reduction(step), []
+        for row in range(len(batch.ids)):
+            frames = max(int(spoken.frames[row]), 1)
+            steps = -(-frames // reduction)
+            read = measure(np.asarray(spoken.alignment[row, :steps, : batch.counts[row]], np.float64))
+            apart = warp(spoken.mels[row, :frames], wanted[row, : batch.frames[row]]).distance
+            seen.append([apart, read.diagonality, read.coverage, float(spoken.hit_limit[row])])
+        forced = [float(loss) for each in self.dev.epoch(0) for _, loss in self.learner.examined(each, step)]
+        # Every worker has every text spoken; their mean is taken, since the same numbers must reach all of them.
+        numbers = [*np.sum(seen, 0).tolist(), len(seen), sum(forced), len(forced)]
+        *sums, rows, loss, count = devices.total(self.strategy, numbers).tolist()
+        apart, diagonality, coverage, limit = (value / rows for value in sums)
+        score = apart + (1 - diagonality) + limit
+        figures = {
+            "score": score,
+            "mel_dtw": apart,
+            "attention_diagonality": diagonality,
+            "attention_coverage": coverage,
+            "hit_limit": limit,
+            "loss": loss / count,
+        }
+        return Seen((score, loss / count), figures, self._samples(batch, spoken, reduction))
+
+    def told(self, look: Look) -> str:
+        seen = look.figures
+        return (
+            f"free running: mel distance {seen['mel_dtw']:.3f}, diagonality {seen['attention_diagonality']:.2f}, "
+            f"hit the limit {seen['hit_limit']:.0%}; with teacher forcing {seen['loss']:.3f}"
+        )
+
+    def _looked_at(self) -> Batch:
+        """Some of dev, from its shortest utterance to its longest."""
+        order = np.concatenate(self.dev.plan(0))
+        return self.dev.read(order[spread(len(order), self.settings.look_utterances)])
+
+    def _samples(self, batch: Batch, spoken: Any, reduction: int) -> Samples:
+        """Mels beside the recording's, alignments, and sound, of the longest utterances that were looked at."""
+        mels, linear = self.learner.restored(spoken)
+        rows = np.argsort(-batch.frames)[:SAMPLES].tolist()
+        images, audio, lines = {}, {}, ["| utterance | text |", "| --- | --- |"]
+        for number, row in enumerate(rows):
+            frames = max(int(spoken.frames[row]), 1)
+            recorded = batch.features[row, : batch.frames[row]]
+            made = np.asarray(mels[row, :frames], np.float32)
+            images[f"mel_{number}"] = pictures.side_by_side(made, recorded[:, : self._features.mels])
+            attention = spoken.alignment[row, : -(-frames // reduction), : batch.counts[row]]
+            images[f"alignment_{number}"] = pictures.picture(attention, lowest=0.0, highest=1.0)
+            part = made if linear is None else np.asarray(linear[row, :frames], np.float32)
+            audio[f"speech_{number}"] = pictures.sound(part, self._features, self.settings.vocoder.power)
+            lines.append(f"| {batch.ids[row]} | {batch.texts[row]} |")
+        return Samples({"texts": "\n".join(lines)}, images, audio, self._features.sample_rate)
