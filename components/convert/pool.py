@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from components.convert.job import Converted, Refused
+from components.convert.job import NOT_SHAPED, Converted, Refused, Shaping
 from components.speech.errors import WorkError
 from components.speech.storage import hash_value
 from components.speech.utterances import Reason, Utterance, each_utterance
@@ -36,9 +36,9 @@ class WavPool:
       folder: `<store>/wavs`.
     """
 
-    def __init__(self, store: Path | str, sample_rate: int, silence_db: float) -> None:
+    def __init__(self, store: Path | str, sample_rate: int, silence_db: float, shaping: Shaping = NOT_SHAPED) -> None:
         self.folder = Path(store).absolute() / "wavs"
-        self._sample_rate, self._silence_db = sample_rate, silence_db
+        self._sample_rate, self._silence_db, self._shaping = sample_rate, silence_db, shaping
 
     def name(self, utterance: Utterance) -> str:
         """Names the WAV of an utterance by what goes into it: never by a path, an id or a text."""
@@ -49,6 +49,7 @@ class WavPool:
                 "duration": float(utterance.duration),
                 "sample_rate": self._sample_rate,
                 "revision": REVISION,
+                **self._shaping.naming(),
             }
         )
 

@@ -4,11 +4,13 @@ import functools
 import hashlib
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from components.convert.job import Converted, Job, Refused, Stale
+from components.convert.shaping import shape
 from components.speech.audio import BadAudio, decode, mono, resample, to_int16
 from components.speech.storage import hash_file
 from components.speech.utterances import Reason
@@ -24,21 +26,46 @@ def convert_recording(job: Job) -> Converted | Refused | Stale:
     Raises:
       OSError: the WAV cannot be written.
     """
+    if job.shaping.naming():
+        return _shaped(job)  # from the source, though a WAV be there: it does not tell what was done to it
     try:
         samples, md5, decoded = read_wav(job.wav)[0], "", False
     except BadAudio:
         if changed := _changed(job):
             return Stale(changed)
         try:
-            (samples, md5), decoded = _decoded(job), True
+            (mixed, md5), decoded = _decoded(job), True
         except BadAudio as error:
             return Refused(error.reason, error.detail)
+        samples = to_int16(mixed)
     measured = measure(samples, job.sample_rate, job.silence_db, md5)
-    if measured["silence_share"] == 1:
-        return Refused(Reason.SILENT, f"peak {measured['peak_db']} dB, and no 25 ms of it reach {job.silence_db:g} dB")
+    if silent := _silent(measured, job):
+        return silent
     if decoded:
         write_wav(job.wav, samples, job.sample_rate, durable=False)
     return Converted(len(samples), measured, decoded)
+
+
+def _shaped(job: Job) -> Converted | Refused | Stale:
+    """A recording that is trimmed, or whose loudness is set; whether it is silent is asked before."""
+    if changed := _changed(job):
+        return Stale(changed)
+    try:
+        mixed, _ = _decoded(job)
+    except BadAudio as error:
+        return Refused(error.reason, error.detail)
+    if silent := _silent(measure(to_int16(mixed), job.sample_rate, job.silence_db, "not asked for"), job):
+        return silent
+    shaped, done = shape(mixed, job.sample_rate, job.shaping)
+    samples = to_int16(shaped)
+    write_wav(job.wav, samples, job.sample_rate, durable=False)
+    return Converted(len(samples), measure(samples, job.sample_rate, job.silence_db) | done)
+
+
+def _silent(measured: dict[str, float | str], job: Job) -> Refused | None:
+    if measured["silence_share"] != 1:
+        return None
+    return Refused(Reason.SILENT, f"peak {measured['peak_db']} dB, and no 25 ms of it reach {job.silence_db:g} dB")
 
 
 def measure(
@@ -94,8 +121,8 @@ def _decibels(power: float) -> float:
     return round(10 * math.log10(max(power / FULL_SCALE**2, 1e-12)), 2)
 
 
-def _decoded(job: Job) -> tuple[npt.NDArray[np.int16], str]:
-    """The samples to write, and their MD5 where the file has it."""
+def _decoded(job: Job) -> tuple[npt.NDArray[Any], str]:
+    """The samples at the job's rate, as integers or float32, and their MD5 where the file has it."""
     recording = decode(job.source, job.offset, job.duration)
     samples = mono(recording.samples)
     if recording.sample_rate != job.sample_rate:  # else 16-bit samples pass bit by bit
@@ -103,7 +130,7 @@ def _decoded(job: Job) -> tuple[npt.NDArray[np.int16], str]:
     if not len(samples):
         raise BadAudio(Reason.EMPTY_AUDIO, f"nothing is left of {len(recording.samples)} samples at the new rate")
     as_in_file = recording.samples.shape[1] == 1 and recording.sample_rate == job.sample_rate
-    return to_int16(samples), recording.md5 if as_in_file else ""
+    return samples, recording.md5 if as_in_file else ""
 
 
 def _changed(job: Job) -> str:

@@ -4,6 +4,7 @@ from typing import Self
 
 import pydantic
 
+from components.convert.job import Shaping
 from components.speech.errors import SettingsError
 from components.speech.settings import Settings
 from components.speech.text import Alphabet
@@ -24,6 +25,18 @@ class ConvertSettings(Settings):
     silence_db: float = pydantic.Field(
         -60.0, ge=-90, le=0, description="dB of full scale; a recording whose every 25 ms lie below is rejected"
     )
+    trim_db: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=120,
+        description="dB under the loudest 10 ms; what is quieter at both ends is cut off; 0: nothing is",
+    )
+    trim_keep_seconds: float = pydantic.Field(
+        0.05, ge=0, le=10, description="seconds of it that stay at each end, as far as they are there"
+    )
+    loudness_lufs: float | None = pydantic.Field(
+        None, ge=-70, le=0, description="LUFS (ITU-R BS.1770-4) that every recording gets, such as -23; empty: as it is"
+    )
     decode_seconds: float = pydantic.Field(
         300.0, gt=0, le=86_400, description="seconds that reading one recording may take before it is rejected"
     )
@@ -31,6 +44,11 @@ class ConvertSettings(Settings):
         0.05, ge=0, le=1, description="share (0 to 1) of utterances; the step fails when more are rejected"
     )
     workers: int = pydantic.Field(0, ge=0, le=1_024, description="processes; 0: as many as there are cores")
+
+    @property
+    def shaping(self) -> Shaping:
+        """What is done to the sound besides its rate."""
+        return Shaping(self.trim_db, self.trim_keep_seconds, self.loudness_lufs)
 
     @pydantic.field_validator("alphabet")
     @classmethod

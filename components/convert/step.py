@@ -47,7 +47,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
       WorkError: too many rejects; a recording that is no longer what the manifest says; a disk that is full.
     """
     utterances = [_with_hash(utterance) for utterance in read_manifest(Path(manifest))]
-    pool = WavPool(store, settings.sample_rate, settings.silence_db)
+    pool = WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping)
     inputs: dict[str, object] = {"utterances": fingerprint(utterances)}
     # The manifest names its recordings by content, and a file that is gone is no content: it takes part in the
     # key by itself, so that the reject does not outlive the day on which the file is put back.
@@ -185,6 +185,7 @@ def _job(utterance: Utterance, name: str, pool: WavPool, settings: ConvertSettin
         wav=pool.path(name),
         sample_rate=settings.sample_rate,
         silence_db=settings.silence_db,
+        shaping=settings.shaping,
     )
 
 
