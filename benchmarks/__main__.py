@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("conversion", "features", "extraction", "training", "orchestration")
+BENCHMARKS = ("conversion", "features", "extraction", "griffin_lim", "training", "orchestration")
 
 
 def main() -> None:

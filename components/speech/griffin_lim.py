@@ -24,6 +24,10 @@ UPDATES = 16
 SMALLEST = 1e-12
 """Stands in for nought where a division by it would follow; far under what 16 bits can tell from silence."""
 
+CIRCLE, TURN = 4_096, 1 << 20
+SCATTER = (648_056, 434_334, 767_622)
+"""Of 1 << 20, the fractions of the golden ratio and of the roots of 2 and 3: no two phases side by side are alike."""
+
 SMALLEST_SUM = 1e-4
 """Of squared windows that overlap; less is found only where hops are longer than windows, and nothing is there."""
 
@@ -160,15 +164,20 @@ def deemphasise(samples: Array, settings: FeatureSettings) -> Array:
 
 
 def first_phases(start: int, stop: int, settings: FeatureSettings) -> np.typing.NDArray[np.complex64]:
-    """The first guess: every bin sounds at its own frequency all the time, complex64 `[stop - start, bins]` of size 1.
+    """The first guess, complex64 `[stop - start, transform // 2 + 1]` of size 1: as scattered as random phases.
 
-    As near in the end as random phases, and the same whatever stands beside the recording in a batch.
+    They come as near in the end, are the same every time, and the same in a graph, where a row must not depend on
+    what stands beside it: multiples of irrational numbers, modulo a turn.
     """
-    ahead = np.arange(start, stop) * settings.hop % settings.transform - settings.window // 2
-    turns = ahead[:, None] * np.arange(settings.transform_bins) % settings.transform
-    circle = np.exp(2j * np.pi / settings.transform * np.arange(settings.transform)).astype(np.complex64)
-    phases: np.typing.NDArray[np.complex64] = circle[turns]
-    return phases
+    frame, bin_ = np.arange(start, stop)[:, None], np.arange(settings.transform_bins)
+    scattered = frame * bin_ * SCATTER[0] + bin_ * bin_ * SCATTER[1] + frame * frame * SCATTER[2]
+    return circle()[scattered % TURN // (TURN // CIRCLE)]
+
+
+@functools.cache
+def circle() -> np.typing.NDArray[np.complex64]:
+    """All phases that a first guess may have, complex64 `[CIRCLE]`."""
+    return np.exp(2j * np.pi / CIRCLE * np.arange(CIRCLE)).astype(np.complex64)
 
 
 def _from_range(share: Array, settings: FeatureSettings) -> Array:

@@ -143,10 +143,11 @@ def _from_range(share: Tensor, settings: FeatureSettings) -> Tensor:
 
 def _first_phases(time: Tensor, settings: FeatureSettings) -> Tensor:
     """complex64 [time, bins]."""
-    ahead = tf.range(time) * settings.hop % settings.transform - settings.window // 2
-    turns = ahead[:, None] * tf.range(settings.transform_bins)[None] % settings.transform
-    circle = np.exp(2j * np.pi / settings.transform * np.arange(settings.transform)).astype(np.complex64)
-    return tf.gather(tf.constant(circle), turns)
+    frame, bin_ = tf.range(tf.cast(time, tf.int64))[:, None], tf.range(settings.transform_bins, dtype=tf.int64)
+    by_both, by_bin, by_frame = griffin_lim.SCATTER
+    scattered = frame * bin_ * by_both + bin_ * bin_ * by_bin + frame * frame * by_frame
+    turns = scattered % griffin_lim.TURN // (griffin_lim.TURN // griffin_lim.CIRCLE)
+    return tf.gather(tf.constant(griffin_lim.circle()), turns)
 
 
 def _deemphasise(samples: Tensor, settings: FeatureSettings) -> Tensor:
