@@ -1,0 +1,82 @@
+"""Location-sensitive attention: which symbols a decoder step reads, knowing which were read before.
+
+After Chorowski et al. 2015, "Attention-Based Models for Speech Recognition", as Tacotron 2 uses it.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import layers, ops
+
+from components.train.synthesis.model_settings import AttentionSettings
+
+Tensor = Any
+
+
+class Kernels(NamedTuple):
+    """Weights of the attention in the dtype of computation, fetched once before the loop."""
+
+    query: Tensor
+    location: Tensor
+    energy: Tensor
+
+
+class LocationSensitiveAttention(layers.Layer):  # type: ignore[misc]
+    """energy = v · tanh(query + key + location + b), weights = softmax(energy) over real symbols.
+
+    Args:
+      query_units: width of a query.
+      memory_units: width of a symbol's encoding.
+    """
+
+    def __init__(
+        self, settings: AttentionSettings, query_units: int, memory_units: int, *, seed: int, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.settings = settings
+        units, filters = settings.units, settings.location_filters
+        glorot = keras.initializers.GlorotUniform
+        self.query = self.add_weight(shape=(query_units, units), initializer=glorot(seed), name="query")
+        self.key = self.add_weight(shape=(memory_units, units), initializer=glorot(seed + 1), name="key")
+        self.bias = self.add_weight(shape=(units,), initializer="zeros", name="bias")
+        self.energy = self.add_weight(shape=(units, 1), initializer=glorot(seed + 2), name="energy")
+        self.looked_at = 2 if settings.location == "previous_and_cumulative" else 1
+        if filters:
+            shape = (settings.location_kernel, self.looked_at, filters)
+            self.filters = self.add_weight(shape=shape, initializer=glorot(seed + 3), name="filters")
+            self.location = self.add_weight(shape=(filters, units), initializer=glorot(seed + 4), name="location")
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """Projects the encoded text [batch, symbols, memory] once: [batch, symbols, units], the bias in it."""
+        dtype = self.compute_dtype
+        return ops.matmul(ops.cast(memory, dtype), ops.cast(self.key, dtype)) + ops.cast(self.bias, dtype)
+
+    def kernels(self) -> Kernels:
+        """Weights for `weigh`; convolution and projection of the location are one kernel, as nothing is between them."""
+        dtype, location = self.compute_dtype, None
+        if self.settings.location_filters:
+            location = ops.cast(ops.tensordot(self.filters, self.location, axes=1), dtype)
+        return Kernels(ops.cast(self.query, dtype), location, ops.cast(self.energy, dtype))
+
+    def weigh(
+        self, query: Tensor, keys: Tensor, real: Tensor, previous: Tensor, cumulative: Tensor, kernels: Kernels
+    ) -> Tensor:
+        """Weights float32 [batch, symbols] of a step; zero on padding.
+
+        Args:
+          query: [batch, query units].
+          keys: of `keys`.
+          real: bool [batch, symbols].
+          previous, cumulative: float32 [batch, symbols], weights of the step before, and the sum of all so far.
+        """
+        dtype = self.compute_dtype
+        compared = keys + ops.expand_dims(ops.matmul(ops.cast(query, dtype), kernels.query), 1)
+        if kernels.location is not None:
+            looked_at = [previous, cumulative] if self.looked_at == 2 else [cumulative]
+            past = ops.cast(ops.stack(looked_at, axis=-1), dtype)
+            compared = compared + ops.conv(past, kernels.location, padding="same")
+        energy = ops.cast(ops.squeeze(ops.matmul(ops.tanh(compared), kernels.energy), -1), "float32")
+        if not self.settings.smoothing:
+            return ops.softmax(ops.where(real, energy, -1e9), axis=-1)
+        weights = ops.where(real, ops.sigmoid(energy), 0.0)
+        return weights / (ops.sum(weights, axis=-1, keepdims=True) + 1e-9)
