@@ -171,13 +171,15 @@ def first_phases(start: int, stop: int, settings: FeatureSettings) -> np.typing.
     """
     frame, bin_ = np.arange(start, stop)[:, None], np.arange(settings.transform_bins)
     scattered = frame * bin_ * SCATTER[0] + bin_ * bin_ * SCATTER[1] + frame * frame * SCATTER[2]
-    return circle()[scattered % TURN // (TURN // CIRCLE)]
+    phases: np.typing.NDArray[np.complex64] = circle()[scattered % TURN // (TURN // CIRCLE)]
+    return phases
 
 
 @functools.cache
 def circle() -> np.typing.NDArray[np.complex64]:
     """All phases that a first guess may have, complex64 `[CIRCLE]`."""
-    return np.exp(2j * np.pi / CIRCLE * np.arange(CIRCLE)).astype(np.complex64)
+    phases: np.typing.NDArray[np.complex64] = np.exp(2j * np.pi / CIRCLE * np.arange(CIRCLE)).astype(np.complex64)
+    return phases
 
 
 def _from_range(share: Array, settings: FeatureSettings) -> Array:

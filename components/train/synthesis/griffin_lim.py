@@ -8,7 +8,6 @@ waveform, an iteration makes a thousandfold of a rounding (numpy against itself,
 import math
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from components.speech import griffin_lim, spectra
