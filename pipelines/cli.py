@@ -27,7 +27,7 @@ corpus = typer.Typer(help="Writes corpora.", no_args_is_help=True)
 app.add_typer(models, name="models")
 app.add_typer(corpus, name="corpus")
 
-Pipeline = Annotated[str, typer.Argument(help="Which graph: asr.", metavar="PIPELINE")]
+Pipeline = Annotated[str, typer.Argument(help="Which graph: asr or tts.", metavar="PIPELINE")]
 Config = Annotated[Path, typer.Option("--config", "-c", help="The run's YAML, such as configs/asr/demo.yaml.")]
 Assignments = Annotated[
     list[str] | None,
@@ -76,7 +76,7 @@ def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: R
 
     _check(pipeline)
     with _signals_end_the_process():
-        chosen = load_config(config, set_ or [])
+        chosen = load_config(config, set_ or [], pipeline=pipeline)
         folder = run_dir or Path("runs") / chosen.name
         typer.echo(f"voxline {pipeline}: {chosen.name}, in {folder}")
         record, failure = run_pipeline(chosen, folder, Screen(sys.stdout))
@@ -128,7 +128,7 @@ def compile_(
     from pipelines.config import load_config
 
     _check(pipeline)
-    chosen = load_config(config, set_ or [])
+    chosen = load_config(config, set_ or [], pipeline=pipeline)
     target = output or Path(f"{chosen.name}.yaml")
     compile_pipeline(chosen, target)
     typer.echo(str(target))
@@ -150,6 +150,20 @@ def transcribe(
     texts = Recogniser(model_folder(model)).transcribe_files(audio)
     for file, text in zip(audio, texts, strict=True):
         typer.echo(text if len(audio) == 1 else f"{file}\t{text}")
+
+
+@app.command()
+def synthesize(
+    text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
+    model: Annotated[Path, typer.Option(help="An exported voice, a registry's version, or <registry>/<model>.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The WAV to write.")],
+) -> None:
+    """Speaks a text into a WAV."""
+    from pipelines.models import model_folder
+    from pipelines.spoken import speak_into, text_of
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    _print(speak_into(output, text_of(text), model_folder(model)))
 
 
 @models.command("list")
@@ -190,7 +204,7 @@ def demo_corpus(
     folder: Annotated[Path, typer.Argument(help="Where it goes; written whole, or found there and left alone.")],
     set_: Assignments = None,
 ) -> None:
-    """Writes a small corpus of generated speech in LibriSpeech's layout."""
+    """Writes a small corpus of generated speech; --set kind=digits, phrases, mandarin or listener for synthesis."""
     from components.generate.settings import GenerateSettings
     from components.generate.step import run as generate
     from pipelines.documents import overlay

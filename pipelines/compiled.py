@@ -6,9 +6,9 @@ from typing import Any
 
 from components.speech.errors import SettingsError
 from pipelines.arguments import pipeline_arguments
-from pipelines.config import AsrConfig
+from pipelines.run_config import RunConfig
 
-PIPELINES = ("asr",)
+PIPELINES = ("asr", "tts")
 
 
 def pipeline_named(name: str) -> Any:
@@ -16,7 +16,7 @@ def pipeline_named(name: str) -> Any:
     return getattr(importlib.import_module(f"pipelines.{name}"), name)
 
 
-def compile_pipeline(config: AsrConfig, output: Path) -> None:
+def compile_pipeline(config: RunConfig, output: Path) -> None:
     """Writes the IR YAML; the config's values become the defaults of the form in the UI.
 
     A store and a registry that the config does not name stay without a default: whoever starts the

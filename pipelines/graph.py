@@ -1,4 +1,4 @@
-"""The steps of the `asr` graph by name: their order, and whose output each one takes."""
+"""The steps of every graph by name: their order, and whose output each one takes."""
 
 STEPS: dict[str, dict[str, str]] = {
     "ingest": {},

@@ -27,12 +27,12 @@ from typing import IO
 
 from components.speech.errors import SettingsError, WorkError
 from components.speech.storage import write_json, write_text
-from pipelines.config import AsrConfig
 from pipelines.failure import Failure, failure_in
 from pipelines.graph import STEPS
 from pipelines.made import make_run_dir, remember
 from pipelines.outcome import conclude
 from pipelines.record import RunRecord, StepRecord, read_task
+from pipelines.run_config import RunConfig
 from pipelines.screen import Screen, plain
 
 _STARTED = re.compile(r"Executing task '([^']+)'$")
@@ -45,7 +45,7 @@ class Interrupted(KeyboardInterrupt):
     """Somebody asked this run to stop (SIGINT, SIGTERM, SIGHUP)."""
 
 
-def run_pipeline(config: AsrConfig, run_dir: Path, screen: Screen) -> tuple[RunRecord, Failure | None]:
+def run_pipeline(config: RunConfig, run_dir: Path, screen: Screen) -> tuple[RunRecord, Failure | None]:
     """Runs all the steps; the record is written whatever happens.
 
     Raises:
@@ -83,7 +83,7 @@ def run_pipeline(config: AsrConfig, run_dir: Path, screen: Screen) -> tuple[RunR
     return record, failure
 
 
-def refuse_remote(config: AsrConfig, run_dir: Path) -> None:
+def refuse_remote(config: RunConfig, run_dir: Path) -> None:
     """A bucket cannot hold a local run's files: kfp.local would write them to a folder called `gs:`."""
     for name, value in (("store", config.store), ("registry", config.registry), ("--run-dir", str(run_dir))):
         if re.match(r"[a-z0-9]+:/", value) or "/gs:/" in value:
@@ -93,7 +93,7 @@ def refuse_remote(config: AsrConfig, run_dir: Path) -> None:
             )
 
 
-def _walk(config: AsrConfig, run_dir: Path, record: RunRecord, screen: Screen) -> Failure | None:
+def _walk(config: RunConfig, run_dir: Path, record: RunRecord, screen: Screen) -> Failure | None:
     """Starts the graph's process, and follows what it prints until it ends."""
     printed: list[str] = []
     began = 0.0
@@ -135,7 +135,7 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _graph(config: AsrConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
+def _graph(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
     """The process that walks the graph, in a group of its own, which is gone when the block ends."""
     root = run_dir / "kfp"
     shutil.rmtree(root, ignore_errors=True)

@@ -6,15 +6,15 @@ from typing import Any
 
 from components.speech.errors import SettingsError, WorkError
 from components.speech.work import Work
-from pipelines.config import AsrConfig
 from pipelines.graph import STEPS
 from pipelines.made import made_by, make_run_dir, remember
+from pipelines.run_config import RunConfig
 
 ORDER = ("model", "manifest", "dataset", "evaluation")
 """Inputs in the order in which every `run` takes them."""
 
 
-def run_step(name: str, config: AsrConfig, run_dir: Path, given: dict[str, Path]) -> Work:
+def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, Path]) -> Work:
     """Runs a step on the inputs given, and where none is given on what was last made in `run_dir`.
 
     Args:

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+from components.speech.figures import FIGURES
 from components.speech.storage import read_json
 from pipelines.record import RunRecord
 
@@ -49,11 +50,7 @@ def summary(record: RunRecord) -> list[str]:
     minutes, seconds = divmod(round(record.seconds), 60)
     reused = [step.name for step in record.steps if step.reused]
     lines = [""]
-    if "wer" in record.metrics:
-        wer, low, high = (record.metrics[name] for name in ("wer", "wer_low", "wer_high"))
-        confidence = f"{100 * record.config['evaluate']['confidence']:g}%"
-        lines.append(f"word error rate  {wer:.2%}  ({confidence} interval {low:.2%} to {high:.2%})")
-        lines.append(f"character errors {record.metrics['cer']:.2%}")
+    lines += _figures(record)
     lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
     if reused:
         lines.append(f"reused           {', '.join(reused)}: nothing changed since they were made")
@@ -64,6 +61,37 @@ def summary(record: RunRecord) -> list[str]:
         lines.append(f"in service       {_short(record.model)}")
     if record.status == "succeeded":
         lines.append(record.reason)
+    return lines
+
+
+FIGURES_TOLD = {
+    "asr": {"wer": "word error rate", "cer": "character errors"},
+    "tts": {
+        "round_trip_wer": "round-trip WER",
+        "attention_diagonality": "diagonality",
+        "mel_l1": "mel L1",
+        "rtf": "real-time factor",
+    },
+}
+"""Pipeline → the figures that stand in the last lines of a run, and what they are called there."""
+
+
+def _figures(record: RunRecord) -> list[str]:
+    """A line a figure, with its interval where there is one."""
+    if not record.metrics:
+        return []
+    confidence = f"{100 * record.config['evaluate']['confidence']:g}%"
+    lines = []
+    for name, title in FIGURES_TOLD[record.pipeline].items():
+        value, low, high = (record.metrics.get(name + end) for end in ("", "_low", "_high"))
+        if value is None:
+            continue
+        figure = FIGURES[name]
+        interval = f"  ({confidence} interval {figure.shown(low)} to {figure.shown(high)})"
+        bounded = name != "cer" and low is not None and high is not None
+        lines.append(f"{title:<17}{figure.shown(value)}{interval if bounded else ''}")
+    if record.pipeline == "tts" and "round_trip_wer" not in record.metrics:
+        lines.insert(0, f"{'round-trip WER':<17}not measured: evaluate.listener names no recogniser")
     return lines
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pipelines.arguments import pipeline_arguments
+from pipelines.asr_config import AsrConfig
 from pipelines.compiled import pipeline_named
-from pipelines.config import AsrConfig
 
 CONFIG = AsrConfig.model_validate({"name": "defaults", "store": "s", "registry": "r", "corpus": {"uri": "c"}})
 

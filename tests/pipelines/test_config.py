@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from components.speech.errors import SettingsError
-from pipelines.config import AsrConfig, load_config
+from pipelines.config import load_config
+from pipelines.run_config import RunConfig
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "asr").glob("*.yaml"))
 SMALLEST = "name: small\ncorpus: {uri: recordings}\n"
 
 
-def config(folder: Path, text: str = "", *assignments: str) -> AsrConfig:
+def config(folder: Path, text: str = "", *assignments: str) -> RunConfig:
     file = folder / "run.yaml"
     file.write_text(SMALLEST + text, encoding="utf-8")
     return load_config(file, assignments)
@@ -35,8 +36,10 @@ def test_every_default_works(tmp_path: Path) -> None:
         ("validate: {cliping: {}}", r"run\.yaml: unknown key 'validate\.cliping'; did you mean 'clipping'\?"),
         ("train: {epochs: many}", r"run\.yaml: 'train\.epochs' is 'many'; .*integer"),
         ("train: {epochs: 0}", r"run\.yaml: 'train\.epochs' is 0; .*greater than or equal to 1"),
+        ("train: {epochs: true}", r"run\.yaml: 'train\.epochs' is 'true'; .*integer"),
+        ("extract: {speeds: [true]}", r"run\.yaml: 'extract\.speeds\.0' is 'true'; .*number"),
         ("train: 3", r"run\.yaml: 'train' is 3; "),
-        ("pipeline: tts", r"run\.yaml: 'pipeline' is 'tts'; accepted: 'asr'"),
+        ("pipeline: ttx", r"run\.yaml: 'pipeline' is 'ttx'; accepted: 'asr', 'tts'"),
         ("convert: {alphabet: aab}", r"run\.yaml: 'convert\.alphabet' is 'aab'; .*repeated"),
     ],
 )

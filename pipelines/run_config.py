@@ -1,0 +1,81 @@
+"""What the config of every run has, whatever it trains: its name, its places, and a section a step."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+import pydantic
+
+from components.convert.settings import ConvertSettings
+from components.evaluate.settings import EvaluateSettings
+from components.extract.settings import ExtractSettings
+from components.ingest.settings import CorpusSettings
+from components.push.settings import PushSettings
+from components.speech.settings import Settings
+from components.train.settings import TeachingSettings
+from components.validate.settings import ValidateSettings
+from pipelines.documents import write_document
+from pipelines.dotted import Values, get
+
+Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+
+
+class RunConfig(Settings):
+    """A run of a pipeline, from a corpus to a pushed model; each family of models has a class of its own."""
+
+    same: ClassVar[Mapping[str, str]] = {
+        "extract.alphabet": "convert.alphabet",
+        "extract.features.sample_rate": "convert.sample_rate",
+        "extract.reading": "convert.reading",
+        "train.name": "model",
+        "evaluate.model_name": "model",
+        "push.model_name": "model",
+    }
+    """Keys that take the value of another one."""
+
+    pipeline: str = pydantic.Field(..., description="the graph that this config is for")
+    name: Name = pydantic.Field(..., description="of the run; its folder is runs/<name>")
+    model: Name = pydantic.Field(..., description="name of the model in the registry")
+    store: str = pydantic.Field("", description="folder of all keyed work; empty: <run-dir>/store")
+    registry: str = pydantic.Field("", description="folder of served models; empty: <run-dir>/registry")
+    corpus: CorpusSettings = pydantic.Field(..., description="the recordings")
+    convert: ConvertSettings = pydantic.Field(default_factory=ConvertSettings, description="any audio to wav")
+    validate_: ValidateSettings = pydantic.Field(
+        default_factory=ValidateSettings, alias="validate", description="checks before training"
+    )
+    extract: ExtractSettings = pydantic.Field(default_factory=ExtractSettings, description="features, shards")
+    train: TeachingSettings = pydantic.Field(..., description="the model and its training")
+    evaluate: EvaluateSettings = pydantic.Field(..., description="what is measured")
+    push: PushSettings = pydantic.Field(..., description="the gate")
+
+    @classmethod
+    def defaults(cls, document: Values) -> Values:
+        """What this family takes where a document says nothing and the steps would take something else."""
+        return {}
+
+    def follows(self) -> dict[str, tuple[Any, str]]:
+        """Key → its value, and what makes it so: a key, or words."""
+        values = self.plain()
+        return {key: (get(values, origin), origin) for key, origin in self.same.items() if get(values, origin)}
+
+    def section(self, step: str) -> Settings:
+        """The settings of a step."""
+        name = {"ingest": "corpus", "validate": "validate_"}.get(step, step)
+        section: Settings = getattr(self, name)
+        return section
+
+    def plain(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True)
+
+    def to_yaml(self) -> str:
+        """The config as it took effect, every default written out; it starts the same run again."""
+        return write_document(self.plain())
+
+    def placed(self, run_dir: Path) -> Self:
+        """The config with the store and the registry where a run in this folder has them."""
+        return self.model_copy(
+            update={
+                "store": self.store or str(run_dir / "store"),
+                "registry": self.registry or str(run_dir / "registry"),
+            }
+        )

@@ -1,0 +1,52 @@
+"""The config of a run of `tts`: a voice, from a corpus of one speaker to a pushed model."""
+
+from typing import Literal
+
+import pydantic
+
+from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
+from components.push.settings import SynthesisPushSettings
+from components.train.synthesis.settings import SynthesisSettings
+from pipelines.dotted import Values, get, over
+from pipelines.run_config import Name, RunConfig
+
+READING = "english"
+ALPHABETS = {
+    "english": "english_speech",
+    "english_phonemes": "phonemes",
+    "mandarin": "pinyin_speech",
+    "pinyin": "pinyin_speech",
+}
+"""Reading → the alphabet of what it makes, where the config names none."""
+
+# One speaker is all there is, in train and in test; attention needs no frames to spell with, so CTC is not asked.
+DEFAULTS = {
+    "corpus": {"format": "ljspeech"},
+    "convert": {"reading": {"kind": READING}},
+    "validate": {
+        "ctc_feasibility": {"severity": "off"},
+        "speaker_overlap": {"severity": "off"},
+        "dominant_speaker": {"severity": "off"},
+    },
+    "train": {"model": {"kind": "tacotron2"}},
+}
+
+
+class TtsConfig(RunConfig):
+    """A run of the `tts` pipeline."""
+
+    pipeline: Literal["tts"] = pydantic.Field("tts", description="the graph that this config is for")
+    model: Name = pydantic.Field("tts", description="name of the model in the registry")
+    train: SynthesisSettings = pydantic.Field(
+        default_factory=SynthesisSettings, description="the model and its training"
+    )
+    evaluate: SynthesisEvaluateSettings = pydantic.Field(
+        default_factory=SynthesisEvaluateSettings, description="distances, attention and the round trip"
+    )
+    push: SynthesisPushSettings = pydantic.Field(default_factory=SynthesisPushSettings, description="the gate")
+
+    @classmethod
+    def defaults(cls, document: Values) -> Values:
+        kind = get(document, "convert.reading.kind")
+        alphabet = ALPHABETS.get(READING if kind is None else str(kind))
+        return over(DEFAULTS, {"convert": {"alphabet": alphabet}} if alphabet else {})
