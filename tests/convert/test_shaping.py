@@ -1,0 +1,209 @@
+"""Trimming and loudness: where speech begins and ends, how loud it is afterwards, and that nothing clips."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.convert.job import Shaping
+from components.convert.loudness import loudness
+from components.convert.settings import ConvertSettings
+from components.convert.shaping import shape
+from components.convert.step import run
+from components.speech.errors import SettingsError
+from components.speech.utterances import Utterance, read_manifest, read_rejects
+from components.speech.wav import read_wav
+from tests.convert.conftest import RATE, good_flac, manifest_of, utterance
+
+TRIMMED: dict[str, Any] = {"trim_db": 40, "trim_keep_seconds": 0.1}
+
+
+def take(before: float, sound: float, after: float, level: float = 0.3, floor: float = 1e-4) -> np.ndarray:
+    """Noise of `sound` seconds in fainter noise, float32."""
+    rng = np.random.default_rng(1)
+    parts = [
+        rng.normal(0, scale, round(seconds * RATE)) for seconds, scale in _parts(before, sound, after, level, floor)
+    ]
+    return np.concatenate(parts).clip(-1, 1).astype(np.float32)
+
+
+def _parts(before: float, sound: float, after: float, level: float, floor: float) -> list[tuple[float, float]]:
+    return [(before, floor), (sound, level), (after, floor)]
+
+
+def as_pcm(samples: np.ndarray) -> np.ndarray:
+    return np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
+
+
+def converted(tmp_path: Path, samples: np.ndarray, **changes: Any) -> Utterance:
+    soundfile.write(tmp_path / "a.wav", as_pcm(samples), RATE)
+    manifest = manifest_of(tmp_path / "in", [utterance(tmp_path / "a.wav")])
+    [out] = read_manifest(run(manifest, tmp_path / "store", ConvertSettings.of({**changes})).folder)
+    return out
+
+
+# Trimming
+
+
+@pytest.mark.parametrize("level", [0.3, 0.003])
+def test_silence_is_trimmed_relative_to_the_recordings_own_level(tmp_path: Path, level: float) -> None:
+    samples = take(0.5, 1.0, 0.8, level, floor=level / 1000)
+    out = converted(tmp_path, samples, silence_db=-90, **TRIMMED)
+    assert out.duration == pytest.approx(1.2, abs=0.021)
+    assert out.measured["trimmed_seconds"] == pytest.approx(1.1, abs=0.021)
+    pcm, _ = read_wav(Path(out.audio_filepath))
+    start = round((0.5 - 0.1) * RATE)
+    np.testing.assert_array_equal(pcm, as_pcm(samples)[start:][: len(pcm)])
+
+
+def test_where_there_is_less_silence_than_is_kept_nothing_is_added(tmp_path: Path) -> None:
+    out = converted(tmp_path, take(0.03, 0.5, 0.0), **TRIMMED)
+    assert (out.duration, out.measured["trimmed_seconds"]) == (0.53, 0)
+
+
+def test_pauses_between_words_stay() -> None:
+    samples = np.concatenate([take(0.4, 0.3, 0.6), take(0.4, 0.3, 0.4)])
+    kept, _ = shape(samples, RATE, Shaping(40, 0.1))
+    assert len(kept) / RATE == pytest.approx(0.3 + 1.0 + 0.3 + 0.2, abs=0.021)
+
+
+def test_a_click_at_the_edge_is_no_speech() -> None:
+    samples = take(0.5, 1.0, 0.5, floor=0)
+    samples[100] = 0.02
+    kept, _ = shape(samples, RATE, Shaping(40, 0.0))
+    assert len(kept) / RATE == pytest.approx(1.0, abs=0.021)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 3000), st.floats(1, 100), st.floats(0, 1), st.integers(0, 9))
+def test_trimming_keeps_the_loudest_sample_and_never_all_of_nothing(
+    length: int, trim_db: float, keep: float, seed: int
+) -> None:
+    samples = np.random.default_rng(seed).normal(0, 0.1, length).astype(np.float32)
+    kept, _ = shape(samples, RATE, Shaping(trim_db, keep))
+    assert 0 < len(kept) <= length
+    assert np.abs(kept).max() == np.abs(samples).max() or trim_db < 20
+
+
+# Loudness
+
+
+@pytest.mark.parametrize("rate", [16_000, 22_050, 44_100, 48_000])
+def test_a_sine_of_997_hz_has_the_loudness_that_the_recommendation_gives_it(rate: int) -> None:
+    sine = np.sin(2 * np.pi * 997 * np.arange(3 * rate) / rate).astype(np.float32)
+    assert loudness(sine, rate) == pytest.approx(-3.01, abs=0.05)
+    assert loudness(sine * np.float32(0.1), rate) == pytest.approx(-23.01, abs=0.05)
+
+
+def test_quiet_blocks_do_not_count() -> None:
+    """EBU Tech 3341, case 3: -36, -23 and -36 dB, 10, 60 and 10 s; the relative gate leaves the middle."""
+    levels = np.repeat([-36.0, -23.0, -36.0], [10 * 8_000, 60 * 8_000, 10 * 8_000])
+    sine = np.sin(2 * np.pi * 1_000 * np.arange(len(levels)) / 8_000) * 10 ** (levels / 20)
+    assert loudness(sine.astype(np.float32), 8_000) == pytest.approx(-23.0 - 3.01, abs=0.1)
+
+
+@pytest.mark.parametrize("seconds", [0.35, 0.6, 4.0])
+def test_it_measures_what_ffmpeg_measures(tmp_path: Path, seconds: float) -> None:
+    rng = np.random.default_rng(4)
+    bursts = np.abs(np.sin(np.arange(round(seconds * 48_000)) / 15_000)) ** 3
+    samples = (0.2 * rng.normal(size=len(bursts)) * bursts).clip(-1, 1).astype(np.float32)
+    soundfile.write(tmp_path / "a.wav", np.tile(samples, 1 if seconds >= 0.4 else 30), 48_000, subtype="FLOAT")
+    command = [
+        imageio_ffmpeg.get_ffmpeg_exe(),
+        "-hide_banner",
+        "-i",
+        tmp_path / "a.wav",
+        "-af",
+        "ebur128",
+        "-f",
+        "null",
+        "-",
+    ]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    measured = float(re.findall(r"I:\s+(-?[\d.]+) LUFS", told)[-1])
+    assert loudness(samples, 48_000) == pytest.approx(measured, abs=0.15 if seconds >= 0.4 else 1.0)
+
+
+@pytest.mark.parametrize("level", [0.002, 0.05, 0.2])
+@pytest.mark.parametrize("seconds", [0.2, 2.0])
+@pytest.mark.parametrize("rate", [16_000, 22_050])
+def test_every_recording_gets_the_loudness_asked_for(level: float, seconds: float, rate: int) -> None:
+    samples = as_pcm(take(0.0, seconds, 0.0, level))
+    shaped, done = shape(samples, rate, Shaping(loudness_lufs=-26))
+    assert loudness(shaped, rate) == pytest.approx(-26, abs=0.05)
+    assert done["loudness_lufs"] == -26
+    before = loudness((samples / 32768).astype(np.float32), rate)
+    assert done["gain_db"] == pytest.approx(-26 - before, abs=0.01)
+
+
+def test_a_peak_is_never_clipped_to_reach_it(tmp_path: Path) -> None:
+    samples = take(0.2, 1.0, 0.2, level=0.01)
+    samples[5_000] = 0.9
+    out = converted(tmp_path, samples, loudness_lufs=-10)
+    pcm, _ = read_wav(Path(out.audio_filepath))
+    assert out.measured["peak_db"] == pytest.approx(-1.0, abs=0.01)
+    assert out.measured["clipped_share"] == 0
+    assert out.measured["loudness_lufs"] < -20, "it is not what was asked for, and says so"
+    gain = 10 ** (-1 / 20) / samples[5_000]
+    np.testing.assert_allclose(pcm / 32768, samples * gain, atol=6e-5)
+
+
+# As a step
+
+
+def test_a_silent_recording_is_a_reject_before_anything_could_make_it_loud(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "faint.wav", take(0, 1, 0, level=0.0002), RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "zeros.wav", np.zeros(RATE), RATE)
+    good_flac(tmp_path / "good.flac")
+    names = ("faint.wav", "zeros.wav", "good.flac")
+    manifest = manifest_of(tmp_path / "in", [utterance(tmp_path / name) for name in names])
+    chosen = ConvertSettings.of({"loudness_lufs": -23, "max_reject_share": 0.9, **TRIMMED})
+    work = run(manifest, tmp_path / "store", chosen)
+    assert {one.id: str(one.reason) for one in read_rejects(work.path("rejects"))} == {
+        "faint.wav": "silent",
+        "zeros.wav": "silent",
+    }
+
+
+def test_what_is_left_after_trimming_may_be_too_short(tmp_path: Path) -> None:
+    for name, seconds in (("click.wav", 0.02), ("word.wav", 0.5)):
+        soundfile.write(tmp_path / name, take(0.5, seconds, 0.5), RATE)
+    manifest = manifest_of(tmp_path / "in", [utterance(tmp_path / name) for name in ("click.wav", "word.wav")])
+    chosen = ConvertSettings.of({"max_reject_share": 0.9, "trim_db": 40, "trim_keep_seconds": 0.01})
+    work = run(manifest, tmp_path / "store", chosen)
+    assert [(one.id, str(one.reason)) for one in read_rejects(work.path("rejects"))] == [("click.wav", "too_short")]
+
+
+def test_each_shape_has_a_wav_of_its_own_and_none_keeps_the_name_it_had(tmp_path: Path) -> None:
+    samples = take(0.5, 1.0, 0.5)
+    wavs = [
+        converted(tmp_path, samples, **changes)
+        for changes in ({}, {"trim_keep_seconds": 0.3}, {"trim_db": 30}, {"trim_db": 40}, {"loudness_lufs": -23})
+    ]
+    assert wavs[0].audio_hash == wavs[1].audio_hash, "what is kept matters only where something is trimmed"
+    assert len({one.audio_hash for one in wavs}) == 4
+    assert not {"trimmed_seconds", "gain_db", "loudness_lufs"} & set(wavs[0].measured)
+    np.testing.assert_array_equal(read_wav(Path(wavs[0].audio_filepath))[0], as_pcm(samples))
+
+
+def test_a_wav_whose_line_in_the_log_is_lost_is_made_again_with_what_was_done_to_it(tmp_path: Path) -> None:
+    changes = {"loudness_lufs": -23, **TRIMMED}
+    first = converted(tmp_path, take(0.5, 1.0, 0.5), **changes)
+    for lost in [*tmp_path.glob("store/wavs/log/*.jsonl"), *tmp_path.glob("store/convert/*/done.json")]:
+        lost.unlink()
+    assert converted(tmp_path, take(0.5, 1.0, 0.5), **changes) == first
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"trim_db": -40}, "'trim_db' is -40"), ({"loudness_lufs": 3}, "'loudness_lufs' is 3")]
+)
+def test_shapes_that_make_no_sense_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        ConvertSettings.of(changes)
