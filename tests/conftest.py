@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.spoken_tones import make_model as make_model  # a fixture
+from tests.spoken_voice import make_voice as make_voice  # a fixture
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")

@@ -7,11 +7,14 @@ these changes, and never otherwise. What is measured of each kind of model: reco
 
 import collections
 from pathlib import Path
+from typing import Any
 
 from components.evaluate.champion import find_champion
 from components.evaluate.recognition import measure as recognition
 from components.evaluate.recognition.settings import RecognitionEvaluateSettings
 from components.evaluate.settings import EvaluateSettings
+from components.evaluate.synthesis import measure as synthesis
+from components.evaluate.synthesis.listener import find_listener
 from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
 from components.speech.errors import WorkError
 from components.speech.evaluation import METRICS
@@ -43,20 +46,29 @@ def run(
       WorkError: the split is empty, a recording or a model cannot be read.
       SettingsError: a slicing by a field that no utterance has, or a listener that the registry has not.
     """
-    if isinstance(settings, SynthesisEvaluateSettings):
-        raise WorkError("evaluate: voices cannot be measured yet")
-    measuring = recognition
     folder = exported_folder(model)
     utterances = _utterances(Path(manifest), settings)
-    measuring.check_slices(utterances, settings)
     judged = digest(folder)
     champion = find_champion(Registry(registry, settings.model_name), judged)
-    inputs = {"model": judged, "test": fingerprint(utterances), "champion": champion and champion.plain()}
+    inputs: dict[str, Any] = {
+        "model": judged,
+        "test": fingerprint(utterances),
+        "champion": champion and champion.plain(),
+    }
+    if isinstance(settings, SynthesisEvaluateSettings):
+        synthesis.check_slices(utterances, settings)
+        listener = find_listener(registry, settings.listener)
+        inputs["listener"] = listener and listener.plain()
+        with keyed_work(store, "evaluate", settings, inputs, revision=REVISION) as work:
+            if not work.reused:
+                synthesis.measure(work, folder, utterances, champion, listener, settings, inputs)
+            say(f"evaluate: {synthesis.summary(read_json(work.folder / METRICS))}")
+        return work
+    recognition.check_slices(utterances, settings)
     with keyed_work(store, "evaluate", settings, inputs, revision=REVISION) as work:
         if not work.reused:
-            measuring.measure(work, folder, utterances, champion, settings, inputs)
-        metrics = read_json(work.folder / METRICS)
-        say(f"evaluate: {measuring.summary(metrics)}")
+            recognition.measure(work, folder, utterances, champion, settings, inputs)
+        say(f"evaluate: {recognition.summary(read_json(work.folder / METRICS))}")
     return work
 
 

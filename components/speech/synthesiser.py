@@ -29,7 +29,7 @@ VOICE = {
     ),
     "teacher_forced": Contract(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1")),
 }
-REQUIRED = ("reading", "max_steps")
+REQUIRED = ("reading", "max_steps", "reduction")
 """Keys that the model.json of a voice has beside those of every model."""
 
 QUICKEST = 25
@@ -193,8 +193,7 @@ class Synthesiser:
             mels, waveform = found["mels"][row, :frames], found["waveforms"][row, :samples]
             if not (np.isfinite(mels).all() and np.isfinite(waveform).all()):
                 raise WorkError(f"{self.folder}: what it speaks for {_shown(text)} is not finite; train it again")
-            steps = _steps(frames, found["mels"].shape[1], found["alignments"].shape[1])
-            alignment = found["alignments"][row, :steps, : len(text)]
+            alignment = found["alignments"][row, : self._steps(frames), : len(text)]
             spoken.append(Synthesis(text, mels, alignment, waveform, bool(found["hit_limit"][row])))
         return spoken
 
@@ -207,15 +206,18 @@ class Synthesiser:
         for row, one in zip(padded, features, strict=True):
             row[: len(one)] = one
         found = self._call(self._teacher_forced, symbols=labels, lengths=lengths, features=padded, frames=frames)
-        longest, steps = int(frames.max()), found["alignments"].shape[1]
         return [
             Forced(
                 found["mels"][row, :count],
-                found["alignments"][row, : _steps(count, longest, steps), : len(symbols[row])],
+                found["alignments"][row, : self._steps(count), : len(symbols[row])],
                 float(found["mel_l1"][row]),
             )
             for row, count in enumerate(frames.tolist())
         ]
+
+    def _steps(self, frames: int) -> int:
+        """Decoder steps behind so many frames."""
+        return -(-frames // int(self.about["reduction"]))
 
     def _labels(self, symbols: Sequence[str]) -> tuple["npt.NDArray[np.int32]", "npt.NDArray[np.int32]"]:
         """Indices int32 [batch, symbols], padded by 0 (counts tell what is real), and counts int32 [batch]."""
@@ -273,12 +275,6 @@ def _most_symbols(described: dict[str, Any]) -> int:
     steps = int(described["max_steps"])
     seconds = described["settings"].get("max_seconds")
     return min(steps, round(QUICKEST * float(seconds))) if seconds else steps
-
-
-def _steps(frames: int, longest: int, steps: int) -> int:
-    """Decoder steps behind so many frames, where `steps` of them gave `longest` frames, the last ones perhaps cut."""
-    reduction = -(-longest // max(steps, 1))
-    return min(max(-(-frames // max(reduction, 1)), 1), steps)
 
 
 def _is_control(mark: str) -> bool:

@@ -31,7 +31,9 @@ class SynthesisEvaluateSettings(EvaluateSettings):
     text_bands: list[Annotated[int, pydantic.Field(gt=0)]] = pydantic.Field(
         [20, 40, 80, 160], min_length=1, description="symbols at which one band of text lengths ends"
     )
-    typical: int = pydantic.Field(3, ge=0, le=100, description="middling utterances shown in the report")
+    typical: int = pydantic.Field(
+        3, ge=0, le=100, description="utterances shown in the report however good, evenly picked"
+    )
     worst: int = pydantic.Field(5, ge=0, le=1000, description="worst utterances shown in the report")
 
     @pydantic.field_validator("text_bands")

@@ -18,6 +18,7 @@ What there is:
   page      Page, slot and fill (a place in a page that a later step fills)
   blocks    prose, note, facts, table, badge, verdict, figure, side_by_side, details, listing
   plots     histogram, bars, lines, scatter: SVG for `figure`
+  pictures  Panel, pictures: spectrograms and alignments in one PNG
   speech    player, Reel (players that together stay within a size), word_diff, diff_legend
 """
 
@@ -37,12 +38,14 @@ from components.speech.pages.blocks import (
 )
 from components.speech.pages.diffs import diff_legend, word_diff
 from components.speech.pages.page import Page, fill, slot
+from components.speech.pages.pictures import Panel, pictures
 from components.speech.pages.players import Reel, player
 from components.speech.pages.plots import bars, histogram, lines, scatter
 
 __all__ = [
     "Block",
     "Page",
+    "Panel",
     "Reel",
     "Tone",
     "badge",
@@ -56,6 +59,7 @@ __all__ = [
     "lines",
     "listing",
     "note",
+    "pictures",
     "player",
     "prose",
     "scatter",

@@ -1,0 +1,163 @@
+"""Evaluate measures a voice by its bytes: what it speaks, how it attends, and whether a recogniser understands it."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.evaluate.step import run
+from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
+from components.speech.errors import SettingsError, WorkError
+from components.speech.evaluation import Evaluation
+from components.speech.exported import digest
+from components.speech.registry import Registry
+from tests.spoken_tones import MakeModel
+from tests.spoken_voice import MakeVoice, write_voice_corpus
+
+QUICK = SynthesisEvaluateSettings(listener="asr", bootstrap_samples=200, pitched=3, highest_f0=1_200)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 strings of three to fourteen digits; a third holds an 8."""
+    choose = random.Random(1)
+    texts = ["".join(choose.choices("01234567", k=3 + n % 12)) + ("8" if n % 3 == 0 else "") + "." for n in range(24)]
+    return write_voice_corpus(tmp_path_factory.mktemp("voice é"), texts)
+
+
+@pytest.fixture
+def registry(tmp_path: Path, make_model: MakeModel) -> Path:
+    publish(tmp_path / "registry", "asr", make_model())
+    return tmp_path / "registry"
+
+
+def publish(registry: Path, name: str, model: Path) -> None:
+    versions = Registry(registry, name)
+    with versions.locked(), versions.publishing(model, digest(model), "push"):
+        pass
+
+
+def test_a_voice_that_speaks_as_recorded_is_near_it_and_understood(
+    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    work = run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
+    found = work.metrics
+    assert found["round_trip_wer"] == found["round_trip_cer"] == found["recorded_wer"] == 0
+    assert 0 < found["round_trip_wer_high"] < 0.1
+    assert found["mel_l1"] == 0
+    assert found["mcd"] < 3
+    assert found["duration_ratio"] == pytest.approx(1)
+    assert found["attention_diagonality"] == found["attention_coverage"] == 1
+    assert found["repeats"] == found["skips"] == found["hit_limit"] == 0
+    assert found["f0_rmse"] < 5
+    assert found["voicing_error"] < 0.1
+    assert 0 < found["rtf"] < 1
+    metrics = json.loads(work.path("metrics").read_text())
+    assert metrics["listener"]["version"] == 1
+    assert metrics["figures"]["f0_rmse"]["measured"] == 3
+    assert metrics["figures"]["mcd"]["interval"]["low"] <= found["mcd"] <= metrics["figures"]["mcd"]["interval"]["high"]
+    assert sum(of["utterances"] for of in metrics["slices"]["text_length"].values()) == 24
+    assert np.load(work.path("clip_mels")).shape == (metrics["clip"]["frames"], 20)
+    rows = Evaluation.read(work.folder).rows
+    assert all(row.told["heard"] == row.told["reference"] for row in rows)
+
+
+def test_each_fault_shows_in_the_figure_that_is_made_for_it(
+    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    voice = make_voice(says={"8": "2"}, smear=0.5, lost="7", endless="8")
+    found = run(voice, corpus, registry, tmp_path / "store", QUICK).metrics
+    evaluation = Evaluation.read(run(voice, corpus, registry, tmp_path / "store", QUICK).folder)
+    eights = sum(row.told["symbols"].count("8") for row in evaluation.rows)
+    digits = sum(row.figures["round_trip_wer"].weight for row in evaluation.rows)
+    assert found["round_trip_wer"] == pytest.approx(eights / digits, abs=1e-6)
+    assert found["mel_l1"] == pytest.approx(0.5)
+    assert found["mel_dtw"] > 0.4
+    assert found["hit_limit"] == pytest.approx(eights / 24, abs=1e-6)
+    assert found["attention_coverage"] < 0.95
+    assert found["skips"] > 0
+
+
+def test_a_voice_is_compared_with_the_one_in_service_on_the_same_texts(
+    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    publish(registry, "tts", make_voice())
+    work = run(make_voice(says={"8": "2"}), corpus, registry, tmp_path / "store", QUICK)
+    metrics = json.loads(work.path("metrics").read_text())
+    assert metrics["champion"]["version"] == 1
+    compared = metrics["figures"]["round_trip_wer"]["comparison"]
+    assert compared["champion_value"] == 0
+    assert compared["difference"] == pytest.approx(work.metrics["round_trip_wer"], abs=1e-6)
+    assert compared["difference"] > 0
+    assert compared["probability_worse"] == 1
+    assert metrics["figures"]["attention_diagonality"]["comparison"]["difference"] == 0
+    assert all(row.champion is not None for row in Evaluation.read(work.folder).rows)
+
+
+def test_the_page_plays_recorded_forced_and_free_side_by_side(
+    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    settings = SynthesisEvaluateSettings.of(QUICK.plain(), typical=2, worst=1)
+    html = run(make_voice(says={"8": "2"}), corpus, registry, tmp_path / "store", settings).path("report").read_text()
+    assert html.count("<audio") == 3 * 3
+    assert html.count("data:image/png") == 3
+    for part in ("teacher-forced", "free-running", "Not judged yet", "mel cepstral distortion", "eight", "<svg"):
+        assert part in html
+    assert "http://" not in html
+    assert "https://" not in html
+
+
+def test_without_a_listener_nothing_is_said_of_being_understood(
+    corpus: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    settings = SynthesisEvaluateSettings.of(QUICK.plain(), listener="", pitched=0)
+    work = run(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", settings)
+    assert "round_trip_wer" not in work.metrics
+    assert "f0_rmse" not in work.metrics
+    assert "No listener was set" in work.path("report").read_text()
+
+
+def test_a_listener_that_is_not_there_is_refused_before_any_work(
+    corpus: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=r"'listener' is 'asr'.*holds no version"):
+        run(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", QUICK)
+    assert not (tmp_path / "store").exists()
+
+
+def test_another_listener_is_another_evaluation(
+    corpus: Path, registry: Path, make_voice: MakeVoice, make_model: MakeModel, tmp_path: Path
+) -> None:
+    first = run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
+    assert run(make_voice(), corpus, registry, tmp_path / "store", QUICK).reused
+    publish(registry, "asr", make_model({"one": "two"}))
+    second = run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
+    assert not second.reused
+    assert first.metrics["round_trip_wer"] == 0 < second.metrics["round_trip_wer"] == second.metrics["recorded_wer"]
+
+
+def test_a_voice_that_reads_otherwise_than_the_one_in_service_is_not_compared(
+    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    publish(registry, "tts", make_voice(alphabet="0123456789 ."))
+    with pytest.raises(SettingsError, match=r"version 1 of tts reads .*name of its own"):
+        run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
+
+
+def test_a_text_that_the_voice_cannot_speak_is_named_with_its_utterance(
+    registry: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    corpus = write_voice_corpus(tmp_path / "corpus", ["123", "4-5"])
+    with pytest.raises(SettingsError, match=r"utterance voice-0001: .*'-'.*not in the alphabet"):
+        run(make_voice(alphabet="012345678 ."), corpus, registry, tmp_path / "store", QUICK)
+
+
+def test_a_recogniser_is_no_voice_and_the_split_that_was_learnt_from_no_test(
+    corpus: Path, registry: Path, make_model: MakeModel, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkError, match="is no voice"):
+        run(make_model(), corpus, registry, tmp_path / "store", QUICK)
+    with pytest.raises(SettingsError, match=r"evaluate: 'split'.*'test' or 'dev'"):
+        SynthesisEvaluateSettings.of({"split": "train"}, "evaluate")

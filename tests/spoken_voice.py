@@ -1,0 +1,141 @@
+"""A voice small enough to be made in a test: it speaks the tones that the recogniser of `spoken_tones` understands.
+
+Each digit is a tenth of a second, five frames, one decoder step; what is no digit is silence. It is a real SavedModel
+with the signatures of an exported voice, and can be made to say chosen digits wrongly, to smear its mels, to lose its
+place in the text and to run into the step limit.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from components.speech.feature_settings import FeatureSettings
+from components.speech.spectra import features
+from components.speech.utterances import Utterance, write_manifest
+from tests.spoken_tones import BLOCK, RATE, WORDS, speak
+
+ALPHABET = "012345678 .-"
+FRAMES = 5
+FEATURES = FeatureSettings(sample_rate=RATE, window_seconds=0.04, hop_seconds=BLOCK / RATE / FRAMES, mels=20)
+MAX_STEPS = 120
+
+MakeVoice = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def make_voice(tmp_path_factory: pytest.TempPathFactory) -> MakeVoice:
+    """Makes an exported voice; see `export`."""
+    made: dict[str, Path] = {}
+
+    def make(**how: Any) -> Path:
+        name = json.dumps(how, sort_keys=True)
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("train") / "model"
+            export(made[name], **how)
+        return made[name]
+
+    return make
+
+
+def said(symbols: str) -> str:
+    return " ".join(WORDS[int(symbol)] for symbol in symbols if symbol.isdigit())
+
+
+def write_voice_corpus(folder: Path, texts: Sequence[str], split: str = "test") -> Path:
+    """Writes wavs and a manifest of digits, as convert does."""
+    utterances = []
+    for number, text in enumerate(texts):
+        wav = folder / "wavs" / f"{number:04d}.wav"
+        wav.parent.mkdir(parents=True, exist_ok=True)
+        samples = np.concatenate([speak([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in text])
+        soundfile.write(wav, samples, RATE, subtype="PCM_16")
+        utterances.append(
+            Utterance(f"voice-{number:04d}", str(wav), len(samples) / RATE, text, "voice", split, f"hash of {text}",
+                      extra={"spoken": said(text)})
+        )  # fmt: skip
+    write_manifest(folder / "manifest.jsonl", utterances)
+    return folder
+
+
+def export(
+    folder: Path,
+    says: dict[str, str] | None = None,
+    smear: float = 0.0,
+    lost: str = "",
+    endless: str = "",
+    alphabet: str = ALPHABET,
+) -> None:
+    """Writes a SavedModel and its model.json.
+
+    Args:
+      says: which digit it says for which.
+      smear: added to its mels.
+      lost: a symbol at which its attention stays.
+      endless: a symbol after which it does not come to an end.
+    """
+    import tensorflow as tf
+
+    voiced = [(says or {}).get(symbol, symbol) for symbol in alphabet]
+    blocks = [speak([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in voiced]
+    mels = np.stack([features(block, FEATURES)[:FRAMES] for block in blocks])
+    lost_id, endless_id = (alphabet.index(one) if one else -1 for one in (lost, endless))
+
+    class Voice(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mels, self.blocks = tf.constant(mels), tf.Variable(np.stack(blocks))
+
+        def attend(self, symbols, lengths):  # type: ignore[no-untyped-def]
+            count = tf.shape(symbols)[1]
+            places = tf.tile(tf.range(count)[None], [tf.shape(symbols)[0], 1])
+            stays = tf.cumsum(tf.cast(tf.equal(symbols, lost_id), tf.int32), axis=1, exclusive=True) > 0
+            here = tf.reduce_max(tf.where(tf.equal(symbols, lost_id), places, 0), axis=1, keepdims=True)
+            real = tf.sequence_mask(lengths, count, tf.float32)[..., None]
+            return tf.one_hot(tf.where(stays, here, places), count) * real
+
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)])
+        def synthesize(self, symbols, lengths):  # type: ignore[no-untyped-def]
+            rows, count = tf.shape(symbols)[0], tf.shape(symbols)[1]
+            return {
+                "mels": tf.reshape(tf.gather(self.mels, symbols), [rows, count * FRAMES, FEATURES.mels]) + smear,
+                "frames": lengths * FRAMES,
+                "alignments": self.attend(symbols, lengths),
+                "waveforms": tf.reshape(tf.gather(self.blocks, symbols), [rows, count * BLOCK]),
+                "samples": lengths * BLOCK,
+                "hit_limit": tf.reduce_any(tf.equal(symbols, endless_id), axis=1),
+            }
+
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None, None], tf.int32),
+                tf.TensorSpec([None], tf.int32),
+                tf.TensorSpec([None, None, FEATURES.bins], tf.float32),
+                tf.TensorSpec([None], tf.int32),
+            ]
+        )
+        def teacher_forced(self, symbols, lengths, features, frames):  # type: ignore[no-untyped-def]
+            error = tf.zeros_like(frames, tf.float32) + abs(smear)
+            return {"mels": features + smear, "alignments": self.attend(symbols, lengths), "mel_l1": error}
+
+    voice = Voice()
+    signatures = {"synthesize": voice.synthesize, "teacher_forced": voice.teacher_forced}
+    tf.saved_model.save(voice, str(folder), signatures=signatures)
+    about = {
+        "name": "tts",
+        "kind": "tacotron2",
+        "alphabet": alphabet,
+        "sample_rate": RATE,
+        "features": FEATURES.plain(),
+        "reading": {"kind": "as_is"},
+        "max_steps": MAX_STEPS,
+        "reduction": FRAMES,
+        "settings": {"epochs": 1},
+        "dataset": {"key": "k", "fingerprint": "f", "counts": {"train": 10, "test": 4}, "seconds": {"train": 9.0}},
+        "provenance": {"git_revision": "0" * 40, "versions": {}, "trained": {"steps": 3, "best_step": 3}},
+    }
+    (folder / "model.json").write_text(json.dumps(about))
