@@ -9,6 +9,7 @@ import numpy.typing as npt
 from components.validate.corpus import Corpus, Rows
 from components.validate.finding import Finding, not_checked
 from components.validate.settings import SPLITS, ValidateSettings
+from components.validate.units import words_in
 
 REST = "\0"
 """Stands for all words that are not among the frequent ones."""
@@ -128,7 +129,7 @@ def _counts(corpus: Corpus, rows: Rows, *, words: bool) -> collections.Counter[s
     """How often each character (or word) stands in these transcripts; spaces not counted."""
     counts: collections.Counter[str] = collections.Counter()
     for row in rows.tolist():
-        counts.update(corpus.texts[row].split() if words else corpus.texts[row])
+        counts.update(words_in(corpus.texts[row]) if words else corpus.texts[row])
     if not words:
         del counts[" "]
     return counts

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from components.speech.storage import hash_value
 from components.speech.utterances import REJECTS, Utterance, each_utterance, fingerprint, manifest_file, read_rejects
 from components.validate.settings import SPLITS
+from components.validate.units import characters_in, words_in
 
 Rows = npt.NDArray[np.int64]
 """Places of utterances in the manifest, from 0."""
@@ -112,14 +113,14 @@ class Corpus:
 
     @functools.cached_property
     def characters(self) -> Codes:
-        """[utterances] characters in the transcript, spaces not counted."""
-        lengths = np.array([len(text) - text.count(" ") for text in self.texts.names], dtype=np.int32)
+        """[utterances] characters in the transcript, spaces and punctuation not counted."""
+        lengths = np.array([characters_in(text) for text in self.texts.names], dtype=np.int32)
         return lengths[self.texts.codes] if len(lengths) else lengths
 
     @functools.cached_property
     def words(self) -> Codes:
         """[utterances] words in the transcript."""
-        lengths = np.array([len(text.split()) for text in self.texts.names], dtype=np.int32)
+        lengths = np.array([len(words_in(text)) for text in self.texts.names], dtype=np.int32)
         return lengths[self.texts.codes] if len(lengths) else lengths
 
     def offset(self, row: int) -> float:

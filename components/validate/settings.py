@@ -48,8 +48,8 @@ class CtcFeasibility(ErrorAbove):
 class SpeakingRate(CheckSettings):
     threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances out of range")
     unit: Literal["characters", "words"] = pydantic.Field("characters", description="what is counted a second")
-    lowest: float = pydantic.Field(2.0, ge=0, description="units a second, spaces not counted")
-    highest: float = pydantic.Field(30.0, gt=0, description="units a second, spaces not counted")
+    lowest: float = pydantic.Field(2.0, ge=0, description="units a second, spaces and punctuation not counted")
+    highest: float = pydantic.Field(30.0, gt=0, description="units a second, spaces and punctuation not counted")
 
 
 class Clipping(CheckSettings):

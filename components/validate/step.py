@@ -12,7 +12,7 @@ from components.validate.settings import ValidateSettings
 if TYPE_CHECKING:
     from components.validate.checks import Result
 
-REVISION = 1
+REVISION = 2
 VALIDATION, REPORT = "validation.json", "report.html"
 
 

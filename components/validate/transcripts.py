@@ -9,6 +9,7 @@ from components.speech.text import frames_needed
 from components.validate.corpus import Corpus, Rows
 from components.validate.finding import Finding, not_checked, share_of
 from components.validate.settings import ValidateSettings
+from components.validate.units import words_in
 
 
 def contradictory_transcripts(corpus: Corpus, settings: ValidateSettings) -> Finding:
@@ -108,10 +109,10 @@ def unseen_words(corpus: Corpus, settings: ValidateSettings) -> Finding:
     train, judged = corpus.rows("train"), corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
-    known = {word for code in np.unique(corpus.texts.codes[train]) for word in corpus.texts.names[code].split()}
+    known = {word for code in np.unique(corpus.texts.codes[train]) for word in words_in(corpus.texts.names[code])}
     heard: collections.Counter[str] = collections.Counter()
     for row in judged.tolist():
-        heard.update(corpus.texts[row].split())
+        heard.update(words_in(corpus.texts[row]))
     unseen = {word: count for word, count in heard.most_common() if word not in known}
     total = max(sum(heard.values()), 1)
     share = sum(unseen.values()) / total
@@ -122,7 +123,7 @@ def unseen_words(corpus: Corpus, settings: ValidateSettings) -> Finding:
         f"{sum(unseen.values()):,} of {total:,} words"
         + (f", most often: {', '.join(list(unseen)[:10])}" if unseen else ""),
         np.array(offenders, dtype=np.int64),
-        lambda row: "has " + ", ".join(dict.fromkeys(word for word in corpus.texts[row].split() if word in unseen)),
+        lambda row: "has " + ", ".join(dict.fromkeys(word for word in words_in(corpus.texts[row]) if word in unseen)),
     )
 
 
@@ -131,5 +132,5 @@ def _characters(corpus: Corpus, rows: Rows) -> set[str]:
 
 
 def _share_of(unseen: dict[str, int], text: str) -> float:
-    words = text.split()
+    words = words_in(text)
     return math.fsum(word in unseen for word in words) / max(len(words), 1)

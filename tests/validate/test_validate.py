@@ -1,121 +1,21 @@
-"""validate: a fit corpus passes every check; each fault fails the check that is there for it, by name."""
+"""validate as a step: its verdict, what it leaves behind, its report."""
 
-import dataclasses
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-import soundfile
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from components.convert.recording import measure
-from components.speech.errors import SettingsError, WorkError
-from components.speech.storage import hash_bytes
-from components.speech.text import frames_needed
-from components.speech.utterances import Reason, Reject, Utterance, write_manifest, write_rejects
-from components.validate import leaks, transcripts
-from components.validate.checks import CHECKS, look
-from components.validate.corpus import Corpus
+from components.speech.errors import WorkError
+from components.speech.utterances import Utterance, write_manifest
+from components.validate.checks import CHECKS
 from components.validate.settings import ValidateSettings
 from components.validate.step import run
+from tests.validate.takes import RATE, SMALL, failed, fit, judged, report_of, written
+from tests.validate.test_checks import a_recording_of_train_in_test, a_tone_that_passes_for_speech
 
-RATE = 16_000
-WORDS = ["red", "green", "blue", "lamp", "door", "fan", "on", "off", "up", "down", "left", "right"]
 HOSTILE = "<script>alert(1)</script> </p><img src=x onerror=alert(2)>"
-SMALL = {"small_splits": {"train": 30, "dev": 8, "test": 8}, "frames_per_second": 33.3}
-
-Samples = npt.NDArray[np.float64]
-
-
-@dataclasses.dataclass
-class Take:
-    """An utterance before it is written."""
-
-    id: str
-    split: str
-    speaker: str
-    text: str
-    samples: Samples
-
-
-def speech(seed: int, seconds: float = 1.0) -> Samples:
-    """Noise in bursts, as syllables come: peaks far above its mean level."""
-    samples = np.arange(int(seconds * RATE))
-    noise = np.random.default_rng(seed).normal(size=len(samples))
-    bursts = 0.05 + np.abs(np.sin(2 * np.pi * 2.5 * samples / RATE)) ** 3
-    return 0.1 * noise * bursts
-
-
-def fit() -> list[Take]:
-    """Sixty takes: train, dev and test by speakers of their own, with sentences of their own in the same words."""
-    sentences = [
-        " ".join(WORDS[(number + step) % 12] for step in (0, 1 + number // 12, 6 + number // 12))
-        for number in range(60)
-    ]
-    sizes = {"train": (40, 8), "dev": (10, 2), "test": (10, 2)}
-    takes = []
-    for split, (size, voices) in sizes.items():
-        for place in range(size):
-            number = len(takes)
-            takes.append(
-                Take(f"{split}-{place}", split, f"{split}-voice-{place % voices}", sentences[number], speech(number))
-            )
-    return takes
-
-
-def written(folder: Path, takes: list[Take], rejects: int = 0) -> Path:
-    """Writes the takes as convert would: wavs, manifest with what was measured, rejects."""
-    folder.mkdir(parents=True, exist_ok=True)
-    utterances = []
-    for number, take in enumerate(takes):
-        pcm = (np.clip(take.samples, -1, 1) * 32767).round().astype(np.int16)
-        path = folder / f"{number}.wav"
-        soundfile.write(path, pcm, RATE)
-        utterances.append(
-            Utterance(
-                take.id,
-                str(path),
-                len(pcm) / RATE,
-                take.text,
-                take.speaker,
-                take.split,
-                audio_hash=hash_bytes(pcm.tobytes()),
-                measured=measure(pcm, RATE, -60.0),
-            )
-        )
-    write_manifest(folder / "manifest.jsonl", utterances)
-    write_rejects(folder / "rejects.jsonl", [Reject(f"lost-{n}", Reason.TRUNCATED, "cut") for n in range(rejects)])
-    return folder
-
-
-def judged(folder: Path, takes: list[Take], rejects: int = 0, **changes: Any) -> dict[str, dict[str, Any]]:
-    """The checks of these takes by name, as they stand in validation.json."""
-    chosen = ValidateSettings.of({**SMALL, **changes})
-    corpus, _ = Corpus.read(written(folder, takes, rejects))
-    return {result.check.name: result.plain(corpus, chosen.listed) for result in look(corpus, chosen)}
-
-
-def failed(checks: dict[str, dict[str, Any]]) -> set[str]:
-    return {name for name, found in checks.items() if found["outcome"] == "failed"}
-
-
-def report_of(folder: Path, takes: list[Take]) -> str:
-    """The page of takes that fail."""
-    manifest = written(folder / "corpus", takes)
-    with pytest.raises(WorkError):
-        run(manifest, folder / "store", ValidateSettings.of(SMALL))
-    (page,) = (folder / "store").glob("validate/*/report.html")
-    return page.read_text()
-
-
-def of(takes: list[Take], split: str) -> list[Take]:
-    return [take for take in takes if take.split == split]
 
 
 def test_a_fit_corpus_passes_every_check(tmp_path: Path) -> None:
@@ -125,168 +25,6 @@ def test_a_fit_corpus_passes_every_check(tmp_path: Path) -> None:
     assert validation["passed"] is True
     assert validation["utterances"] == {"train": 40, "dev": 10, "test": 10}
     assert work.counts == {"utterances": 60, "checks": len(CHECKS), "failed": 0, "warnings": 0}
-
-
-def test_every_check_has_its_settings() -> None:
-    fields = set(ValidateSettings.model_fields) - {"frames_per_second", "listed", "played"}
-    assert {one.name for one in CHECKS} == fields
-
-
-Fault = Callable[[list[Take]], Any]
-FAULTS: dict[str, tuple[Fault, set[str], list[str]]] = {}
-"""By the check that must find it: how a fit corpus is spoilt, all checks that fail then, the first offenders."""
-
-
-def fault(name: str, also: set[str] = set(), offenders: list[str] | None = None) -> Callable[[Fault], Fault]:  # noqa: B006
-    def register(spoil: Fault) -> Fault:
-        FAULTS[name] = (spoil, {name, *also}, offenders or [])
-        return spoil
-
-    return register
-
-
-@fault("duplicate_ids", offenders=["train-0"])
-def an_id_twice(takes: list[Take]) -> None:
-    takes[1].id = "train-0"
-
-
-@fault("duplicate_audio", offenders=["train-7"])
-def a_recording_twice(takes: list[Take]) -> None:
-    takes[7].samples, takes[7].text = takes[3].samples, takes[3].text
-
-
-@fault("contradictory_transcripts", also={"duplicate_audio"}, offenders=["train-7"])
-def a_recording_with_two_transcripts(takes: list[Take]) -> None:
-    takes[7].samples = takes[3].samples
-
-
-@fault("recording_overlap", offenders=["test-0"])
-def a_recording_of_train_in_test(takes: list[Take]) -> None:
-    first = of(takes, "test")[0]
-    first.samples, first.text = takes[3].samples, takes[3].text
-
-
-@fault("speaker_overlap", offenders=["test-0"])
-def a_speaker_of_train_in_test(takes: list[Take]) -> None:
-    of(takes, "test")[0].speaker = "train-voice-0"
-
-
-@fault("sentence_overlap", offenders=["dev-0", "dev-1", "test-0"])
-def sentences_of_train_in_dev_and_test(takes: list[Take]) -> None:
-    for take, model in zip([*of(takes, "dev")[:2], of(takes, "test")[0]], takes, strict=False):
-        take.text = model.text
-
-
-@fault("ctc_feasibility", offenders=["train-2"])
-def more_labels_than_frames(takes: list[Take]) -> None:
-    takes[2].text = "red green blue lamp door fan right"
-
-
-@fault("speaking_rate", offenders=["train-4", "train-3"])
-def words_that_do_not_fit_their_duration(takes: list[Take]) -> None:
-    takes[3].samples, takes[4].samples = speech(3, 8.0), speech(4, 16.0)
-
-
-@fault("clipping", offenders=["train-1", "train-0"])
-def samples_at_full_scale(takes: list[Take]) -> None:
-    takes[0].samples[:40], takes[1].samples[:80] = 1.0, 1.0
-
-
-@fault("level", offenders=["train-1", "train-0"])
-def too_loud_and_too_quiet(takes: list[Take]) -> None:
-    uniform = np.random.default_rng(0).uniform(-1, 1, RATE)
-    takes[0].samples, takes[1].samples = 0.99 * uniform, 0.003 * uniform[::-1]
-
-
-@fault("silence", offenders=["train-1", "train-0"])
-def recordings_of_mostly_nothing(takes: list[Take]) -> None:
-    takes[0].samples[RATE // 8 :], takes[1].samples[RATE // 16 :] = 0.0, 0.0
-
-
-@fault("constant_audio", offenders=["train-5"])
-def a_tone_that_passes_for_speech(takes: list[Take]) -> None:
-    takes[5].samples = 0.2 * np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
-
-
-@fault("character_balance", also={"word_balance"})
-def other_characters_in_test(takes: list[Take]) -> None:
-    for place, take in enumerate(of(takes, "test")):
-        take.text = ("on " * (place + 2)).strip()
-
-
-@fault("word_balance")
-def other_words_in_test_of_the_same_characters(takes: list[Take]) -> None:
-    for take in of(takes, "test")[:6]:
-        take.text = take.text[::-1]
-
-
-@fault("unseen_characters", offenders=["test-0"])
-def a_character_that_train_has_not(takes: list[Take]) -> None:
-    of(takes, "test")[0].text += " quiz"
-
-
-@fault("unseen_words", also={"word_balance"}, offenders=["dev-0"])
-def words_that_train_has_not(takes: list[Take]) -> None:
-    for take in [*of(takes, "dev"), *of(takes, "test")]:
-        take.text = take.text[::-1]
-
-
-@fault("identical_transcripts", also={"character_balance", "word_balance", "unseen_words", "unseen_characters"})
-def one_transcript_for_all_of_train(takes: list[Take]) -> None:
-    for take in of(takes, "train"):
-        take.text = "door lamp"
-
-
-@fault("dominant_speaker")
-def one_voice_for_all_of_train(takes: list[Take]) -> None:
-    for take in of(takes, "train"):
-        take.speaker = "train-voice-0"
-
-
-@fault("duration_balance")
-def longer_takes_in_test(takes: list[Take]) -> None:
-    for place, take in enumerate(of(takes, "test")):
-        take.samples = speech(100 + place, 2.5)
-
-
-@fault("level_balance")
-def quieter_takes_in_test(takes: list[Take]) -> None:
-    for take in of(takes, "test"):
-        take.samples = take.samples * 0.2
-
-
-@fault("empty_splits")
-def no_dev(takes: list[Take]) -> None:
-    takes[:] = [take for take in takes if take.split != "dev"]
-
-
-@fault("small_splits")
-def a_small_test(takes: list[Take]) -> None:
-    del takes[-3:]
-
-
-@pytest.mark.parametrize("name", sorted(FAULTS))
-def test_a_fault_fails_the_check_that_is_there_for_it(name: str, tmp_path: Path) -> None:
-    spoil, failing, offenders = FAULTS[name]
-    takes = fit()
-    spoil(takes)
-    checks = judged(tmp_path, takes)
-    assert failed(checks) == failing
-    found = checks[name]
-    assert found["passed"] is False
-    assert found["value"] > found["threshold"]
-    assert [one["id"] for one in found["offenders"]][: len(offenders)] == offenders
-
-
-def test_too_many_rejects_fail_their_check(tmp_path: Path) -> None:
-    checks = judged(tmp_path, fit(), rejects=3)
-    assert failed(checks) == {"rejects_share"}
-    assert checks["rejects_share"]["value"] == pytest.approx(3 / 63, abs=1e-6)
-    assert "truncated 3" in checks["rejects_share"]["detail"]
-
-
-def test_every_check_is_shown_to_fail() -> None:
-    assert {*FAULTS, "rejects_share"} == {one.name for one in CHECKS}
 
 
 def test_a_failed_error_leaves_both_files_and_no_done(tmp_path: Path) -> None:
@@ -314,27 +52,6 @@ def test_a_warning_finishes_and_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert work.counts == {"utterances": 60, "checks": len(CHECKS), "failed": 0, "warnings": 1}
     assert "warning: recording_overlap is 1" in capsys.readouterr().out
     assert run(manifest, tmp_path / "store", chosen).reused
-
-
-@pytest.mark.parametrize("off", ["off", False])  # YAML reads an unquoted off as false
-def test_a_check_that_is_off_is_not_made(tmp_path: Path, off: Any) -> None:
-    takes = fit()
-    a_recording_of_train_in_test(takes)
-    checks = judged(tmp_path, takes, recording_overlap={"severity": off})
-    assert failed(checks) == set()
-    found = checks["recording_overlap"]
-    assert (found["outcome"], found["passed"], found["value"]) == ("off", None, None)
-
-
-def test_a_higher_threshold_lets_it_pass(tmp_path: Path) -> None:
-    takes = fit()
-    a_speaker_of_train_in_test(takes)
-    assert failed(judged(tmp_path, takes, speaker_overlap={"threshold": 0.05})) == set()
-
-
-def test_a_misspelt_setting_is_refused_by_its_key() -> None:
-    with pytest.raises(SettingsError, match=r"'speaker_overlap.treshold'; did you mean 'threshold'"):
-        ValidateSettings.of({"speaker_overlap": {"treshold": 1}})
 
 
 def test_the_verdict_belongs_to_the_content_not_to_the_place(tmp_path: Path) -> None:
@@ -369,15 +86,6 @@ def test_an_empty_manifest_fails_by_its_empty_splits(tmp_path: Path) -> None:
     assert "Not fit: 1 check failed: empty_splits" in report_of(tmp_path, [])
 
 
-def test_of_many_offenders_a_bounded_number_is_listed_and_all_are_counted(tmp_path: Path) -> None:
-    takes = fit()
-    for take in of(takes, "test"):
-        take.speaker = "train-voice-0"
-    found = judged(tmp_path, takes, listed=3)["speaker_overlap"]
-    assert found["count"] == 10
-    assert len(found["offenders"]) == 3
-
-
 def test_the_report_plays_the_offenders_and_escapes_what_they_say(tmp_path: Path) -> None:
     takes = fit()
     takes[5].samples = np.full(RATE, 0.25)
@@ -407,57 +115,3 @@ def test_the_same_corpus_makes_the_same_files(tmp_path: Path) -> None:
     one, other = (run(manifest, tmp_path / store, ValidateSettings.of(SMALL)) for store in ("a", "b"))
     for output in ("validation", "report"):
         assert one.path(output).read_bytes() == other.path(output).read_bytes()
-
-
-utterances = st.lists(
-    st.builds(
-        Utterance,
-        id=st.uuids().map(str),
-        audio_filepath=st.just("a.wav"),
-        duration=st.floats(0.1, 0.6),
-        text=st.text("ab ", min_size=1, max_size=20),
-        speaker=st.sampled_from(["", "x", "y"]),
-        split=st.sampled_from(["train", "dev", "test"]),
-        audio_hash=st.sampled_from(["", "1", "2", "3", "4"]),
-    ),
-    max_size=12,
-)
-
-
-def columns(lines: list[Utterance], folder: Path) -> Corpus:
-    write_manifest(folder / "manifest.jsonl", lines)
-    return Corpus.read(folder)[0]
-
-
-@settings(deadline=None, max_examples=60)
-@given(utterances)
-def test_ctc_feasibility_is_what_counting_each_utterance_gives(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
-) -> None:
-    corpus = columns(lines, tmp_path_factory.mktemp("lines"))
-    found = transcripts.ctc_feasibility(corpus, ValidateSettings(frames_per_second=33.3))
-    train = [one for one in lines if one.split == "train"]
-    slow = [
-        one.id for one in train
-        if int(float(np.float32(one.duration)) * 33.3) < frames_needed([ord(letter) for letter in one.text])
-    ]  # fmt: skip
-    assert [corpus.ids[row] for row in found.offenders] == slow
-    assert found.value == (len(slow) / len(train) if train else None)
-
-
-@settings(deadline=None, max_examples=60)
-@given(utterances)
-def test_overlap_of_recordings_is_what_comparing_all_pairs_gives(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
-) -> None:
-    lines = [one.replace(duration=1.0) for one in lines]
-    corpus = columns(lines, tmp_path_factory.mktemp("lines"))
-    found = leaks.recording_overlap(corpus, ValidateSettings())
-    before = {"train": set(), "dev": {"train"}, "test": {"train", "dev"}}
-    leaking = {
-        one.id for one in lines for other in lines
-        if one.audio_hash and one.audio_hash == other.audio_hash and other.split in before[one.split]
-    }  # fmt: skip
-    assert {corpus.ids[row] for row in found.offenders} == leaking
-    for row in found.offenders.tolist():
-        assert "same samples as" in found.note(row)

@@ -1,0 +1,110 @@
+"""A corpus that is fit, take by take, to be spoilt by tests; and what validate says of it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import soundfile
+
+from components.convert.recording import measure
+from components.speech.errors import WorkError
+from components.speech.storage import hash_bytes
+from components.speech.utterances import Reason, Reject, Utterance, write_manifest, write_rejects
+from components.validate.checks import look
+from components.validate.corpus import Corpus
+from components.validate.settings import ValidateSettings
+from components.validate.step import run
+
+RATE = 16_000
+WORDS = ["red", "green", "blue", "lamp", "door", "fan", "on", "off", "up", "down", "left", "right"]
+SMALL = {"small_splits": {"train": 30, "dev": 8, "test": 8}, "frames_per_second": 33.3}
+
+Samples = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass
+class Take:
+    """An utterance before it is written."""
+
+    id: str
+    split: str
+    speaker: str
+    text: str
+    samples: Samples
+
+
+def speech(seed: int, seconds: float = 1.0) -> Samples:
+    """Noise in bursts, as syllables come: peaks far above its mean level."""
+    samples = np.arange(int(seconds * RATE))
+    noise = np.random.default_rng(seed).normal(size=len(samples))
+    bursts = 0.05 + np.abs(np.sin(2 * np.pi * 2.5 * samples / RATE)) ** 3
+    return 0.1 * noise * bursts
+
+
+def fit() -> list[Take]:
+    """Sixty takes: train, dev and test by speakers of their own, with sentences of their own in the same words."""
+    sentences = [
+        " ".join(WORDS[(number + step) % 12] for step in (0, 1 + number // 12, 6 + number // 12))
+        for number in range(60)
+    ]
+    sizes = {"train": (40, 8), "dev": (10, 2), "test": (10, 2)}
+    takes = []
+    for split, (size, voices) in sizes.items():
+        for place in range(size):
+            number = len(takes)
+            takes.append(
+                Take(f"{split}-{place}", split, f"{split}-voice-{place % voices}", sentences[number], speech(number))
+            )
+    return takes
+
+
+def written(folder: Path, takes: list[Take], rejects: int = 0) -> Path:
+    """Writes the takes as convert would: wavs, manifest with what was measured, rejects."""
+    folder.mkdir(parents=True, exist_ok=True)
+    utterances = []
+    for number, take in enumerate(takes):
+        pcm = (np.clip(take.samples, -1, 1) * 32767).round().astype(np.int16)
+        path = folder / f"{number}.wav"
+        soundfile.write(path, pcm, RATE)
+        utterances.append(
+            Utterance(
+                take.id,
+                str(path),
+                len(pcm) / RATE,
+                take.text,
+                take.speaker,
+                take.split,
+                audio_hash=hash_bytes(pcm.tobytes()),
+                measured=measure(pcm, RATE, -60.0),
+            )
+        )
+    write_manifest(folder / "manifest.jsonl", utterances)
+    write_rejects(folder / "rejects.jsonl", [Reject(f"lost-{n}", Reason.TRUNCATED, "cut") for n in range(rejects)])
+    return folder
+
+
+def judged(folder: Path, takes: list[Take], rejects: int = 0, **changes: Any) -> dict[str, dict[str, Any]]:
+    """The checks of these takes by name, as they stand in validation.json."""
+    chosen = ValidateSettings.of({**SMALL, **changes})
+    corpus, _ = Corpus.read(written(folder, takes, rejects))
+    return {result.check.name: result.plain(corpus, chosen.listed) for result in look(corpus, chosen)}
+
+
+def failed(checks: dict[str, dict[str, Any]]) -> set[str]:
+    return {name for name, found in checks.items() if found["outcome"] == "failed"}
+
+
+def report_of(folder: Path, takes: list[Take]) -> str:
+    """The page of takes that fail."""
+    manifest = written(folder / "corpus", takes)
+    with pytest.raises(WorkError):
+        run(manifest, folder / "store", ValidateSettings.of(SMALL))
+    (page,) = (folder / "store").glob("validate/*/report.html")
+    return page.read_text()
+
+
+def of(takes: list[Take], split: str) -> list[Take]:
+    return [take for take in takes if take.split == split]
