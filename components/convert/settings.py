@@ -6,6 +6,7 @@ import pydantic
 
 from components.convert.job import Shaping
 from components.speech.errors import SettingsError
+from components.speech.reading.settings import ReadingSettings
 from components.speech.settings import Settings
 from components.speech.text import Alphabet
 
@@ -17,8 +18,8 @@ class ConvertSettings(Settings):
     alphabet: str = pydantic.Field(
         "english", description="an alphabet's name (english), or the characters that transcripts may have"
     )
-    normalise_text: bool = pydantic.Field(
-        True, description="lower case, no punctuation, single spaces; false leaves transcripts as they are"
+    reading: ReadingSettings = pydantic.Field(
+        default_factory=ReadingSettings, description="how a transcript becomes what the model reads or spells"
     )
     min_seconds: float = pydantic.Field(0.1, ge=0, le=3_600, description="seconds; shorter recordings are rejected")
     max_seconds: float = pydantic.Field(60.0, gt=0, le=36_000, description="seconds; longer recordings are rejected")

@@ -11,9 +11,10 @@ from pathlib import Path
 from components.convert.job import Converted, Job, Refused, Stale
 from components.convert.pool import WavPool
 from components.convert.settings import ConvertSettings
-from components.convert.transcript import transcript
+from components.convert.transcript import transcript, with_reading
 from components.speech.errors import WorkError
 from components.speech.progress import Progress, say
+from components.speech.reading import Read
 from components.speech.storage import hash_file
 from components.speech.text import Alphabet
 from components.speech.utterances import (
@@ -66,7 +67,7 @@ def _convert(
 ) -> None:
     alphabet = Alphabet.named(settings.alphabet)
     rejects: dict[int, Reject] = {}
-    texts: dict[int, str] = {}
+    texts: dict[int, Read] = {}
     jobs: dict[str, Job] = {}
     names = [pool.name(utterance) for utterance in utterances]
     for index, utterance in enumerate(utterances):
@@ -77,7 +78,7 @@ def _convert(
             fault = Reject(utterance.id, Reason.MISSING_FILE, f"{utterance.audio_filepath} is not there")
         if fault:
             rejects[index] = fault
-        elif isinstance(text, str):
+        elif isinstance(text, Read):
             texts[index] = text
             jobs[names[index]] = _job(utterance, names[index], pool, settings)
     outcomes = _outcomes(jobs, pool, settings, work)
@@ -92,12 +93,11 @@ def _convert(
             rejects[index] = fault
             continue
         converted.append(
-            utterance.replace(
+            with_reading(utterance, text).replace(
                 audio_filepath=str(pool.path(names[index])),
                 audio_hash=names[index],
                 duration=duration,
                 offset=0.0,
-                text=text,
                 measured=outcome.measured,
             )
         )

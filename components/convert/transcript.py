@@ -1,27 +1,37 @@
-"""A transcript on its way to a recogniser: normalised, and spelled in its alphabet, or a reject that says why not."""
-
-import unicodedata
+"""A transcript on its way to a model: read, and spelled in its alphabet, or a reject that says why not."""
 
 from components.convert.settings import ConvertSettings
-from components.speech.text import Alphabet, normalise
+from components.speech.reading import Read, Unreadable, read
+from components.speech.text import Alphabet
 from components.speech.utterances import Reason, Reject, Utterance
 
 
-def transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphabet) -> str | Reject:
-    """The text to learn.
+def transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphabet) -> Read | Reject:
+    """The text to learn, and the words that are heard.
 
     >>> settings = ConvertSettings()
     >>> english = Alphabet.named(settings.alphabet)
-    >>> transcript(Utterance("a", "a.wav", 1.0, "Well, THEN!"), settings, english)
+    >>> transcript(Utterance("a", "a.wav", 1.0, "Well, THEN!"), settings, english).symbols
     'well then'
     >>> transcript(Utterance("a", "a.wav", 1.0, "naïve"), settings, english).detail
     "'ï' (U+00EF LATIN SMALL LETTER I WITH DIAERESIS) in 'naïve' is not in the alphabet"
     """
     if not utterance.text.strip():
         return Reject(utterance.id, Reason.TRANSCRIPT_MISSING, "no transcript")
-    text = normalise(utterance.text) if settings.normalise_text else unicodedata.normalize("NFC", utterance.text)
-    if not text:
+    try:
+        found = read(utterance.text, settings.reading)
+    except Unreadable as unreadable:
+        return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, str(unreadable))
+    if not found.spoken.strip():
         return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, f"nothing is left of {utterance.text!r} once normalised")
-    if fault := alphabet.fault(text):
+    if fault := alphabet.fault(found.symbols):
         return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, fault)
-    return text
+    return found
+
+
+def with_reading(utterance: Utterance, found: Read) -> Utterance:
+    """The utterance as a converted manifest has it: `text` is what the model reads, `spoken` what is heard."""
+    extra = {key: value for key, value in utterance.extra.items() if key != "spoken"}
+    if found.spoken != found.symbols:
+        extra["spoken"] = found.spoken
+    return utterance.replace(text=found.symbols, extra=extra)

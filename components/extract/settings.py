@@ -3,6 +3,7 @@
 import pydantic
 
 from components.speech.feature_settings import FeatureSettings
+from components.speech.reading.settings import ReadingSettings
 from components.speech.settings import Settings
 from components.speech.text import Alphabet
 
@@ -20,6 +21,10 @@ class ExtractSettings(Settings):
     features: FeatureSettings = pydantic.Field(FeatureSettings(), description="how samples become features")
     alphabet: str = pydantic.Field(
         "english", description="the symbols of the labels: a name (english), or the characters themselves"
+    )
+    reading: ReadingSettings = pydantic.Field(
+        default_factory=ReadingSettings,
+        description="how convert read the transcripts; the dataset remembers it, and so does the model",
     )
     speeds: list[float] = pydantic.Field(
         [1.0], description="playing speeds of the training copies, 1.0 among them; dev and test stay as they are"

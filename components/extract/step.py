@@ -117,6 +117,7 @@ def _dataset(
         fingerprint=named,
         features=settings.features,
         alphabet=Alphabet.named(settings.alphabet),
+        reading=settings.reading.plain(),
         mean=mean,
         deviation=deviation,
         counts=dict(counts),

@@ -17,6 +17,7 @@ from typing import Any
 
 from components.speech.errors import WorkError
 from components.speech.feature_settings import FeatureSettings
+from components.speech.reading.settings import ReadingSettings
 from components.speech.storage import read_json, write_json
 from components.speech.text import Alphabet
 
@@ -50,6 +51,7 @@ class Dataset:
       fingerprint: of the utterances that went in.
       features: how its features were made; a model's front end repeats it.
       alphabet: what its labels index.
+      reading: how its text was read; the settings of `components.speech.reading`, as plain values.
       mean, deviation: per bin, float, over the training split as it is (no sped-up copies).
       counts: utterances by split, without sped-up copies.
       shards: in a fixed order.
@@ -66,6 +68,7 @@ class Dataset:
     seconds: dict[str, float]
     shards: list[Shard]
     folder: Path = Path()
+    reading: dict[str, Any] = dataclasses.field(default_factory=lambda: ReadingSettings().plain())
 
     def files(self, split: str) -> list[Path]:
         return [self.folder / shard.path for shard in self.shards if shard.split == split]
@@ -78,6 +81,7 @@ class Dataset:
                 "fingerprint": self.fingerprint,
                 "features": self.features.plain(),
                 "alphabet": self.alphabet.symbols,
+                "reading": self.reading,
                 "mean": self.mean,
                 "deviation": self.deviation,
                 "counts": self.counts,
@@ -108,6 +112,8 @@ class Dataset:
             seconds=values["seconds"],
             shards=[Shard(**shard) for shard in values["shards"]],
             folder=folder,
+            # Datasets from before there was a choice were all read as transcripts.
+            reading=values.get("reading", ReadingSettings().plain()),
         )
         for shard in dataset.shards:
             file = folder / shard.path
