@@ -45,6 +45,7 @@ class LocationSensitiveAttention(layers.Layer):  # type: ignore[misc]
             shape = (settings.location_kernel, self.looked_at, filters)
             self.filters = self.add_weight(shape=shape, initializer=glorot(seed + 3), name="filters")
             self.location = self.add_weight(shape=(filters, units), initializer=glorot(seed + 4), name="location")
+        self.built = True
 
     def keys(self, memory: Tensor) -> Tensor:
         """Projects the encoded text [batch, symbols, memory] once: [batch, symbols, units], the bias in it."""
@@ -52,7 +53,7 @@ class LocationSensitiveAttention(layers.Layer):  # type: ignore[misc]
         return ops.matmul(ops.cast(memory, dtype), ops.cast(self.key, dtype)) + ops.cast(self.bias, dtype)
 
     def kernels(self) -> Kernels:
-        """Weights for `weigh`; convolution and projection of the location are one kernel, as nothing is between them."""
+        """Weights for `weigh`; convolution and projection of the location become one kernel."""
         dtype, location = self.compute_dtype, None
         if self.settings.location_filters:
             location = ops.cast(ops.tensordot(self.filters, self.location, axes=1), dtype)

@@ -1,0 +1,173 @@
+"""Tacotron 2: convolutions and a bidirectional LSTM over symbols, attention, two LSTMs, a convolutional post-net.
+
+After Shen et al. 2018, "Natural TTS Synthesis by Conditioning WaveNet on Mel Spectrogram Predictions".
+"""
+
+from typing import Any
+
+import keras
+from keras import layers, ops
+
+from components.train.models.decoder import CORE_PLACE, Core, Decoder, States, run_loop
+from components.train.models.lstm import Gates, lstm_step
+from components.train.models.normalisation import StepSeed
+from components.train.models.spoken import NormalisedConvolution, bidirectional, dropped, silenced
+from components.train.models.voice import VoiceModel
+from components.train.synthesis.model_settings import Tacotron2Settings
+
+Tensor = Any
+POSTNET_PLACE = 300
+
+
+class Tacotron2(VoiceModel):
+    """From symbols to mels.
+
+    >>> import numpy as np
+    >>> settings = Tacotron2Settings(embedding=8, encoder_channels=8, encoder_lstm=4, decoder_units=8, postnet_layers=0)
+    >>> model = Tacotron2(settings, symbols=5, bins=3, mels=3, mean=[0.0] * 3, deviation=[1.0] * 3)
+    >>> spoken = model(np.array([[1, 2]]), np.array([2]), np.zeros((1, 7, 3), "float32"), np.array([7]))
+    >>> spoken.mels.shape, spoken.alignment.shape
+    (TensorShape([1, 7, 3]), TensorShape([1, 7, 2]))
+    """
+
+    settings: Tacotron2Settings
+
+    def _assemble(self, seeds: list[int], precision: str, portable: bool) -> None:
+        settings, source = self.settings, iter(seeds)
+        uniform = keras.initializers.GlorotUniform(next(source))
+        self.embedding = layers.Embedding(self.symbols, settings.embedding, uniform, dtype=precision)
+        self.convolutions = [
+            NormalisedConvolution(
+                settings.encoder_channels,
+                settings.encoder_kernel,
+                activation="relu",
+                seed=next(source),
+                dtype=precision,
+            )
+            for _ in range(settings.encoder_convolutions)
+        ]
+        width = settings.encoder_channels if self.convolutions else settings.embedding
+        self.recurrent = None
+        if settings.encoder_lstm:
+            drawn = [next(source) for _ in range(4)]
+            self.recurrent = bidirectional(layers.LSTM, settings.encoder_lstm, drawn, precision, portable)
+            width = 2 * settings.encoder_lstm
+        core = LSTMCore(settings, width, seed=next(source), dtype=precision)
+        self.decoder = Decoder(settings, core, width, self.mels, seed=next(source), dtype=precision)
+        self.postnet = [
+            NormalisedConvolution(
+                self.mels if index == settings.postnet_layers - 1 else settings.postnet_channels,
+                settings.postnet_kernel,
+                activation=None if index == settings.postnet_layers - 1 else "tanh",
+                seed=next(source),
+                dtype=precision,
+            )
+            for index in range(settings.postnet_layers)
+        ]
+
+    def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor) -> Tensor:
+        x = silenced(self.embedding(labels), counts)
+        for index, convolution in enumerate(self.convolutions):
+            x = dropped(
+                convolution(x, counts, training=training), self.settings.encoder_dropout, training, noise, index
+            )
+        if self.recurrent is not None:
+            x = self.recurrent(x, mask=ops.arange(ops.shape(x)[1]) < ops.expand_dims(counts, 1))
+        return silenced(x, counts)
+
+    def refine(self, before: Tensor, frames: Tensor, training: bool, noise: Tensor) -> tuple[Tensor, Tensor | None]:
+        if not self.postnet:
+            return before, None
+        x = ops.cast(before, self.compute_dtype)
+        for index, convolution in enumerate(self.postnet):
+            x = convolution(x, frames, training=training)
+            x = dropped(x, self.settings.postnet_dropout, training, noise, POSTNET_PLACE + index)
+        return before + ops.cast(x, "float32"), None
+
+
+class LSTMCore(Core):
+    """One LSTM asks the attention, another one reads what it found."""
+
+    query_states = 2
+
+    def __init__(self, settings: Tacotron2Settings, context: int, *, seed: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.settings = settings
+        self.units = self.query_units = self.output_units = settings.decoder_units
+        self.asking = Gates(settings.prenet[-1], context, self.units, seed=seed, dtype=self.dtype_policy)
+        self.reading = None
+        if settings.decoder_layers == 2:
+            self.reading = Gates(self.units, context, self.units, seed=seed + 7, dtype=self.dtype_policy)
+        self.built = True
+
+    def prepared(self) -> tuple[Tensor, ...]:
+        asking = self.asking.cast(self.asking.recurrent)
+        if self.reading is None:
+            return (asking,)
+        both = self.reading.cast(ops.concatenate([self.reading.outer, self.reading.recurrent], axis=0))
+        return asking, both, self.reading.cast(self.reading.bias)
+
+    def context_kernels(self) -> list[Tensor]:
+        return [gates.cast(gates.context) for gates in (self.asking, self.reading) if gates is not None]
+
+    def hoist(self, prenet: Tensor) -> Tensor:
+        return ops.matmul(prenet, self.asking.cast(self.asking.outer)) + self.asking.cast(self.asking.bias)
+
+    def start(self, batch: Tensor) -> States:
+        return tuple(ops.zeros((batch, self.units)) for _ in range(2 * self.settings.decoder_layers))
+
+    def perturb(self, batch: Tensor, steps: Tensor, noise: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        settings = self.settings
+        if not settings.zoneout and not settings.decoder_dropout:
+            return None, None
+        made: list[Tensor | None] = []
+        for layer in range(2):
+            seed = StepSeed(noise, CORE_PLACE + layer)
+            chance = keras.random.uniform((batch, steps, 3 * self.units), seed=seed)
+            kept = ops.cast(chance[..., : 2 * self.units] >= settings.zoneout, self.compute_dtype)
+            passed = ops.cast(chance[..., 2 * self.units :] >= settings.decoder_dropout, self.compute_dtype)
+            made.append(ops.concatenate([kept, passed / (1 - settings.decoder_dropout)], axis=-1))
+        return made[0], made[1] if self.reading is not None else None
+
+    def query(
+        self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
+    ) -> tuple[Any, States]:
+        gates = x + context + ops.matmul(ops.cast(states[0], self.compute_dtype), weights[0])
+        return self._advance(gates, states, mask)
+
+    def deepen(
+        self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
+    ) -> tuple[Any, States]:
+        joined = ops.cast(ops.concatenate([x, states[0]], axis=-1), self.compute_dtype)
+        return self._advance(ops.matmul(joined, weights[1]) + context + weights[2], states, mask)
+
+    def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
+        if self.reading is None:
+            return query
+        gates, recurrent = self.reading, self.reading.cast(self.reading.recurrent)
+        joined = ops.concatenate([query, context], axis=-1)
+        kernel = ops.concatenate([gates.cast(gates.outer), gates.cast(gates.context)], axis=0)
+        x = ops.matmul(joined, kernel) + gates.cast(gates.bias)
+        width = x.shape[-1]
+
+        def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
+            gates = inputs[:, :width] + ops.matmul(ops.cast(states[0], self.compute_dtype), recurrent)
+            return self._advance(gates, states, inputs[:, width:] if mask is not None else None)
+
+        start = tuple(ops.zeros((ops.shape(query)[0], self.units)) for _ in range(2))
+        return run_loop(step, x if mask is None else ops.concatenate([x, ops.cast(mask, x.dtype)], axis=-1), start)
+
+    def _advance(self, gates: Tensor, states: States, mask: Tensor | None) -> tuple[Tensor, States]:
+        """Output and cell of a step; a share of both is kept from the step before (zoneout, Krueger et al. 2017)."""
+        output, cell = lstm_step(gates, states[1])
+        rate = self.settings.zoneout
+        if mask is not None:
+            mask = ops.cast(mask, "float32")
+            if rate:
+                new_output, new_cell = mask[:, : self.units], mask[:, self.units : 2 * self.units]
+                output = new_output * output + (1 - new_output) * states[0]
+                cell = new_cell * cell + (1 - new_cell) * states[1]
+            output = output * mask[:, 2 * self.units :]
+        elif rate:
+            output, cell = (1 - rate) * output + rate * states[0], (1 - rate) * cell + rate * states[1]
+        return output, (output, cell)
