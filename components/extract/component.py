@@ -23,7 +23,7 @@ def extract(
       wavs: what convert made.
       dataset: shards, and dataset.json that lists them.
       store: folder of all keyed work.
-      features_kind: log_mel, mfcc or linear.
+      features_kind: log_mel, mfcc, linear or mel_and_linear.
       features_mels: mel bins.
       sample_rate: Hz; of the wavs.
       alphabet: what the labels index: a name, or the characters themselves.

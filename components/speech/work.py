@@ -198,7 +198,12 @@ def _told_of_the_disk(step: str, folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
     """Holds the folder for this process; the lock goes when the process does, however it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # /proc and its like hold no folders of ours, and say that they are not there
+        raise WorkError(
+            f"{folder.parent.name}: {error.filename}: no folder can be made there; set `store` to another one"
+        ) from error
     descriptor = os.open(folder.with_name(folder.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:

@@ -99,6 +99,44 @@ def test_real_speech_is_read_back_by_tensorflow_with_equal_features(real_data: P
     assert not by_id
 
 
+@pytest.mark.parametrize("kind", ["mel_and_linear", "log_mel"])
+def test_a_recording_for_a_voice_is_read_back_with_its_features_and_statistics(
+    real_data: Path, tmp_path: Path, kind: str
+) -> None:
+    how = ExtractSettings.of(
+        {
+            "features": {
+                "kind": kind,
+                "sample_rate": 22_050,
+                "window_seconds": 0.05,
+                "hop_seconds": 0.0125,
+                "fft_size": 2_048,
+                "spectrum": "magnitude",
+                "log_floor": 1e-5,
+            }
+        }
+    )
+    files = [real_data / "LJSpeech-1.1" / "wavs" / f"LJ001-{number:04}.wav" for number in (2, 8)]
+    texts = ["in being comparatively modern", "has never been surpassed"]
+    write_manifest(
+        tmp_path / "manifest.jsonl",
+        [
+            Utterance(path.stem, str(path), soundfile.info(path).duration, text, "lj", "train", "ab")
+            for path, text in zip(files, texts, strict=True)
+        ],
+    )
+    work = run(tmp_path, tmp_path / "store", how)
+    found, dataset = read(work), Dataset.read(work.folder)
+    made = [features(soundfile.read(path, dtype="float32")[0], dataset.features) for path in files]
+    assert dataset.features.bins == {"mel_and_linear": 80 + 1_025, "log_mel": 80}[kind]
+    for path, expected in zip(files, made, strict=True):
+        np.testing.assert_array_equal(found[path.stem, 1.0]["features"], expected)
+    every = np.concatenate(made).astype(np.float64)
+    np.testing.assert_allclose(dataset.mean, every.mean(axis=0), rtol=1e-6, atol=1e-9)
+    assert len(dataset.deviation) == dataset.features.bins
+    assert min(dataset.deviation) > 0
+
+
 def test_only_training_is_copied_at_other_speeds_and_statistics_are_of_training_as_it_is(
     corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -202,13 +240,22 @@ def test_a_runner_that_beam_does_not_know_is_refused(corpus: Corpus, tmp_path: P
         run(tmp_path / "converted", tmp_path / "store", ExtractSettings(runner="NoSuchRunner"))
 
 
-def test_a_store_that_cannot_be_written_fails_the_step_naming_the_place(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_fails_the_step_naming_the_place(
+    corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     corpus(1)
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "shards").write_text("a file where the folder of shards would be")
     with pytest.raises(WorkError, match=r"pipeline on FnApiRunner failed: .*store/shards"):
         run(tmp_path / "converted", tmp_path / "store", SMALL)
     assert not list((tmp_path / "store").rglob("done.json"))
+    assert "Traceback" not in caplog.text
+
+
+def test_a_store_where_no_folder_can_be_made_fails_the_step_naming_it(corpus: Corpus, tmp_path: Path) -> None:
+    corpus(1)
+    with pytest.raises(WorkError, match="extract: /proc/x: no folder can be made there; set `store`"):
+        run(tmp_path / "converted", "/proc/x", SMALL)
 
 
 def test_a_manifest_without_an_utterance_is_refused(tmp_path: Path) -> None:
@@ -316,7 +363,7 @@ def test_worker_processes_start_where_the_interpreter_lies_in_a_folder_with_a_sp
         "import sys; from components.extract.settings import ExtractSettings; from components.extract.step import run; "
         "run(sys.argv[1], sys.argv[2], ExtractSettings(runner='multi_process', workers=2))"
     )
-    command = [interpreter, "-c", program, tmp_path / "converted", tmp_path / "store"]
+    command: list[str | Path] = [interpreter, "-c", program, tmp_path / "converted", tmp_path / "store"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "8 utterances in" in done.stdout
