@@ -13,7 +13,7 @@ JOBS ?= 2
 FSDD ?= /data/fsdd
 SPEAKERS := george jackson lucas nicolas theo yweweler
 
-.PHONY: help setup demo test test-browser lint format bench leave-one-out golden lock clean
+.PHONY: help setup demo demo-tts test test-browser lint format bench leave-one-out golden lock clean
 
 help: ## Explain every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,12 @@ $(READY): requirements.lock requirements.bootstrap
 demo: $(READY) ## Make a small corpus of generated speech, train on it, judge the model, push it
 	@$(VOXLINE) corpus demo runs/demo/corpus
 	@$(VOXLINE) run asr --config configs/asr/demo.yaml --run-dir runs/demo
+
+demo-tts: $(READY) ## Teach a generated voice to read digits, judge it by a recogniser that listens, push it
+	@$(VOXLINE) corpus demo runs/demo-tts/voice --set kind=digits --set variant=m3
+	@$(VOXLINE) corpus demo runs/demo-tts/listener-corpus --set kind=listener --set variant=m3
+	@$(VOXLINE) run asr --config configs/tts/listener.yaml --run-dir runs/demo-tts/listener
+	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts
 
 test: $(READY) ## Run the tests (JOBS=2 processes; one file of tests stays in one process)
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile -k "not in_a_browser"

@@ -56,6 +56,7 @@ def run_pipeline(config: RunConfig, run_dir: Path, screen: Screen) -> tuple[RunR
     run_dir = run_dir.absolute()
     config = config.placed(run_dir)
     refuse_remote(config, run_dir)
+    config.check_places()
     make_run_dir(run_dir)
     with _held(run_dir), _stoppable():
         write_text(run_dir / "config.yaml", config.to_yaml())

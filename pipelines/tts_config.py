@@ -1,11 +1,14 @@
 """The config of a run of `tts`: a voice, from a corpus of one speaker to a pushed model."""
 
+from pathlib import Path
 from typing import Literal
 
 import pydantic
 
 from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
 from components.push.settings import SynthesisPushSettings
+from components.speech.errors import SettingsError
+from components.speech.registry import Registry
 from components.train.synthesis.settings import SynthesisSettings
 from pipelines.dotted import Values, get, over
 from pipelines.run_config import Name, RunConfig
@@ -44,6 +47,19 @@ class TtsConfig(RunConfig):
         default_factory=SynthesisEvaluateSettings, description="distances, attention and the round trip"
     )
     push: SynthesisPushSettings = pydantic.Field(default_factory=SynthesisPushSettings, description="the gate")
+
+    def check_places(self) -> None:
+        """Refuses a listener that is not there: evaluate comes after all of training.
+
+        Raises:
+          SettingsError: the registry holds no version of it.
+        """
+        listener = self.evaluate.listener
+        if listener and Registry(self.registry, listener).in_service() is None:
+            raise SettingsError(
+                f"evaluate.listener is {listener!r}, and {Path(self.registry) / listener} holds no version; push a "
+                "recogniser there first (voxline run asr, with this registry), or leave the listener empty"
+            )
 
     @classmethod
     def defaults(cls, document: Values) -> Values:
