@@ -15,7 +15,7 @@ def ingest(
       manifest: the utterances, and the rejects beside them.
       store: folder of all keyed work.
       uri: folder or archive that holds the corpus.
-      format: its layout: librispeech, fsdd, manifest, csv or kaldi.
+      format: its layout: librispeech, ljspeech, thchs30, fsdd, manifest, csv or kaldi.
       settings: JSON of the other keys of the config's section `corpus`.
     """
     from components.ingest.settings import CorpusSettings
