@@ -95,10 +95,7 @@ def _griffin_lim(
 
 
 def _windows(padded: Tensor, time: Tensor, settings: FeatureSettings) -> Tensor:
-    """Overlapping windows [batch, time, window] of [batch, (time - 1) hop + window], by hops side by side.
-
-    `tf.signal.frame` gathers, and `tf.signal.overlap_and_add` is slower still: three times and more of the time.
-    """
+    """Overlapping windows [batch, time, window] of [batch, (time - 1) hop + window], by hops side by side."""
     hop = settings.hop
     hops = -(-settings.window // hop)
     missing = hops * hop - settings.window
