@@ -46,8 +46,36 @@ BASE: dict[str, Any] = {
     "look_utterances": LONGER,
     "strategy": "one",
 }
-MODEL: dict[str, Any] = {"kind": "tacotron2", "reduction": 5}
-REMEDIES: dict[str, dict[str, Any]] = {"none": {}}
+MODEL: dict[str, Any] = {
+    "kind": "tacotron2",
+    "reduction": 5,
+    "embedding": 128,
+    "encoder_channels": 128,
+    "encoder_dropout": 0.0,
+    "encoder_lstm": 64,
+    "prenet": [128, 128],
+    "decoder_units": 256,
+    "decoder_layers": 1,
+    "decoder_dropout": 0.0,
+    "postnet_layers": 0,
+}
+"""With a bidirectional LSTM in the encoder, as in the paper: what goes wrong, goes wrong with it."""
+
+GUIDED = {"guided_attention": {"weight": 0.3}}
+REMEDIES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "guided attention": GUIDED,
+    "no BiLSTM": {"model": {"encoder_lstm": 0}},
+    "dropped frames": {"model": {"dropped_frames": 0.2}},
+    "pre-net of 32": {"model": {"prenet": [32, 32]}},
+    "scheduled teacher forcing": {"teacher_forcing": {"to_share": 0.5, "from_step": 100, "to_step": 300}},
+    "reduction 10, then 5": {
+        "model": {"reduction": 10},
+        "reductions": [{"step": 0, "reduction": 10}, {"step": 200, "reduction": 5}],
+    },
+    "mutual information": {"mutual_information": {"weight": 1.0}},
+    "guided attention, no BiLSTM": {**GUIDED, "model": {"encoder_lstm": 0}},
+}
 
 
 def dataset(folder: Path) -> Dataset:

@@ -15,6 +15,7 @@ from components.speech.spectra import features
 from components.speech.storage import hash_file
 from components.speech.text import Alphabet
 from components.train.recognition.settings import RecognitionSettings
+from components.train.synthesis.settings import SynthesisSettings
 
 LETTERS = "abcd"
 FEATURES = FeatureSettings(sample_rate=8_000, mels=16, window_seconds=0.032, hop_seconds=0.016)
@@ -50,12 +51,17 @@ def sayings(train: int, dev: int = 0, seed: int = 0) -> list[Spoken]:
     return found
 
 
-def write_dataset(folder: Path, spoken: list[Spoken], change: Callable[[Spoken, Any], Any] | None = None) -> Dataset:
+def write_dataset(
+    folder: Path,
+    spoken: list[Spoken],
+    change: Callable[[Spoken, Any], Any] | None = None,
+    how: FeatureSettings = FEATURES,
+) -> Dataset:
     """Writes shards and dataset.json, as extract does; `change` may spoil the features of an utterance."""
     alphabet, folder = Alphabet(LETTERS), folder.absolute()
     folder.mkdir(parents=True)
     shards, counts, seconds = [], {}, {}
-    heard = {each.id: features(each.waveform, FEATURES) for each in spoken}
+    heard = {each.id: features(each.waveform, how) for each in spoken}
     for split in dict.fromkeys(each.split for each in spoken):
         members = [each for each in spoken if each.split == split]
         for half in (0, 1):
@@ -81,7 +87,7 @@ def write_dataset(folder: Path, spoken: list[Spoken], change: Callable[[Spoken, 
     Dataset(
         key=f"{len(spoken)} sayings",
         fingerprint="tones",
-        features=FEATURES,
+        features=how,
         alphabet=alphabet,
         mean=everything.mean(0).tolist(),
         deviation=everything.std(0).tolist(),
@@ -103,3 +109,39 @@ def tiny(**changes: Any) -> RecognitionSettings:
     }
     defaults = {"epochs": 6, "batch_size": 8, "learning_rate": 0.01, "warm_up_steps": 10, "strategy": "one"}
     return RecognitionSettings.of({**defaults, "model": model, **changes})
+
+
+VOICES: dict[str, dict[str, Any]] = {
+    "tacotron2": {
+        "encoder_convolutions": 1,
+        "encoder_channels": 16,
+        "encoder_dropout": 0.1,
+        "encoder_lstm": 8,
+        "decoder_units": 24,
+        "zoneout": 0.1,
+        "postnet_layers": 2,
+        "postnet_channels": 8,
+        "postnet_dropout": 0.1,
+    },
+    "tacotron": {
+        "encoder_bank": 2,
+        "encoder_channels": 8,
+        "encoder_gru": 8,
+        "highways": 1,
+        "decoder_units": 16,
+        "postnet_bank": 2,
+        "postnet_channels": 8,
+        "postnet_projection": 8,
+        "postnet_gru": 8,
+    },
+}
+
+
+def tiny_voice(kind: str = "tacotron2", **changes: Any) -> SynthesisSettings:
+    """Settings of a voice of a few thousand weights."""
+    attention = {"units": 16, "location_filters": 4, "location_kernel": 7}
+    model = {"kind": kind, "reduction": 3, "embedding": 16, "prenet": [16, 12], "attention": attention, **VOICES[kind]}
+    model |= changes.pop("model", {})
+    defaults = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warm_up_steps": 5, "strategy": "one"}
+    defaults |= {"evaluate_steps": 10, "look_utterances": 4, "max_seconds": 2.0, "vocoder": {"iterations": 3}}
+    return SynthesisSettings.of({**defaults, "model": model, **changes})

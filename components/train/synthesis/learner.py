@@ -71,7 +71,7 @@ class SynthesisLearner(Learner):
             teacher=dials["teacher"] if scheduled else None,
         )
         found = {"mel": losses.distance(spoken.before, wanted[..., :mels], frames, settings.loss.mel)}
-        if settings.model.kind == "tacotron2":
+        if settings.model.kind == "tacotron2" and settings.model.postnet_layers:
             found["mel_after"] = losses.distance(spoken.mels, wanted[..., :mels], frames, settings.loss.mel)
         if spoken.linear is not None:
             linear = losses.linear_distance(spoken.linear, wanted[..., mels:], frames, self._low_bins)

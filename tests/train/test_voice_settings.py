@@ -1,0 +1,41 @@
+"""Schedules of a voice's training, and settings that cannot be meant."""
+
+import pytest
+
+from components.speech.errors import SettingsError
+from components.train.synthesis.settings import SynthesisSettings
+
+
+def test_the_reduction_falls_by_stages() -> None:
+    settings = SynthesisSettings.of(
+        {
+            "model": {"kind": "tacotron2", "reduction": 5},
+            "reductions": [{"step": 0, "reduction": 5}, {"step": 100, "reduction": 3}, {"step": 200, "reduction": 2}],
+        }
+    )
+    assert [settings.reduction(step) for step in (0, 99, 100, 199, 200, 10_000)] == [5, 5, 3, 3, 2, 2]
+    assert SynthesisSettings.of({"model": {"kind": "tacotron", "reduction": 4}}).reduction(7) == 4
+
+
+def test_guided_attention_falls_to_nothing_or_stays() -> None:
+    falls = SynthesisSettings.of({"guided_attention": {"weight": 2.0, "decay_steps": 100}})
+    assert [falls.guidance(step) for step in (0, 50, 100, 500)] == [2.0, 1.0, 0.0, 0.0]
+    assert SynthesisSettings.of({"guided_attention": {"weight": 2.0}}).guidance(10_000) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"reductions": [{"step": 5, "reduction": 2}]}, "the first at 0"),
+        ({"reductions": [{"step": 0, "reduction": 2}, {"step": 0, "reduction": 1}]}, "each later"),
+        (
+            {"model": {"kind": "tacotron2", "reduction": 2}, "reductions": [{"step": 0, "reduction": 5}]},
+            "raise it to 5",
+        ),
+        ({"teacher_forcing": {"from_step": 10, "to_step": 5}}, "to_step"),
+        ({"model": {"kind": "tacotron3"}}, "tacotron2"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(values: dict[str, object], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        SynthesisSettings.of(values)
