@@ -207,3 +207,17 @@ def test_a_wav_whose_line_in_the_log_is_lost_is_made_again_with_what_was_done_to
 def test_shapes_that_make_no_sense_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         ConvertSettings.of(changes)
+
+
+def test_the_sixteen_recordings_of_ljspeech_come_out_trimmed_and_equally_loud(real_data: Path, tmp_path: Path) -> None:
+    files = sorted((real_data / "LJSpeech-1.1/wavs").glob("*.wav"))
+    manifest = manifest_of(tmp_path / "in", [utterance(file) for file in files])
+    chosen = ConvertSettings.of({"sample_rate": 22_050, "loudness_lufs": -23, **TRIMMED})
+    out = read_manifest(run(manifest, tmp_path / "store", chosen).folder)
+    assert len(out) == 16
+    for one, file in zip(out, files, strict=True):
+        assert one.measured["loudness_lufs"] == pytest.approx(-23, abs=0.01)
+        assert one.measured["peak_db"] < -1
+        whole = soundfile.info(file).duration
+        assert one.duration == pytest.approx(whole - float(one.measured["trimmed_seconds"]), abs=1e-3)
+        assert 0 <= one.measured["trimmed_seconds"] < 0.5, "its publisher trimmed it already"
