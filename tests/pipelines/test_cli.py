@@ -39,7 +39,12 @@ def test_help_and_version_import_nothing_that_takes_long() -> None:
     ("arguments", "status", "told"),
     [
         (["run", "asr", "--config", "absent.yaml"], 2, "voxline: absent.yaml: no such file"),
-        (["run", "tts", "--config", "run.yaml"], 2, "voxline: pipeline 'tts': accepted: asr"),
+        (["run", "ttx", "--config", "run.yaml"], 2, "voxline: pipeline 'ttx': accepted: asr, tts"),
+        (
+            ["run", "tts", "--config", "run.yaml"],
+            2,
+            "'pipeline' is 'asr', and the command names 'tts'; say asr in place",
+        ),
         (["run", "asr", "--config", "run.yaml", "--set", "train.epohcs=3"], 2, "did you mean 'epochs'?"),
         (["run", "asr", "--config", "run.yaml", "--set", "store=gs://b/s"], 2, "store is 'gs://b/s'; a run on this"),
         (["run", "asr", "--config", "run.yaml", "--run-dir", "gs://b/r"], 2, "keeps its files on a local disk"),
@@ -47,6 +52,14 @@ def test_help_and_version_import_nothing_that_takes_long() -> None:
         (["step", "convert", "--config", "run.yaml", "--model", "m"], 2, "--model: convert does not take it"),
         (["step", "convert", "--config", "run.yaml"], 1, "run `voxline step ingest` first"),
         (["transcribe", "absent.wav", "--model", "m"], 2, "absent.wav: no such file"),
+        (
+            ["synthesize", "hello", "--model", "m", "--output", "out.mp3"],
+            2,
+            "a file whose name ends in .wav is accepted",
+        ),
+        (["synthesize", "hello", "--model", "m", "--output", "none/o.wav"], 2, "there is no folder none; make it"),
+        (["synthesize", "hello", "--model", "m", "--output", "out.wav"], 1, "m: "),
+        (["synthesize", "hello", "--model", "m"], 2, "Missing option '--output'"),
         (["run", "asr", "--config", "run.yaml", "--run-dir", "run.yaml"], 2, "run.yaml: cannot be made (File exists)"),
         (["step", "ingest", "--config", "run.yaml", "--run-dir", "run.yaml/r"], 2, "cannot be made (Not a directory)"),
         (["compile", "asr", "--config", "run.yaml", "-o", "run.txt"], 2, "a file whose name ends in .yaml is accepted"),

@@ -8,7 +8,7 @@ from components.speech.errors import SettingsError
 from pipelines.config import load_config
 from pipelines.run_config import RunConfig
 
-CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "asr").glob("*.yaml"))
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*/*.yaml"))
 SMALLEST = "name: small\ncorpus: {uri: recordings}\n"
 
 
@@ -93,6 +93,13 @@ def test_what_follows_from_another_setting_is_filled_in(tmp_path: Path) -> None:
     assert (chosen.extract.features.sample_rate, chosen.extract.alphabet) == (8000, " ab")
     assert chosen.train.name == chosen.evaluate.model_name == chosen.push.model_name == "digits"
     assert chosen.validate_.frames_per_second == 25
+
+
+def test_speech_played_faster_leaves_ctc_fewer_frames(tmp_path: Path) -> None:
+    chosen = config(
+        tmp_path, "train: {model: {convolutions: [{stride: [4, 1]}]}}\nextract: {speeds: [0.8, 1.0, 1.25]}\n"
+    )
+    assert chosen.validate_.frames_per_second == 20
 
 
 def test_a_value_given_twice_and_differently_is_refused_naming_both_keys(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""The config of a voice: what it takes for granted, what follows from what, and how a wrong key is told."""
+
+from pathlib import Path
+
+import pytest
+
+from components.speech.errors import SettingsError
+from components.train.synthesis.model_settings import Tacotron2Settings, TacotronSettings
+from pipelines.config import load_config
+from pipelines.tts_config import TtsConfig
+
+SMALLEST = "pipeline: tts\nname: small\ncorpus: {uri: recordings}\n"
+
+
+def config(folder: Path, text: str = "", *assignments: str) -> TtsConfig:
+    file = folder / "run.yaml"
+    file.write_text(SMALLEST + text, encoding="utf-8")
+    chosen = load_config(file, assignments)
+    assert isinstance(chosen, TtsConfig)
+    return chosen
+
+
+def test_a_voice_has_defaults_of_its_own(tmp_path: Path) -> None:
+    chosen = config(tmp_path)
+    assert (chosen.corpus.format, chosen.convert.reading.kind, chosen.convert.alphabet) == (
+        "ljspeech",
+        "english",
+        "english_speech",
+    )
+    assert chosen.train.name == chosen.evaluate.model_name == chosen.push.model_name == "tts"
+
+
+def test_one_speaker_is_no_fault_and_ctc_is_not_asked(tmp_path: Path) -> None:
+    checks = config(tmp_path, "validate: {silence: {threshold: 0.5}}\n").validate_
+    for check in (checks.ctc_feasibility, checks.speaker_overlap, checks.dominant_speaker):
+        assert check.severity == "off"
+    assert checks.silence.threshold == 0.5
+    assert config(tmp_path, "validate: {speaker_overlap: {severity: error}}\n").validate_.speaker_overlap.severity == (
+        "error"
+    )
+
+
+def test_the_dataset_remembers_how_text_was_read(tmp_path: Path) -> None:
+    chosen = config(tmp_path, "convert: {reading: {kind: mandarin, sandhi: false}}\n")
+    assert chosen.extract.reading == chosen.convert.reading
+    assert chosen.extract.alphabet == chosen.convert.alphabet == "pinyin_speech"
+    with pytest.raises(SettingsError, match=r"'extract\.reading' is .* and 'convert\.reading' makes it"):
+        config(tmp_path, "extract: {reading: {kind: pinyin}}\n")
+
+
+def test_the_network_is_chosen_by_its_kind(tmp_path: Path) -> None:
+    assert isinstance(config(tmp_path, "train: {model: {kind: tacotron}}\n").train.model, TacotronSettings)
+    assert isinstance(config(tmp_path, "train: {model: {reduction: 3}}\n").train.model, Tacotron2Settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("train: {model: {kind: tacotron3}}", r"run\.yaml: 'train\.model\.kind' is 'tacotron3'; accepted: 'tacotron',"),
+        ("train: {model: {reductoin: 3}}", r"run\.yaml: unknown key 'train\.model\.reductoin'; did you mean 'red"),
+        ("train: {model: {reduction: 0}}", r"run\.yaml: 'train\.model\.reduction' is 0; "),
+        ("train: {model: {reduction: true}}", r"run\.yaml: 'train\.model\.reduction' is 'true'; "),
+        ("train: {reductions: [{step: 0, reductoin: 2}]}", r"unknown key 'train\.reductions\.0\.reductoin'; did you "),
+        ("reduction: 3", r"run\.yaml: unknown key 'reduction'; did you mean 'train\.model\.reduction'\?"),
+        ("push: {max_wer: 0.1}", r"run\.yaml: unknown key 'push\.max_wer'; did you mean 'max_round_trip_wer'\?"),
+    ],
+)
+def test_a_fault_is_told_by_its_key_whatever_kind_the_network_is(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        config(tmp_path, text)
+
+
+def test_a_listener_that_is_not_there_is_refused_before_training(tmp_path: Path) -> None:
+    chosen = config(tmp_path, "evaluate: {listener: nobody}\n").placed(tmp_path)
+    with pytest.raises(SettingsError, match=r"evaluate\.listener is 'nobody', and .*registry/nobody holds no version"):
+        chosen.check_places()
+
+
+def test_a_config_of_another_pipeline_is_refused_naming_the_right_command(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(SMALLEST, encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"'pipeline' is 'tts', and the command names 'asr'; say tts in place of"):
+        load_config(file, pipeline="asr")
+
+
+def test_the_effective_config_starts_the_same_run_again(tmp_path: Path) -> None:
+    first = config(tmp_path, "convert: {sample_rate: 22050}\ntrain: {reductions: [{step: 0, reduction: 1}]}\n")
+    again = tmp_path / "again" / "config.yaml"
+    again.parent.mkdir()
+    again.write_text(first.to_yaml(), encoding="utf-8")
+    assert load_config(again) == first
