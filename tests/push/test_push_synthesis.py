@@ -1,0 +1,175 @@
+"""The gate for voices: the same gate, with real voices that are worse in one thing each."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.evaluate.step import run as evaluate
+from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
+from components.push.settings import RecognitionPushSettings, SynthesisPushSettings
+from components.push.step import run as push
+from components.push.synthesis.known_text import known_text
+from components.speech.errors import SettingsError
+from components.speech.exported import digest
+from components.speech.registry import Registry
+from tests.spoken_tones import MakeModel
+from tests.spoken_voice import MakeVoice, write_voice_corpus
+
+MEASURED = SynthesisEvaluateSettings(listener="asr", bootstrap_samples=300, pitched=0, typical=0, worst=1)
+QUICK = SynthesisPushSettings(known_clip=False, min_slice_utterances=5, max_regression={"round_trip_wer": 0.05})
+"""Without the fresh process, which loads TensorFlow for ten seconds; one test has it."""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty short strings without an 8, and ten long ones that are half of it."""
+    choose = random.Random(2)
+    short = ["".join(choose.choices("0123456", k=6)) + "." for _ in range(60)]
+    long = ["".join(choose.choices("0123456", k=12)) + "8" * 12 + "." for _ in range(10)]
+    return write_voice_corpus(tmp_path_factory.mktemp("voice"), short + long)
+
+
+@pytest.fixture
+def judge(corpus: Path, make_model: MakeModel, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Evaluates and pushes a voice to `tmp_path/registry`, and gives the verdict."""
+    listeners = Registry(tmp_path / "registry", "asr")
+    with listeners.locked(), listeners.publishing(make_model(), digest(make_model()), "push"):
+        pass
+
+    def judged(voice: Path, settings: SynthesisPushSettings = QUICK) -> dict[str, Any]:
+        evaluation = evaluate(voice, corpus, tmp_path / "registry", tmp_path / "store", MEASURED).folder
+        work = push(voice, evaluation, tmp_path / "registry", tmp_path / "store", settings)
+        assert "Not judged yet" not in work.path("report").read_text()
+        verdict: dict[str, Any] = json.loads(work.path("verdict").read_text())
+        return verdict
+
+    return judged
+
+
+def test_a_good_voice_becomes_a_version_that_says_what_it_is(
+    judge: Callable[..., dict[str, Any]], make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    verdict = judge(make_voice(), SynthesisPushSettings())
+    version = tmp_path / "registry" / "tts" / "1"
+    assert verdict["pushed"], verdict["reasons"]
+    assert any("spoke the known text" in check["detail"] for check in verdict["checks"])
+    assert digest(version) == digest(make_voice())
+    card = (version / "model_card.md").read_text()
+    for part in (
+        "# tts, version 1",
+        "Tacotron2",
+        "words that the listener gets wrong",
+        "voxline synthesize",
+        "text length",
+    ):
+        assert part in card
+    assert {path.name for path in (version / "evaluation").iterdir()} == {
+        "clip.npy",
+        "clip.wav",
+        "metrics.json",
+        "report.html",
+        "utterances.jsonl",
+    }
+    (change,) = Registry(tmp_path / "registry", "tts").journal()
+    assert change.wer is None
+    assert change.figures["round_trip_wer"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "limits", "reason"),
+    [
+        ({"says": {"3": "4", "2": "1"}}, {"max_round_trip_wer": 0.1}, "words that the listener gets wrong"),
+        ({"endless": "3"}, {}, "step limit"),
+        ({"lost": "1"}, {"min_attention_diagonality": 0.9}, "under the limit of 90.00%"),
+        ({"smear": 0.5}, {"limits": {"mel_l1": 0.4}}, r"limits.mel_l1"),
+    ],
+)
+def test_a_voice_beyond_a_limit_is_refused_by_that_limit(
+    judge: Callable[..., dict[str, Any]],
+    make_voice: MakeVoice,
+    fault: dict[str, Any],
+    limits: dict[str, Any],
+    reason: str,
+    tmp_path: Path,
+) -> None:
+    verdict = judge(make_voice(**fault), SynthesisPushSettings(known_clip=False, **limits))
+    assert not verdict["pushed"]
+    (only,) = verdict["reasons"]
+    assert reason in only
+    assert Registry(tmp_path / "registry", "tts").versions() == []
+
+
+def test_a_worse_voice_is_refused_and_a_better_one_replaces(
+    judge: Callable[..., dict[str, Any]], make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    assert judge(make_voice(says={"3": "4"}))["version"] == 1
+    worse = judge(make_voice(says={"3": "4", "2": "1"}))
+    assert not worse["pushed"]
+    assert "(max_regression)" in worse["reasons"][0]
+    assert judge(make_voice())["version"] == 2
+    assert Registry(tmp_path / "registry", "tts").in_service() == 2
+
+
+def test_a_voice_that_fails_on_long_texts_alone_is_refused_for_that_slice(
+    judge: Callable[..., dict[str, Any]], make_voice: MakeVoice
+) -> None:
+    lenient = {"known_clip": False, "min_slice_utterances": 5, "max_regression": {"round_trip_wer": 1.0}}
+    assert judge(make_voice())["pushed"]
+    verdict = judge(make_voice(says={"8": "2"}), SynthesisPushSettings(**lenient))
+    assert not verdict["pushed"]
+    assert all("text_length 20-39 symbols" in reason for reason in verdict["reasons"])
+    assert "50.00% after 0.00% on 10 utterances" in verdict["reasons"][0]
+    assert judge(make_voice(says={"8": "2"}), SynthesisPushSettings(**lenient, max_slice_regression={}))["version"] == 2
+
+
+def test_higher_is_better_where_a_figure_says_so(judge: Callable[..., dict[str, Any]], make_voice: MakeVoice) -> None:
+    margin = {"known_clip": False, "max_regression": {"attention_diagonality": 0.05}, "max_slice_regression": {}}
+    lost = make_voice(lost="1")
+    assert judge(lost, SynthesisPushSettings(**margin, min_attention_diagonality=0))["pushed"]
+    assert judge(make_voice(), SynthesisPushSettings(**margin))["version"] == 2
+    verdict = judge(lost, SynthesisPushSettings(**margin, min_attention_diagonality=0, allow_rolled_back=True))
+    assert "attention near the diagonal -" in verdict["reasons"][0]
+    assert "-5.00 points is accepted" in verdict["reasons"][0]
+
+
+def test_a_fresh_process_catches_damage_and_another_voice(
+    judge: Callable[..., dict[str, Any]], make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    assert judge(make_voice())["pushed"]
+    mels = tmp_path / "registry" / "tts" / "1" / "evaluation" / "clip.npy"
+    check = known_text(make_voice(smear=0.5), "0123.", mels, 120)
+    assert not check.passed
+    assert "spoke the known text otherwise" in check.detail
+    damaged = Path(shutil.copytree(make_voice(), tmp_path / "damaged"))
+    (damaged / "variables" / "variables.data-00000-of-00001").write_bytes(b"cut")
+    check = known_text(damaged, "0123.", mels, 120)
+    assert not check.passed
+    assert "does not load" in check.detail
+
+
+def test_settings_that_judge_what_was_not_measured_are_refused(
+    judge: Callable[..., dict[str, Any]], corpus: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=r"limits.f0_rmse.*evaluate.pitched"):
+        judge(make_voice(), SynthesisPushSettings(known_clip=False, limits={"f0_rmse": 20}))
+    with pytest.raises(SettingsError, match=r"no figure mcq; accepted: .*mcd"):
+        SynthesisPushSettings.of({"limits": {"mcq": 5}}, "push")
+    evaluation = evaluate(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", MEASURED).folder
+    settings = RecognitionPushSettings(model_name="tts")
+    with pytest.raises(SettingsError, match=r"settings are those of recognition.*evaluates synthesis"):
+        push(make_voice(), evaluation, tmp_path / "registry", tmp_path / "store", settings)
+
+
+def test_a_verdict_is_not_overwritten_by_the_next_run_that_shares_the_store(
+    judge: Callable[..., dict[str, Any]], corpus: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    assert judge(make_voice())["pushed"]
+    again = judge(make_voice())
+    assert again["reasons"] == ["already in service as version 1"]
+    verdicts = [json.loads(file.read_text()) for file in (tmp_path / "store" / "push").glob("*/verdict.json")]
+    assert sorted(verdict["pushed"] for verdict in verdicts) == [False, True]
