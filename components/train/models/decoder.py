@@ -10,13 +10,13 @@ import numpy as np
 from keras import layers, ops
 
 from components.train.models.attention import LocationSensitiveAttention
+from components.train.models.decoder_core import Core, States, run_loop
 from components.train.models.normalisation import StepSeed
 from components.train.models.spoken import real
 from components.train.synthesis.model_settings import DecoderSettings
 
 Tensor = Any
-States = tuple[Tensor, ...]
-PRENET_PLACE, CORE_PLACE, TEACHER_PLACE, DROPPED_PLACE = 100, 200, 400, 500
+PRENET_PLACE, TEACHER_PLACE, DROPPED_PLACE = 100, 400, 500
 CHUNK = 32
 """Steps that a free-running loop gathers before it appends them to what it has: appending copies all of it."""
 STOP = 0.0
@@ -37,75 +37,6 @@ class Text(NamedTuple):
     memory: Tensor
     keys: Tensor
     real: Tensor
-
-
-class Core(layers.Layer):  # type: ignore[misc]
-    """Recurrent layers of a decoder; a subclass says which.
-
-    Attributes:
-      query_units: width of what the attention is asked with.
-      output_units: width of what the frames are made of, beside the context.
-      query_states: how many of the states are those of `query`.
-    """
-
-    query_units: int
-    output_units: int
-    query_states: int
-
-    def prepared(self) -> Any:
-        """Weights in the dtype of computation, fetched once before the loop."""
-        raise NotImplementedError
-
-    def context_kernels(self) -> list[Tensor]:
-        """What a context is multiplied by in `query`, and in `deepen` where there is one."""
-        raise NotImplementedError
-
-    def hoist(self, prenet: Tensor) -> Tensor:
-        """What the pre-net's output [batch, steps, units] gives to the first matrix, for all steps at once."""
-        raise NotImplementedError
-
-    def start(self, batch: Tensor) -> States:
-        """States of `query`, then of `deepen`, all float32 zeros."""
-        raise NotImplementedError
-
-    def perturb(self, batch: Tensor, steps: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Masks for `query` and `deepen`, [batch, steps, …], both possibly 0 wide."""
-        raise NotImplementedError
-
-    def query(
-        self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
-    ) -> tuple[Any, States]:
-        """One step up to the attention's query. `context`: its part of the first matrix."""
-        raise NotImplementedError
-
-    def deepen(
-        self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
-    ) -> tuple[Any, States]:
-        """One step from the query to the output; `x` is the query, `context` the parts of the new context."""
-        raise NotImplementedError
-
-    def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
-        """`deepen` over all steps: nothing of it is fed back into the attention when recorded frames are fed."""
-        raise NotImplementedError
-
-
-class Loop:
-    """A cell for `keras.layers.RNN` around a function; it holds tensors, which a layer would not."""
-
-    compute_dtype = "float32"
-
-    def __init__(self, step: Any, states: int) -> None:
-        self._step, self.state_size = step, [1] * states
-
-    def call(self, inputs: Tensor, states: Any) -> tuple[Any, Any]:
-        return self._step(inputs, tuple(states))
-
-    __call__ = call
-
-
-def run_loop(step: Any, inputs: Tensor, states: States) -> Any:
-    """Outputs [batch, steps, …] of `step(inputs [batch, …], states) -> (outputs, states)`."""
-    return layers.RNN(Loop(step, len(states)), return_sequences=True)(inputs, initial_state=list(states))
 
 
 class Decoder(layers.Layer):  # type: ignore[misc]
@@ -302,7 +233,7 @@ class Decoder(layers.Layer):  # type: ignore[misc]
         return ops.zeros((batch, self.memory_units)), nothing, nothing
 
     def _prenet_masks(self, rows: Tensor, steps: Tensor, noise: Tensor, training: bool) -> list[Tensor] | None:
-        """Dropout of the pre-net, [rows, steps, units]; one for all rows where a voice speaks: company changes nothing."""
+        """Dropout of the pre-net, [rows, steps, units]; the same for all rows where a voice speaks."""
         rate = self.settings.prenet_dropout
         if noise is None or not rate or not (training or self.settings.prenet_dropout_stays):
             return None

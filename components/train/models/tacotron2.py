@@ -8,7 +8,8 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from components.train.models.decoder import CORE_PLACE, Core, Decoder, States, run_loop
+from components.train.models.decoder import Decoder
+from components.train.models.decoder_core import CORE_PLACE, Core, States, run_loop
 from components.train.models.lstm import Gates, lstm_step
 from components.train.models.normalisation import StepSeed
 from components.train.models.spoken import NormalisedConvolution, bidirectional, dropped, silenced
