@@ -14,6 +14,10 @@ from components.speech.errors import SettingsError
 
 ALPHABETS = {
     "english": " abcdefghijklmnopqrstuvwxyz'",
+    "english_speech": " abcdefghijklmnopqrstuvwxyz.,;:!?'-",
+    "phonemes": " abcdefhijklmnopqrstuvwxzæçðøŋœɐɑɒɔəɚɛɜɡɣɪɫɬɲɹɾʁʃʊʌʒʔˈˌːʲ̩̃βθχᵻ.,;:!?",
+    "pinyin": " abcdefghijklmnopqrstuvwxyz12345",
+    "pinyin_speech": " abcdefghijklmnopqrstuvwxyz12345.,;:!?",
 }
 """Alphabets by name; any other value of the setting is taken as the characters themselves."""
 

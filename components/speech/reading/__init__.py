@@ -38,5 +38,21 @@ def read(text: str, settings: ReadingSettings) -> Read:
     if settings.kind == "transcript":
         words = normalise(text)
         return Read(words, words)
-    text = unicodedata.normalize("NFC", text)
-    return Read(text, text)
+    if settings.kind == "as_is":
+        text = unicodedata.normalize("NFC", text)
+        return Read(text, text)
+    if settings.kind in ("mandarin", "pinyin"):
+        return _mandarin(text, settings)
+    from components.speech.reading.english import english, heard
+    from components.speech.reading.phonemes import phonemes
+
+    words = english(text)
+    return Read(words if settings.kind == "english" else phonemes(words), heard(words))
+
+
+def _mandarin(text: str, settings: ReadingSettings) -> Read:
+    from components.speech.reading.mandarin import mandarin
+    from components.speech.reading.pinyin import heard, pinyin
+
+    symbols = mandarin(text, settings.sandhi) if settings.kind == "mandarin" else pinyin(text)
+    return Read(symbols, heard(symbols))
