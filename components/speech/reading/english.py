@@ -19,12 +19,12 @@ _MARKS |= dict.fromkeys('"“”„«»()[]{}', " ") | {"&": " and ", "@": " at 
 _MARKS |= {"/": " ", "_": " ", "*": " ", "#": " number "}
 _FRACTIONS = {"½": "one half", "¼": "one quarter", "¾": "three quarters", "⅓": "one third", "⅔": "two thirds"}
 _ABBREVIATIONS = {
-    "mr": "mister", "mrs": "missus", "ms": "miss", "dr": "doctor", "st": "saint", "prof": "professor", "etc": "et cetera",
-    "jr": "junior", "sr": "senior", "vs": "versus", "capt": "captain", "lt": "lieutenant", "messrs": "messieurs",
+    "mr": "mister", "mrs": "missus", "ms": "miss", "dr": "doctor", "st": "saint", "prof": "professor",
+    "etc": "et cetera",    "jr": "junior", "sr": "senior", "vs": "versus", "capt": "captain", "lt": "lieutenant", "messrs": "messieurs",
 }  # fmt: skip
 _UNITS = {
-    "km/h": "kilometer per hour", "m/s": "meter per second", "mph": "mile per hour", "km": "kilometer", "kg": "kilogram",
-    "cm": "centimeter", "mm": "millimeter", "ml": "milliliter", "mg": "milligram", "kHz": "kilohertz", "Hz": "hertz",
+    "km/h": "kilometer per hour", "m/s": "meter per second", "mph": "mile per hour", "km": "kilometer",
+    "kg": "kilogram",    "cm": "centimeter", "mm": "millimeter", "ml": "milliliter", "mg": "milligram", "kHz": "kilohertz", "Hz": "hertz",
     "°C": "degree Celsius", "°F": "degree Fahrenheit", "°": "degree", "%": "percent", "m": "meter", "g": "gram",
     "GB": "gigabyte", "MB": "megabyte", "kW": "kilowatt", "lb": "pound", "ft": "foot",
 }  # fmt: skip
@@ -129,12 +129,21 @@ def _words(text: str) -> str:
     return re.sub(r"[0-9]+", lambda m: f" {_decimal(m[0])} ", text)
 
 
+def _king(match: re.Match[str]) -> str:
+    number = _roman(match[2])
+    return f"{match[1]} the {_ordinal(number)}" if number else match[0]
+
+
 def _money(match: re.Match[str]) -> str:
     (large, small), whole, cents, scale = _MONEY[match[1]], match[2].replace(",", ""), match[3], match[4]
     if scale or len(whole) > _LONGEST:
         return f"{_decimal(whole + ('.' + cents if cents else ''))} {scale or ''} {_plural(large)}"
     said = [_counted(int(whole), large)] if int(whole) or not int(cents or 0) else []
     return " and ".join(said + ([_counted(int(cents), small)] if int(cents or 0) else []))
+
+
+def _date(match: re.Match[str]) -> str:
+    return f"{match[1]} {_ordinal(int(match[2]))}"
 
 
 def _time(match: re.Match[str]) -> str:

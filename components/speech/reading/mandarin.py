@@ -1,4 +1,4 @@
-"""Hanzi to pinyin: phrases decide how a character of several readings is read; numbers are said; tones change in company."""
+"""Hanzi to pinyin: phrases decide how a character is read; numbers are said; tones change in company."""
 
 import re
 import unicodedata
@@ -13,8 +13,8 @@ _HANZI = "\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0002ebef"
 _FULL_ER = "女婴幼孤少健胎宠男育小生"
 _DROPPED = str.maketrans("", "", "“”‘’\"'「」『』《》〈〉（）()【】[]·")
 _PHRASES = {
-    "得走": "dei3 zou3", "大夫": "dai4 fu5", "妈妈": "ma1 ma5", "爸爸": "ba4 ba5", "头发": "tou2 fa5", "觉得": "jue2 de5",
-    "着急": "zhao2 ji2", "慢慢地": "man4 man4 de5", "一行人": "yi4 xing2 ren2", "睡着": "shui4 zhao2",
+    "得走": "dei3 zou3", "大夫": "dai4 fu5", "妈妈": "ma1 ma5", "爸爸": "ba4 ba5", "头发": "tou2 fa5",
+    "觉得": "jue2 de5",    "着急": "zhao2 ji2", "慢慢地": "man4 man4 de5", "一行人": "yi4 xing2 ren2", "睡着": "shui4 zhao2",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""English words to IPA by espeak-ng, in this process: unlike its sound, its phonemes carry no state from text to text."""
+"""English words to IPA by espeak-ng, in this process: unlike sound, phonemes carry no state from text to text."""
 
 import atexit
 import ctypes

@@ -48,9 +48,7 @@ def _syllable(part: str, text: str) -> str:
         raise refusal(unknown, text, "pinyin with tone marks or the digits 1 to 5, parted by spaces, is accepted")
     bare = re.sub("^([nl])ue$", r"\1ve", bare)
     if (bare not in syllables() and not (bare[-1:] == "r" and bare[:-1] in syllables())) or len(tones) > 1:
-        raise Unreadable(
-            f"{shown(part)} in {shown(text)} is no syllable of Mandarin; such as zhong1 or lǜ are accepted"
-        )
+        raise Unreadable(f"{shown(part)} in {shown(text)} is no syllable of Mandarin; zhong1 or lǜ is one")
     return bare + (tones[0] if tones else "5")
 
 

@@ -1,0 +1,139 @@
+"""English numbers in words: counts, ordinals, years, decimals, fractions, money."""
+
+import functools
+import re
+from typing import Any
+
+LONGEST = 15
+"""Digits of a number that is said as a whole; a longer one is said digit by digit."""
+
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_CURRENCIES = {
+    "$": ("dollar", "dollars", "cent", "cents"),
+    "£": ("pound", "pounds", "penny", "pence"),
+    "€": ("euro", "euros", "cent", "cents"),
+    "¥": ("yen", "yen", "sen", "sen"),
+}
+
+
+@functools.cache
+def _engine() -> Any:
+    import inflect
+
+    return inflect.engine()
+
+
+@functools.lru_cache(maxsize=10_000)
+def _words(number: int) -> str:
+    return str(_engine().number_to_words(number, andword="", comma=""))
+
+
+def cardinal(digits: str) -> str:
+    """A count; commas are of thousands.
+
+    >>> cardinal("12,345"), cardinal("007")
+    ('twelve thousand three hundred forty-five', 'zero zero seven')
+    """
+    digits = digits.replace(",", "")
+    if len(digits) > LONGEST or (digits[0] == "0" and len(digits) > 1):
+        return one_by_one(digits)
+    return _words(int(digits))
+
+
+def one_by_one(digits: str) -> str:
+    return " ".join(_DIGITS[int(digit)] for digit in digits)
+
+
+def ordinal(digits: str) -> str:
+    """
+    >>> ordinal("21"), ordinal("100")
+    ('twenty-first', 'one hundredth')
+    """
+    digits = digits.replace(",", "").lstrip("0") or "0"
+    if len(digits) > LONGEST:
+        return one_by_one(digits)
+    return str(_engine().ordinal(_words(int(digits))))
+
+
+def year(digits: str) -> str:
+    """
+    >>> year("1984"), year("1905"), year("1900"), year("2007"), year("2024")
+    ('nineteen eighty-four', 'nineteen oh five', 'nineteen hundred', 'two thousand seven', 'twenty twenty-four')
+    """
+    century, rest = int(digits[:2]), int(digits[2:])
+    if century % 10 == 0 and rest < 10:
+        return _words(int(digits))
+    said = _words(century)
+    if rest == 0:
+        return f"{said} hundred"
+    return f"{said} oh {_words(rest)}" if rest < 10 else f"{said} {_words(rest)}"
+
+
+def decade(digits: str) -> str:
+    """
+    >>> decade("1990"), decade("80"), decade("1900")
+    ('nineteen nineties', 'eighties', 'nineteen hundreds')
+    """
+    said = year(digits) if len(digits) == 4 else cardinal(digits)
+    return plural(said)
+
+
+def plural(words: str) -> str:
+    return words[:-1] + "ies" if words.endswith("y") else words + "s" * (not words.endswith("s"))
+
+
+def number(digits: str) -> str:
+    """A number that may have a decimal point, or several as a version has.
+
+    >>> number("3.14"), number("1,000.5")
+    ('three point one four', 'one thousand point five')
+    """
+    whole, *fractions = digits.split(".")
+    return " point ".join([cardinal(whole), *(one_by_one(fraction) for fraction in fractions)])
+
+
+def fraction(above: str, below: str) -> str:
+    """
+    >>> fraction("1", "2"), fraction("3", "4"), fraction("2", "3"), fraction("24", "7000")
+    ('one half', 'three quarters', 'two thirds', 'twenty-four over seven thousand')
+    """
+    if below.startswith("0") or len(below) > 2 or below == "1":
+        return f"{cardinal(above)} over {cardinal(below)}"
+    named = {"2": "half", "4": "quarter"}.get(below) or ordinal(below)
+    if above != "1":
+        named = "halves" if named == "half" else plural(named)
+    return f"{cardinal(above)} {named}"
+
+
+def money(sign: str, amount: str, scale: str) -> str:
+    """
+    >>> money("$", "1.50", ""), money("£", "2.5", "million"), money("€", "1", ""), money("$", "0.05", "")
+    ('one dollar and fifty cents', 'two point five million pounds', 'one euro', 'five cents')
+    """
+    one, many, small, smalls = _CURRENCIES[sign]
+    if scale:
+        return f"{number(amount)} {scale} {many}"
+    whole, _, part = amount.partition(".")
+    if len(part) > 2 or "." in part:
+        return f"{number(amount)} {many}"
+    whole, cents = whole.replace(",", "") or "0", int(part.ljust(2, "0") or 0)
+    said = [f"{cardinal(whole)} {one if whole == '1' else many}"] if whole != "0" or not cents else []
+    if cents:
+        said.append(f"{_words(cents)} {small if cents == 1 else smalls}")
+    return " and ".join(said)
+
+
+_ROMAN = re.compile(r"M{0,3}(CM|CD|D?C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
+_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
+
+
+def roman(numeral: str) -> int:
+    """What a Roman numeral counts; 0 where it is none.
+
+    >>> roman("XIV"), roman("IIX")
+    (14, 0)
+    """
+    if not _ROMAN.fullmatch(numeral):
+        return 0
+    values = [_VALUES[letter] for letter in numeral]
+    return sum(-one if one < after else one for one, after in zip(values, [*values[1:], 0], strict=True))
