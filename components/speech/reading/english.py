@@ -20,11 +20,13 @@ _MARKS |= {"/": " ", "_": " ", "*": " ", "#": " number "}
 _FRACTIONS = {"½": "one half", "¼": "one quarter", "¾": "three quarters", "⅓": "one third", "⅔": "two thirds"}
 _ABBREVIATIONS = {
     "mr": "mister", "mrs": "missus", "ms": "miss", "dr": "doctor", "st": "saint", "prof": "professor",
-    "etc": "et cetera",    "jr": "junior", "sr": "senior", "vs": "versus", "capt": "captain", "lt": "lieutenant", "messrs": "messieurs",
+    "etc": "et cetera",
+    "jr": "junior", "sr": "senior", "vs": "versus", "capt": "captain", "lt": "lieutenant", "messrs": "messieurs",
 }  # fmt: skip
 _UNITS = {
     "km/h": "kilometer per hour", "m/s": "meter per second", "mph": "mile per hour", "km": "kilometer",
-    "kg": "kilogram",    "cm": "centimeter", "mm": "millimeter", "ml": "milliliter", "mg": "milligram", "kHz": "kilohertz", "Hz": "hertz",
+    "kg": "kilogram",
+    "cm": "centimeter", "mm": "millimeter", "ml": "milliliter", "mg": "milligram", "kHz": "kilohertz", "Hz": "hertz",
     "°C": "degree Celsius", "°F": "degree Fahrenheit", "°": "degree", "%": "percent", "m": "meter", "g": "gram",
     "GB": "gigabyte", "MB": "megabyte", "kW": "kilowatt", "lb": "pound", "ft": "foot",
 }  # fmt: skip
@@ -85,7 +87,7 @@ def _strongest(marks: str) -> str:
 
 def _folded(text: str) -> str:
     """Without accents, ligatures and wide forms; ² and ① stay, which are not 2 and 1."""
-    folded = []
+    folded: list[str] = []
     for one in unicodedata.normalize("NFC", text):
         if one in _FRACTIONS:
             folded.append((" and " if folded and folded[-1][-1:].isdigit() else " ") + _FRACTIONS[one] + " ")

@@ -14,7 +14,8 @@ _FULL_ER = "女婴幼孤少健胎宠男育小生"
 _DROPPED = str.maketrans("", "", "“”‘’\"'「」『』《》〈〉（）()【】[]·")
 _PHRASES = {
     "得走": "dei3 zou3", "大夫": "dai4 fu5", "妈妈": "ma1 ma5", "爸爸": "ba4 ba5", "头发": "tou2 fa5",
-    "觉得": "jue2 de5",    "着急": "zhao2 ji2", "慢慢地": "man4 man4 de5", "一行人": "yi4 xing2 ren2", "睡着": "shui4 zhao2",
+    "觉得": "jue2 de5",
+    "着急": "zhao2 ji2", "慢慢地": "man4 man4 de5", "一行人": "yi4 xing2 ren2", "睡着": "shui4 zhao2",
 }  # fmt: skip
 
 
@@ -22,7 +23,7 @@ def mandarin(text: str, sandhi: bool = True) -> str:
     """Reads hanzi. Latin words are refused: nothing tells how they are to be said.
 
     >>> mandarin("你好，银行有50%！")
-    'ni2 hao3, yin2 hang2 you3 bai3 fen1 zhi1 wu3 shi2!'
+    'ni2 hao3, yin2 hang2 you2 bai3 fen1 zhi1 wu3 shi2!'
 
     Raises:
       Unreadable: a character that Mandarin has no sound for, or nothing to say.
@@ -84,12 +85,11 @@ def _numbers(text: str) -> str:
     text = re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", text)
     text = re.sub(r"([0-9]{4})(?=年)", lambda m: "".join(_DIGITS[int(d)] for d in m[1]), text)
     text = re.sub(r"(?<![0-9])-(?=[0-9])", "负", text)
-    text = re.sub(
+    return re.sub(
         r"([0-9]+(?:\.[0-9]+)?)(%|°C)?",
         lambda m: ("百分之" if m[2] == "%" else "") + _number(m[1]) + ("摄氏度" if m[2] == "°C" else ""),
         text,
     )
-    return text
 
 
 def _number(number: str) -> str:
@@ -129,4 +129,4 @@ def _reader() -> Any:
     from pypinyin.contrib.tone_convert import to_tone
 
     load_phrases_dict({phrase: [[to_tone(one)] for one in said.split()] for phrase, said in _PHRASES.items()})
-    return lambda hanzi: lazy_pinyin(hanzi, style=Style.TONE3, neutral_tone_with_five=True, v_to_u=False, errors=list)
+    return lambda hanzi: lazy_pinyin(hanzi, style=Style.TONE3, neutral_tone_with_five=True, v_to_u=False, errors=list)  # type: ignore[arg-type]
