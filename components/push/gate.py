@@ -83,6 +83,13 @@ def relative(evaluation: Evaluation, champion: Champion, version: int, settings:
             checks.append(Check(title, True, f"{figure.title}: not measured, so max_regression judges nothing"))
             continue
         compared = _compared(evaluation.rows, champion, figure, bootstrap)
+        if not compared.interval.units:
+            detail = (
+                f"{figure.title}: no utterance has it of this model and of version {version}, whose features may have "
+                "other units; take it out of max_regression, or judge by mcd"
+            )
+            checks.append(Check(title, False, detail, None, margin))
+            continue
         passed = compared.highest <= margin
         bound = "at most" if figure.better == "lower" else "at least"
         detail = (

@@ -1,0 +1,87 @@
+"""The measures of a voice, each against a case whose answer is known."""
+
+import numpy as np
+import pytest
+
+from components.evaluate.synthesis import pitch
+from components.evaluate.synthesis.cepstra import cepstra, distortion
+from components.evaluate.synthesis.measure import _picked
+from components.speech.feature_settings import FeatureSettings
+from components.speech.spectra import features
+from components.speech.utterances import Utterance
+
+RATE = 16_000
+KINDS = {
+    "power": FeatureSettings(mels=40),
+    "magnitude": FeatureSettings(mels=40, spectrum="magnitude", log_floor=1e-5),
+    "tacotron": FeatureSettings(kind="mel_and_linear", mels=40, preemphasis=0.0),
+}
+
+
+def test_distortion_is_the_difference_of_spectra_in_decibels() -> None:
+    """A ripple of c4 with an amplitude of 3 dB differs from a flat spectrum by 3 / √2 dB, root mean square."""
+    settings = FeatureSettings(mels=40, spectrum="magnitude")
+    ripple = 3 * np.log(10) / 20 * np.cos(np.pi * 4 * (np.arange(40) + 0.5) / 40)
+    flat, rippled = np.full((30, 40), -2.0), np.tile(-2 + ripple, (20, 1))
+    found = distortion(cepstra(flat, settings, 13), cepstra(rippled, settings, 13))
+    assert found.distance == pytest.approx(3 / np.sqrt(2))
+
+
+def test_level_and_pace_are_no_distortion() -> None:
+    settings = FeatureSettings(mels=40, spectrum="magnitude")
+    mels = np.random.default_rng(1).normal(size=(25, 40))
+    louder = np.repeat(mels + 1.5, 2, axis=0)
+    assert distortion(cepstra(mels, settings, 13), cepstra(louder, settings, 13)).distance == pytest.approx(0, abs=1e-6)
+
+
+def test_distortion_is_nearly_the_same_whatever_the_features_are() -> None:
+    random = np.random.default_rng(2)
+    one = random.normal(size=RATE).astype(np.float32) * 0.1
+    other = np.convolve(one, [1, -0.8], "same").astype(np.float32)
+    found = {}
+    for name, settings in KINDS.items():
+        mels = [features(samples, settings)[:, settings.mel_columns] for samples in (one, other)]
+        found[name] = distortion(*(cepstra(side, settings, 13) for side in mels)).distance
+    assert found["power"] == pytest.approx(found["magnitude"], rel=0.1)
+    assert found["power"] == pytest.approx(found["tacotron"], rel=0.1)
+
+
+def job(recorded: np.ndarray, spoken: np.ndarray) -> pitch.Job:
+    frames = np.arange(1 + len(recorded) // 200, dtype=np.int32)
+    return pitch.Job(recorded, spoken, np.stack([frames, frames], axis=1), RATE, 200, 65.0, 400.0)
+
+
+def hum(hertz: float, seconds: float = 0.6) -> np.ndarray:
+    """A voiced sound: eight harmonics, float32 [samples]."""
+    time = np.arange(round(seconds * RATE)) / RATE
+    return sum(np.sin(2 * np.pi * hertz * n * time) / n for n in range(1, 9)).astype(np.float32) * np.float32(0.2)
+
+
+def test_two_semitones_too_high_are_two_hundred_cents_and_a_whisper_is_unvoiced() -> None:
+    high = pitch.compared(job(hum(150), hum(150 * 2 ** (2 / 12))))
+    assert high.cents == pytest.approx(200, abs=12)
+    assert high.hertz == pytest.approx(18.4, abs=1.5)
+    assert high.voicing_error < 0.1
+    noise = np.random.default_rng(3).normal(size=round(0.6 * RATE)).astype(np.float32) * 0.1
+    whisper = pitch.compared(job(hum(150), noise))
+    assert whisper.voicing_error > 0.6
+
+
+def test_silence_has_no_pitch_to_compare() -> None:
+    found = pitch.compared(job(hum(120, 0.3), np.zeros(round(0.3 * RATE), np.float32)))
+    assert (found.hertz, found.cents) == (None, None)
+    assert found.voicing_error > 0.8
+
+
+def test_what_is_picked_is_spread_over_the_lengths() -> None:
+    utterances = [Utterance(f"u{n:03d}", "", 1.0, "a" * n) for n in range(100)]
+    assert _picked(utterances, 4) == {"u000", "u025", "u050", "u075"}
+    assert len(_picked(utterances, 1000)) == 100
+    assert _picked(utterances, 0) == set()
+
+
+def test_processes_answer_as_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job(hum(hertz, 0.3), hum(hertz * 1.1, 0.3)) for hertz in (100, 140, 180, 220)]
+    here = [pitch.compared(one) for one in jobs]
+    monkeypatch.setattr(pitch, "FEWEST_JOBS", 4)
+    assert list(pitch.compare(jobs)) == here
