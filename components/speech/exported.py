@@ -160,20 +160,13 @@ class Recogniser:
 
     def _run(self, waveforms: list["Waveform"]) -> list[str]:
         import numpy as np
-        import tensorflow as tf
 
         lengths = np.array([len(waveform) for waveform in waveforms], np.int32)
         padded = np.zeros((len(waveforms), int(lengths.max())), np.float32)
         for row, waveform in zip(padded, waveforms, strict=True):
             row[: len(waveform)] = waveform
         start = time.perf_counter()
-        try:
-            output = self._transcribe(waveforms=tf.constant(padded), lengths=tf.constant(lengths))
-            texts = output["text"].numpy()
-        except tf.errors.OpError as error:
-            raise WorkError(
-                f"{self.folder}: the model fails on a batch of {padded.shape}: {first_line(error)}"
-            ) from None
+        texts = call(self._transcribe, self.folder, waveforms=padded, lengths=lengths)["text"]
         self.seconds += time.perf_counter() - start
         self.audio_seconds += float(lengths.sum()) / self.sample_rate
         return [" ".join(text.decode("utf-8", "replace").split()) for text in texts]
@@ -208,7 +201,7 @@ def load(folder: Path, contracts: Mapping[str, Contract]) -> tuple[Any, dict[str
         model = tf.saved_model.load(str(folder))
     except Exception as error:  # TensorFlow has no one type for a damaged file: IndexError was seen, and DataLossError
         raise WorkError(
-            f"{folder}: the SavedModel does not load ({type(error).__name__}: {first_line(error)}); "
+            f"{folder}: the SavedModel does not load ({type(error).__name__}: {_first_line(error)}); "
             "it was damaged or cut short, run train again"
         ) from error
     signatures = dict(getattr(model, "signatures", {}))
@@ -225,5 +218,21 @@ def load(folder: Path, contracts: Mapping[str, Contract]) -> tuple[Any, dict[str
     return model, {name: signatures[name] for name in contracts}
 
 
-def first_line(error: BaseException) -> str:
+def call(signature: Any, folder: Path, **inputs: Any) -> dict[str, Any]:
+    """What a signature gives for arrays, as arrays.
+
+    Raises:
+      WorkError: the model in the folder fails on them.
+    """
+    import tensorflow as tf
+
+    try:
+        given = signature(**{name: tf.constant(value) for name, value in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in given.items()}
+    except tf.errors.OpError as error:
+        shapes = ", ".join(f"{name} {value.shape}" for name, value in inputs.items())
+        raise WorkError(f"{folder}: the model fails on a batch of {shapes}: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0][:300]

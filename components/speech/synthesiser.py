@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from components.speech.errors import SettingsError, WorkError
-from components.speech.exported import Contract, about, batches_by_length, exported_folder, first_line, load
+from components.speech.exported import Contract, about, batches_by_length, call, exported_folder, load
 from components.speech.feature_settings import FeatureSettings
 from components.speech.text import Alphabet
 
@@ -184,7 +184,7 @@ class Synthesiser:
 
         labels, lengths = self._labels(symbols)
         start = time.perf_counter()
-        found = self._call(self._synthesize, symbols=labels, lengths=lengths)
+        found = call(self._synthesize, self.folder, symbols=labels, lengths=lengths)
         self.seconds += time.perf_counter() - start
         self.audio_seconds += float(found["samples"].sum()) / self.sample_rate
         spoken = []
@@ -205,7 +205,8 @@ class Synthesiser:
         padded = np.zeros((len(features), int(frames.max()), features[0].shape[1]), np.float32)
         for row, one in zip(padded, features, strict=True):
             row[: len(one)] = one
-        found = self._call(self._teacher_forced, symbols=labels, lengths=lengths, features=padded, frames=frames)
+        inputs = {"symbols": labels, "lengths": lengths, "features": padded, "frames": frames}
+        found = call(self._teacher_forced, self.folder, **inputs)
         return [
             Forced(
                 found["mels"][row, :count],
@@ -228,16 +229,6 @@ class Synthesiser:
         for row, text in zip(labels, symbols, strict=True):
             row[: len(text)] = self.alphabet.encode(text)
         return labels, lengths
-
-    def _call(self, signature: Any, **inputs: Any) -> dict[str, Any]:
-        import tensorflow as tf
-
-        try:
-            given = signature(**{name: tf.constant(value) for name, value in inputs.items()})
-            return {name: tensor.numpy() for name, tensor in given.items()}
-        except tf.errors.OpError as error:
-            shape = inputs["symbols"].shape
-            raise WorkError(f"{self.folder}: the voice fails on a batch of {shape}: {first_line(error)}") from None
 
     def _check_raw(self, text: str) -> None:
         """Refuses what no reading needs to look at."""
