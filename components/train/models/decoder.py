@@ -99,7 +99,8 @@ class Decoder(layers.Layer):  # type: ignore[misc]
         queries = self.core.query_units
 
         def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
-            x, mask = inputs[:, :width], inputs[:, width:] if perturb[0] is not None else None
+            x = ops.cast(inputs[:, :width], self.compute_dtype)
+            mask = inputs[:, width:] if perturb[0] is not None else None
             context, previous, cumulative, *inner = states
             part = ops.matmul(ops.cast(context, self.compute_dtype), context_kernel)
             query, inner = self.core.query(x, part, tuple(inner), mask, weights)
@@ -134,7 +135,7 @@ class Decoder(layers.Layer):  # type: ignore[misc]
 
         def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
             own, context, previous, cumulative, *inner = states
-            chosen, truth, *rest = ops.split(inputs, cuts, axis=-1)
+            chosen, truth, *rest = _cut(inputs, cuts)
             rest = [ops.cast(one, self.compute_dtype) for one in rest]
             masks, rest = (rest[: len(drawn)], rest[len(drawn) :]) if drawn else (None, rest)
             frame = ops.cast(ops.where(chosen > 0, truth, own), self.compute_dtype)
@@ -181,11 +182,11 @@ class Decoder(layers.Layer):  # type: ignore[misc]
 
         def step(index: Tensor, ended: Tensor, frames: Tensor, chunk: Tensor, made: Tensor, *states: Tensor) -> Any:
             own, context, previous, cumulative, *inner = states
-            masked = None if masks is None else ops.split(ops.slice(masks, (index, 0), (1, masks.shape[1])), units, -1)
+            masked = None if masks is None else _cut(ops.slice(masks, (index, 0), (1, masks.shape[1])), units)
             x = self.core.hoist(self._prenet(ops.cast(own, self.compute_dtype), masked))
             query, asked = self.core.query(x, context, tuple(inner[:queries]), None, weights)
             now = self.attention.weigh(query, keys, inside, previous, cumulative, kernels)
-            context, *others = ops.split(_read(now, folded), cuts, axis=-1)
+            context, *others = _cut(_read(now, folded), cuts)
             output, deep = query, ()
             if len(others) > 1:
                 output, deep = self.core.deepen(query, others[0], tuple(inner[queries:]), None, weights)
@@ -213,7 +214,7 @@ class Decoder(layers.Layer):  # type: ignore[misc]
             ops.zeros((batch,), "bool"),
             ops.zeros((batch,), "int32"),
             chunk,
-            chunk[:, : ops.minimum(symbols, 0)],
+            chunk[:, : counts[0] * 0],  # nothing yet, of a length that the loop may change
             ops.zeros((batch, self.mels)),
             context,
             nothing,
@@ -269,3 +270,8 @@ class Decoder(layers.Layer):  # type: ignore[misc]
 def _read(weights: Tensor, memory: Tensor) -> Tensor:
     """What weights [batch, symbols] take from [batch, symbols, width]: [batch, width]."""
     return ops.squeeze(ops.matmul(ops.expand_dims(ops.cast(weights, memory.dtype), 1), memory), 1)
+
+
+def _cut(x: Tensor, places: list[int]) -> list[Tensor]:
+    """Pieces of the last axis, cut at `places`; with none, the whole."""
+    return [x[..., begin:end] for begin, end in zip([0, *places], [*places, x.shape[-1]], strict=True)]

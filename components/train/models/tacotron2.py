@@ -152,7 +152,9 @@ class LSTMCore(Core):
         width = x.shape[-1]
 
         def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
-            gates = inputs[:, :width] + ops.matmul(ops.cast(states[0], self.compute_dtype), recurrent)
+            gates = ops.cast(inputs[:, :width], self.compute_dtype) + ops.matmul(
+                ops.cast(states[0], self.compute_dtype), recurrent
+            )
             return self._advance(gates, states, inputs[:, width:] if mask is not None else None)
 
         start = tuple(ops.zeros((ops.shape(query)[0], self.units)) for _ in range(2))

@@ -1,0 +1,182 @@
+"""Tacotron 2 in full size beside the same in PyTorch eager: a teacher-forced training step, and decoding alone.
+
+PyTorch lives in an environment of its own (`make bench` sets it up), so the peer is a process that times itself; the
+two take turns, so that a busy machine slows both alike. One core, one thread.
+
+  python -m benchmarks.synthesis
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.table import Row, print_table
+from components.train.models.tacotron2 import Tacotron2
+from components.train.synthesis import losses
+from components.train.synthesis.model_settings import Tacotron2Settings
+
+PEER = Path(__file__).parent / "peers" / "tacotron2_torch.py"
+PEER_PYTHON = Path(__file__).parent.parent / ".bench-venv" / "bin" / "python"
+MELS, SYMBOLS = 80, 40
+BATCH, TEXT, STEPS = 16, 60, 60
+"""Of the training step: utterances, symbols and decoder steps, r = 2."""
+SPOKEN_TEXT, SPOKEN_STEPS = 60, 200
+ROUNDS, WARM_UP, REPEATS = 3, 2, 3
+CARD = 405
+"""Mel frames a second of an accelerator card, in the literature that this project started from."""
+
+
+def rows() -> list[Row]:
+    """One training step, and decoding of one text with one and two frames a step."""
+    return [_training(), *(row for reduction in (1, 2) for row in _speaking(reduction))]
+
+
+def build(reduction: int) -> Tacotron2:
+    """In full size; the frames' mean and deviation are those of the random numbers it is given."""
+    settings = Tacotron2Settings(reduction=reduction)
+    return Tacotron2(settings, symbols=SYMBOLS, bins=MELS, mels=MELS, mean=[0.0] * MELS, deviation=[1.0] * MELS)
+
+
+def _training() -> Row:
+    model, random = build(2), np.random.default_rng(1)
+    labels = random.integers(0, SYMBOLS, (BATCH, TEXT)).astype(np.int32)
+    counts, frames = np.full(BATCH, TEXT, np.int32), np.full(BATCH, 2 * STEPS, np.int32)
+    features = random.standard_normal((BATCH, 2 * STEPS, MELS)).astype(np.float32)
+    optimizer = keras.optimizers.AdamW(1e-3, weight_decay=1e-6, global_clipnorm=1.0)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function(autograph=False)
+    def learn(noise: Any) -> Any:
+        with tf.GradientTape() as tape:
+            spoken = model(labels, counts, features, frames, training=True, noise=noise)
+            loss = sum(losses.distance(made, features, frames) for made in (spoken.before, spoken.mels))
+            loss = tf.reduce_mean(loss + losses.stop_loss(spoken.stop, frames))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    def ours() -> float:
+        return _median(lambda step: learn(tf.constant([1, step])).numpy())
+
+    return _row(
+        f"training step, Tacotron 2 ({model.count_params():,} weights), share of PyTorch eager's",
+        *_in_turns(model, ours, {"what": "step", "batch": BATCH, "text": TEXT, "steps": STEPS, "reduction": 2}),
+    )
+
+
+def _row(name: str, mine: list[float], theirs: list[float]) -> Row:
+    ratio = statistics.median(one / other for one, other in zip(mine, theirs, strict=True))
+    ours, peer = (f"{statistics.median(times) * 1000:.0f} ms" for times in (mine, theirs))
+    return Row.of(name, ours, peer, ratio, "<=", 0.9)
+
+
+class _Voice(tf.Module):  # type: ignore[misc]
+    """A model that speaks, as a SavedModel has it; a stop token never comes."""
+
+    def __init__(self, model: Tacotron2) -> None:
+        super().__init__()
+        model.decoder.stop_bias.assign(model.decoder.stop_bias - 1e4)
+        self.held = [variable.value for variable in model.weights]
+        self._speak = lambda *text: model.speak(*text, max_steps=SPOKEN_STEPS, noise=tf.constant([7, 0])).mels
+
+    @tf.function(  # type: ignore[untyped-decorator]
+        input_signature=(tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)), autograph=False
+    )
+    def speak(self, labels: Any, counts: Any) -> Any:
+        return {"mels": self._speak(labels, counts)}
+
+
+def _speaking(reduction: int) -> list[Row]:
+    model = build(reduction)
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(_Voice(model), folder)
+        loaded = tf.saved_model.load(folder)
+        labels = tf.constant(np.random.default_rng(1).integers(0, SYMBOLS, (1, SPOKEN_TEXT)), tf.int32)
+
+        def ours() -> float:
+            return _median(lambda _: loaded.speak(labels, tf.constant([SPOKEN_TEXT]))["mels"].numpy())
+
+        shape = {"what": "speak", "batch": 1, "text": SPOKEN_TEXT, "steps": SPOKEN_STEPS, "reduction": reduction}
+        mine, theirs = _in_turns(model, ours, shape)
+    made = SPOKEN_STEPS * reduction
+    speed, peer = made / statistics.median(mine), made / statistics.median(theirs)
+    ratio = statistics.median(other / one for one, other in zip(mine, theirs, strict=True))
+    name = f"decoding alone, LSTM 1024, r={reduction}, batch 1"
+    return [
+        Row.of(f"{name}, x PyTorch eager", f"{speed:.0f} frames/s", f"{peer:.0f} frames/s", ratio, ">=", 1.5),
+        Row.of(f"{name}, frames/s", f"{speed:.0f} frames/s", f"{CARD} frames/s", speed, ">=", CARD),
+    ]
+
+
+def _in_turns(model: Tacotron2, ours: Any, shape: dict[str, Any]) -> tuple[list[float], list[float]]:
+    mine, theirs = [], []
+    for _ in range(ROUNDS):
+        mine.append(ours())
+        theirs.append(_peer_seconds(model, shape))
+    return mine, theirs
+
+
+def _median(run: Any) -> float:
+    seconds = []
+    for step in range(WARM_UP + REPEATS):
+        start = time.perf_counter()
+        run(step)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[WARM_UP:])
+
+
+def _peer_seconds(model: Tacotron2, shape: dict[str, Any]) -> float:
+    settings = model.settings
+    size = {
+        **shape,
+        "threads": len(os.sched_getaffinity(0)),
+        "rounds": WARM_UP + REPEATS,
+        "symbols": SYMBOLS,
+        "mels": MELS,
+        "embedding": settings.embedding,
+        "convolutions": settings.encoder_convolutions,
+        "channels": settings.encoder_channels,
+        "kernel": settings.encoder_kernel,
+        "lstm": settings.encoder_lstm,
+        "prenet": settings.prenet,
+        "units": settings.decoder_units,
+        "dropout": settings.decoder_dropout,
+        "attention": settings.attention.units,
+        "filters": settings.attention.location_filters,
+        "taps": settings.attention.location_kernel,
+        "postnet": settings.postnet_layers,
+        "postnet_channels": settings.postnet_channels,
+    }
+    answer = subprocess.run(
+        [PEER_PYTHON, PEER], input=json.dumps(size), capture_output=True, text=True, check=True, timeout=600
+    )
+    result = json.loads(answer.stdout)
+    trained = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
+    # The same model but for the biases of LSTMs, of which PyTorch counts two.
+    if abs(result["weights"] - trained) > 0.01 * trained:
+        sys.exit(f"benchmarks.synthesis: {trained:,} weights against {result['weights']:,}: not the same model")
+    return statistics.median(result["seconds"][WARM_UP:])
+
+
+def main() -> None:
+    if not PEER_PYTHON.exists():
+        sys.exit("benchmarks.synthesis: PyTorch, the peer, is not set up; run `make bench`")
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    print_table(rows())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""Tacotron and Tacotron 2: shapes, what padding and company may not do, that every weight learns, and speaking."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from components.train.models.tacotron import Tacotron
+from components.train.models.tacotron2 import Tacotron2
+from components.train.synthesis.model_settings import AttentionSettings, Tacotron2Settings, TacotronSettings
+
+MELS, LINEAR, SYMBOLS = 4, 6, 7
+NOISE = np.array([7, 0], np.int32)
+ATTENTION = AttentionSettings(units=16, location_filters=4, location_kernel=5)
+SIZES: dict[str, dict[str, Any]] = {
+    "tacotron": {
+        "embedding": 16,
+        "prenet": (16, 16),
+        "encoder_bank": 3,
+        "encoder_channels": 16,
+        "encoder_gru": 8,
+        "highways": 1,
+        "decoder_units": 32,
+        "postnet_bank": 2,
+        "postnet_channels": 16,
+        "postnet_projection": 8,
+        "postnet_gru": 8,
+        "attention": ATTENTION.model_copy(update={"location": "cumulative"}),
+    },
+    "tacotron2": {
+        "embedding": 16,
+        "prenet": (16, 16),
+        "encoder_convolutions": 1,
+        "encoder_channels": 16,
+        "encoder_lstm": 8,
+        "decoder_units": 32,
+        "postnet_layers": 2,
+        "postnet_channels": 8,
+        "zoneout": 0.1,
+        "attention": ATTENTION,
+    },
+    "smallest": {
+        "embedding": 32,
+        "prenet": (32,),
+        "encoder_convolutions": 1,
+        "encoder_channels": 32,
+        "encoder_dropout": 0.0,
+        "encoder_lstm": 0,
+        "decoder_units": 48,
+        "decoder_layers": 1,
+        "decoder_dropout": 0.0,
+        "postnet_layers": 0,
+        "attention": ATTENTION.model_copy(update={"smoothing": True}),
+    },
+}
+
+
+def make(kind: str, reduction: int = 5, **changes: Any) -> Any:
+    sizes = {**SIZES[kind], "reduction": reduction, **changes}
+    if kind == "tacotron":
+        bins = MELS + LINEAR
+        settings: Any = TacotronSettings(**sizes)
+        return Tacotron(settings, symbols=SYMBOLS, bins=bins, mels=MELS, mean=[0.5] * bins, deviation=[2.0] * bins)
+    settings = Tacotron2Settings(**sizes)
+    return Tacotron2(settings, symbols=SYMBOLS, bins=MELS, mels=MELS, mean=[0.5] * MELS, deviation=[2.0] * MELS)
+
+
+def batch(model: Any, counts: list[int], frames: list[int], seed: int = 0) -> tuple[Any, ...]:
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, SYMBOLS, (len(counts), max(counts))).astype(np.int32)
+    features = random.standard_normal((len(frames), max(frames), model.bins)).astype(np.float32)
+    return labels, np.array(counts, np.int32), features, np.array(frames, np.int32)
+
+
+@pytest.fixture(scope="module", params=list(SIZES))
+def kind(request: Any) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(kind: str) -> Any:
+    made = make(kind)
+    for norm in made.normalisations:  # as after some training
+        norm.moving_mean.assign(norm.moving_mean + 0.3)
+    return made
+
+
+def test_shapes_follow_the_reduction(model: Any, kind: str) -> None:
+    for reduction, steps in ((5, 3), (3, 4), (1, 11)):
+        spoken = model(*batch(model, [4, 2], [11, 6]), reduction=reduction, noise=NOISE)
+        assert spoken.mels.shape == spoken.before.shape == (2, steps * reduction, MELS)
+        assert spoken.stop.shape == (2, steps * reduction)
+        assert spoken.alignment.shape == (2, steps, 4)
+        assert (spoken.linear is None) == (kind != "tacotron")
+        if kind == "tacotron":
+            assert spoken.linear.shape == (2, steps * reduction, LINEAR)
+
+
+def test_more_frames_a_step_than_the_model_was_made_for_are_refused(model: Any) -> None:
+    with pytest.raises(ValueError, match="reduction 6 is more than the 5"):
+        model(*batch(model, [4], [11]), reduction=6)
+
+
+def test_normalising_has_a_way_back(model: Any) -> None:
+    raw = np.random.default_rng(1).standard_normal((2, 3, model.bins)).astype(np.float32)
+    np.testing.assert_allclose(model.restore(model.normalise(raw)), raw, atol=1e-6)
+    np.testing.assert_allclose(model.normalise(raw[..., :MELS]), model.normalise(raw)[..., :MELS], atol=1e-6)
+
+
+def test_a_mixed_batch_equals_its_rows_one_by_one(model: Any) -> None:
+    labels, counts, features, frames = batch(model, [6, 3, 2], [14, 9, 3])
+    labels[1, 3:], features[1, 9:] = 5, 1e3  # what lies in the padding must not be heard
+    whole = model(labels, counts, features, frames, noise=NOISE)
+    np.testing.assert_allclose(np.sum(whole.alignment, -1), 1.0, atol=1e-5)
+    assert not np.any(np.asarray(whole.alignment)[1, :, 3:])
+    for row, (count, length) in enumerate(zip(counts, frames, strict=True)):
+        one = slice(row, row + 1)
+        alone = model(labels[one, :count], counts[one], features[one, :length], frames[one], noise=NOISE)
+        steps = -(-length // 5)
+        np.testing.assert_allclose(whole.mels[row, :length], alone.mels[0, :length], atol=1e-5)
+        np.testing.assert_allclose(whole.stop[row, :length], alone.stop[0, :length], atol=1e-5)
+        np.testing.assert_allclose(whole.alignment[row, :steps, :count], alone.alignment[0, :steps], atol=1e-5)
+        if whole.linear is not None:
+            np.testing.assert_allclose(whole.linear[row, :length], alone.linear[0, :length], atol=1e-5)
+
+
+def test_speaking_in_company_equals_speaking_alone(model: Any) -> None:
+    labels, counts, *_ = batch(model, [6, 3, 2], [1, 1, 1])
+    speak = tf.function(lambda labels, counts: model.speak(labels, counts, max_steps=40, noise=NOISE), autograph=False)
+    whole = speak(labels, counts)
+    for row, count in enumerate(counts):
+        alone = speak(labels[row : row + 1, :count], counts[row : row + 1])
+        length = int(alone.frames[0])
+        assert length == int(whole.frames[row])
+        np.testing.assert_allclose(whole.mels[row, :length], alone.mels[0, :length], atol=1e-5)
+        assert not np.any(np.asarray(whole.mels)[row, length:])
+
+
+def test_the_order_of_a_batch_is_the_order_of_its_results(model: Any) -> None:
+    inputs = batch(model, [6, 3, 2], [14, 9, 3])
+    order = [2, 0, 1]
+    forward = model(*inputs, noise=NOISE)
+    shuffled = model(*(part[order] for part in inputs), noise=NOISE)
+    np.testing.assert_allclose(np.asarray(forward.mels)[order], shuffled.mels, atol=1e-5)
+
+
+@pytest.mark.parametrize("teacher", [None, 0.5])
+def test_gradient_reaches_every_weight(model: Any, teacher: float | None) -> None:
+    inputs = batch(model, [6, 3], [20, 15])
+
+    @tf.function(autograph=False)
+    def gradients() -> Any:
+        with tf.GradientTape() as tape:
+            spoken = model(*inputs, training=True, noise=NOISE, teacher=teacher)
+            loss = sum(
+                tf.reduce_sum(tf.square(part)) for part in (spoken.mels, spoken.stop, spoken.linear) if part is not None
+            )
+        return tape.gradient(loss, model.trainable_variables)
+
+    found = zip(model.trainable_variables, gradients(), strict=True)
+    assert [variable.path for variable, gradient in found if gradient is None or not np.any(gradient)] == []
+
+
+def test_fed_by_truth_alone_the_mixed_loop_equals_the_fast_one(model: Any) -> None:
+    inputs = batch(model, [6, 3], [20, 15])
+    fast, mixed = model(*inputs, noise=NOISE), model(*inputs, noise=NOISE, teacher=1.0)
+    np.testing.assert_allclose(fast.mels, mixed.mels, atol=1e-5)
+    np.testing.assert_allclose(fast.alignment, mixed.alignment, atol=1e-5)
+
+
+def test_fed_by_itself_alone_the_mixed_loop_equals_speaking(model: Any) -> None:
+    labels, counts, features, frames = batch(model, [6, 3], [20, 20])
+    mixed = model(labels, counts, features, frames, noise=NOISE, teacher=0.0)
+    spoken = model.speak(labels, counts, max_steps=4, noise=NOISE)
+    made = int(np.min(spoken.frames))
+    np.testing.assert_allclose(mixed.before[:, :made], spoken.before[:, :made], atol=1e-5)
+
+
+@pytest.mark.parametrize("one", ["tacotron", "smallest"])
+def test_two_utterances_are_learnt_and_then_spoken(one: str, tmp_path: Path) -> None:
+    network = make(one, **({"prenet_dropout": 0.0} if one == "tacotron" else {"prenet_dropout": 0.1}))
+    labels, counts, _, frames = batch(network, [6, 4], [30, 20])
+    labels[0], labels[1, :4] = [1, 2, 3, 4, 5, 6], [6, 3, 1, 5]
+    random = np.random.default_rng(3).standard_normal((SYMBOLS, network.bins))
+    features = np.repeat(random[labels], 5, axis=1).astype(np.float32)
+    optimizer = keras.optimizers.Adam(4e-3, global_clipnorm=1.0)
+    optimizer.build(network.trainable_variables)
+    real = np.arange(30) < frames[:, None]
+    target = (np.arange(30) == frames[:, None] - 1).astype(np.float32)
+
+    @tf.function(autograph=False)
+    def learn(noise: Any) -> Any:
+        with tf.GradientTape() as tape:
+            spoken = network(labels, counts, features, frames, training=True, noise=noise)
+            error = tf.abs(spoken.mels - features[..., :MELS])
+            if spoken.linear is not None:
+                error = tf.concat([error, tf.abs(spoken.linear - features[..., MELS:])], -1)
+            stop = tf.nn.sigmoid_cross_entropy_with_logits(target, spoken.stop)
+            loss = tf.reduce_mean((tf.reduce_mean(error, -1) + stop)[real])
+        variables = network.trainable_variables
+        optimizer.apply(tape.gradient(loss, variables), variables)
+        for norm in network.normalisations:
+            for moving, seen in zip((norm.moving_mean, norm.moving_variance), norm.batch_statistics, strict=True):
+                moving.assign(0.9 * moving + 0.1 * seen)
+        return loss
+
+    losses = [float(learn(tf.constant([1, step]))) for step in range(300)]
+    assert np.mean(losses[-5:]) < 0.1 * losses[0]
+
+    class Voice(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = [variable.value for variable in network.weights]
+            self._speak = lambda *texts: network.speak(*texts, max_steps=20, noise=tf.constant([7, 0]))
+
+        @tf.function(
+            input_signature=(tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)), autograph=False
+        )
+        def speak(self, labels: Any, counts: Any) -> Any:
+            spoken = self._speak(labels, counts)._asdict()
+            return {name: value for name, value in spoken.items() if value is not None}
+
+    voice = Voice()
+    spoken = voice.speak(labels, counts)
+    assert spoken["frames"].numpy().tolist() == [30, 20]
+    assert not np.any(spoken["hit_limit"])
+    assert np.mean(np.abs(spoken["mels"] - features[..., :MELS])[real]) < 0.3
+    tf.saved_model.save(voice, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    again = loaded.speak(labels, counts)
+    for name, value in spoken.items():
+        np.testing.assert_array_equal(value, again[name])
+    alone = voice.speak(labels[1:, :4], counts[1:])
+    np.testing.assert_allclose(alone["mels"][0], spoken["mels"][1, :20], atol=1e-5)
+
+
+def test_a_row_that_is_cut_says_so(model: Any, kind: str) -> None:
+    network = make(kind)
+    network.decoder.stop_bias.assign(network.decoder.stop_bias - 100.0)
+    spoken = network.speak(*batch(network, [4, 2], [1, 1])[:2], max_steps=37, noise=NOISE)
+    assert np.all(spoken.hit_limit)
+    assert spoken.frames.numpy().tolist() == [37 * 5] * 2
+    assert spoken.alignment.shape == (2, 37, 4)
+    network.decoder.stop_bias.assign(network.decoder.stop_bias + 200.0)
+    spoken = network.speak(*batch(network, [4, 2], [1, 1])[:2], max_steps=37, noise=NOISE)
+    assert not np.any(spoken.hit_limit)
+    assert spoken.frames.numpy().tolist() == [1, 1]
+
+
+def test_outputs_stay_float32_in_mixed_precision() -> None:
+    settings = Tacotron2Settings(**SIZES["tacotron2"])
+    common: dict[str, Any] = {"mean": [0.0] * MELS, "deviation": [1.0] * MELS, "precision": "mixed_bfloat16"}
+    network = Tacotron2(settings, symbols=SYMBOLS, bins=MELS, mels=MELS, **common)
+    inputs = batch(network, [4, 2], [11, 6])
+    for spoken in (
+        network(*inputs, noise=NOISE, training=True),
+        network(*inputs, noise=NOISE, teacher=0.5),
+        network.speak(*inputs[:2], max_steps=5, noise=NOISE),
+    ):
+        assert {part.dtype for part in (spoken.mels, spoken.before, spoken.stop, spoken.alignment)} == {tf.float32}
