@@ -5,14 +5,14 @@ TensorFlow is imported when a `Synthesiser` is made, and not before; nor is nump
 
 import dataclasses
 import time
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from components.speech.errors import SettingsError, WorkError
 from components.speech.exported import Contract, about, batches_by_length, call, exported_folder, load
 from components.speech.feature_settings import FeatureSettings
+from components.speech.speakable import Speakable, shown
 from components.speech.text import Alphabet
 
 if TYPE_CHECKING:
@@ -31,18 +31,6 @@ VOICE = {
 }
 REQUIRED = ("reading", "max_steps", "reduction")
 """Keys that the model.json of a voice has beside those of every model."""
-
-QUICKEST = 25
-"""Symbols a second; the quickest speakers stay under it, so a longer text cannot be spoken within the limit."""
-
-LONGEST_RAW = 4
-"""Characters of text for each symbol that the voice may read: a longer text is not even looked at."""
-
-SHOWN = 60
-"""Characters of a text that a message shows."""
-
-WHITE = "\t\n\r\v\f"
-"""Control characters that are no more than a space."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +96,8 @@ class Synthesiser:
         self.features = FeatureSettings.of(self.about["features"], str(self.folder))
         self.sample_rate = int(self.about["sample_rate"])
         self.batch_size, self.batch_symbols = batch_size, batch_symbols
-        self.most_symbols = _most_symbols(self.about)
+        self._speakable = Speakable.of(self.about, self.alphabet)
+        self.most_symbols = self._speakable.most_symbols
         self._model, signatures = load(self.folder, VOICE)
         self._synthesize, self._teacher_forced = signatures["synthesize"], signatures["teacher_forced"]
         self.seconds = self.audio_seconds = 0.0
@@ -124,12 +113,12 @@ class Synthesiser:
         from components.speech.reading import Unreadable, read
         from components.speech.reading.settings import ReadingSettings
 
-        self._check_raw(text)
+        self._speakable.check_text(text)
         try:
             found = read(" ".join(text.split()), ReadingSettings.of(self.about["reading"], str(self.folder)))
         except Unreadable as unreadable:
-            raise SettingsError(f"the text {_shown(text)} cannot be read: {unreadable}") from None
-        self._check(found.symbols, text)
+            raise SettingsError(f"the text {shown(text)} cannot be read: {unreadable}") from None
+        self._speakable.check_symbols(found.symbols, text)
         return found
 
     def synthesise(self, texts: Sequence[str]) -> list[Synthesis]:
@@ -172,7 +161,7 @@ class Synthesiser:
         Raises:
           SettingsError: as `read`.
         """
-        self._check(symbols, symbols)
+        self._speakable.check_symbols(symbols, symbols)
 
     def _batches(self, symbols: Sequence[str]) -> list[list[int]]:
         found = batches_by_length([len(text) for text in symbols], self.batch_symbols)
@@ -192,7 +181,7 @@ class Synthesiser:
             frames, samples = int(found["frames"][row]), int(found["samples"][row])
             mels, waveform = found["mels"][row, :frames], found["waveforms"][row, :samples]
             if not (np.isfinite(mels).all() and np.isfinite(waveform).all()):
-                raise WorkError(f"{self.folder}: what it speaks for {_shown(text)} is not finite; train it again")
+                raise WorkError(f"{self.folder}: what it speaks for {shown(text)} is not finite; train it again")
             alignment = found["alignments"][row, : self._steps(frames), : len(text)]
             spoken.append(Synthesis(text, mels, alignment, waveform, bool(found["hit_limit"][row])))
         return spoken
@@ -229,48 +218,3 @@ class Synthesiser:
         for row, text in zip(labels, symbols, strict=True):
             row[: len(text)] = self.alphabet.encode(text)
         return labels, lengths
-
-    def _check_raw(self, text: str) -> None:
-        """Refuses what no reading needs to look at."""
-        control = next((place for place, mark in enumerate(text) if _is_control(mark)), None)
-        if control is not None:
-            raise SettingsError(
-                f"the text {_shown(text)} holds the control character U+{ord(text[control]):04X} at place "
-                f"{control + 1}; remove it"
-            )
-        if not text.strip():
-            raise SettingsError("the text is empty; give some words to speak")
-        if not any(unicodedata.category(mark)[0] in "LN" for mark in text):
-            raise SettingsError(f"the text {_shown(text)} holds no letter and no digit, so there is nothing to speak")
-        if len(text) > LONGEST_RAW * self.most_symbols:
-            raise self._too_long(text, f"{len(text):,} characters")
-
-    def _check(self, symbols: str, text: str) -> None:
-        """Refuses what the voice cannot speak."""
-        if not any(unicodedata.category(mark)[0] in "LN" for mark in symbols):
-            raise SettingsError(f"the text {_shown(text)} leaves nothing to speak; it was read as {_shown(symbols)}")
-        if fault := self.alphabet.fault(symbols):
-            raise SettingsError(f"the voice cannot read the text {_shown(text)}: {fault}")
-        if len(symbols) > self.most_symbols:
-            raise self._too_long(text, f"{len(symbols):,} symbols")
-
-    def _too_long(self, text: str, length: str) -> SettingsError:
-        return SettingsError(
-            f"the text {_shown(text)} is too long: {length}, and the voice speaks at most {self.most_symbols:,} "
-            f"symbols at once ({int(self.about['max_steps']):,} decoder steps); part it into sentences"
-        )
-
-
-def _most_symbols(described: dict[str, Any]) -> int:
-    """A step does not speak more than a symbol, nor a second more than `QUICKEST`."""
-    steps = int(described["max_steps"])
-    seconds = described["settings"].get("max_seconds")
-    return min(steps, round(QUICKEST * float(seconds))) if seconds else steps
-
-
-def _is_control(mark: str) -> bool:
-    return unicodedata.category(mark) in ("Cc", "Cf", "Cs", "Co", "Cn") and mark not in WHITE
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
