@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import struct
 import subprocess
 import time
 import urllib.request
@@ -24,6 +25,7 @@ from markupsafe import Markup
 from components.speech.errors import WorkError
 from components.speech.pages import (
     Page,
+    Panel,
     Reel,
     badge,
     bars,
@@ -35,6 +37,7 @@ from components.speech.pages import (
     lines,
     listing,
     note,
+    pictures,
     player,
     prose,
     scatter,
@@ -343,3 +346,13 @@ def test_in_a_browser_a_narrow_page_does_not_scroll_sideways(browser: Any, tmp_p
     made.write(page)
     widths, _ = browser(page, "[document.documentElement.scrollWidth, innerWidth]", width=390)
     assert widths == [390, 390]
+
+
+def test_pictures_stand_in_the_page_side_by_side_and_say_what_they_show() -> None:
+    values = np.random.default_rng(1).random((60, 20))
+    block = pictures([Panel("recorded", values), Panel("$attention$", values, "step", "symbol", 0, 1)], 'of "a" <b>')
+    kind, _, rest = block.partition('src="')[2].partition(";base64,")
+    width, height = struct.unpack(">II", base64.b64decode(rest.partition('"')[0])[16:24])
+    assert kind == "data:image/png"
+    assert width > 2 * height
+    assert 'alt="of &#34;a&#34; &lt;b&gt;"' in block
