@@ -78,7 +78,7 @@ bench: $(READY) $(PEERS_READY) ## Measure the figures in the README, each agains
 $(PEERS_READY): benchmarks/requirements.lock | $(READY)
 	@echo "bench: PyTorch, to measure against, in $(PEERS) (about 5 GB once unpacked)"
 	@$(PY) -m venv --clear $(PEERS)
-	@VIRTUAL_ENV="$$PWD/$(PEERS)" $(PY) -m uv pip install --quiet --require-hashes --no-deps -r benchmarks/requirements.lock
+	@$(PY) -m uv pip install --quiet --python "$(PEERS)/bin/python" --require-hashes --no-deps -r benchmarks/requirements.lock
 	@touch $(PEERS_READY)
 
 leave-one-out: $(READY) ## Train on five of FSDD's speakers and test on the sixth, for each (FSDD=folder)
