@@ -1,57 +1,212 @@
-"""English, as it is said: numbers, money, times, units and abbreviations become words; accents are folded.
+"""English as a voice reads it: lower-case words and punctuation, with all that is no word spelled out.
 
-What is left are letters, spaces and the punctuation that a voice hears; a text ends with a mark, which ends its speech.
+What a sign means depends on its neighbours ("$5", "5 km", "Dr. Who"), so each rule reads the text with its capitals
+and digits, and the last ones take what is left. Order matters: money before numbers, years before counts.
 """
 
 import re
-import unicodedata
-from functools import cache, lru_cache
-from typing import Any
+from collections.abc import Callable
 
+from components.speech.reading import english_numbers as numbers
+from components.speech.reading.abbreviations import expand_abbreviations, expand_units
+from components.speech.reading.latin import fold
 from components.speech.reading.unreadable import Unreadable, refusal, shown
 
-_OUTSIDE = re.compile(r"[^a-z .,;:!?'-]")
-_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
-_NUMBER = r"(?<![\w.])(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
-_LETTERS = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "th", "þ": "th", "ı": "i"}
-_MARKS = {"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "–": ", ", "—": ", ", "―": ", ", "‐": "-", "‑": "-"}
-_MARKS |= dict.fromkeys('"“”„«»()[]{}', " ") | {"&": " and ", "@": " at ", "+": " plus ", "=": " equals ", "−": "-"}
-_MARKS |= {"/": " ", "_": " ", "*": " ", "#": " number "}
-_FRACTIONS = {"½": "one half", "¼": "one quarter", "¾": "three quarters", "⅓": "one third", "⅔": "two thirds"}
-_ABBREVIATIONS = {
-    "mr": "mister", "mrs": "missus", "ms": "miss", "dr": "doctor", "st": "saint", "prof": "professor",
-    "etc": "et cetera",
-    "jr": "junior", "sr": "senior", "vs": "versus", "capt": "captain", "lt": "lieutenant", "messrs": "messieurs",
+ACCEPTED = "letters with or without accents, digits, common signs and punctuation are accepted"
+TERMINAL = ".!?"
+
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+_MONTH = "|".join(_MONTHS)
+_SHORT = {name[:3]: name for name in _MONTHS if name != "May"} | {"Sept": "September"}
+_UNKNOWN = re.compile(r"[^ a-z.,;:!?'-]")
+_NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)*"
+_SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
+_SIGNS = {
+    "&": "and", "+": "plus", "@": "at", "=": "equals", "%": "percent", "/": "slash", "#": "number", "~": "about",
+    "<": "less than", ">": "greater than", "$": "dollar", "£": "pound", "€": "euro", "¥": "yen", "¢": "cent", "–": ",",
 }  # fmt: skip
-_UNITS = {
-    "km/h": "kilometer per hour", "m/s": "meter per second", "mph": "mile per hour", "km": "kilometer",
-    "kg": "kilogram",
-    "cm": "centimeter", "mm": "millimeter", "ml": "milliliter", "mg": "milligram", "kHz": "kilohertz", "Hz": "hertz",
-    "°C": "degree Celsius", "°F": "degree Fahrenheit", "°": "degree", "%": "percent", "m": "meter", "g": "gram",
-    "GB": "gigabyte", "MB": "megabyte", "kW": "kilowatt", "lb": "pound", "ft": "foot",
-}  # fmt: skip
-_MONEY = {"$": ("dollar", "cent"), "£": ("pound", "penny"), "€": ("euro", "cent")}
-_PLURALS = {"foot": "feet", "penny": "pence"} | {one: one for one in ("percent", "hertz", "kilohertz")}
-_KINGS = "Henry|Edward|George|Louis|Charles|James|Elizabeth|William|Richard|Philip|Napoleon|Pius|Frederick|Alexander"
-_ROMAN = re.compile(r"X{0,3}(?:IX|IV|V?I{0,3})")
-_LONGEST = 15
-"""Digits; what is longer is no number but a row of digits, and said so."""
+_CARDINAL_AFTER = frozenset(
+    """
+    chapter part volume book act scene war section article appendix phase type class grade level stage canto psalm
+    bowl game title amendment number division table figure plate
+    """.split()  # noqa: SIM905 - a table in lines
+)
+_REGNAL = frozenset(
+    """
+    henry louis charles edward george william james elizabeth richard philip francis pius john paul benedict leo
+    gregory alexander nicholas catherine peter frederick napoleon mary ivan otto innocent clement urban boniface
+    ramses ptolemy friedrich wilhelm edgar harald olaf christian gustav alfonso ferdinand juan carlos henri
+    """.split()  # noqa: SIM905 - a table in lines
+)
 
 
 def english(text: str) -> str:
-    """Reads English.
+    """The text in lower-case ASCII letters, spaces and `.,;:!?'-`, with a mark at its end.
 
-    >>> english("Dr. Smith paid $3.50 on May 3rd, 1999 — at 10:05")
-    'doctor smith paid three dollars and fifty cents on may third, nineteen ninety-nine, at ten oh five.'
+    >>> english("Dr. Smith paid $3.50 on March 5, 1984…")
+    'doctor smith paid three dollars and fifty cents on march fifth, nineteen eighty-four.'
+    >>> english("Henry VIII ran 5 km at 10:05 p.m.")
+    'henry the eighth ran five kilometers at ten oh five p m.'
 
     Raises:
-      Unreadable: a character that English has no sound for, or nothing to say.
+      Unreadable: it holds what English has no sound for, or nothing to say.
     """
-    text = _words(_folded(text))
-    text = "".join(_MARKS.get(one, one) for one in text).lower()
-    if unknown := _OUTSIDE.findall(text):
-        raise refusal(unknown, text, "letters, digits, punctuation and the signs of money and of units are accepted")
-    return _ended(_abbreviated(text), text)
+    said = _once(text)
+    # A rule may leave what another one would read ("mr2" → "mr two"): what a voice is given is read to its end.
+    for _ in range(8):
+        again = _once(said)
+        if again == said:
+            break
+        said = again
+    return said
+
+
+def _once(text: str) -> str:
+    said = fold(text)
+    for rule in _RULES:
+        said = rule(said)
+    said = said.lower()
+    if unknown := _UNKNOWN.findall(said):
+        raise refusal(unknown, text, ACCEPTED)
+    return _tidy(said, text)
+
+
+def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0) -> Callable[[str], str]:
+    found = re.compile(pattern, flags)
+    return lambda text: found.sub(put, text)
+
+
+def _month_name(match: re.Match[str]) -> str:
+    return f"{_SHORT[match[1]]} "
+
+
+def _iso_date(match: re.Match[str]) -> str:
+    year, month, day = match[1], int(match[2]), int(match[3])
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return match[0]
+    return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(year)}"
+
+
+def _slash_date(match: re.Match[str]) -> str:
+    # American order; the other where that is the only one possible.
+    month, day = int(match[1]), int(match[2])
+    if month > 12:
+        month, day = day, month
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return match[0]
+    return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(match[3])}"
+
+
+def _month_day(match: re.Match[str]) -> str:
+    said = f"{match[1]} {numbers.ordinal(match[2])}"
+    return said + (f", {numbers.year(match[3])}" if match[3] else "")
+
+
+def _day_month(match: re.Match[str]) -> str:
+    said = f"{numbers.ordinal(match[1])} of {match[2]}"
+    return said + (f", {numbers.year(match[3])}" if match[3] else "")
+
+
+def _time(match: re.Match[str]) -> str:
+    hour, minute, second, half = match[1], match[2], match[3], match[4]
+    if int(hour) > 24 or int(minute) > 59:
+        return match[0]
+    said = numbers.cardinal(str(int(hour)))
+    if minute != "00":
+        said += f" {'oh ' if minute[0] == '0' else ''}{numbers.cardinal(str(int(minute)))}"
+    elif not half and not second:
+        said += " o'clock" if 1 <= int(hour) <= 12 else " hundred"
+    if second:
+        said += f" and {numbers.cardinal(str(int(second)))} seconds"
+    return said + (f" {half[0].lower()} m" if half else "")
+
+
+def _roman(match: re.Match[str]) -> str:
+    before, numeral = match[1].lower(), match[2]
+    value = numbers.roman(numeral)
+    if not value:
+        return match[0]
+    if before in _CARDINAL_AFTER:
+        return f"{match[1]} {numbers.cardinal(str(value))}"
+    if before in _REGNAL and len(numeral) > 1:  # "Henry I" may go on as "Henry I think"
+        return f"{match[1]} the {numbers.ordinal(str(value))}"
+    return match[0]
+
+
+def _money(match: re.Match[str]) -> str:
+    return numbers.money(match[1], match[2], match[3] or "")
+
+
+def _telephone(match: re.Match[str]) -> str:
+    return f"{numbers.one_by_one(match[1])}, {numbers.one_by_one(match[2])}"
+
+
+def _bare(match: re.Match[str]) -> str:
+    """What no other rule took: a year where four digits may well be one, else a count."""
+    digits = match[0]
+    if len(digits) == 4 and digits.isdigit() and ("1100" <= digits <= "1999" or "2000" < digits <= "2099"):
+        return f" {numbers.year(digits)} "
+    return f" {numbers.number(digits)} "
+
+
+_RULES: tuple[Callable[[str], str], ...] = (
+    expand_abbreviations,
+    _sub(rf"\b({'|'.join(_SHORT)})\b\.?\s(?=[0-9])", _month_name),
+    _sub(rf"(?<=[0-9]\s)({'|'.join(_SHORT)})\b\.?\s?", _month_name),
+    _sub(r"\b([A-Za-z]{1,20}\.?)\s([IVXLC]{1,12})\b", _roman),
+    _sub(r"\b([0-9]{4})-([0-9]{2})-([0-9]{2})\b", _iso_date),
+    _sub(r"\b([0-9]{1,2})/([0-9]{1,2})/([12][0-9]{3})\b", _slash_date),
+    _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
+    _sub(rf"\b(?:the\s)?([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
+    _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:])(?:\s?([AaPp])\.?[Mm]\b\.?)?", _time),
+    _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
+    _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),
+    _sub(rf"([$£€¥])\s?({_NUMBER}){_SCALE}", _money),
+    _sub(rf"(?<![0-9.,])({_NUMBER})\s?¢", lambda m: f"{numbers.number(m[1])} {'cent' if m[1] == '1' else 'cents'}"),
+    _sub(r"(?<![0-9.])([0-9]{3})-([0-9]{4})(?![0-9])", _telephone),
+    _sub(r"(?<=[0-9])\s?[-–]\s?(?=[0-9])", " to "),
+    _sub(r"(?<![\w.])-(?=[0-9])", "minus "),
+    expand_units,
+    _sub(r"'?\b((?:1[1-9]|20)[0-9]0|[2-9]0)'?s\b", lambda m: numbers.decade(m[1])),
+    _sub(r"(?<![0-9,.])([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:st|nd|rd|th)\b", lambda m: numbers.ordinal(m[1])),
+    _sub(r"(?<![0-9/])([0-9]+)\s([0-9]{1,2})/([0-9]{1,2})(?![0-9/])", lambda m: f"{m[1]} and {m[2]}/{m[3]}"),
+    _sub(r"(?<![0-9/])([0-9]{1,3})/([0-9]{1,4})(?![0-9/])", lambda m: f" {numbers.fraction(m[1], m[2])} "),
+    _sub(r"\band one (?=half|quarter)", "and a "),
+    _sub(_NUMBER, _bare),
+    _sub(r"²", " squared "),
+    _sub(r"³", " cubed "),
+    _sub(r"°", " degrees "),
+    _sub(r"([A-Za-z]{2})\.(com|org|net|edu|gov|io)\b", r"\1 dot \2", re.IGNORECASE),
+    _sub(r"[&+@=%/#~<>$£€¥¢–]", lambda m: f" {_SIGNS[m[0]]} "),
+)
+
+
+# An apostrophe stays inside a word, at the end of a plural, and where it stands for what was left off.
+_QUOTES = (
+    re.compile(r"(?<![a-z])'(?!(?:tis|twas|em|cause|til|round|bout|n)\b)"),
+    re.compile(r"(?<![sn])'(?![a-z])"),
+)
+_LOOSE_HYPHENS = re.compile(r"(?<![a-z])-+|-+(?![a-z])")
+_MARKS = re.compile(r" ?([.,;:!?])[ .,;:!?]*")
+
+
+def _tidy(said: str, text: str) -> str:
+    for quote in _QUOTES:
+        said = quote.sub(" ", said)
+    said = " ".join(_LOOSE_HYPHENS.sub(" ", said).split())
+    said = _MARKS.sub(lambda match: f"{_strongest(match[0])} ", said)
+    said = " ".join(said.split()).lstrip(" .,;:!?-")
+    if not re.search("[a-z]", said):
+        raise Unreadable(f"{shown(text)} has no word; letters or digits are accepted")
+    said = said.rstrip(" ,;:-")
+    return said if said[-1] in TERMINAL else said + "."
+
+
+def _strongest(marks: str) -> str:
+    return next(mark for mark in "?!.;:," if mark in marks)
 
 
 def heard(symbols: str) -> str:
@@ -61,146 +216,3 @@ def heard(symbols: str) -> str:
     "it's twenty one"
     """
     return " ".join(re.sub(r"[^a-z0-9']", " ", symbols).split())
-
-
-def _abbreviated(text: str) -> str:
-    def long(match: re.Match[str]) -> str:
-        return _ABBREVIATIONS[match[1]]
-
-    text = re.sub(rf"\b({'|'.join(_ABBREVIATIONS)})\b(?!['-])\.(?= *[a-z,;])", long, text)
-    return re.sub(rf"(?<!')\b({'|'.join(_ABBREVIATIONS)})\b(?!['-])", long, text)
-
-
-def _ended(text: str, original: str) -> str:
-    text = re.sub(r"(?<![a-z])'+|'+(?=')", " ", text)
-    text = re.sub(r"(?<![a-z])-+|-+(?![a-z])", " ", text)
-    text = re.sub(r" *([.,;:!?])[ .,;:!?]*", lambda match: f"{_strongest(match[0])} ", text)
-    text = " ".join(text.split()).lstrip(" .,;:!?'-")
-    if not re.search("[a-z]", text):
-        raise Unreadable(f"{shown(original)} has no word; letters or digits are accepted")
-    return text if text[-1] in ".!?" else text.rstrip(" ,;:-") + "."
-
-
-def _strongest(marks: str) -> str:
-    return next(mark for mark in "?!.;:," if mark in marks)
-
-
-def _folded(text: str) -> str:
-    """Without accents, ligatures and wide forms; ² and ① stay, which are not 2 and 1."""
-    folded: list[str] = []
-    for one in unicodedata.normalize("NFC", text):
-        if one in _FRACTIONS:
-            folded.append((" and " if folded and folded[-1][-1:].isdigit() else " ") + _FRACTIONS[one] + " ")
-            continue
-        form = unicodedata.decomposition(one)
-        if not form.startswith(("<super>", "<sub>", "<circle>", "<fraction>", "<square>")) and one not in "´":
-            one = unicodedata.normalize("NFKD", one)
-        folded.append("".join(_LETTERS.get(part, part) for part in one if not unicodedata.combining(part)))
-    return " ".join("".join(folded).split())
-
-
-def _words(text: str) -> str:
-    """Everything with digits, and roman numerals where a word before them tells what they are."""
-    text = re.sub(
-        rf"\b({_KINGS}) ([XVI]+)\b", lambda m: f"{m[1]} the {_ordinal(_roman(m[2]))}" if _roman(m[2]) else m[0], text
-    )
-    text = re.sub(
-        r"\b([Cc]hapter|[Bb]ook|[Pp]art|[Vv]olume|[Aa]ct|[Ss]cene|World War) ([XVI]+)\b",
-        lambda m: f"{m[1]} {_cardinal(_roman(m[2]))}" if _roman(m[2]) else m[0],
-        text,
-    )
-    text = re.sub(r"\b[Nn]os?\. ?(?=[0-9])", "number ", text)
-    text = re.sub(
-        r"([$£€]) ?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]{2}))?(?: (million|billion|thousand))?(?![0-9])",
-        _money,
-        text,
-    )
-    text = re.sub(r"\b([0-9]{1,3}) ?([¢])", lambda m: _counted(int(m[1]), "cent"), text)
-    text = re.sub(r"\b([01]?[0-9]|2[0-3]):([0-5][0-9])\b", _time, text)
-    text = re.sub(
-        rf"\b({_MONTHS}) ([0-9]{{1,2}})(?![0-9:.,]*[0-9]{{3}})\b(?!th)", lambda m: f"{m[1]} {_ordinal(int(m[2]))}", text
-    )
-    text = re.sub(r"\b([0-9]{1,15})(?:st|nd|rd|th)\b", lambda m: _ordinal(int(m[1])), text)
-    text = re.sub(r"\b([0-9]{3}0)s\b", lambda m: _plural(_year(int(m[1]))), text)
-    text = re.sub(r"(?<![\w.])-(?=[0-9])", "minus ", text)
-    units = "|".join(map(re.escape, _UNITS))
-    text = re.sub(rf"({_NUMBER}(?:\.[0-9]+)?) ?({units})(?![A-Za-z])", _measured, text)
-    text = re.sub(r"(?<![\w.,])(1[1-9][0-9]{2}|20[0-9]{2})(?![\w%]|[.,][0-9])", lambda m: _year(int(m[1])), text)
-    text = re.sub(rf"{_NUMBER}\.[0-9]+", lambda m: _decimal(m[0]), text)
-    text = re.sub(_NUMBER, lambda m: _decimal(m[0]), text)
-    return re.sub(r"[0-9]+", lambda m: f" {_decimal(m[0])} ", text)
-
-
-def _king(match: re.Match[str]) -> str:
-    number = _roman(match[2])
-    return f"{match[1]} the {_ordinal(number)}" if number else match[0]
-
-
-def _money(match: re.Match[str]) -> str:
-    (large, small), whole, cents, scale = _MONEY[match[1]], match[2].replace(",", ""), match[3], match[4]
-    if scale or len(whole) > _LONGEST:
-        return f"{_decimal(whole + ('.' + cents if cents else ''))} {scale or ''} {_plural(large)}"
-    said = [_counted(int(whole), large)] if int(whole) or not int(cents or 0) else []
-    return " and ".join(said + ([_counted(int(cents), small)] if int(cents or 0) else []))
-
-
-def _date(match: re.Match[str]) -> str:
-    return f"{match[1]} {_ordinal(int(match[2]))}"
-
-
-def _time(match: re.Match[str]) -> str:
-    hour, minute = int(match[1]), int(match[2])
-    said = "o'clock" if not minute else f"oh {_cardinal(minute)}" if minute < 10 else _cardinal(minute)
-    return f"{_cardinal(hour)} {said}"
-
-
-def _measured(match: re.Match[str]) -> str:
-    unit, *rest = _UNITS[match[2]].split(" ", 1)
-    return " ".join([_decimal(match[1]), unit if match[1] == "1" else _plural(unit), *rest])
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{_cardinal(count)} {noun if count == 1 else _plural(noun)}"
-
-
-def _plural(noun: str) -> str:
-    return _PLURALS.get(noun) or (noun[:-1] + "ies" if noun.endswith("y") else noun + "s")
-
-
-def _year(year: int) -> str:
-    century, rest = divmod(year, 100)
-    if century % 10 == 0 and rest < 10:
-        return _cardinal(year)
-    return f"{_cardinal(century)} " + (
-        "hundred" if not rest else f"oh {_cardinal(rest)}" if rest < 10 else _cardinal(rest)
-    )
-
-
-def _decimal(number: str) -> str:
-    whole, _, fraction = number.replace(",", "").partition(".")
-    row = len(whole) > _LONGEST or (len(whole) > 1 and whole[0] == "0")
-    said = " ".join(map(_cardinal, map(int, whole))) if row else _cardinal(int(whole))
-    return f"{said} point {' '.join(map(_cardinal, map(int, fraction)))}" if fraction else said
-
-
-def _roman(numeral: str) -> int:
-    if not _ROMAN.fullmatch(numeral):
-        return 0
-    values = [{"I": 1, "V": 5, "X": 10}[one] for one in numeral]
-    return sum(-one if one < after else one for one, after in zip(values, [*values[1:], 0], strict=True))
-
-
-@cache
-def _engine() -> Any:
-    import inflect
-
-    return inflect.engine()
-
-
-@lru_cache(4096)
-def _cardinal(number: int) -> str:
-    return str(_engine().number_to_words(number, andword="")).replace(",", "")
-
-
-def _ordinal(number: int) -> str:
-    return str(_engine().ordinal(_cardinal(number)))
