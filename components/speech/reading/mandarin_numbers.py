@@ -1,0 +1,115 @@
+"""Numbers, dates, times, percentages and units in hanzi text, said in hanzi."""
+
+import re
+from collections.abc import Callable
+
+DIGITS = "零一二三四五六七八九"
+LONGEST = 16
+"""Digits of a number that is said as a whole; a longer one is said digit by digit."""
+
+_UNITS = {
+    "km/h": "公里每小时", "km": "公里", "kg": "公斤", "cm": "厘米", "mm": "毫米", "mg": "毫克", "ml": "毫升",
+    "m": "米", "g": "克", "°C": "摄氏度", "℃": "摄氏度", "°": "度", "%": "",
+}  # fmt: skip
+_MONEY = {"¥": "元", "￥": "元", "$": "美元", "€": "欧元", "£": "英镑"}
+_COUNTED = "个次只张本位件条块元天年点分小名岁米斤克公台辆间家座支枝把双杯瓶碗层"
+"""After these, 2 is 两."""
+
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+
+
+def say_numbers(text: str) -> str:
+    """Hanzi in place of digits and of the signs about them.
+
+    >>> say_numbers("2024年3月15日14:30,有50%的人花了12.5元买2个")
+    '二零二四年三月十五日十四点三十分,有百分之五十的人花了十二点五元买两个'
+    """
+    for rule in _RULES:
+        text = rule(text)
+    return text
+
+
+def number(digits: str) -> str:
+    """
+    >>> number("10"), number("10086"), number("3.05"), number("007"), number("100000000")
+    ('十', '一万零八十六', '三点零五', '零零七', '一亿')
+    """
+    whole, _, fraction = digits.partition(".")
+    row = len(whole) > LONGEST or (len(whole) > 1 and whole[0] == "0")
+    return (one_by_one(whole) if row else _whole(int(whole))) + ("点" + one_by_one(fraction) if fraction else "")
+
+
+def one_by_one(digits: str) -> str:
+    return "".join(DIGITS[int(digit)] for digit in digits)
+
+
+def _whole(count: int) -> str:
+    """Groups of four digits, each with its unit; 零 stands once for digits left out between others."""
+    if count == 0:
+        return DIGITS[0]
+    said, skipped = "", False
+    for unit, name in ((10**12, "万亿"), (10**8, "亿"), (10**4, "万"), (1, "")):
+        group, count = divmod(count, unit)
+        if unit == 10**8 and said and not group:
+            said, skipped = said, True
+        elif group:
+            said += ("零" if said and (skipped or group < 1000) else "") + _group(group) + name
+            skipped = False
+        else:
+            skipped = bool(said)
+    return said[1:] if said.startswith("一十") else said
+
+
+def _group(group: int) -> str:
+    said, gap = "", False
+    for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
+        digit, group = divmod(group, unit)
+        if digit:
+            said += ("零" if gap and said else "") + DIGITS[digit] + name
+        gap = not digit
+    return said
+
+
+def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str) -> Callable[[str], str]:
+    found = re.compile(pattern)
+    return lambda text: found.sub(put, text)
+
+
+def _date(match: re.Match[str]) -> str:
+    month, day = int(match[2]), int(match[3])
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return match[0]
+    return f"{one_by_one(match[1])}年{_whole(month)}月{_whole(day)}日"
+
+
+def _time(match: re.Match[str]) -> str:
+    hour, minute = int(match[1]), int(match[2])
+    if hour > 24 or minute > 59:
+        return match[0]
+    said = ("两" if hour == 2 else _whole(hour)) + "点"
+    return said + (f"{'零' if minute < 10 else ''}{_whole(minute)}分" if minute else "")
+
+
+def _telephone(match: re.Match[str]) -> str:
+    return one_by_one(match[0]).replace("一", "幺")
+
+
+def _unit(match: re.Match[str]) -> str:
+    said = "两" if match[1] == "2" and match[2] not in ("%", "°C", "℃", "°") else number(match[1])
+    return f"百分之{number(match[1])}" if match[2] == "%" else said + _UNITS[match[2]]
+
+
+_RULES: tuple[Callable[[str], str], ...] = (
+    _sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", ""),
+    _sub(r"(?<![0-9])([0-9]{4})[-/]([0-9]{1,2})[-/]([0-9]{1,2})(?![0-9])", _date),
+    _sub(r"(?<![0-9])([0-9]{4})(?=年)", lambda m: one_by_one(m[1])),
+    _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?![0-9:])", _time),
+    _sub(r"(?<![0-9.])1[3-9][0-9]{9}(?![0-9.])", _telephone),
+    _sub(rf"([¥￥$€£])({_NUMBER})(万|亿)?", lambda m: number(m[2]) + (m[3] or "") + _MONEY[m[1]]),
+    _sub(r"(?<![0-9/])([0-9]{1,4})/([0-9]{1,4})(?![0-9/])", lambda m: f"{number(m[2])}分之{number(m[1])}"),
+    _sub(r"(?<=[0-9%])[-~～](?=[0-9])", "到"),
+    _sub(r"(?<![0-9])-(?=[0-9])", "负"),
+    _sub(rf"(?<![0-9.])({_NUMBER})({'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![a-z])", _unit),
+    _sub(rf"(?<![0-9.第])2(?=[{_COUNTED}])(?!分之|点[零一二三四五六七八九]|年级)", "两"),
+    _sub(_NUMBER, lambda m: number(m[0])),
+)
