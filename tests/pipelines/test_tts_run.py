@@ -1,0 +1,107 @@
+"""`voxline run tts` and `voxline synthesize`, for real: every step in its own process, from text to a WAV."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import soundfile
+
+from components.generate.settings import GenerateSettings
+from components.generate.step import run as generate
+from components.speech.storage import read_json
+from pipelines.graph import STEPS
+
+# A tiny network and a few steps: it learns nothing, and goes through everything.
+CONFIG = """
+pipeline: tts
+name: tiny
+corpus: {{uri: {corpus}}}
+convert: {{sample_rate: 16000}}
+extract: {{features: {{mels: 16, fft_size: 512, window_seconds: 0.03, hop_seconds: 0.0125}}}}
+train:
+  epochs: 1
+  batch_size: 4
+  evaluate_steps: 0
+  look_utterances: 1
+  max_seconds: 5
+  vocoder: {{iterations: 2}}
+  model:
+    kind: tacotron2
+    reduction: 5
+    embedding: 8
+    encoder_convolutions: 1
+    encoder_channels: 8
+    encoder_lstm: 0
+    attention: {{units: 8, location_filters: 2, location_kernel: 5}}
+    prenet: [8]
+    decoder_units: 8
+    decoder_layers: 1
+    postnet_layers: 0
+evaluate: {{bootstrap_samples: 100, pitched: 0}}
+push: {{max_hit_limit: 1, min_attention_diagonality: 0}}
+"""
+
+
+def voxline(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "pipelines.cli", *arguments],
+        cwd=folder,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a space and another letter in its name, in which the graph has run."""
+    folder = tmp_path_factory.mktemp("voices") / "a folder é"
+    chosen = GenerateSettings.of(kind="digits", train=8, dev=2, test=2, longer=1)
+    corpus = generate(folder / "generated voice", chosen, workers=1).path("corpus")
+    (folder / "tiny.yaml").write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
+    ended = voxline(folder, "run", "tts", "--config", "tiny.yaml")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def record(house: Path) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(house / "runs" / "tiny" / "run.json")
+    return found
+
+
+def test_every_step_comes_to_an_end_and_the_record_names_the_figures(record: dict[str, Any]) -> None:
+    assert (record["pipeline"], record["status"]) == ("tts", "succeeded")
+    assert [step["name"] for step in record["steps"]] == list(STEPS)
+    assert {"mel_l1", "mel_dtw", "mcd", "attention_diagonality", "hit_limit", "rtf"} <= record["metrics"].keys()
+    assert "round_trip_wer" not in record["metrics"]  # nobody listened, and nothing is made up
+
+
+def test_the_page_of_the_run_is_there(house: Path, record: dict[str, Any]) -> None:
+    assert "<html" in (house / "runs" / "tiny" / record["report"]).read_text(encoding="utf-8")
+
+
+def test_the_pushed_voice_speaks_a_text_into_a_wav(house: Path, record: dict[str, Any]) -> None:
+    assert record["pushed"] is True, record["reason"]
+    assert record["model"] == str(house / "runs" / "tiny" / "registry" / "tts" / "1")
+    ended = voxline(house, "synthesize", "3 1 4.", "--model", "runs/tiny/registry/tts", "--output", "said é.wav")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("said é.wav  ")
+    samples, rate = soundfile.read(house / "said é.wav")
+    assert rate == 16000
+    assert len(samples) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("", "the text is empty"), ("\x07 one", "the control character U+0007"), ("one 三", "'三'"), ("?!", "no letter")],
+)
+def test_a_text_that_the_voice_cannot_read_is_refused_and_leaves_no_file(house: Path, text: str, told: str) -> None:
+    ended = voxline(house, "synthesize", "-", "--model", "runs/tiny/registry/tts", "-o", "refused.wav", text=text)
+    assert ended.returncode == 2, ended.stderr
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (house / "refused.wav").exists()
