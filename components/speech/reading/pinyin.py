@@ -26,7 +26,16 @@ def pinyin(text: str) -> str:
     said = re.sub(r"([.,;:!?])[.,;:!?]+", r"\1", "".join(symbols)).lstrip(" .,;:!?")
     if not said:
         raise Unreadable(f"{shown(text)} has no syllable; pinyin such as ni3 hao3 is accepted")
-    return said
+    return ended(said)
+
+
+def ended(symbols: str) -> str:
+    """What is read, with a mark at its end, by which a voice knows that it is through.
+
+    >>> ended("ni2 hao3,"), ended("ni2 hao3 ma5?")
+    ('ni2 hao3.', 'ni2 hao3 ma5?')
+    """
+    return symbols if symbols[-1] in ".!?" else symbols.rstrip(" ,;:") + "."
 
 
 def heard(symbols: str) -> str:

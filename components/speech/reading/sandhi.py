@@ -7,7 +7,8 @@ third tones but the last rise; then the last one of a word does where the next w
 from collections.abc import Sequence
 
 _COUNTING = "第十百千万亿零〇点两二三四五六七八九一"
-_ORDINAL_AFTER = "月号日楼点一二三四五六七八九十零〇"
+_ORDINAL_AFTER = "月号日楼一二三四五六七八九十零〇"
+_DIGITS = "零一二三四五六七八九"
 
 
 def together(words: Sequence[str], tones: Sequence[str]) -> list[str]:
@@ -51,6 +52,14 @@ def _one_and_not(hanzi: str, tones: list[str]) -> list[str]:
             said[place] = "bu5" if between else "bu2" if fourth else tones[place]
         elif one == "一" and between and before not in _COUNTING:
             said[place] = "yi5"
-        elif one == "一" and not (before and before in _COUNTING) and after not in _ORDINAL_AFTER:
+        elif one == "一" and not _counts(hanzi, place):
             said[place] = "yi2" if fourth else "yi4"
     return said
+
+
+def _counts(hanzi: str, place: int) -> bool:
+    """Whether 一 is a numeral in a row or a rank, which keeps its tone: 十一, 第一, 一月, 一点五; 一百 is not."""
+    before, after, next_one = hanzi[place - 1 : place], hanzi[place + 1], hanzi[place + 2 : place + 3]
+    if before and before in _COUNTING:
+        return before == "第" or after not in "百千万亿"
+    return after in _ORDINAL_AFTER or (after == "点" and bool(next_one) and next_one in _DIGITS)
