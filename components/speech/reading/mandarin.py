@@ -13,6 +13,8 @@ from components.speech.reading.unreadable import Unreadable, refusal, shown
 _HANZI = "\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0002ebef"
 _FULL_ER = "女婴幼孤少健胎宠男育小生"
 _DROPPED = str.maketrans("", "", "“”‘’\"'「」『』《》〈〉（）()【】[]·")
+_MUST = tuple("我你他她就都不必还可总也")
+"""Before these 得 is no particle: it means to have to."""
 _PHRASES = {
     "得走": "dei3 zou3", "大夫": "dai4 fu5", "妈妈": "ma1 ma5", "爸爸": "ba4 ba5", "头发": "tou2 fa5",
     "觉得": "jue2 de5",
@@ -30,7 +32,7 @@ def mandarin(text: str, sandhi: bool = True) -> str:
       Unreadable: a character that Mandarin has no sound for, or nothing to say.
     """
     written = unicodedata.normalize("NFKC", text.translate(MARKS)).translate(_DROPPED).translate(MARKS)
-    said = re.sub("--+", ",", say_numbers("".join(written.split())))
+    said = re.sub("--+", ",", "".join(say_numbers(" ".join(written.split())).split()))
     if unknown := re.findall(rf"[^{_HANZI}.,;:!?]", said):
         latin = re.findall("[A-Za-z]+", said)
         named = f"; Latin here: {', '.join(dict.fromkeys(latin[:10]))}" if latin else ""
@@ -51,8 +53,10 @@ def _clause(hanzi: str, text: str, sandhi: bool) -> list[str]:
     ):
         raise refusal(hanzi if len(read) != len(hanzi) else bad, text, "characters of the dictionary are accepted")
     read = [{"一": "yi1", "不": "bu4"}.get(one, said) for one, said in zip(hanzi, read, strict=True)]
+    words = _words(hanzi)
+    read = _particles(words, read)
     if sandhi:
-        read = together(_words(hanzi), read)
+        read = together(words, read)
     joined: list[str] = []
     for place, (one, said) in enumerate(zip(hanzi, read, strict=True)):
         # 花儿 is one syllable; 女儿, 儿子 and 儿童 are two.
@@ -66,6 +70,18 @@ def _clause(hanzi: str, text: str, sandhi: bool) -> list[str]:
         else:
             joined.append(said)
     return joined
+
+
+def _particles(words: list[str], read: list[str]) -> list[str]:
+    """得 and 地 by themselves, behind a word that they belong to, are particles: 长得高, 高兴地说; not 这块地."""
+    said, place = list(read), 0
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        complement = word == "得" and before and before not in _MUST
+        adverbial = word == "地" and len(before) > 1 and after
+        if complement or adverbial:
+            said[place] = "de5"
+        place += len(word)
+    return said
 
 
 def _words(hanzi: str) -> list[str]:

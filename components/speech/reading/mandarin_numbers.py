@@ -109,7 +109,9 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![0-9/])([0-9]{1,4})/([0-9]{1,4})(?![0-9/])", lambda m: f"{number(m[2])}分之{number(m[1])}"),
     _sub(r"(?<=[0-9%])[-~～](?=[0-9])", "到"),
     _sub(r"(?<![0-9])-(?=[0-9])", "负"),
-    _sub(rf"(?<![0-9.])({_NUMBER})({'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![a-z])", _unit),
+    _sub(
+        rf"(?<![0-9.])({_NUMBER}) ?({'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![a-z])", _unit
+    ),
     _sub(rf"(?<![0-9.第])2(?=[{_COUNTED}])(?!分之|点[零一二三四五六七八九]|年级)", "两"),
     _sub(_NUMBER, lambda m: number(m[0])),
 )
