@@ -1,0 +1,34 @@
+"""What a converted line says of its text: what the model reads, and what is heard."""
+
+from pathlib import Path
+
+from components.convert.settings import ConvertSettings
+from components.convert.step import run
+from components.convert.transcript import transcript, with_reading
+from components.speech.reading import Read
+from components.speech.reading.settings import ReadingSettings
+from components.speech.text import Alphabet
+from components.speech.utterances import Reason, Reject, Utterance, read_manifest
+from tests.convert.conftest import good_flac, manifest_of, utterance
+
+VOICE = ConvertSettings(alphabet="english_speech", reading=ReadingSettings(kind="english"), workers=1)
+
+
+def test_a_line_holds_what_is_read_and_what_is_heard(tmp_path: Path) -> None:
+    good_flac(tmp_path / "good.flac")
+    line = utterance(tmp_path / "good.flac", "Dr. Bell has $5!")
+    [converted] = read_manifest(run(manifest_of(tmp_path / "in", [line]), tmp_path / "store", VOICE).folder)
+    assert converted.text == "doctor bell has five dollars!"
+    assert converted.extra["spoken"] == "doctor bell has five dollars"
+
+
+def test_spoken_stands_only_where_it_differs_and_never_from_before() -> None:
+    before = Utterance("a", "a.wav", 1.0, "Yes", extra={"spoken": "of another reading", "accent": "us"})
+    assert with_reading(before, Read("yes", "yes")).extra == {"accent": "us"}
+
+
+def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
+    found = transcript(Utterance("a", "a.wav", 1.0, "snow ☃"), VOICE, Alphabet.named(VOICE.alphabet))
+    assert isinstance(found, Reject)
+    assert found.reason is Reason.OUTSIDE_ALPHABET
+    assert "U+2603 SNOWMAN" in found.detail
