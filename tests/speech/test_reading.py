@@ -31,7 +31,7 @@ POLYPHONES = """长大 zhang3 da4|长城 chang2 cheng2|银行 yin2 hang2|行走 
 @settings(max_examples=150, deadline=None)
 @given(text=TEXTS)
 def test_any_text_is_read_into_the_alphabet_or_refused(kind: str, text: str) -> None:
-    how = ReadingSettings(kind=kind)  # type: ignore[arg-type]
+    how = ReadingSettings(kind=kind)
     try:
         found = read(text, how)
     except Unreadable:
@@ -45,7 +45,7 @@ def test_any_text_is_read_into_the_alphabet_or_refused(kind: str, text: str) -> 
 @pytest.mark.parametrize("kind", ["english", "mandarin", "pinyin"])
 @pytest.mark.parametrize("character", "a1.,'-/$:I%°½–…不一儿第3 ☃")
 def test_ten_thousand_of_one_character_take_less_than_a_second(kind: str, character: str) -> None:
-    how = ReadingSettings(kind=kind)  # type: ignore[arg-type]
+    how = ReadingSettings(kind=kind)
     for warm in (character, character * 10_000):
         start = time.process_time()
         with contextlib.suppress(Unreadable):
