@@ -1,27 +1,53 @@
-"""All figures of the README in one table: `make bench`. Each benchmark runs in a process of its own."""
+"""Figures of the README in one table, each benchmark in a process of its own: what `make bench` prints, or some of it.
+
+python -m benchmarks [NAME …]
+"""
 
 import subprocess
 import sys
 from pathlib import Path
 
+HERE = Path(__file__).parent
 BENCHMARKS = ("conversion", "features", "extraction", "griffin_lim", "training", "orchestration")
+"""What runs where none is named."""
+PARTS = ("__init__", "__main__", "table")
 
 
-def main() -> None:
-    """Prints the rows of every benchmark; ends with status 1 where one missed its target or failed."""
-    failed = []
-    for number, name in enumerate(BENCHMARKS):
+def main(names: list[str]) -> None:
+    """Prints the rows of the named benchmarks; ends with status 1 where one missed its target or failed."""
+    known = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in PARTS)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(known)}")
+    failed: list[str] = []
+    head: list[str] = []
+    for name in names or BENCHMARKS:
         print(f"benchmarks.{name} …", file=sys.stderr, flush=True)
-        command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{name}"]
-        answer = subprocess.run(command, cwd=Path(__file__).parent.parent, stdout=subprocess.PIPE, text=True)
-        lines = [line for line in answer.stdout.splitlines() if line.startswith("|")]
-        for line in lines if number == 0 else lines[2:]:
-            print("| " + " | ".join(cell.strip() for cell in line.strip("|").split("|")) + " |", flush=True)
-        if answer.returncode:
+        head, well = _run(name, head)
+        if not well:
             failed.append(name)
     if failed:
         sys.exit(f"missed or failed: {', '.join(failed)}")
 
 
+def _run(name: str, head: list[str]) -> tuple[list[str], bool]:
+    """Prints a benchmark's rows as they come, and above them its head, if that is not `head`.
+
+    Returns:
+      its head, and whether it ended well.
+    """
+    command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{name}"]
+    with subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True) as running:
+        rows = (line.strip().strip("|").split("|") for line in running.stdout or () if line.startswith("|"))
+        known = False
+        for number, row in enumerate(rows):
+            cells = [cell.strip() for cell in row]
+            if number == 0:
+                known, head = cells == head, cells
+            if number > 1 or not known:
+                print("| " + " | ".join(cells) + " |", flush=True)
+    return head, running.returncode == 0
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
