@@ -81,7 +81,7 @@ _PINYIN = (
     "火车 huo3 che1, 地铁 di4 tie3, 船 chuan2, 猫 mao1, 狗 gou3, 鸟 niao3, 兔子 tu4 zi5, "
     "老虎 lao3 hu3, 熊猫 xiong2 mao1, 去 qu4, 在 zai4, 喜欢 xi3 huan5, 吃 chi1, 的 de5, 很 hen3, "
     "想 xiang3, 买 mai3, 个 ge4, 离 li2, 请 qing3, 给 gei3, 杯 bei1, 家 jia1, 有 you3, 这 zhe4, "
-    "件 jian4, 衣服 yi1 fu5, 每天 mei3 tian1, 知道 zhi1 dao4, 哪里 na3 li5, 吗 ma5, "
+    "件 jian4, 衣服 yi1 fu5, 每天 mei3 tian1, 知道 zhi1 dao4, 哪里 na3 li3, 吗 ma5, "
     "正在 zheng4 zai4, 等 deng3, 觉得 jue2 de5, 非常 fei1 chang2, 坐 zuo4, 天气 tian1 qi4, "
     "看见 kan4 jian4, 只 zhi1, 里面 li3 mian4"
 )

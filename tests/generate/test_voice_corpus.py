@@ -15,6 +15,8 @@ from components.generate.sentences import draw_sentences
 from components.generate.settings import GenerateSettings, SentenceKind
 from components.generate.step import run
 from components.speech.errors import SettingsError
+from components.speech.reading import read
+from components.speech.reading.settings import ReadingSettings
 from components.speech.storage import hash_folder
 
 SMALL = {"train": 60, "dev": 5, "test": 6, "longer": 4}
@@ -46,6 +48,13 @@ def test_digits_are_written_as_figures_and_said_as_words(tmp_path: Path) -> None
         longer = id in {f"test-{number:04d}" for number in range(71, 75)}
         assert len(written.split()) in (range(8, 11) if longer else range(3, 7))
         assert re.fullmatch(r"[a-z ]+", normalised)
+
+
+def test_hanzi_are_read_as_the_voice_says_them() -> None:
+    how = ReadingSettings(kind="mandarin", sandhi=False)
+    drawn = draw_sentences("mandarin", np.random.default_rng(5), {"train": 600, "test": 1}, longer=100)
+    for sentence in drawn["train"] + drawn["test"]:
+        assert read(sentence.written, how).spoken == sentence.normalised, sentence.written
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("digits", 22050), ("mandarin", 16000)])

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.speech.reading import Unreadable, read
+from components.speech.reading.neutral_tones import NEUTRAL
 from components.speech.reading.settings import ReadingSettings
 from components.speech.text import ALPHABETS
 
@@ -89,6 +90,16 @@ def test_what_has_no_sound_is_named() -> None:
         read("xyz3", ReadingSettings(kind="pinyin"))
     with pytest.raises(Unreadable, match="U\\+0061"):
         read("你a", ReadingSettings(kind="mandarin"))
+
+
+def test_words_of_the_table_end_without_a_tone() -> None:
+    for word in NEUTRAL:
+        first, second = read(word, ReadingSettings(kind="mandarin", sandhi=False)).spoken.split()
+        assert (first[-1] in "1234", second[-1]) == (True, "5"), word
+
+
+def test_a_measure_word_is_not_the_word_for_only() -> None:
+    assert read("三只猫只吃鱼", ReadingSettings(kind="mandarin")).spoken == "san1 zhi1 mao1 zhi3 chi1 yu2"
 
 
 @pytest.mark.parametrize(

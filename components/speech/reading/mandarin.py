@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from components.speech.reading.mandarin_numbers import say_numbers
+from components.speech.reading.neutral_tones import NEUTRAL
 from components.speech.reading.pinyin import MARKS, ended
 from components.speech.reading.sandhi import together
 from components.speech.reading.unreadable import Unreadable, refusal, shown
@@ -15,9 +16,9 @@ _FULL_ER = "女婴幼孤少健胎宠男育小生"
 _DROPPED = str.maketrans("", "", "“”‘’\"'「」『』《》〈〉（）()【】[]·")
 _MUST = tuple("我你他她就都不必还可总也")
 """Before these 得 is no particle: it means to have to."""
+_BEFORE_MEASURE = "一二两三四五六七八九十百千万几多这那哪每"
 _PHRASES = {
-    "得走": "dei3 zou3", "大夫": "dai4 fu5", "妈妈": "ma1 ma5", "爸爸": "ba4 ba5", "头发": "tou2 fa5",
-    "觉得": "jue2 de5",
+    "得走": "dei3 zou3", "午休息": "wu3 xiu1 xi5", "大夫": "dai4 fu5", "头发": "tou2 fa5", "觉得": "jue2 de5",
     "着急": "zhao2 ji2", "慢慢地": "man4 man4 de5", "一行人": "yi4 xing2 ren2", "睡着": "shui4 zhao2",
 }  # fmt: skip
 
@@ -54,7 +55,7 @@ def _clause(hanzi: str, text: str, sandhi: bool) -> list[str]:
         raise refusal(hanzi if len(read) != len(hanzi) else bad, text, "characters of the dictionary are accepted")
     read = [{"一": "yi1", "不": "bu4"}.get(one, said) for one, said in zip(hanzi, read, strict=True)]
     words = _words(hanzi)
-    read = _particles(words, read)
+    read = _in_company(words, read)
     if sandhi:
         read = together(words, read)
     joined: list[str] = []
@@ -72,14 +73,20 @@ def _clause(hanzi: str, text: str, sandhi: bool) -> list[str]:
     return joined
 
 
-def _particles(words: list[str], read: list[str]) -> list[str]:
-    """得 and 地 by themselves, behind a word that they belong to, are particles: 长得高, 高兴地说; not 这块地."""
+def _in_company(words: list[str], read: list[str]) -> list[str]:
+    """Words of one hanzi whose sound the word before them decides.
+
+    得 and 地 are particles behind a word that they belong to: 长得高, 高兴地说; not 这块地. 只 counts behind a number:
+    三只猫; elsewhere it means only.
+    """
     said, place = list(read), 0
     for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
         complement = word == "得" and before and before not in _MUST
         adverbial = word == "地" and len(before) > 1 and after
         if complement or adverbial:
             said[place] = "de5"
+        if word == "只" and before and before[-1] in _BEFORE_MEASURE:
+            said[place] = "zhi1"
         place += len(word)
     return said
 
@@ -95,5 +102,10 @@ def _reader() -> Any:
     from pypinyin import Style, lazy_pinyin, load_phrases_dict
     from pypinyin.contrib.tone_convert import to_tone
 
-    load_phrases_dict({phrase: [[to_tone(one)] for one in said.split()] for phrase, said in _PHRASES.items()})
-    return lambda hanzi: lazy_pinyin(hanzi, style=Style.TONE3, neutral_tone_with_five=True, v_to_u=False, errors=list)  # type: ignore[arg-type]
+    def syllables(hanzi: str) -> list[str]:
+        return lazy_pinyin(hanzi, style=Style.TONE3, neutral_tone_with_five=True, v_to_u=False, errors=list)  # type: ignore[arg-type]
+
+    # Both parts are told by the same dictionary: what is a word, and how it sounds.
+    phrases = {word: f"{syllables(word)[0]} {syllables(word)[1][:-1]}5" for word in NEUTRAL} | _PHRASES
+    load_phrases_dict({phrase: [[to_tone(one)] for one in said.split()] for phrase, said in phrases.items()})
+    return syllables
