@@ -12,6 +12,7 @@ def convert(
     store: str,
     sample_rate: int = 16000,
     alphabet: str = "english",
+    reading: str = "transcript",
     settings: str = "{}",
 ) -> None:
     """Turns any audio into 16-bit mono WAV, and normalises the transcripts.
@@ -22,10 +23,11 @@ def convert(
       store: folder of all keyed work.
       sample_rate: Hz.
       alphabet: the characters that transcripts may hold: a name, or the characters themselves.
+      reading: how a transcript becomes them: transcript, as_is, english, english_phonemes, mandarin or pinyin.
       settings: JSON of the other keys of the config's section `convert`.
     """
     from components.convert.settings import ConvertSettings
     from components.convert.step import run
 
-    chosen = ConvertSettings.of(settings, "convert", sample_rate=sample_rate, alphabet=alphabet)
+    chosen = ConvertSettings.of(settings, "convert", sample_rate=sample_rate, alphabet=alphabet, reading__kind=reading)
     run(manifest.path, store, chosen).publish(wavs)
