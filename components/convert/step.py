@@ -15,6 +15,7 @@ from components.convert.transcript import transcript, with_reading
 from components.speech.errors import WorkError
 from components.speech.progress import Progress, say
 from components.speech.reading import Read
+from components.speech.reading.made_by import made_by
 from components.speech.storage import hash_file
 from components.speech.text import Alphabet
 from components.speech.utterances import (
@@ -54,6 +55,9 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
     # key by itself, so that the reject does not outlive the day on which the file is put back.
     if missing := _missing(utterances, pool):
         inputs["missing"] = sorted(missing)
+    # A dictionary of a later version may read a text otherwise.
+    if reading := made_by(settings.reading):
+        inputs["reading"] = reading
     # How many processes did it makes no difference to what was done.
     naming = settings.model_copy(update={"workers": 0})
     with keyed_work(store, "convert", naming, inputs, revision=REVISION, check=pool.check) as work:

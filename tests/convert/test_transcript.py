@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from components.convert.settings import ConvertSettings
 from components.convert.step import run
 from components.convert.transcript import transcript, with_reading
@@ -32,3 +34,23 @@ def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
     assert isinstance(found, Reject)
     assert found.reason is Reason.OUTSIDE_ALPHABET
     assert "U+2603 SNOWMAN" in found.detail
+
+
+def test_another_version_of_a_dictionary_reads_the_corpus_anew_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good_flac(tmp_path / "a.flac")
+    hanzi = manifest_of(tmp_path, [utterance(tmp_path / "a.flac", "你好")])
+    words = manifest_of(tmp_path / "english", [utterance(tmp_path / "a.flac", "Well, then!")])
+    mandarin = ConvertSettings(alphabet="pinyin_speech", reading=ReadingSettings(kind="mandarin"), workers=1)
+    before = run(hanzi, tmp_path / "store", mandarin)
+    plain = run(words, tmp_path / "store", ConvertSettings(workers=1))
+    assert run(hanzi, tmp_path / "store", mandarin).reused
+    newer = tmp_path / "newer" / "pypinyin-99.0.dist-info"
+    newer.mkdir(parents=True)
+    (newer / "METADATA").write_text("Metadata-Version: 2.1\nName: pypinyin\nVersion: 99.0\n")
+    monkeypatch.syspath_prepend(newer.parent)
+    after = run(hanzi, tmp_path / "store", mandarin)
+    assert (after.reused, after.counts["decoded"]) == (False, 0)
+    assert after.key != before.key
+    assert run(words, tmp_path / "store", ConvertSettings(workers=1)).key == plain.key
