@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -43,7 +43,6 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ▸ is no reason to stop
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow greets everybody on stderr
     try:
         app()
     except VoxlineError as error:
@@ -75,6 +74,7 @@ def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: R
     from pipelines.screen import Screen
 
     _check(pipeline)
+    _tensorflow_tells("errors")
     with _signals_end_the_process():
         chosen = load_config(config, set_ or [], pipeline=pipeline)
         folder = run_dir or Path("runs") / chosen.name
@@ -104,6 +104,7 @@ def step(
     from pipelines.one_step import run_step
     from pipelines.screen import Screen, shown_on
 
+    _tensorflow_tells("errors")
     chosen = load_config(config, set_ or [])
     given = {"manifest": manifest, "dataset": dataset, "model": model, "evaluation": evaluation}
     with _signals_end_the_process(), shown_on(Screen(sys.stdout)):
@@ -143,7 +144,7 @@ def transcribe(
     from components.speech.exported import Recogniser
     from pipelines.models import model_folder
 
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's search for a GPU is no part of the answer
+    _tensorflow_tells("nothing")
     for file in audio:
         if not file.is_file():
             raise SettingsError(f"{file}: no such file; give recordings, one or more")
@@ -162,7 +163,7 @@ def synthesize(
     from pipelines.models import model_folder
     from pipelines.spoken import speak_into, text_of
 
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    _tensorflow_tells("nothing")
     _print(speak_into(output, text_of(text), model_folder(model)))
 
 
@@ -222,6 +223,11 @@ def _signals_end_the_process() -> Iterator[None]:
     except KeyboardInterrupt as signal:
         by = signal.args[0] if signal.args else 2
         _fail("stopped; start it again and it goes on from where it was", 128 + by)
+
+
+def _tensorflow_tells(what: Literal["errors", "nothing"]) -> None:
+    """What TensorFlow logs: its search for a GPU is no part of an answer. A level that a person has set stays."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if what == "errors" else "3")
 
 
 def _check(pipeline: str) -> None:

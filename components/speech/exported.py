@@ -195,8 +195,9 @@ def load(folder: Path, contracts: Mapping[str, Contract]) -> tuple[Any, dict[str
     Raises:
       WorkError: it does not load, or has other signatures.
     """
-    import tensorflow as tf
+    from components.speech.tensorflow_alone import tensorflow
 
+    tf = tensorflow()
     try:
         model = tf.saved_model.load(str(folder))
     except Exception as error:  # TensorFlow has no one type for a damaged file: IndexError was seen, and DataLossError
