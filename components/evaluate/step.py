@@ -25,7 +25,7 @@ from components.speech.storage import read_json
 from components.speech.utterances import Utterance, fingerprint, read_manifest
 from components.speech.work import Work, keyed_work
 
-REVISION = 2
+REVISION = 3
 
 
 def run(

@@ -1,17 +1,17 @@
-"""What a voice can speak: some words, in its own symbols, short enough for its decoder; all else is refused by name."""
+"""What a voice can speak: some words, in its own symbols, not too long; all else is refused by name."""
 
 import dataclasses
 import unicodedata
-from typing import Any, Self
 
 from components.speech.errors import SettingsError
 from components.speech.text import Alphabet
 
-QUICKEST = 25
-"""Symbols a second; the quickest speakers stay under it, so a longer text cannot be spoken within the limit."""
+MOST_SYMBOLS = 1_000
+"""The longest text that is spoken at once: more than a minute of speech, which no voice here was taught. Whether a
+voice comes to the end of a shorter one, its limit on decoder steps shows (`hit_limit`)."""
 
-LONGEST_RAW = 4
-"""Characters of text for each symbol that the voice may read: a longer text is not even looked at."""
+LONGEST_RAW = 4 * MOST_SYMBOLS
+"""Characters of text; numbers and abbreviations grow when they are read, so a longer one is not even looked at."""
 
 SHOWN = 60
 """Characters of a text that a message shows."""
@@ -22,21 +22,9 @@ WHITE = "\t\n\r\v\f"
 
 @dataclasses.dataclass(frozen=True)
 class Speakable:
-    """The limits of one voice.
-
-    Attributes:
-      most_symbols: the longest text that `max_steps` decoder steps could still speak.
-    """
+    """The limits of one voice, by the symbols that it reads."""
 
     alphabet: Alphabet
-    max_steps: int
-    most_symbols: int
-
-    @classmethod
-    def of(cls, about: dict[str, Any], alphabet: Alphabet) -> Self:
-        """By what `model.json` says: a step does not speak more than a symbol, nor a second more than `QUICKEST`."""
-        steps, seconds = int(about["max_steps"]), about["settings"].get("max_seconds")
-        return cls(alphabet, steps, min(steps, round(QUICKEST * float(seconds))) if seconds else steps)
 
     def check_text(self, text: str) -> None:
         """Refuses what no reading needs to look at.
@@ -54,8 +42,8 @@ class Speakable:
             raise SettingsError("the text is empty; give some words to speak")
         if not any(unicodedata.category(mark)[0] in "LN" for mark in text):
             raise SettingsError(f"the text {shown(text)} holds no letter and no digit, so there is nothing to speak")
-        if len(text) > LONGEST_RAW * self.most_symbols:
-            raise self._too_long(text, f"{len(text):,} characters")
+        if len(text) > LONGEST_RAW:
+            raise _too_long(text, f"{len(text):,} characters")
 
     def check_symbols(self, symbols: str, text: str) -> None:
         """Refuses what was read from a text and cannot be spoken.
@@ -67,14 +55,22 @@ class Speakable:
             raise SettingsError(f"the text {shown(text)} leaves nothing to speak; it was read as {shown(symbols)}")
         if fault := self.alphabet.fault(symbols):
             raise SettingsError(f"the voice cannot read the text {shown(text)}: {fault}")
-        if len(symbols) > self.most_symbols:
-            raise self._too_long(text, f"{len(symbols):,} symbols")
 
-    def _too_long(self, text: str, length: str) -> SettingsError:
-        return SettingsError(
-            f"the text {shown(text)} is too long: {length}, and the voice speaks at most {self.most_symbols:,} "
-            f"symbols at once ({self.max_steps:,} decoder steps); part it into sentences"
-        )
+    def check_length(self, symbols: str, text: str) -> None:
+        """Refuses what is too much for one go. Not of a test split: what was recorded is measured, however long.
+
+        Raises:
+          SettingsError: naming both lengths.
+        """
+        if len(symbols) > MOST_SYMBOLS:
+            raise _too_long(text, f"{len(symbols):,} symbols")
+
+
+def _too_long(text: str, length: str) -> SettingsError:
+    return SettingsError(
+        f"the text {shown(text)} is too long: {length}, and at most {MOST_SYMBOLS:,} symbols are spoken at once; "
+        "part it into sentences"
+    )
 
 
 def shown(text: str) -> str:

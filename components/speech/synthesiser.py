@@ -75,7 +75,6 @@ class Synthesiser:
       alphabet: the symbols that it reads.
       features: of its mels.
       sample_rate: Hz of its waveforms.
-      most_symbols: the longest text that it takes: one that `max_steps` decoder steps could still speak.
       seconds: spent in free-running synthesis so far, waveforms included; loading and warming up left out.
       audio_seconds: spoken so far.
 
@@ -96,8 +95,7 @@ class Synthesiser:
         self.features = FeatureSettings.of(self.about["features"], str(self.folder))
         self.sample_rate = int(self.about["sample_rate"])
         self.batch_size, self.batch_symbols = batch_size, batch_symbols
-        self._speakable = Speakable.of(self.about, self.alphabet)
-        self.most_symbols = self._speakable.most_symbols
+        self._speakable = Speakable(self.alphabet)
         self._model, signatures = load(self.folder, VOICE)
         self._synthesize, self._teacher_forced = signatures["synthesize"], signatures["teacher_forced"]
         self.seconds = self.audio_seconds = 0.0
@@ -119,6 +117,7 @@ class Synthesiser:
         except Unreadable as unreadable:
             raise SettingsError(f"the text {shown(text)} cannot be read: {unreadable}") from None
         self._speakable.check_symbols(found.symbols, text)
+        self._speakable.check_length(found.symbols, text)
         return found
 
     def synthesise(self, texts: Sequence[str]) -> list[Synthesis]:
@@ -126,10 +125,10 @@ class Synthesiser:
         return self.speak([self.read(text).symbols for text in texts])
 
     def speak(self, symbols: Sequence[str]) -> list[Synthesis]:
-        """Speaks what was read already (the `text` of a converted manifest), in its order.
+        """Speaks what was read already (the `text` of a converted manifest), in its order and however long.
 
         Raises:
-          SettingsError: as `read`.
+          SettingsError: as `check`.
         """
         for text in symbols:
             self.check(text)
@@ -159,7 +158,7 @@ class Synthesiser:
         """Refuses what was read and cannot be spoken.
 
         Raises:
-          SettingsError: as `read`.
+          SettingsError: it holds nothing to say, or what the voice cannot read.
         """
         self._speakable.check_symbols(symbols, symbols)
 

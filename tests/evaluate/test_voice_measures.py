@@ -7,6 +7,7 @@ from components.evaluate.synthesis import pitch
 from components.evaluate.synthesis.cepstra import cepstra, distortion
 from components.evaluate.synthesis.measure import _picked
 from components.speech.feature_settings import FeatureSettings
+from components.speech.griffin_lim import waveform
 from components.speech.spectra import features
 from components.speech.utterances import Utterance
 
@@ -80,8 +81,37 @@ def test_what_is_picked_is_spread_over_the_lengths() -> None:
     assert _picked(utterances, 0) == set()
 
 
-def test_processes_answer_as_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_answer_in_order_what_each_pair_does_alone() -> None:
     jobs = [job(hum(hertz, 0.3), hum(hertz * 1.1, 0.3)) for hertz in (100, 140, 180, 220)]
-    here = [pitch.compared(one) for one in jobs]
-    monkeypatch.setattr(pitch, "FEWEST_JOBS", 4)
-    assert list(pitch.compare(jobs)) == here
+    assert list(pitch.compare(jobs)) == [pitch.compared(one) for one in jobs]
+
+
+def words(seed: int = 4) -> np.ndarray:
+    """Six hums with pauses between them, as words have, and some noise of a room."""
+    random = np.random.default_rng(seed)
+    pause = np.zeros(RATE // 10, np.float32)
+    said = np.concatenate([part for hertz in random.uniform(90, 180, 6) for part in (hum(hertz, 0.25), pause)])
+    return (said + random.normal(size=len(said)) * 1e-4).astype(np.float32)
+
+
+def test_a_recording_has_the_pitch_and_the_voicing_of_itself() -> None:
+    assert pitch.compared(job(words(), words())) == pitch.Pitch(0.0, 0.0, 0.0)
+
+
+def test_griffin_lim_alone_keeps_pitch_and_voicing() -> None:
+    """So what these figures show of a voice is the voice's."""
+    settings = FeatureSettings(mels=80, window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, spectrum="magnitude")
+    found = pitch.compared(job(words(), waveform(features(words(), settings), settings)))
+    assert found.voicing_error < 0.1
+    assert found.hertz is not None
+    assert found.hertz < 5
+
+
+def test_a_hoarse_voice_is_not_all_unvoiced() -> None:
+    """Half of its power is noise, so one period is like the next by half."""
+    said = words()
+    noise = np.random.default_rng(5).normal(size=len(said)) * said.std() * (np.abs(said) > 1e-3)
+    found = pitch.compared(job(said, (said + noise).astype(np.float32)))
+    assert found.voicing_error < 0.4
+    assert found.hertz is not None
+    assert found.hertz < 8

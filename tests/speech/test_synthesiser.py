@@ -1,6 +1,5 @@
 """An exported voice speaks what it can read, and says of all else why it does not."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -8,9 +7,10 @@ import numpy as np
 import pytest
 
 from components.speech.errors import SettingsError, WorkError
+from components.speech.speakable import MOST_SYMBOLS
 from components.speech.synthesiser import Synthesiser
 from tests.spoken_tones import BLOCK, MakeModel, speak
-from tests.spoken_voice import FRAMES, MAX_STEPS, MakeVoice
+from tests.spoken_voice import FRAMES, MakeVoice
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def test_a_recording_is_foretold_frame_by_frame(make_voice: MakeVoice) -> None:
         ("12\u200b3", r"control character U\+200B at place 3"),
         ("123 привет", r"'п' \(U\+043F CYRILLIC SMALL LETTER PE\)"),
         ("12☃", "'☃' .*SNOWMAN"),
-        ("1" * (MAX_STEPS + 1), r"121 symbols, and the voice speaks at most 120 symbols .*part it into sentences"),
-        ("1" * 10_000, r"10,000 characters.*at most 120 symbols"),
+        ("1" * (MOST_SYMBOLS + 1), r"1,001 symbols, and at most 1,000 symbols are spoken at once; part it into"),
+        ("1" * 10_000, r"10,000 characters.*at most 1,000 symbols"),
     ],
 )
 def test_what_cannot_be_spoken_is_refused_by_name(voice: Synthesiser, text: str, why: str) -> None:
@@ -61,16 +61,14 @@ def test_what_cannot_be_spoken_is_refused_by_name(voice: Synthesiser, text: str,
 
 
 def test_the_longest_text_and_line_breaks_are_spoken(voice: Synthesiser) -> None:
-    (longest,) = voice.synthesise(["1" * MAX_STEPS])
-    assert len(longest.symbols) == MAX_STEPS
+    (longest,) = voice.synthesise(["1" * MOST_SYMBOLS])
+    assert len(longest.symbols) == MOST_SYMBOLS
     assert voice.read("1\n 2").symbols == "1 2"
 
 
-def test_what_the_seconds_of_a_voice_do_not_hold_is_too_long_too(make_voice: MakeVoice, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(make_voice(), tmp_path / "voice"))
-    about = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps({**about, "settings": {"max_seconds": 2}}))
-    assert Synthesiser(folder).most_symbols == 50
+def test_what_was_recorded_is_spoken_however_long(voice: Synthesiser) -> None:
+    (spoken,) = voice.speak(["1" * (MOST_SYMBOLS + 1)])
+    assert len(spoken.waveform) == BLOCK * (MOST_SYMBOLS + 1)
 
 
 def test_a_model_that_is_no_voice_or_lost_a_key_is_named(

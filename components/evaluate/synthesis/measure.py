@@ -157,8 +157,8 @@ def _clip(folder: Path, voice: Synthesiser, rows: list[Row]) -> dict[str, Any]:
     import numpy as np
     import soundfile
 
-    order = sorted(rows, key=lambda r: (r.figures["hit_limit"].value, abs(len(r.told["symbols"]) - 30), r.id))
-    symbols = order[0].told["symbols"]
+    order = sorted(rows, key=lambda r: (r.figures["hit_limit"].value, abs(len(r.told["text"]) - 30), r.id))
+    symbols = order[0].told["text"]
     (spoken,) = voice.speak([symbols])
     memory = io.BytesIO()
     np.save(memory, spoken.mels)

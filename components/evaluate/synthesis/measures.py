@@ -105,5 +105,5 @@ def _slices(utterance: Utterance, settings: SynthesisEvaluateSettings) -> dict[s
 def _in_order(rows: Sequence[Row], name: str) -> list[tuple[str, list[Row]]]:
     """Bands from the lowest up, all else by name."""
     if name == "text_length":
-        return list(by_slice(sorted(rows, key=lambda row: len(row.told["symbols"])), name).items())
+        return list(by_slice(sorted(rows, key=lambda row: len(row.told["text"])), name).items())
     return sorted(by_slice(rows, name).items())

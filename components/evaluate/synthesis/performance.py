@@ -175,7 +175,7 @@ def _measured(
         "skips": Part(read.skips),
         "hit_limit": Part(int(take.spoken.hit_limit)),
     }
-    told = {"symbols": take.utterance.text, "seconds": round(len(take.spoken.waveform) / voice.sample_rate, 3)}
+    told = {"text": take.utterance.text, "seconds": round(len(take.spoken.waveform) / voice.sample_rate, 3)}
     return Performance(figures, told), warped.path
 
 

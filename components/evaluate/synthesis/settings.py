@@ -23,7 +23,7 @@ class SynthesisEvaluateSettings(EvaluateSettings):
         4_000, ge=1, le=1_000_000, description="symbols of text, padding included, spoken at once"
     )
     pitched: int = pydantic.Field(
-        30, ge=0, le=100_000, description="utterances whose F0 is measured, evenly picked: pYIN takes a second for each"
+        30, ge=0, le=100_000, description="utterances whose F0 is measured, evenly picked; 0.1 s for a second of speech"
     )
     lowest_f0: float = pydantic.Field(65.0, ge=40, le=500, description="Hz; lowest F0 that is looked for")
     highest_f0: float = pydantic.Field(400.0, ge=80, le=2_000, description="Hz; highest F0 that is looked for")
