@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from components.train.optimizer import AdamW
 from components.train.recognition.learner import RecognitionLearner
 from components.train.recognition.settings import RecognitionSettings
 from components.train.recognition.teacher import RecognitionTeacher
+from tests.train.processes import printed, start
 from tests.train.tones import sayings, tiny, write_dataset
 
 
@@ -131,46 +130,38 @@ def test_workers_without_a_cluster_are_refused(monkeypatch: pytest.MonkeyPatch) 
         devices.choose("multi_worker")
 
 
-TWO_DEVICES = """
-import json, sys
-import numpy as np, tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from components.speech.dataset import Dataset
-from components.train import devices
-from components.train.batches import Batch, Batches, Example
-from components.train.recognition.learner import RecognitionLearner
-from tests.train.tones import tiny
-dataset = Dataset.read(sys.argv[1])
-some = next(Batches(dataset, "train", batch_size=5, time_stride=2).epoch(0))
-# Each utterance twice, so that both devices hear the same and batch normalisation sees the same.
-twice = np.repeat(np.arange(5), 2)
-batch = Batch([some.ids[i] for i in twice], [some.texts[i] for i in twice],
-    *(array[twice] for array in (some.features, some.frames, some.labels, some.counts)))
-states, steps, heard = [], [], []
-for name in ("one", "mirrored"):
-    strategy = devices.choose(name)
-    learner = RecognitionLearner(tiny(), dataset, strategy)
-    steps.append([learner.learn(batch, 0.01, step).loss for step in range(5)])
-    states.append(learner.state())
-    heard.append(sorted(learner.recognise(some)))
-assert strategy.num_replicas_in_sync == 2
-difference = max(float(np.abs(states[0][name] - states[1][name]).max()) for name in states[0])
-bad = learner.learn(Batch(batch.ids, batch.texts, batch.features * np.nan, *(
-    (batch.frames, batch.labels, batch.counts))), 0.01, 9)
-kept = all(np.array_equal(states[1][name], value) for name, value in learner.state().items())
-print(json.dumps({"steps": steps, "difference": difference, "heard": heard, "kept": kept and not bad.accepted}))
-"""
-
-
-def test_two_devices_learn_what_one_learns(tones: Dataset) -> None:
-    command = [sys.executable, "-c", TWO_DEVICES, str(tones.folder)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr[-3_000:]
-    result = json.loads(found.stdout.splitlines()[-1])
+def test_two_devices_learn_what_one_learns(tones: Dataset, tmp_path: Path) -> None:
+    process = start(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
+    process.join()
+    assert process.exitcode == 0, printed(tmp_path / "log")[-3_000:]
+    result = json.loads((tmp_path / "result.json").read_text())
     np.testing.assert_allclose(result["steps"][0], result["steps"][1], rtol=1e-4)
     assert result["difference"] < 1e-3
     one, two = result["heard"]
     assert [row[:2] for row in one] == [row[:2] for row in two]
     assert [row[0] for row in two] == list(range(5))
     assert result["kept"]
+
+
+def on_one_and_two_devices(folder: Path, answer: Path) -> None:
+    processor = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
+    dataset = Dataset.read(folder)
+    some = next(Batches(dataset, "train", batch_size=5, time_stride=2).epoch(0))
+    # Each utterance twice, so that both devices hear the same and batch normalisation sees the same.
+    twice = np.repeat(np.arange(5), 2)
+    ids, texts = [some.ids[row] for row in twice], [some.texts[row] for row in twice]
+    batch = Batch(ids, texts, some.features[twice], some.frames[twice], some.labels[twice], some.counts[twice])
+    states, steps, heard = [], [], []
+    for name in ("one", "mirrored"):
+        strategy = devices.choose(name)
+        learner = RecognitionLearner(tiny(), dataset, strategy)
+        steps.append([learner.learn(batch, 0.01, step).loss for step in range(5)])
+        states.append(learner.state())
+        heard.append(sorted(learner.recognise(some)))
+    assert strategy.num_replicas_in_sync == 2
+    difference = max(float(np.abs(states[0][name] - states[1][name]).max()) for name in states[0])
+    bad = learner.learn(dataclasses.replace(batch, features=batch.features * np.nan), 0.01, 9)
+    kept = all(np.array_equal(states[1][name], value) for name, value in learner.state().items())
+    result = {"steps": steps, "difference": difference, "heard": heard, "kept": kept and not bad.accepted}
+    answer.write_text(json.dumps(result))

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -21,11 +20,8 @@ from components.speech.work import DONE, read_done
 from components.train.recognition.learner import build
 from components.train.recognition.settings import RecognitionSettings
 from components.train.step import run
+from tests.train.processes import printed, start, train
 from tests.train.tones import LETTERS, sayings, tiny
-
-# A server that has TensorFlow imported and nothing of it begun: each run is a fresh fork of it.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["components.train.loop", "components.train.recognition.export"])
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +118,12 @@ def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tones: Dataset, t
         model={"dropout": 0.1},
         augment={"speed": 0.1, "volume": 3, "noise": 0.3, "time_masks": 1},
     )
-    whole = _start(tones, tmp_path / "whole", settings, tmp_path / "whole.log")
+    whole = start(train, tones.folder, tmp_path / "whole", settings, log=tmp_path / "whole.log")
     random, kills = np.random.default_rng(11), 0
     for attempt in range(12):
         log = tmp_path / f"killed-{attempt}.log"
-        process = _start(tones, tmp_path / "killed", settings, log)
-        while process.is_alive() and "▹" not in _read(log):  # until training has begun
+        process = start(train, tones.folder, tmp_path / "killed", settings, log=log)
+        while process.is_alive() and "▹" not in printed(log):  # until training has begun
             time.sleep(0.02)
         if kills < 3:
             process.join(random.uniform(0.2, 2))
@@ -139,10 +135,10 @@ def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tones: Dataset, t
         if process.exitcode == 0:
             break
     whole.join()
-    assert whole.exitcode == 0, _read(tmp_path / "whole.log")
-    assert process.exitcode == 0, _read(log)
+    assert whole.exitcode == 0, printed(tmp_path / "whole.log")
+    assert process.exitcode == 0, printed(log)
     assert kills
-    assert "going on from the checkpoint" in _read(log)
+    assert "going on from the checkpoint" in printed(log)
     one, two = (next((tmp_path / name).glob(f"train/*/{DONE}")).parent for name in ("whole", "killed"))
     expected, found = read_done(one), read_done(two)
     assert found["key"] == expected["key"]
@@ -164,14 +160,14 @@ def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
     workers = []
     for index, log in enumerate(logs):
         cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        workers.append(_start(tones, tmp_path / "store", settings, log, TF_CONFIG=json.dumps(cluster)))
+        workers.append(start(train, tones.folder, tmp_path / "store", settings, log=log, TF_CONFIG=json.dumps(cluster)))
     for worker in workers:
         worker.join(240)
     with contextlib.suppress(ProcessLookupError):
         for worker in workers:
             worker.kill()
-    assert [worker.exitcode for worker in workers] == [0, 0], "\n".join(map(_read, logs))[-6_000:]
-    assert "on 2 devices" in _read(logs[0])
+    assert [worker.exitcode for worker in workers] == [0, 0], "\n".join(map(printed, logs))[-6_000:]
+    assert "on 2 devices" in printed(logs[0])
     done = next((tmp_path / "store").glob(f"train/*/{DONE}"))
     assert read_done(done.parent)["metrics"]["dev_wer"] <= 0.2
     assert _looks(logs[0]) == _looks(logs[1])
@@ -179,29 +175,8 @@ def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
     assert text == sayings(1)[0].text
 
 
-def _start(dataset: Dataset, store: Path, settings: RecognitionSettings, log: Path, **environment: str) -> Any:
-    arguments = (str(dataset.folder), str(store), settings.plain(), str(log), environment)
-    process = PROCESSES.Process(target=train_in_its_own_process, args=arguments)
-    process.start()
-    return process
-
-
-def train_in_its_own_process(
-    dataset: str, store: str, settings: dict[str, Any], log: str, environment: dict[str, str]
-) -> None:
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.environ.update(environment)
-    run(dataset, store, RecognitionSettings.of(settings))
-
-
 def _looks(log: Path) -> list[str]:
-    return [line for line in _read(log).splitlines() if "dev WER" in line and "exported" not in line]
-
-
-def _read(log: Path) -> str:
-    return log.read_text(errors="replace") if log.exists() else ""
+    return [line for line in printed(log).splitlines() if "dev WER" in line and "exported" not in line]
 
 
 def _free_port() -> int:

@@ -1,0 +1,38 @@
+"""Processes of their own: forks of a server that has TensorFlow imported and has begun nothing with it."""
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from components.train.settings import TeachingSettings
+from components.train.step import run
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(
+    ["components.train.loop", "components.train.recognition.export", "components.train.synthesis.export"]
+)
+
+
+def start(function: Callable[..., None], *arguments: Any, log: Path, **environment: str) -> Any:
+    """Calls a function of some module in a process of its own, which prints into the log and runs beside this one."""
+    process = SERVER.Process(target=_call, args=(function, arguments, str(log), environment))
+    process.start()
+    return process
+
+
+def train(dataset: str, store: str, settings: TeachingSettings) -> None:
+    run(dataset, store, settings)
+
+
+def printed(log: Path) -> str:
+    return log.read_text(errors="replace") if log.exists() else ""
+
+
+def _call(function: Callable[..., None], arguments: tuple[Any, ...], log: str, environment: dict[str, str]) -> None:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.environ.update(environment)
+    function(*arguments)
