@@ -1,7 +1,7 @@
 """A transcript on its way to a model: read, and spelled in its alphabet, or a reject that says why not."""
 
 from components.convert.settings import ConvertSettings
-from components.speech.reading import Read, Unreadable, read
+from components.speech.reading import Read, Unreadable, Wordless, read
 from components.speech.text import Alphabet
 from components.speech.utterances import Reason, Reject, Utterance
 
@@ -20,6 +20,8 @@ def transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphab
         return Reject(utterance.id, Reason.TRANSCRIPT_MISSING, "no transcript")
     try:
         found = read(utterance.text, settings.reading)
+    except Wordless as wordless:
+        return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, str(wordless))
     except Unreadable as unreadable:
         return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, str(unreadable))
     if not found.spoken.strip():

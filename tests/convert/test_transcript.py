@@ -8,7 +8,7 @@ from components.convert.settings import ConvertSettings
 from components.convert.step import run
 from components.convert.transcript import transcript, with_reading
 from components.speech.reading import Read
-from components.speech.reading.settings import ReadingSettings
+from components.speech.reading.settings import Kind, ReadingSettings
 from components.speech.text import Alphabet
 from components.speech.utterances import Reason, Reject, Utterance, read_manifest
 from tests.convert.conftest import good_flac, manifest_of, utterance
@@ -34,6 +34,15 @@ def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
     assert isinstance(found, Reject)
     assert found.reason is Reason.OUTSIDE_ALPHABET
     assert "U+2603 SNOWMAN" in found.detail
+
+
+@pytest.mark.parametrize("kind", ["english", "english_phonemes", "mandarin", "pinyin"])
+def test_punctuation_alone_is_a_transcript_with_nothing_in_it(kind: Kind) -> None:
+    settings = VOICE.model_copy(update={"reading": ReadingSettings(kind=kind)})
+    found = transcript(Utterance("a", "a.wav", 1.0, "?!… —"), settings, Alphabet.named(VOICE.alphabet))
+    assert isinstance(found, Reject)
+    assert found.reason is Reason.TRANSCRIPT_EMPTY
+    assert "'?!… —' has n" in found.detail
 
 
 def test_another_version_of_a_dictionary_reads_the_corpus_anew_and_nothing_else(

@@ -7,10 +7,10 @@ import dataclasses
 import unicodedata
 
 from components.speech.reading.settings import ReadingSettings
-from components.speech.reading.unreadable import Unreadable
+from components.speech.reading.unreadable import Unreadable, Wordless
 from components.speech.text import normalise
 
-__all__ = ["Read", "Unreadable", "read"]
+__all__ = ["Read", "Unreadable", "Wordless", "read"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +34,7 @@ def read(text: str, settings: ReadingSettings) -> Read:
 
     Raises:
       Unreadable: naming the characters that this reading has no sound for.
+      Wordless: there is nothing to say in it.
     """
     if settings.kind == "transcript":
         words = normalise(text)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from components.speech.reading import english_numbers as numbers
 from components.speech.reading.abbreviations import expand_abbreviations, expand_units
 from components.speech.reading.latin import fold
-from components.speech.reading.unreadable import Unreadable, refusal, shown
+from components.speech.reading.unreadable import Wordless, refusal, shown
 
 ACCEPTED = "letters with or without accents, digits, common signs and punctuation are accepted"
 TERMINAL = ".!?"
@@ -200,7 +200,7 @@ def _tidy(said: str, text: str) -> str:
     said = _MARKS.sub(lambda match: f"{_strongest(match[0])} ", said)
     said = " ".join(said.split()).lstrip(" .,;:!?-")
     if not re.search("[a-z]", said):
-        raise Unreadable(f"{shown(text)} has no word; letters or digits are accepted")
+        raise Wordless(f"{shown(text)} has no word; letters or digits are accepted")
     said = said.rstrip(" ,;:-")
     return said if said[-1] in TERMINAL else said + "."
 

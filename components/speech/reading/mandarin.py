@@ -9,7 +9,7 @@ from components.speech.reading.mandarin_numbers import say_numbers
 from components.speech.reading.neutral_tones import NEUTRAL
 from components.speech.reading.pinyin import MARKS, ended
 from components.speech.reading.sandhi import together
-from components.speech.reading.unreadable import Unreadable, refusal, shown
+from components.speech.reading.unreadable import Wordless, refusal, shown
 
 _HANZI = "\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0002ebef"
 _FULL_ER = "女婴幼孤少健胎宠男育小生"
@@ -43,7 +43,7 @@ def mandarin(text: str, sandhi: bool = True) -> str:
         parts.append(part[0] if part[0] in ".,;:!?" else " " + " ".join(_clause(part, text, sandhi)))
     symbols = "".join(parts).lstrip(" .,;:!?")
     if not symbols:
-        raise Unreadable(f"{shown(text)} has nothing to say; hanzi are accepted")
+        raise Wordless(f"{shown(text)} has nothing to say; hanzi are accepted")
     return ended(symbols)
 
 

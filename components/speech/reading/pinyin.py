@@ -4,7 +4,7 @@ import re
 import unicodedata
 from functools import cache
 
-from components.speech.reading.unreadable import Unreadable, refusal, shown
+from components.speech.reading.unreadable import Unreadable, Wordless, refusal, shown
 
 MARKS = str.maketrans("。，、；：！？…—", ".,,;:!?.,")
 _TONES = {"\u0304": "1", "\u0301": "2", "\u030c": "3", "\u0300": "4"}
@@ -20,9 +20,9 @@ def pinyin(text: str) -> str:
       Unreadable: a syllable that Mandarin has not, or a character of no pinyin.
     """
     symbols = []
-    text = unicodedata.normalize("NFC", text).lower().translate(MARKS).replace("u:", "v")
-    marked = any(one in _TONES for one in unicodedata.normalize("NFD", text))
-    for part in re.findall(r"[.,;:!?]|[^\s.,;:!?'’-]+", text):
+    plain = unicodedata.normalize("NFC", text).lower().translate(MARKS).replace("u:", "v")
+    marked = any(one in _TONES for one in unicodedata.normalize("NFD", plain))
+    for part in re.findall(r"[.,;:!?]|[^\s.,;:!?'’-]+", plain):
         if part in ".,;:!?":
             symbols.append(part)
             continue
@@ -33,7 +33,7 @@ def pinyin(text: str) -> str:
             symbols.append(f" {_syllable(one, text, marked)}")
     said = re.sub(r"([.,;:!?])[.,;:!?]+", r"\1", "".join(symbols)).lstrip(" .,;:!?")
     if not said:
-        raise Unreadable(f"{shown(text)} has no syllable; pinyin such as ni3 hao3 is accepted")
+        raise Wordless(f"{shown(text)} has no syllable; pinyin such as ni3 hao3 is accepted")
     return ended(said)
 
 

@@ -11,6 +11,10 @@ class Unreadable(ValueError):  # noqa: N818 - an answer more than an error; call
     """A text that cannot be read, with what of it, and what is accepted, in words."""
 
 
+class Wordless(Unreadable):
+    """A text in which there is nothing to say: punctuation alone."""
+
+
 def refusal(characters: Iterable[str], text: str, accepted: str) -> Unreadable:
     """The error for characters of a text, each named once.
 
