@@ -17,7 +17,7 @@ def text_of(argument: str) -> str:
     if argument != STDIN:
         return argument
     try:
-        return sys.stdin.buffer.read().decode("utf-8").strip()
+        return sys.stdin.buffer.read().decode("utf-8-sig").strip()  # Windows puts a mark before it
     except UnicodeDecodeError as error:
         raise SettingsError(f"the text on standard input is not UTF-8: {error}; convert it") from None
 
@@ -34,9 +34,13 @@ def speak_into(output: Path, text: str, model: Path) -> list[str]:
     if not output.absolute().parent.is_dir():
         raise SettingsError(f"--output {output}: there is no folder {output.parent}; make it, or name another place")
 
+    from components.speech.exported import about
+    from components.speech.speakable import Speakable
     from components.speech.storage import whole_file
     from components.speech.synthesiser import Synthesiser
+    from components.speech.text import Alphabet
 
+    Speakable(Alphabet(about(model)["alphabet"])).check_text(text)  # before TensorFlow is waited for
     voice = Synthesiser(model)
     (spoken,) = voice.synthesise([text])
 

@@ -33,6 +33,7 @@ class Contract(NamedTuple):
     gives: tuple[str, ...]
 
 
+RECOGNISES = "give a recogniser, one that voxline run asr made"
 RECOGNISER = {"transcribe": Contract(("waveforms", "lengths"), ("text", "log_probabilities", "frames"))}
 
 
@@ -87,6 +88,11 @@ def about(model: Path | str) -> dict[str, Any]:
     return described
 
 
+def is_voice(about: dict[str, Any]) -> bool:
+    """Whether that `model.json` is of a model that speaks."""
+    return "max_steps" in about
+
+
 def batches_by_length(lengths: Sequence[int], limit: int) -> list[list[int]]:
     """Groups recordings of like length, so that little of a batch is padding.
 
@@ -131,6 +137,8 @@ class Recogniser:
 
         self.folder = exported_folder(model)
         self.about = about(self.folder)
+        if is_voice(self.about):
+            raise WorkError(f"{self.folder}: a voice ({self.about['kind']}), which transcribes nothing; {RECOGNISES}")
         self.sample_rate = int(self.about["sample_rate"])
         self.batch_seconds = batch_seconds
         self._model, signatures = load(self.folder, RECOGNISER)

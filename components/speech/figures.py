@@ -77,7 +77,7 @@ SYNTHESIS = (
     Figure("f0_rmse", "F0 error", unit="Hz"),
     Figure("f0_rmse_cents", "F0 error, in cents", unit="cents"),
     Figure("voicing_error", "frames voiced in one and not in the other", unit="%"),
-    Figure("duration_ratio", "duration, spoken over recorded"),
+    Figure("duration_ratio", "duration, spoken over recorded", unit="%"),
     Figure("duration_error", "duration off by", unit="%"),
     Figure("attention_diagonality", "attention near the diagonal", better="higher", unit="%"),
     Figure("attention_coverage", "symbols attended", better="higher", unit="%"),

@@ -179,9 +179,9 @@ class Synthesiser:
         for row, text in enumerate(symbols):
             frames, samples = int(found["frames"][row]), int(found["samples"][row])
             mels, waveform = found["mels"][row, :frames], found["waveforms"][row, :samples]
-            if not (np.isfinite(mels).all() and np.isfinite(waveform).all()):
-                raise WorkError(f"{self.folder}: what it speaks for {shown(text)} is not finite; train it again")
             alignment = found["alignments"][row, : self._steps(frames), : len(text)]
+            if not all(np.isfinite(given).all() for given in (mels, waveform, alignment)):
+                raise self._not_finite(text)
             spoken.append(Synthesis(text, mels, alignment, waveform, bool(found["hit_limit"][row])))
         return spoken
 
@@ -195,14 +195,21 @@ class Synthesiser:
             row[: len(one)] = one
         inputs = {"symbols": labels, "lengths": lengths, "features": padded, "frames": frames}
         found = call(self._teacher_forced, self.folder, **inputs)
+        for place, text in enumerate(symbols):
+            mels = found["mels"][place, : len(features[place])]
+            if not (np.isfinite(mels).all() and np.isfinite(found["mel_l1"][place])):
+                raise self._not_finite(text)
         return [
             Forced(
                 found["mels"][row, :count],
                 found["alignments"][row, : self._steps(count), : len(symbols[row])],
                 float(found["mel_l1"][row]),
             )
-            for row, count in enumerate(frames.tolist())
+            for row, count in enumerate(map(len, features))
         ]
+
+    def _not_finite(self, text: str) -> WorkError:
+        return WorkError(f"{self.folder}: what it speaks for {shown(text)} is not finite; train it again")
 
     def _steps(self, frames: int) -> int:
         """Decoder steps behind so many frames."""

@@ -2,18 +2,21 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soxr
 
 from components.evaluate.step import run
+from components.evaluate.synthesis.listener import Listener, find_listener
 from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
 from components.speech.errors import SettingsError, WorkError
 from components.speech.evaluation import Evaluation
 from components.speech.exported import digest
 from components.speech.registry import Registry
-from tests.spoken_tones import MakeModel
+from tests.spoken_tones import RATE, MakeModel, speak
 from tests.spoken_voice import MakeVoice, said, write_voice_corpus
 
 QUICK = SynthesisEvaluateSettings(listener="asr", bootstrap_samples=200, pitched=0, typical=0, worst=0)
@@ -110,6 +113,28 @@ def test_the_page_plays_recorded_forced_and_free_side_by_side(
     assert "https://" not in html
 
 
+@pytest.mark.parametrize("rate", [8_000, 22_050, 48_000])
+def test_a_listener_of_another_sample_rate_hears_the_same(registry: Path, rate: int) -> None:
+    version = find_listener(registry, "asr")
+    assert version is not None
+    spoken = soxr.resample(speak(["one", "three", "two"]), RATE, rate)
+    assert Listener.load(version).hear([spoken], rate) == ["one three two"]
+
+
+def test_a_voice_is_no_listener(corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path) -> None:
+    publish(registry, "voice", make_voice())
+    settings = SynthesisEvaluateSettings.of(QUICK.plain(), listener="voice")
+    with pytest.raises(SettingsError, match=r"'listener' is 'voice', and .*voice/1 is a voice; give a recogniser"):
+        run(make_voice(), corpus, registry, tmp_path / "store", settings)
+
+
+def test_a_voice_whose_mels_are_no_numbers_is_no_figure(
+    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkError, match="is not finite; train it again"):
+        run(make_voice(smear=float("nan")), corpus, registry, tmp_path / "store", QUICK)
+
+
 def test_without_a_listener_nothing_is_said_of_being_understood(
     corpus: Path, make_voice: MakeVoice, tmp_path: Path
 ) -> None:
@@ -142,8 +167,22 @@ def test_another_listener_is_another_evaluation(
 def test_a_voice_that_reads_otherwise_than_the_one_in_service_is_not_compared(
     corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
 ) -> None:
-    publish(registry, "tts", make_voice(alphabet="87654321 .0"))
+    other = Path(shutil.copytree(make_voice(), tmp_path / "other"))
+    about = json.loads((other / "model.json").read_text())
+    (other / "model.json").write_text(json.dumps({**about, "reading": {"kind": "english"}}))
+    publish(registry, "tts", other)
     with pytest.raises(SettingsError, match=r"version 1 of tts reads .*name of its own"):
+        run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
+
+
+def test_voices_whose_alphabets_differ_are_compared_where_both_can_speak(
+    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    publish(registry, "tts", make_voice(alphabet=".876543210 "))
+    work = run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
+    assert json.loads(work.path("metrics").read_text())["figures"]["round_trip_wer"]["comparison"]["difference"] == 0
+    publish(registry, "tts", make_voice(alphabet="01234567 ."))
+    with pytest.raises(SettingsError, match=r"version 2 of tts cannot speak utterance .*'8'.*name of its own"):
         run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
 
 

@@ -31,7 +31,9 @@ def recording(tmp_path: Path) -> Path:
 
 def test_models_are_listed_shown_and_rolled_back(registry: Path, recording: Path) -> None:
     def heard() -> str:
-        return voxline("transcribe", recording, "--model", registry / "tones").stdout
+        ended = voxline("transcribe", recording, "--model", registry / "tones")
+        assert "oneDNN" not in ended.stderr
+        return ended.stdout
 
     assert heard() == "one three\n"
     assert "tones  version 2" in voxline("models", "list", "--registry", registry).stdout

@@ -1,5 +1,6 @@
 """An exported voice speaks what it can read, and says of all else why it does not."""
 
+import io
 import shutil
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 
 from components.speech.errors import SettingsError, WorkError
+from components.speech.exported import Recogniser
 from components.speech.speakable import MOST_SYMBOLS
 from components.speech.synthesiser import Synthesiser
+from pipelines.spoken import text_of
 from tests.spoken_tones import BLOCK, MakeModel, speak
 from tests.spoken_voice import FRAMES, MakeVoice
 
@@ -69,6 +72,17 @@ def test_the_longest_text_and_line_breaks_are_spoken(voice: Synthesiser) -> None
 def test_what_was_recorded_is_spoken_however_long(voice: Synthesiser) -> None:
     (spoken,) = voice.speak(["1" * (MOST_SYMBOLS + 1)])
     assert len(spoken.waveform) == BLOCK * (MOST_SYMBOLS + 1)
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_text_on_standard_input_may_begin_with_a_byte_order_mark(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{mark}12 3.\r\n".encode())))
+    assert text_of("-") == "12 3."
+
+
+def test_a_voice_transcribes_nothing(make_voice: MakeVoice) -> None:
+    with pytest.raises(WorkError, match=r"a voice \(tacotron2\), which transcribes nothing; give a recogniser"):
+        Recogniser(make_voice())
 
 
 def test_a_model_that_is_no_voice_or_lost_a_key_is_named(

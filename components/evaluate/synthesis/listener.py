@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from components.evaluate.champion import Champion, in_service
 from components.speech.errors import SettingsError, WorkError
-from components.speech.exported import Recogniser
+from components.speech.exported import RECOGNISES, Recogniser, about, is_voice
 from components.speech.registry import Registry
 from components.speech.utterances import Utterance
 
@@ -19,7 +19,7 @@ def find_listener(registry: Path | str, name: str) -> Champion | None:
     """The recogniser in service under a name; None where no name is given.
 
     Raises:
-      SettingsError: none is in service under it.
+      SettingsError: none is in service under it, or a voice is.
     """
     if not name:
         return None
@@ -29,6 +29,8 @@ def find_listener(registry: Path | str, name: str) -> Champion | None:
             f"evaluate: 'listener' is {name!r}, and {Path(registry) / name} holds no version; push a recogniser there "
             "first (voxline run asr), or leave the listener empty, and no round trip is measured"
         )
+    if is_voice(about(found.folder)):
+        raise SettingsError(f"evaluate: 'listener' is {name!r}, and {found.folder} is a voice; {RECOGNISES}")
     return found
 
 

@@ -119,12 +119,20 @@ def _of_champion(
         other = _voice(champion.folder, settings)
     except WorkError as error:
         raise champion.unusable(error) from None
-    if (other.alphabet, other.about["reading"]) != (voice.alphabet, voice.about["reading"]):
+    own_name = "so they cannot be compared; give the new voice a name of its own ('model')"
+    if other.about["reading"] != voice.about["reading"]:
         raise SettingsError(
             f"evaluate: version {champion.version} of {champion.name} reads {other.about['reading']!r}, this voice "
-            f"{voice.about['reading']!r}: the texts of one are none to the other, so they cannot be compared; give "
-            "the new voice a name of its own ('model')"
+            f"{voice.about['reading']!r}: the texts of one are none to the other, {own_name}"
         )
+    for utterance in utterances:
+        try:
+            other.check(utterance.text)
+        except SettingsError as error:
+            raise SettingsError(
+                f"evaluate: version {champion.version} of {champion.name} cannot speak utterance {utterance.id} "
+                f"({error}), {own_name}"
+            ) from None
     found = perform(other, utterances, listener, pitched, settings, "utterances spoken by the voice in service")
     if other.features != voice.features:
         say("evaluate: its mels have other units, so mel distances are not compared; mel cepstral distortion is")

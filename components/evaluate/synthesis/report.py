@@ -107,7 +107,7 @@ def _figures(metrics: dict[str, Any]) -> list[Block]:
 def _takes(takes: Sequence[Take], rows: dict[str, Row], voice: Synthesiser, reel: Reel, none: str) -> list[Block]:
     if not takes:
         return [note(none)]
-    legend = [diff_legend()] if any("heard" in rows[take.utterance.id].told for take in takes) else []
+    legend = [diff_legend("the listener")] if any("heard" in rows[take.utterance.id].told for take in takes) else []
     return [*legend, listing(*(_take(take, rows[take.utterance.id], voice, reel) for take in takes))]
 
 
@@ -172,7 +172,7 @@ def _method(metrics: dict[str, Any]) -> str:
         "together with the recorded ones. Mel distances are mean absolute differences in the units of the features. "
         f"Mel cepstral distortion compares c1 to c{chosen['cepstra']} along the path on which it is least. F0 (pYIN, "
         f"{chosen['lowest_f0']:g} to {chosen['highest_f0']:g} Hz) was measured on {metrics['pitched']:,} utterances, "
-        "evenly picked over their lengths; it is compared where both are voiced.\n\n"
+        "evenly picked over their lengths; it is compared where both are voiced; what is hoarse counts as unvoiced.\n\n"
         "Attention is near the diagonal within a fifth of the text on each side. A skip is four symbols or more in a "
         "row that were never attended, a repeat a return by four or more. A voice can attend well and speak badly: "
         "whether it is understood is for the listener to say.\n\n"

@@ -13,10 +13,10 @@ def word_diff(reference: str, hypothesis: str) -> Block:
     return _block("word_diff", _aligned(reference.split(), hypothesis.split()))
 
 
-def diff_legend() -> Block:
+def diff_legend(heard_by: str = "the model") -> Block:
     """How `word_diff` is to be read; once a section."""
     return note(
-        "Above: what was said. Below: what the model heard. Struck through and “−”: left out; underlined and “+”: "
+        f"Above: what was said. Below: what {heard_by} heard. Struck through and “−”: left out; underlined and “+”: "
         "added; both, boxed: one word taken for another."
     )
 
