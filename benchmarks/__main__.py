@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-BENCHMARKS = ("conversion", "features", "extraction", "griffin_lim", "training", "orchestration")
+BENCHMARKS = ("conversion", "features", "extraction", "griffin_lim", "training", "synthesis", "orchestration")
 """What runs where none is named."""
 PARTS = ("__init__", "__main__", "table")
 

@@ -31,7 +31,7 @@ class Core(layers.Layer):  # type: ignore[misc]
         """What a context is multiplied by in `query`, and in `deepen` where there is one."""
         raise NotImplementedError
 
-    def hoist(self, prenet: Tensor) -> Tensor:
+    def hoist(self, prenet: Tensor, weights: Any) -> Tensor:
         """What the pre-net's output [batch, steps, units] gives to the first matrix, for all steps at once."""
         raise NotImplementedError
 
@@ -68,7 +68,7 @@ class Loop:
     def __init__(self, step: Any, states: int) -> None:
         self._step, self.state_size = step, [1] * states
 
-    def call(self, inputs: Tensor, states: Any) -> tuple[Any, Any]:
+    def call(self, inputs: Tensor, states: Any) -> Any:
         return self._step(inputs, tuple(states))
 
     __call__ = call

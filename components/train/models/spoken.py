@@ -84,7 +84,8 @@ class NormalisedConvolution(layers.Layer):  # type: ignore[misc]
 def bidirectional(kind: type[Any], units: int, seeds: list[int], precision: Any, portable: bool) -> layers.Layer:
     """A GRU or LSTM in both directions; `portable` keeps cuDNN out of the graph."""
 
-    def one(kernel: int, state: int, backward: bool) -> layers.Layer:
+    def one(drawn: list[int], backward: bool) -> layers.Layer:
+        kernel, state = drawn
         return kind(
             units,
             return_sequences=True,
@@ -95,4 +96,4 @@ def bidirectional(kind: type[Any], units: int, seeds: list[int], precision: Any,
             dtype=precision,
         )
 
-    return layers.Bidirectional(one(*seeds[:2], False), backward_layer=one(*seeds[2:], True), dtype=precision)
+    return layers.Bidirectional(one(seeds[:2], False), backward_layer=one(seeds[2:], True), dtype=precision)

@@ -109,7 +109,7 @@ class GRUCore(Core):
     def context_kernels(self) -> list[Tensor]:
         return [ops.cast(self.context, self.compute_dtype)]
 
-    def hoist(self, prenet: Tensor) -> Tensor:
+    def hoist(self, prenet: Tensor, weights: Any) -> Tensor:
         return ops.matmul(prenet, ops.cast(self.outer, prenet.dtype)) + ops.cast(self.bias, prenet.dtype)
 
     def start(self, batch: Tensor) -> States:

@@ -99,20 +99,19 @@ class LSTMCore(Core):
         self.reading = None
         if settings.decoder_layers == 2:
             self.reading = Gates(self.units, context, self.units, seed=seed + 7, dtype=self.dtype_policy)
+        self._both = [gates for gates in (self.asking, self.reading) if gates is not None]
         self.built = True
 
-    def prepared(self) -> tuple[Tensor, ...]:
-        asking = self.asking.cast(self.asking.recurrent)
-        if self.reading is None:
-            return (asking,)
-        both = self.reading.cast(ops.concatenate([self.reading.outer, self.reading.recurrent], axis=0))
-        return asking, both, self.reading.cast(self.reading.bias)
+    def prepared(self) -> list[tuple[Tensor, ...]]:
+        """Of each LSTM: matrix of the input, of the state, bias."""
+        return [tuple(map(gates.cast, (gates.outer, gates.recurrent, gates.bias))) for gates in self._both]
 
     def context_kernels(self) -> list[Tensor]:
-        return [gates.cast(gates.context) for gates in (self.asking, self.reading) if gates is not None]
+        return [gates.cast(gates.context) for gates in self._both]
 
-    def hoist(self, prenet: Tensor) -> Tensor:
-        return ops.matmul(prenet, self.asking.cast(self.asking.outer)) + self.asking.cast(self.asking.bias)
+    def hoist(self, prenet: Tensor, weights: Any) -> Tensor:
+        outer, _, bias = weights[0]
+        return ops.matmul(prenet, outer) + bias
 
     def start(self, batch: Tensor) -> States:
         return tuple(ops.zeros((batch, self.units)) for _ in range(2 * self.settings.decoder_layers))
@@ -133,14 +132,16 @@ class LSTMCore(Core):
     def query(
         self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
     ) -> tuple[Any, States]:
-        gates = x + context + ops.matmul(ops.cast(states[0], self.compute_dtype), weights[0])
+        gates = x + context + ops.matmul(ops.cast(states[0], self.compute_dtype), weights[0][1])
         return self._advance(gates, states, mask)
 
     def deepen(
         self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
     ) -> tuple[Any, States]:
-        joined = ops.cast(ops.concatenate([x, states[0]], axis=-1), self.compute_dtype)
-        return self._advance(ops.matmul(joined, weights[1]) + context + weights[2], states, mask)
+        outer, recurrent, bias = weights[1]
+        gates = ops.matmul(ops.cast(x, self.compute_dtype), outer) + context + bias
+        gates = gates + ops.matmul(ops.cast(states[0], self.compute_dtype), recurrent)
+        return self._advance(gates, states, mask)
 
     def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
         if self.reading is None:

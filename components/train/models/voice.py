@@ -8,8 +8,10 @@ import numpy as np
 from keras import ops
 
 from components.train.models.decoder import Decoded, Decoder
+from components.train.models.free_running import Compiler, decode_alone
 from components.train.models.normalisation import SequenceNormalisation
 from components.train.models.spoken import Spoken, silenced
+from components.train.models.teacher_forcing import decode_recorded
 
 Tensor = Any
 
@@ -107,25 +109,35 @@ class VoiceModel(keras.Model):  # type: ignore[misc]
         mels = silenced(ops.cast(features, "float32")[..., : self.mels], frames)
         mels = ops.pad(mels, [(0, 0), (0, -length % reduction), (0, 0)])
         memory = self.encode(ops.cast(labels, "int32"), counts, training, noise)
-        decoded = self.decoder(
-            memory, counts, mels, reduction=reduction, training=training, noise=noise, teacher=teacher
+        decoded = decode_recorded(
+            self.decoder, memory, counts, mels, reduction=reduction, training=training, noise=noise, teacher=teacher
         )
         hit_limit = ops.zeros(ops.shape(frames), "bool")
         return self._spoken(decoded, frames, hit_limit, training, noise)
 
     def speak(
-        self, labels: Tensor, counts: Tensor, *, max_steps: int, noise: Tensor, reduction: int | None = None
+        self,
+        labels: Tensor,
+        counts: Tensor,
+        *,
+        max_steps: int,
+        noise: Tensor,
+        reduction: int | None = None,
+        compiler: Compiler | None = None,
     ) -> Spoken:
         """Speaks alone, until every row's stop token or `max_steps` decoder steps.
 
         Args:
           labels, counts, reduction: as in a call.
           noise: int [2], what the pre-net drops is drawn from it, alike for all rows and whatever stands beside them.
+          compiler: makes the decoder's loop faster.
         """
         counts = ops.cast(counts, "int32")
         memory = self.encode(ops.cast(labels, "int32"), counts, False, None)
         reduction = reduction or self.settings.reduction
-        decoded, frames, hit_limit = self.decoder.speak(memory, counts, reduction, max_steps, noise)
+        decoded, frames, hit_limit = decode_alone(
+            self.decoder, memory, counts, reduction=reduction, max_steps=max_steps, noise=noise, compiler=compiler
+        )
         return self._spoken(decoded, frames, hit_limit, False, None)
 
     def _spoken(self, decoded: Decoded, frames: Tensor, hit_limit: Tensor, training: bool, noise: Tensor) -> Spoken:
