@@ -5,10 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import tensorflow as tf
 
 from components.speech import spectra
+from components.speech.dataset import Dataset
+from components.speech.errors import SettingsError
 from components.speech.feature_settings import FeatureSettings
+from components.speech.text import Alphabet
 from components.train.recognition import front_end
+from components.train.recognition.learner import RecognitionLearner
+from components.train.recognition.settings import RecognitionSettings
 
 KINDS: dict[str, dict[str, Any]] = {
     "log_mel": {"mels": 40},
@@ -39,3 +45,20 @@ def test_features_of_real_speech_equal_those_of_extract(real_data: Any) -> None:
     settings = FeatureSettings(sample_rate=rate)
     found, _ = front_end.features(samples[None], np.array([len(samples)], np.int32), settings)
     np.testing.assert_allclose(found[0], spectra.features(samples, settings), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (FeatureSettings(kind="mel_and_linear"), "kind mel_and_linear; set extract.features.kind to log_mel"),
+        (FeatureSettings(spectrum="magnitude"), "set extract.features.spectrum to power"),
+    ],
+)
+def test_features_that_the_export_could_not_compute_are_refused_before_training(
+    settings: FeatureSettings, named: str
+) -> None:
+    bins = settings.bins
+    alphabet = Alphabet.named("english")
+    dataset = Dataset("voices", "voices", settings, alphabet, [0.0] * bins, [1.0] * bins, {}, {}, [])
+    with pytest.raises(SettingsError, match=named):
+        RecognitionLearner(RecognitionSettings(), dataset, tf.distribute.get_strategy())

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from components.speech import spectra
+from components.speech.errors import SettingsError
 from components.speech.feature_settings import FeatureSettings
 
 Tensor = Any
@@ -39,6 +40,24 @@ def features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings) -> t
         values = _stack(tf.matmul(values, spectra.cepstral_basis(settings)) * real, settings.context)
     values = tf.ensure_shape(values * real, [None, None, settings.bins])
     return values, frames
+
+
+def check(settings: FeatureSettings) -> None:
+    """Refuses features that `features` does not compute.
+
+    Raises:
+      SettingsError: a recogniser that was trained on them could not be exported.
+    """
+    if settings.kind == "mel_and_linear":
+        raise SettingsError(
+            "a recogniser hears no features of kind mel_and_linear; "
+            "set extract.features.kind to log_mel, mfcc or linear"
+        )
+    if settings.of_magnitude:
+        raise SettingsError(
+            "a recogniser takes the logarithm of power, and the dataset's features are of magnitude; "
+            "set extract.features.spectrum to power"
+        )
 
 
 def _power(waveforms: Tensor, settings: FeatureSettings) -> Tensor:

@@ -7,6 +7,7 @@ from components.train.batches import Batch
 from components.train.ctc import best_path, ctc_loss
 from components.train.learner import Learner, Tensor
 from components.train.models.deepspeech2 import DeepSpeech2
+from components.train.recognition import front_end
 from components.train.recognition.settings import RecognitionSettings
 
 
@@ -40,7 +41,12 @@ class RecognitionLearner(Learner):
 
 
 def build(settings: RecognitionSettings, dataset: Dataset, *, portable: bool = False) -> DeepSpeech2:
-    """The model for a dataset, with its initial weights."""
+    """The model for a dataset, with its initial weights.
+
+    Raises:
+      SettingsError: the exported model could not compute the dataset's features.
+    """
+    front_end.check(dataset.features)
     return DeepSpeech2(
         settings.model,
         mean=dataset.mean,
