@@ -2,7 +2,7 @@
 
 Not part of `make bench`: it trains a small Tacotron 2 a dozen times, some minutes each on one core.
 
-  python -m benchmarks remedies [NAME …]
+  python -m benchmarks.remedies [NAME …]
 """
 
 import os

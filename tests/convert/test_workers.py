@@ -3,7 +3,9 @@
 import operator
 import os
 import signal
+import subprocess
 import time
+from typing import Any
 
 import pytest
 
@@ -61,9 +63,17 @@ def test_processes_that_cannot_start_stop_the_run_instead_of_blaming_jobs(monkey
         list(in_processes(operator.neg, [1, 2], 1, 60))
 
 
-def test_no_process_is_left_when_the_caller_stops_early() -> None:
+def test_no_process_is_left_when_the_caller_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    class Remembered(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Remembered)
     results = in_processes(os.getpgid, [0] * 50, 2, 60)
     next(results)
     results.close()
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert len(started) == 2
+    assert all(process.returncode is not None for process in started)  # ended, and waited for
