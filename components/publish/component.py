@@ -1,0 +1,30 @@
+"""publish as a KFP component."""
+
+from kfp import dsl
+
+from components.images import DATA
+
+
+@dsl.component(base_image=DATA, install_kfp_package=False)
+def publish(
+    dataset: dsl.Input[dsl.Dataset],
+    version: dsl.Output[dsl.Dataset],
+    store: str,
+    datasets: str,
+    name: str = "corpus",
+    settings: str = "{}",
+) -> None:
+    """Makes a dataset a version that people and training can name; the same content again is no new version.
+
+    Args:
+      dataset: what extract made.
+      version: the folder of the version.
+      store: folder of all keyed work.
+      datasets: folder of all published datasets.
+      name: the dataset's name there.
+      settings: JSON of the other keys of the config's section `publish`.
+    """
+    from components.publish.settings import PublishSettings
+    from components.publish.step import run
+
+    run(dataset.path, store, datasets, PublishSettings.of(settings, "publish", name=name)).publish(version)
