@@ -1,7 +1,8 @@
-"""The two ways in which work stops, told to the person who can mend it.
+"""The ways in which work stops, told to the person who can mend it.
 
-`WorkError` ends a command with exit status 1, `SettingsError` with 2. Both carry one message that
-names the utterance, file or key, what was there, what is accepted, and what to do next.
+`WorkError` ends a command with exit status 1, `SettingsError` with 2, an `Interruption` with 75: that one alone is
+worth starting again as it is. All carry one message that names the utterance, file or key, what was there, what is
+accepted, and what to do next.
 """
 
 
@@ -13,6 +14,12 @@ class VoxlineError(Exception):
 
 class WorkError(VoxlineError):
     """The work failed: a recording, a file, a machine."""
+
+
+class Interruption(WorkError):  # noqa: N818 - the word says it
+    """A storage or a network did not do its part: the same command, started again, may finish the work."""
+
+    exit_status = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class SettingsError(VoxlineError):

@@ -1,0 +1,10 @@
+"""Buckets: objects in Google Cloud Storage, and the faults of a network told to a person.
+
+Everything that talks to a bucket goes through `Bucket`; Google's library stands in this package alone.
+"""
+
+from components.speech.buckets.bucket import Bucket
+from components.speech.buckets.entry import Changed, Entry
+from components.speech.buckets.place import is_remote
+
+__all__ = ["Bucket", "Changed", "Entry", "is_remote"]
