@@ -53,7 +53,7 @@ def fault_of(name: str) -> str:
     >>> fault_of("train/a.wav")
     ''
     >>> fault_of("../a.wav")
-    "would leave its folder: a name must be relative, with single / and without . and .."
+    'would leave its folder: a name must be relative, with single / and without . and ..'
     """
     if not name or "\\" in name or any(part in ("", ".", "..") for part in name.split("/")):
         return "would leave its folder: a name must be relative, with single / and without . and .."
