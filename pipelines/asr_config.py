@@ -7,10 +7,11 @@ import pydantic
 from components.evaluate.recognition.settings import RecognitionEvaluateSettings
 from components.push.settings import RecognitionPushSettings
 from components.train.recognition.settings import RecognitionSettings
-from pipelines.run_config import Name, RunConfig
+from pipelines.run_config import Name
+from pipelines.teaching_config import TeachingConfig
 
 
-class AsrConfig(RunConfig):
+class AsrConfig(TeachingConfig):
     """A run of the `asr` pipeline."""
 
     pipeline: Literal["asr"] = pydantic.Field("asr", description="the graph that this config is for")

@@ -12,6 +12,7 @@ import typer
 
 from components.speech.errors import SettingsError, VoxlineError
 from components.speech.storage import A_PERSON_MENDS
+from pipelines.graph import PIPELINES, check_pipeline
 
 app = typer.Typer(
     help="Retrains speech models: recordings in, a model shown to be no worse out.",
@@ -27,7 +28,7 @@ corpus = typer.Typer(help="Writes corpora.", no_args_is_help=True)
 app.add_typer(models, name="models")
 app.add_typer(corpus, name="corpus")
 
-Pipeline = Annotated[str, typer.Argument(help="Which graph: asr or tts.", metavar="PIPELINE")]
+Pipeline = Annotated[str, typer.Argument(help=f"Which graph: {', '.join(PIPELINES)}.", metavar="PIPELINE")]
 Config = Annotated[Path, typer.Option("--config", "-c", help="The run's YAML, such as configs/asr/demo.yaml.")]
 Assignments = Annotated[
     list[str] | None,
@@ -73,7 +74,7 @@ def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: R
     from pipelines.outcome import summary
     from pipelines.screen import Screen
 
-    _check(pipeline)
+    check_pipeline(pipeline)
     _tensorflow_tells("errors")
     with _signals_end_the_process():
         chosen = load_config(config, set_ or [], pipeline=pipeline)
@@ -90,7 +91,7 @@ def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: R
 
 @app.command()
 def step(
-    name: Annotated[str, typer.Argument(help="ingest, convert, validate, extract, train, evaluate or push.")],
+    name: Annotated[str, typer.Argument(help="ingest, convert, validate, extract, and train, evaluate, push or publish.")],
     config: Config,
     set_: Assignments = None,
     run_dir: RunDir = None,
@@ -128,7 +129,7 @@ def compile_(
     from pipelines.compiled import compile_pipeline
     from pipelines.config import load_config
 
-    _check(pipeline)
+    check_pipeline(pipeline)
     chosen = load_config(config, set_ or [], pipeline=pipeline)
     target = output or Path(f"{chosen.name}.yaml")
     compile_pipeline(chosen, target)
@@ -228,13 +229,6 @@ def _signals_end_the_process() -> Iterator[None]:
 def _tensorflow_tells(what: Literal["errors", "nothing"]) -> None:
     """What TensorFlow logs: its search for a GPU is no part of an answer. A level that a person has set stays."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if what == "errors" else "3")
-
-
-def _check(pipeline: str) -> None:
-    from pipelines.compiled import PIPELINES
-
-    if pipeline not in PIPELINES:
-        raise SettingsError(f"pipeline {pipeline!r}: accepted: {', '.join(PIPELINES)}")
 
 
 def _print(lines: list[str]) -> None:

@@ -8,8 +8,6 @@ from components.speech.errors import SettingsError
 from pipelines.arguments import pipeline_arguments
 from pipelines.run_config import RunConfig
 
-PIPELINES = ("asr", "tts")
-
 
 def pipeline_named(name: str) -> Any:
     """The KFP pipeline of that name: the function of that name in the module of that name."""

@@ -98,6 +98,7 @@ def _walk(config: RunConfig, run_dir: Path, record: RunRecord, screen: Screen) -
     """Starts the graph's process, and follows what it prints until it ends."""
     printed: list[str] = []
     began = 0.0
+    steps = len(STEPS[config.pipeline])
     with open(run_dir / "run.log", "w", encoding="utf-8", errors="replace") as log, _graph(config, run_dir) as process:
         for line in _lines(process):
             log.write(line)
@@ -115,7 +116,7 @@ def _walk(config: RunConfig, run_dir: Path, record: RunRecord, screen: Screen) -
                 record.write()
                 if step.status == "succeeded":
                     remember(run_dir, step.name, Path(step.folder))
-                    screen.say(f"  {step.name} done in {step.seconds:.1f} s ({len(record.steps)} of {len(STEPS)})")
+                    screen.say(f"  {step.name} done in {step.seconds:.1f} s ({len(record.steps)} of {steps})")
             else:
                 printed = [*printed[-_LINES_KEPT:], line.rstrip("\n")]
                 screen.line(line)

@@ -24,9 +24,10 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, Path]
       SettingsError: there is no such step, or it takes no such input.
       WorkError: an input is neither given nor made yet; and whatever the step raises.
     """
-    if name not in STEPS:
-        raise SettingsError(f"step {name!r}: accepted: {', '.join(STEPS)}")
-    needed = STEPS[name]
+    steps = STEPS[config.pipeline]
+    if name not in steps:
+        raise SettingsError(f"step {name!r}: accepted: {', '.join(steps)}")
+    needed = steps[name]
     for extra in given.keys() - needed.keys():
         takes = ", ".join(f"--{one}" for one in needed) or "no input; it reads corpus.uri"
         raise SettingsError(f"--{extra}: {name} does not take it; it takes {takes}")

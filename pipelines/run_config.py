@@ -1,4 +1,4 @@
-"""What the config of every run has, whatever it trains: its name, its places, and a section a step."""
+"""What the config of every run has, whatever it is for: its name, its places, and a section a step."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,13 +7,11 @@ from typing import Annotated, Any, ClassVar, Self
 import pydantic
 
 from components.convert.settings import ConvertSettings
-from components.evaluate.settings import EvaluateSettings
 from components.extract.settings import ExtractSettings
 from components.ingest.settings import CorpusSettings
-from components.push.settings import PushSettings
 from components.speech.settings import Settings
-from components.train.settings import TeachingSettings
 from components.validate.settings import ValidateSettings
+from pipelines.cluster_settings import ClusterSettings
 from pipelines.documents import write_document
 from pipelines.dotted import Values, get
 
@@ -21,36 +19,35 @@ Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$
 
 
 class RunConfig(Settings):
-    """A run of a pipeline, from a corpus to a pushed model; each family of models has a class of its own."""
+    """A run of a pipeline; each pipeline has a class of its own."""
 
     same: ClassVar[Mapping[str, str]] = {
         "extract.alphabet": "convert.alphabet",
         "extract.features.sample_rate": "convert.sample_rate",
         "extract.reading": "convert.reading",
-        "train.name": "model",
-        "evaluate.model_name": "model",
-        "push.model_name": "model",
     }
     """Keys that take the value of another one."""
 
+    places: ClassVar[Mapping[str, str]] = {"store": "store", "registry": "registry"}
+    """Key of a folder → the folder in the run's own that it is, where the config names none."""
+
     pipeline: str = pydantic.Field(..., description="the graph that this config is for")
     name: Name = pydantic.Field(..., description="of the run; its folder is runs/<name>")
-    model: Name = pydantic.Field(..., description="name of the model in the registry")
-    store: str = pydantic.Field("", description="folder of all keyed work; empty: <run-dir>/store")
-    registry: str = pydantic.Field("", description="folder of served models; empty: <run-dir>/registry")
+    store: str = pydantic.Field("", description="folder or gs:// of all keyed work; empty: <run-dir>/store")
+    registry: str = pydantic.Field("", description="folder or gs:// of served models; empty: <run-dir>/registry")
     corpus: CorpusSettings = pydantic.Field(..., description="the recordings")
     convert: ConvertSettings = pydantic.Field(default_factory=ConvertSettings, description="any audio to wav")
     validate_: ValidateSettings = pydantic.Field(
         default_factory=ValidateSettings, alias="validate", description="checks before training"
     )
     extract: ExtractSettings = pydantic.Field(default_factory=ExtractSettings, description="features, shards")
-    train: TeachingSettings = pydantic.Field(..., description="the model and its training")
-    evaluate: EvaluateSettings = pydantic.Field(..., description="what is measured")
-    push: PushSettings = pydantic.Field(..., description="the gate")
+    cluster: ClusterSettings = pydantic.Field(
+        default_factory=ClusterSettings, description="what a cluster is asked for; nothing of a run on this machine"
+    )
 
     @classmethod
     def defaults(cls, document: Values) -> Values:
-        """What this family takes where a document says nothing and the steps would take something else."""
+        """What this pipeline takes where a document says nothing and the steps would take something else."""
         return {}
 
     def follows(self) -> dict[str, tuple[Any, str]]:
@@ -71,14 +68,16 @@ class RunConfig(Settings):
         return self.model_dump(mode="json", by_alias=True)
 
     def to_yaml(self) -> str:
-        """The config as it took effect, every default written out; it starts the same run again."""
-        return write_document(self.plain())
+        """The config as it took effect, every default written out; it starts the same run again.
+
+        The section of the cluster stands there only where it says something: this is the record of a run here.
+        """
+        values = self.plain()
+        if self.cluster == ClusterSettings():
+            del values["cluster"]
+        return write_document(values)
 
     def placed(self, run_dir: Path) -> Self:
-        """The config with the store and the registry where a run in this folder has them."""
-        return self.model_copy(
-            update={
-                "store": self.store or str(run_dir / "store"),
-                "registry": self.registry or str(run_dir / "registry"),
-            }
-        )
+        """The config with the store and its like where a run in this folder has them."""
+        update = {key: getattr(self, key) or str(run_dir / folder) for key, folder in self.places.items()}
+        return self.model_copy(update=update)

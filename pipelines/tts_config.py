@@ -11,7 +11,8 @@ from components.speech.errors import SettingsError
 from components.speech.registry import Registry
 from components.train.synthesis.settings import SynthesisSettings
 from pipelines.dotted import Values, get, over
-from pipelines.run_config import Name, RunConfig
+from pipelines.run_config import Name
+from pipelines.teaching_config import TeachingConfig
 
 READING = "english"
 ALPHABETS = {
@@ -35,7 +36,7 @@ DEFAULTS = {
 }
 
 
-class TtsConfig(RunConfig):
+class TtsConfig(TeachingConfig):
     """A run of the `tts` pipeline."""
 
     pipeline: Literal["tts"] = pydantic.Field("tts", description="the graph that this config is for")
