@@ -129,7 +129,7 @@ def each_utterance(path: Path) -> Iterator[Utterance]:
     if not path.is_file():
         raise WorkError(f"{path}: no such manifest; run the step that writes it first")
     for number, line in enumerate(_lines(path), start=1):
-        yield _utterance(line, f"{path}:{number}", path.parent)
+        yield utterance_of(line, f"{path}:{number}", path.parent)
 
 
 def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
@@ -200,7 +200,8 @@ def _lines(path: Path) -> Iterator[str]:
         ) from None
 
 
-def _utterance(line: str, where: str, folder: Path) -> Utterance:
+def utterance_of(line: str, where: str, folder: Path) -> Utterance:
+    """The utterance in a line of a manifest that lies in a folder; `where` names the line to a person."""
     try:
         values = json.loads(line)
         if "\\u" in line:
