@@ -19,10 +19,10 @@ from pipelines.documents import overlay, read_document
 from pipelines.dotted import Values, get, is_given, keys_of, over, put
 from pipelines.run_config import RunConfig
 
-FAMILIES = {"asr": "AsrConfig", "tts": "TtsConfig"}
+FAMILIES = {"asr": "AsrConfig", "tts": "TtsConfig", "refresh": "RefreshConfig"}
 """Pipeline → its config's class, in the module `pipelines.<pipeline>_config`."""
 
-PATHS = ("corpus.uri", "store", "registry")
+PATHS = ("corpus.uri", "store", "registry", "datasets")
 """Keys that hold a path: relative to the YAML file in it, to the current folder in `--set`."""
 
 

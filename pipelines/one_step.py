@@ -8,6 +8,7 @@ from components.speech.errors import SettingsError, WorkError
 from components.speech.work import Work
 from pipelines.graph import STEPS
 from pipelines.made import made_by, make_run_dir, remember
+from pipelines.refresh_config import RefreshConfig
 from pipelines.run_config import RunConfig
 
 ORDER = ("model", "manifest", "dataset", "evaluation")
@@ -35,9 +36,10 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, Path]
     config = config.placed(run_dir)
     inputs = [given.get(one) or _made(run_dir, one, needed[one], name) for one in sorted(needed, key=ORDER.index)]
     places: list[Any] = [config.registry] if name in ("evaluate", "push") else []
+    after: list[Any] = [config.datasets] if isinstance(config, RefreshConfig) and name == "publish" else []
     step = importlib.import_module(f"components.{name}.step")
     make_run_dir(run_dir)
-    work: Work = step.run(*inputs, *places, config.store, config.section(name))
+    work: Work = step.run(*inputs, *places, config.store, *after, config.section(name))
     remember(run_dir, name, work.folder)
     return work
 

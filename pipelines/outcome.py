@@ -5,10 +5,10 @@ from pathlib import Path
 
 from components.speech.figures import FIGURES
 from components.speech.storage import read_json
-from pipelines.record import RunRecord
+from pipelines.record import RunRecord, StepRecord
 
 REPORT = "report.html"
-JUDGES = ("push", "evaluate", "validate")
+JUDGES = ("push", "evaluate", "publish", "validate")
 """Steps that leave a page; the first of these that came to an end has the run's."""
 
 
@@ -22,12 +22,23 @@ def conclude(record: RunRecord) -> None:
         record.pushed = bool(verdict["pushed"])
         record.reason = verdict["heading"]
         record.model = verdict["model"]
+    published = record.step("publish")
+    if published and published.status == "succeeded":
+        record.dataset = published.folder
+        record.reason = _published(record, published)
     page = _page(record)
     if page is None:
         (record.run_dir / REPORT).unlink(missing_ok=True)
     else:
         shutil.copyfile(page, record.run_dir / REPORT)
         record.report = REPORT
+
+
+def _published(record: RunRecord, step: StepRecord) -> str:
+    name, number = record.config["publish"]["name"], step.counts["version"]
+    if step.reused:
+        return f"Nothing has changed since version {number} of {name}"
+    return f"Published as version {number} of {name}"
 
 
 def _page(record: RunRecord) -> Path | None:
@@ -59,6 +70,8 @@ def summary(record: RunRecord) -> list[str]:
     lines.append(f"log              {_short(record.run_dir / 'run.log')}")
     if record.model:
         lines.append(f"in service       {_short(record.model)}")
+    if record.dataset:
+        lines.append(f"dataset          {_short(record.dataset)}")
     if record.status == "succeeded":
         lines.append(record.reason)
     return lines

@@ -49,6 +49,7 @@ class RunRecord:
       pushed: whether a new version is in service because of this run.
       reason: why it was pushed or not, or why the run stopped.
       model: folder of the version that this run put into service.
+      dataset: folder of the version that holds what this run found in the corpus.
       report: relative to the run's folder.
     """
 
@@ -64,6 +65,7 @@ class RunRecord:
     pushed: bool = False
     reason: str = ""
     model: str | None = None
+    dataset: str | None = None
     failed_step: str | None = None
     report: str | None = None
 
@@ -85,6 +87,7 @@ class RunRecord:
                 "pushed": self.pushed,
                 "reason": self.reason,
                 "model": self.model,
+                "dataset": self.dataset,
                 "failed_step": self.failed_step,
                 "report": self.report,
                 "inputs": {"corpus": self.config["corpus"]["uri"], "config": "config.yaml"},
