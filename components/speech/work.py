@@ -1,26 +1,28 @@
 """Work named by its input: where a step's output lies, whether it is there already, and how it is claimed.
 
-A store is a folder that runs share. The output of a step lies at `<store>/<step>/<key>/`, where the
-key is the hash of the step's inputs, its settings and its revision. `done.json` is written last:
-a folder without it is unfinished, and the next run of the same work goes on from there.
+A store is a folder that runs share, or a folder of a bucket that machines share. The output of a step lies at
+`<store>/<step>/<key>/`, where the key is the hash of the step's inputs, its settings and its revision. `done.json` is
+written last: a folder without it is unfinished, and the next run of the same work goes on from there. What differs in
+a bucket: `remote_work`.
 """
 
 import contextlib
 import dataclasses
-import fcntl
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from components.speech.errors import WorkError
+from components.speech.buckets import is_remote
+from components.speech.claim import claimed, told_of_the_disk
+from components.speech.errors import Interruption, WorkError
+from components.speech.mirror import DONE as DONE
+from components.speech.mirror import Mirror, folder_of, local
 from components.speech.progress import say
+from components.speech.remote_work import RemoteWork
 from components.speech.settings import Settings
-from components.speech.storage import A_PERSON_MENDS, hash_value, read_json, write_json
-
-DONE = "done.json"
+from components.speech.storage import hash_value, read_json, write_json
 
 
 @dataclasses.dataclass
@@ -28,13 +30,14 @@ class Work:
     """A step's output folder, and what is to be told about it.
 
     Attributes:
-      folder: `<store>/<step>/<key>`.
+      folder: `<store>/<step>/<key>`; in a mirror, the folder of the attempt below it.
       key: the hash that names it.
       reused: it was there already.
       seconds: what this call took (reading the marker only, when reused).
       counts: how many of what, filled in by the step: {"utterances": 40, "rejects": 2}.
       metrics: figures that a person compares between runs: {"wer": 0.03}.
-      outputs: named files, relative to the folder: {"manifest": "manifest.jsonl"}.
+      outputs: named files or folders, relative to the folder: {"manifest": "manifest.jsonl"}.
+      passing: folders that only serve to make the rest; they are not sent to a bucket once the work is done.
     """
 
     step: str
@@ -45,18 +48,41 @@ class Work:
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     outputs: dict[str, str] = dataclasses.field(default_factory=dict)
+    passing: tuple[str, ...] = ()
+    remote: RemoteWork | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the folder lies for all machines: a path, or gs://…"""
+        return self.remote.place if self.remote else str(self.folder)
 
     def path(self, output: str) -> Path:
-        """The path of a named output."""
-        return self.folder / self.outputs[output]
+        """The path of a named output; brought first where it is in a bucket alone."""
+        path = self.folder / self.outputs[output]
+        if self.remote and self.reused and not path.exists():
+            local(self.place_of(output))
+        return path
+
+    def place_of(self, output: str) -> str:
+        """Where a named output lies for all machines."""
+        return f"{self.place}/{self.outputs[output]}"
+
+    def save(self) -> None:
+        """Keeps what is in the folder so far for a machine that has to go on from there; cheap to call often."""
+        if self.remote and not self.reused:
+            self.remote.save()
 
     def publish(self, folder: Any, *, html: Any = None, metrics: Any = None) -> "Work":
         """Hands the work to KFP artifacts (duck-typed: this file does not import kfp).
 
-        The folder artifact points at the store; an HTML page is copied to where the UI reads it.
+        The folder artifact tells where in the store the work lies; an HTML page is copied to where the UI reads it. On
+        a cluster an artifact's uri stays the one that KFP gave to it: of an output that says it lies anywhere else, its
+        launcher fails the task, or brings all of it to the next one's disk.
         """
-        folder.uri = str(self.folder)
+        if "://" not in folder.uri:
+            folder.uri = self.place
         folder.metadata.update(
+            place=self.place,
             step=self.step,
             key=self.key,
             reused=self.reused,
@@ -65,6 +91,9 @@ class Work:
             metrics=self.metrics,
             outputs=self.outputs,
         )
+        if "://" in folder.uri:  # what a person finds who opens the artifact
+            Path(folder.path).parent.mkdir(parents=True, exist_ok=True)
+            write_json(Path(folder.path), folder.metadata)
         if html is not None:
             Path(html.path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.path("report"), html.path)
@@ -72,6 +101,11 @@ class Work:
             for name, value in self.metrics.items():
                 metrics.log_metric(name, value)
         return self
+
+
+def place_of(artifact: Any) -> str:
+    """Where the work lies that a step published as this KFP artifact: a folder, or gs://…"""
+    return str(artifact.metadata.get("place") or artifact.uri)
 
 
 @contextlib.contextmanager
@@ -87,7 +121,7 @@ def keyed_work(
     """Claims the output folder of one piece of work; the block does it, unless `work.reused`.
 
     Args:
-      store: the folder that holds all keyed work.
+      store: the folder that holds all keyed work, or gs://…
       step: the step's name.
       settings: all of them take part in the key.
       inputs: what names the inputs (fingerprints, keys), never paths.
@@ -113,33 +147,49 @@ def keyed_work(
     """
     start = time.monotonic()
     named_by, folder = named_work(store, step, settings, inputs, revision)
-    key = folder.name
-    with _told_of_the_disk(step, folder), _claimed(folder):
-        work = Work(step, folder, key)
-        if done := _reusable(step, folder, check):
+    remote = RemoteWork(Mirror.of(f"{store}/{step}/{folder.name}")) if is_remote(store) else None
+    with told_of_the_disk(step, folder), claimed(folder):
+        work = Work(step, folder, folder.name, remote=remote)
+        if done := _finished(work, check):
             work.reused = True
             work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
             say(f"{step}: reused, nothing changed since it was made")
             yield work
             work.seconds = time.monotonic() - start
             return
-        yield work
+        if remote:
+            remote.begin()
+            work.folder = remote.folder
+        try:
+            yield work
+        except WorkError:
+            if remote:
+                remote.leave()
+            raise
         work.seconds = time.monotonic() - start
-        lost = [name for name, file in work.outputs.items() if not (folder / file).exists()]
-        if lost:
-            raise WorkError(f"{step}: promised {', '.join(lost)} in {folder} and did not write it; this is a bug")
-        write_json(
-            folder / DONE,
-            {
-                **named_by,
-                "key": key,
-                "seconds": round(work.seconds, 3),
-                "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                "counts": work.counts,
-                "metrics": work.metrics,
-                "outputs": work.outputs,
-            },
-        )
+        _finish(work, named_by)
+
+
+def _finish(work: Work, named_by: dict[str, Any]) -> None:
+    """Writes the marker."""
+    lost = [name for name, file in work.outputs.items() if not (work.folder / file).exists()]
+    if lost:
+        raise WorkError(f"{work.step}: promised {', '.join(lost)} in {work.folder} and did not write it; this is a bug")
+    marker = {
+        **named_by,
+        "key": work.key,
+        "seconds": round(work.seconds, 3),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "counts": work.counts,
+        "metrics": work.metrics,
+        "outputs": work.outputs,
+    }
+    if work.remote is None:
+        write_json(work.folder / DONE, marker)
+    elif not work.remote.finish(marker, work.passing):
+        theirs = work.remote.done or marker
+        work.folder = work.remote.folder
+        work.counts, work.metrics, work.outputs = theirs["counts"], theirs["metrics"], theirs["outputs"]
 
 
 def named_work(
@@ -147,7 +197,7 @@ def named_work(
 ) -> tuple[dict[str, Any], Path]:
     """What names a piece of work, and the folder that it has by that name, without claiming it."""
     named_by = {"step": step, "revision": revision, "settings": settings.plain(), "inputs": inputs}
-    return named_by, Path(store).absolute() / step / hash_value(named_by)
+    return named_by, folder_of(store) / step / hash_value(named_by)
 
 
 def read_done(folder: Path) -> dict[str, Any]:
@@ -165,52 +215,33 @@ def read_done(folder: Path) -> dict[str, Any]:
     return done
 
 
-def _reusable(step: str, folder: Path, check: Callable[[Path], object]) -> dict[str, Any] | None:
+def _finished(work: Work, check: Callable[[Path], object]) -> dict[str, Any] | None:
     """The marker of work that is finished and still whole; removes one that vouches for what is gone."""
-    if not (folder / DONE).is_file():
-        return None
     try:
-        done = read_done(folder)
-        if gone := [file for file in done["outputs"].values() if not (folder / file).exists()]:
-            raise WorkError(f"{folder}: {', '.join(gone)} is gone")
-        check(folder)
+        if (done := _marker(work)) is None:
+            return None
+        if gone := _gone(work, done["outputs"].values()):
+            raise WorkError(f"{work.place}: {', '.join(gone)} is gone")
+        check(work.folder)
+    except Interruption:
+        raise
     except WorkError as damage:
-        say(f"{step}: making it again: {damage}")
-        (folder / DONE).unlink()
+        say(f"{work.step}: making it again: {damage}")
+        if work.remote is None:  # in a bucket it is replaced, once there is something to replace it by
+            (work.folder / DONE).unlink()
         return None
     return done
 
 
-@contextlib.contextmanager
-def _told_of_the_disk(step: str, folder: Path) -> Iterator[None]:
-    """Tells what the system says of the disk as something to mend."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in A_PERSON_MENDS:
-            raise
-        raise WorkError(
-            f"{step}: {error.filename or folder}: {error.strerror}; make room there or mend its permissions "
-            "(or set `store` to another folder), and start again"
-        ) from error
+def _marker(work: Work) -> dict[str, Any] | None:
+    if work.remote is None:
+        return read_done(work.folder) if (work.folder / DONE).is_file() else None
+    work.remote.look()
+    work.folder = work.remote.folder
+    return work.remote.done
 
 
-@contextlib.contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
-    """Holds the folder for this process; the lock goes when the process does, however it ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError as error:  # /proc and its like hold no folders of ours, and say that they are not there
-        raise WorkError(
-            f"{folder.parent.name}: {error.filename}: no folder can be made there; set `store` to another one"
-        ) from error
-    descriptor = os.open(folder.with_name(folder.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another process that is making {folder.parent.name}/{folder.name[:8]}")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _gone(work: Work, outputs: Iterable[str]) -> list[str]:
+    if work.remote:
+        return work.remote.absent(outputs)
+    return [file for file in outputs if not (work.folder / file).exists()]

@@ -1,0 +1,158 @@
+"""A mirror of buckets on this machine: steps read and write files, and what they need is brought, what they made sent.
+
+`gs://bucket/a/b` is `<mirror>/bucket/a/b`, whoever asks: so a path that a manifest gives relative to itself leads to
+the same recording in every pod, and a file's own path says of which object it is the copy. The mirror holds nothing
+that counts: it may be deleted whenever no process works in it.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+from components.speech.buckets import Bucket, Entry, is_remote
+from components.speech.errors import Interruption, WorkError
+from components.speech.storage import read_json
+
+MIRROR = "VOXLINE_MIRROR"
+"""Names the folder; else it is `voxline-mirror` where temporary files go."""
+
+DONE = "done.json"
+"""The marker of finished work; in a bucket it names the attempt that counts."""
+
+
+class Mirror:
+    """The local copy of a folder in a bucket.
+
+    Attributes:
+      bucket: that folder.
+      root: the local one.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.bucket = Bucket(uri)
+        self.root = _ours(_base()) / self.bucket.bucket / self.bucket.prefix
+
+    @classmethod
+    def of(cls, uri: Path | str) -> "Mirror":
+        """The mirror of `gs://bucket/folder`.
+
+        Raises:
+          SettingsError: it is no such place.
+          WorkError: the mirror's folder is somebody else's.
+        """
+        return cls(str(uri))
+
+    def pull(self, names: Iterable[str | Entry]) -> None:
+        """Brings objects; files that hold those bytes already stay.
+
+        Raises:
+          WorkError: one is not there; then nothing was brought.
+        """
+        self.bucket.download(names, self.root)
+
+    def pull_below(self, prefix: str = "", *, without: Iterable[str] = ()) -> list[Entry]:
+        """Brings all objects whose names begin with the prefix, but for those that begin with one of the others."""
+        passed_over = tuple(without)
+        entries = [entry for entry in self.bucket.list(prefix) if not entry.name.startswith(passed_over)]
+        self.pull(entries)
+        return entries
+
+    def push(self, names: Iterable[str], *, absent_only: bool = False) -> Sequence[Entry]:
+        """Sends files. Returns the objects of these names as they are now.
+
+        Args:
+          absent_only: objects that are there stay, whatever they hold.
+        """
+        return self.bucket.upload(self.root, names, absent_only=absent_only)
+
+
+def folder_of(place: Path | str) -> Path:
+    """The folder on this machine that stands for a place; nothing is brought there."""
+    return Mirror.of(place).root if is_remote(place) else Path(place).absolute()
+
+
+def address_of(path: Path | str) -> str:
+    """Where a file lies for all machines: `gs://…` of what is in the mirror, else the path itself.
+
+    >>> address_of("/data/corpus")
+    '/data/corpus'
+    """
+    path = Path(path).absolute()
+    return f"gs://{path.relative_to(_base()).as_posix()}" if _is_mirrored(path) else str(path)
+
+
+def local(place: Path | str, *, without: Iterable[str] = ()) -> Path:
+    """A place that can be read here: what lies in a bucket is brought first.
+
+    Args:
+      place: a file or folder, on this machine or in a bucket. A folder of finished work stands for the attempt that
+        counts.
+      without: what is not brought, by how its names begin, relative to the folder.
+
+    Raises:
+      WorkError: nothing is there.
+    """
+    if not is_remote(place):
+        return Path(place)
+    mirror, passed_over = Mirror.of(place), tuple(without)
+    if attempt := _attempt(mirror):
+        return local(f"{mirror.bucket.uri}/{attempt}", without=passed_over)
+    if mirror.pull_below(without=passed_over):
+        return mirror.root
+    parent, _, name = mirror.bucket.uri.rpartition("/")
+    if not mirror.bucket.prefix or not Bucket(parent).stat(name):
+        raise WorkError(f"{place}: there is nothing in the bucket; mend the address, or run the step that makes it")
+    Mirror.of(parent).pull([name])
+    return mirror.root
+
+
+def bring(paths: Iterable[Path | str]) -> None:
+    """Makes those of the files present that belong to the mirror and are not here; all others are left as they are.
+
+    One that is not in its bucket either stays absent: whoever reads it says so.
+    """
+    absent: dict[str, list[str]] = {}
+    for path in map(Path, paths):
+        if _is_mirrored(path) and not path.exists():
+            bucket, *name = path.relative_to(_base()).parts
+            absent.setdefault(bucket, []).append(str(PurePosixPath(*name)))
+    for bucket, names in absent.items():
+        _bring(Mirror.of(f"gs://{bucket}"), list(dict.fromkeys(names)))
+
+
+def _bring(mirror: Mirror, names: list[str]) -> None:
+    try:
+        mirror.pull(names)
+    except Interruption:
+        raise
+    except WorkError:  # one is not there; the others are wanted all the same
+        wanted = set(names)
+        below = os.path.commonprefix(names)  # noqa: RUF071 - as buckets list them, character by character
+        mirror.pull([entry for entry in mirror.bucket.list(below) if entry.name in wanted])
+
+
+def _attempt(mirror: Mirror) -> str:
+    """Which attempt counts, of work whose folder this is; empty: it is no such folder."""
+    if not mirror.bucket.prefix or not mirror.bucket.stat(DONE):
+        return ""
+    mirror.pull([DONE])
+    return str(read_json(mirror.root / DONE).get("attempt", ""))
+
+
+def _base() -> Path:
+    return Path(os.environ.get(MIRROR) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
+
+
+def _is_mirrored(path: Path) -> bool:
+    return path.is_relative_to(_base()) and path != _base()
+
+
+def _ours(folder: Path) -> Path:
+    """The folder, made if need be: nobody else may be able to lay files under our hands."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise WorkError(f"{folder}: the mirror must be a folder of whoever runs this; set {MIRROR} to another one")
+    return folder
