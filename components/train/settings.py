@@ -1,10 +1,35 @@
 """What all training has in common, as settings: how long, how fast, when it looks, and when it stops."""
 
-from typing import Literal
+from typing import Literal, Self
 
 import pydantic
 
 from components.speech.settings import Settings
+
+
+class WorkersSettings(Settings):
+    """Machines that train one model together; what their pods look like, k8s/ says."""
+
+    count: int = pydantic.Field(
+        1, ge=1, le=256, description="machines; more than 1 on a cluster alone, elsewhere this machine trains by itself"
+    )
+    kind: Literal["train_job", "tf_job"] = pydantic.Field(
+        "train_job", description="what the cluster has: Kubeflow Trainer v2 (TrainJob), or the operator before (TFJob)"
+    )
+    template: str = pydantic.Field(
+        "voxline-train",
+        pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        description="the namespace's TrainingRuntime (train_job) or PodTemplate (tf_job) that a worker is made by",
+    )
+    start_minutes: float = pydantic.Field(
+        60.0, gt=0, le=10_080, description="for nodes, images and each other; after that the step gives up for now"
+    )
+
+
+class _Named(Settings):
+    """Settings as they name work: whatever keys they have."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
 
 
 class TeachingSettings(Settings):
@@ -69,3 +94,21 @@ class TeachingSettings(Settings):
         "auto", description="devices: one; all of this machine; all workers in TF_CONFIG; auto: as many as there are"
     )
     seed: int = pydantic.Field(1, ge=0, lt=2**31, description="of initial weights, order, augmentation and dropout")
+    workers: WorkersSettings = pydantic.Field(
+        WorkersSettings(), description="several machines; they name no work, the model is of one batch size and seed"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _workers_find_each_other(self) -> Self:
+        if self.workers.count > 1 and self.strategy in ("one", "mirrored"):
+            raise ValueError(
+                f"strategy is {self.strategy!r} and workers.count is {self.workers.count}: each would train a model of "
+                "its own; with several workers 'auto' and 'multi_worker' are accepted"
+            )
+        return self
+
+    def naming(self) -> Settings:
+        """The same settings without what names no work: how many machines share it, and what makes them."""
+        values = self.plain()
+        del values["workers"]
+        return _Named.of(values)

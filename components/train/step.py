@@ -1,10 +1,12 @@
 """The train step: a dataset in, an exported model out, of the family that the settings are of."""
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from components.speech.dataset import Dataset
+from components.speech.errors import WorkError
 from components.speech.progress import say
 from components.speech.work import DONE, Work, keyed_work, named_work
 from components.train.recognition.settings import RecognitionSettings
@@ -33,7 +35,9 @@ def run(dataset: Path | str, store: Path | str, settings: TeachingSettings) -> W
     inputs = {"dataset": read.key}
     if not _is_chief():
         return _follow(read, store, settings, inputs)
-    with keyed_work(store, "train", settings, inputs, revision=REVISION) as work:
+    if _asks_for_workers(settings):
+        return _lead(str(dataset), store, settings, inputs)
+    with keyed_work(store, "train", settings.naming(), inputs, revision=REVISION) as work:
         if work.reused:
             return work
         _train(read, settings, work)
@@ -42,13 +46,42 @@ def run(dataset: Path | str, store: Path | str, settings: TeachingSettings) -> W
 
 def _follow(dataset: Dataset, store: Path | str, settings: TeachingSettings, inputs: dict[str, str]) -> Work:
     """What a worker other than the chief does: it trains along in the folder that the chief has claimed."""
-    _, folder = named_work(store, "train", settings, inputs, REVISION)
+    _, folder = named_work(store, "train", settings.naming(), inputs, REVISION)
     work = Work("train", folder, folder.name, reused=(folder / DONE).is_file())
     if not work.reused:
         from components.train.loop import fit
 
         fit(_teacher(dataset, settings), folder)
         say("train: this worker is done; the chief exports the model")
+    return work
+
+
+def _asks_for_workers(settings: TeachingSettings) -> bool:
+    """Whether this process is to have a job of workers do the work: in a pod, where it is no such worker itself."""
+    if settings.workers.count < 2 or os.environ.get("TF_CONFIG"):
+        return False
+    from components.train.workers.cluster import own_pod_name
+
+    if not own_pod_name():
+        say(f"train: {settings.workers.count} workers are for a cluster; here, this machine trains by itself")
+    return bool(own_pod_name())
+
+
+def _lead(dataset: str, store: Path | str, settings: TeachingSettings, inputs: dict[str, str]) -> Work:
+    """Has workers train, and takes the result from the store.
+
+    The folder is not claimed meanwhile: the chief among the workers claims it, and the job's name the job.
+    """
+    from components.train.workers.lead import train_by_workers
+
+    start = time.monotonic()
+    _, folder = named_work(store, "train", settings.naming(), inputs, REVISION)
+    made = train_by_workers(folder.name, dataset, str(store), settings, lambda: (folder / DONE).is_file())
+    with keyed_work(store, "train", settings.naming(), inputs, revision=REVISION) as work:
+        if not work.reused:
+            raise WorkError(f"train: what the workers made at {folder} is not whole; run the step again")
+    if made:
+        work.reused, work.seconds = False, time.monotonic() - start
     return work
 
 
