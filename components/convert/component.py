@@ -28,6 +28,7 @@ def convert(
     """
     from components.convert.settings import ConvertSettings
     from components.convert.step import run
+    from components.speech.work import place_of
 
     chosen = ConvertSettings.of(settings, "convert", sample_rate=sample_rate, alphabet=alphabet, reading__kind=reading)
-    run(manifest.path, store, chosen).publish(wavs)
+    run(place_of(manifest), store, chosen).publish(wavs)

@@ -34,6 +34,7 @@ def extract(
     """
     from components.extract.settings import ExtractSettings
     from components.extract.step import run
+    from components.speech.work import place_of
 
     chosen = ExtractSettings.of(
         settings,
@@ -45,4 +46,4 @@ def extract(
         reading__kind=reading,
         runner=runner,
     )
-    run(wavs.path, store, chosen).publish(dataset)
+    run(place_of(wavs), store, chosen).publish(dataset)

@@ -26,5 +26,6 @@ def publish(
     """
     from components.publish.settings import PublishSettings
     from components.publish.step import run
+    from components.speech.work import place_of
 
-    run(dataset.path, store, datasets, PublishSettings.of(settings, "publish", name=name)).publish(version)
+    run(place_of(dataset), store, datasets, PublishSettings.of(settings, "publish", name=name)).publish(version)

@@ -22,7 +22,8 @@ def validate(
       store: folder of all keyed work.
       settings: JSON of the config's section `validate`: thresholds and severities.
     """
+    from components.speech.work import place_of
     from components.validate.settings import ValidateSettings
     from components.validate.step import run
 
-    run(wavs.path, store, ValidateSettings.of(settings, "validate")).publish(validation, html=report)
+    run(place_of(wavs), store, ValidateSettings.of(settings, "validate")).publish(validation, html=report)

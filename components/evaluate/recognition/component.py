@@ -32,6 +32,7 @@ def evaluate(
     """
     from components.evaluate.recognition.settings import RecognitionEvaluateSettings
     from components.evaluate.step import run
+    from components.speech.work import place_of
 
     chosen = RecognitionEvaluateSettings.of(settings, "evaluate", model_name=model_name)
-    run(model.path, wavs.path, registry, store, chosen).publish(evaluation, html=report, metrics=metrics)
+    run(place_of(model), place_of(wavs), registry, store, chosen).publish(evaluation, html=report, metrics=metrics)

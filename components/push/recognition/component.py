@@ -36,6 +36,7 @@ def push(
     """
     from components.push.settings import RecognitionPushSettings
     from components.push.step import run
+    from components.speech.work import place_of
 
     chosen = RecognitionPushSettings.of(
         settings,
@@ -45,4 +46,4 @@ def push(
         max_regression=max_regression,
         confidence=confidence,
     )
-    run(model.path, evaluation.path, registry, store, chosen).publish(verdict, html=report)
+    run(place_of(model), place_of(evaluation), registry, store, chosen).publish(verdict, html=report)

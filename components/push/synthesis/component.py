@@ -38,6 +38,7 @@ def push(
     """
     from components.push.settings import SynthesisPushSettings
     from components.push.step import run
+    from components.speech.work import place_of
 
     chosen = SynthesisPushSettings.of(
         settings,
@@ -48,4 +49,4 @@ def push(
         min_attention_diagonality=min_attention_diagonality,
         confidence=confidence,
     )
-    run(model.path, evaluation.path, registry, store, chosen).publish(verdict, html=report)
+    run(place_of(model), place_of(evaluation), registry, store, chosen).publish(verdict, html=report)

@@ -36,6 +36,7 @@ def train(
       seed: of initial weights, order, augmentation and dropout.
       settings: JSON of the other keys of the config's section `train`.
     """
+    from components.speech.work import place_of
     from components.train.recognition.settings import RecognitionSettings
     from components.train.step import run
 
@@ -51,4 +52,4 @@ def train(
         precision=precision,
         seed=seed,
     )
-    run(dataset.path, store, chosen).publish(model)
+    run(place_of(dataset), store, chosen).publish(model)
