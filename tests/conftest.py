@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.buckets.emulator import gcs as gcs  # a fixture
+from tests.buckets.emulator import gcs_proxy as gcs_proxy  # a fixture
 from tests.spoken_tones import make_model as make_model  # a fixture
 from tests.spoken_voice import make_voice as make_voice  # a fixture
 

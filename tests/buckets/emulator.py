@@ -1,0 +1,118 @@
+"""A real emulator of Google Cloud Storage over HTTP, for the length of a test process, and a bucket for each test.
+
+It is gcp-storage-emulator, in a thread of this process; or fake-gcs-server, where VOXLINE_FAKE_GCS names its program
+(`make test-buckets` builds it). Google's library talks to a proxy before it, see `tests/buckets/proxy.py`.
+"""
+
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from components.speech.buckets import Bucket
+from tests.buckets.faults import Fault, Kind
+from tests.buckets.proxy import Proxy
+
+FAKE_GCS = "VOXLINE_FAKE_GCS"
+
+
+class Storage:
+    """A fresh bucket, and the proxy before it.
+
+    Attributes:
+      name: of the bucket.
+      uri: `gs://<name>`.
+    """
+
+    def __init__(self, proxy: Proxy) -> None:
+        self.proxy = proxy
+        self.name = f"voxline-{secrets.token_hex(6)}"
+        self.uri = f"gs://{self.name}"
+        self.client().create_bucket(self.name)
+
+    def client(self) -> Any:
+        """Google's own client, to look at what is there."""
+        from google.cloud import storage
+
+        return storage.Client(project="test")
+
+    def bucket(self, prefix: str = "") -> Bucket:
+        return Bucket(f"{self.uri}/{prefix}")
+
+    def names(self) -> list[str]:
+        """The names of all objects."""
+        return [blob.name for blob in self.client().list_blobs(self.name)]
+
+    def fails(self, kind: Kind, method: str = "", path: str = "", **how: Any) -> Fault:
+        """Lets a fault befall the next requests of that kind."""
+        return self.proxy.faults.add(Fault(kind, method, path, **how))
+
+
+@pytest.fixture(scope="session")
+def gcs_proxy() -> Iterator[Proxy]:
+    """The proxy of this process, with an emulator behind it."""
+    with _fake_gcs() if os.environ.get(FAKE_GCS) else _gcp_storage_emulator() as port:
+        proxy = Proxy(("127.0.0.1", port))
+        yield proxy
+        proxy.shutdown()
+        proxy.server_close()
+
+
+@pytest.fixture
+def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """A bucket of its own, and a library that does not wait long."""
+    gcs_proxy.faults.clear()
+    gcs_proxy.requests.clear()
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_proxy.address)
+    monkeypatch.setenv("VOXLINE_BUCKETS_FIRST_WAIT_SECONDS", "0.01")
+    monkeypatch.setenv("VOXLINE_BUCKETS_LONGEST_WAIT_SECONDS", "0.05")
+    monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "2")
+    monkeypatch.setenv("VOXLINE_BUCKETS_CHUNK_MEGABYTES", "1")
+    return Storage(gcs_proxy)
+
+
+@contextlib.contextmanager
+def _gcp_storage_emulator() -> Iterator[int]:
+    from gcp_storage_emulator.server import create_server
+
+    port = _free_port()
+    server = create_server("127.0.0.1", port, in_memory=True)
+    server.start()
+    try:
+        _await(port)
+        yield port
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def _fake_gcs() -> Iterator[int]:
+    port = _free_port()
+    program = [os.environ[FAKE_GCS], "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
+    process = subprocess.Popen([*program, "-log-level", "error"])
+    try:
+        _await(port)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def _await(port: int) -> None:
+    for _ in range(200):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"no emulator answers on port {port}")

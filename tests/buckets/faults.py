@@ -1,0 +1,66 @@
+"""What a storage or a network does to a request, at the proxy's will."""
+
+import dataclasses
+import socket
+import struct
+import threading
+from typing import Literal
+
+Kind = Literal["status", "reset", "cut", "cut upload", "lost answer", "slow", "damage"]
+
+
+@dataclasses.dataclass
+class Fault:
+    """What befalls requests, until it has befallen `times` of them.
+
+    Attributes:
+      kind: status: an answer with `code`, nothing done; slow: `seconds` pass before the answer; damage: a byte of the
+        answer is another; reset: the connection breaks before the request is read; cut upload: in the middle of the
+        body that is sent; lost answer: when the request was done; cut: in the middle of the answer's body.
+      method: of the requests that it befalls; empty: of all.
+      path: what stands in their path or query; empty: anything.
+      after: requests of that kind that it lets pass first.
+    """
+
+    kind: Kind
+    method: str = ""
+    path: str = ""
+    times: int = 1
+    after: int = 0
+    code: int = 503
+    seconds: float = 0.0
+
+
+class Faults:
+    """Those that are in wait."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Fault] = []
+        self._lock = threading.Lock()
+
+    def add(self, fault: Fault) -> Fault:
+        with self._lock:
+            self._waiting.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        with self._lock:
+            self._waiting.clear()
+
+    def meet(self, method: str, path: str) -> Fault | None:
+        """What befalls this request."""
+        with self._lock:
+            for fault in self._waiting:
+                if fault.times and fault.method in ("", method) and fault.path in path:
+                    if fault.after:
+                        fault.after -= 1
+                        continue
+                    fault.times -= 1
+                    return fault
+        return None
+
+
+def reset(connection: socket.socket) -> None:
+    """Breaks a connection as a failing network does: with RST, not in an orderly way."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
