@@ -21,11 +21,6 @@ DEADLINE = 120.0
 """Seconds for one answer, retries included."""
 CONNECT, READ = 10.0, 60.0
 BUSY = (429, 502, 503, 504)
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
 INTERNAL_TRIES = 3
 """A KFP server says 500 to a database that hiccups, and to what it will never do."""
 
@@ -130,7 +125,7 @@ def _may_pass(status: int | None, tries: int) -> bool:
 
 def _pause(tries: int) -> float:
     """Seconds: doubling, with jitter, 8 at most."""
-    return min(0.25 * 2**tries, 8.0) * random.uniform(0.5, 1.0)
+    return min(0.25 * 2.0**tries, 8.0) * random.uniform(0.5, 1.0)
 
 
 def _words(error: Exception) -> str:

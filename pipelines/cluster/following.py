@@ -113,7 +113,7 @@ def line_of(step: Step) -> str:
 def _duration(seconds: float) -> str:
     """
     >>> _duration(42.4), _duration(3700)
-    ('42 s', '1 h 01 min')
+    ('42 s', '1 h 02 min')
     """
     if seconds < 120:
         return f"{seconds:.0f} s"

@@ -28,9 +28,10 @@ class Step:
 def steps_of(run: Any) -> list[Step]:
     """The steps in the order in which they started; those that wait come last."""
     details = list(run.run_details.task_details or []) if run.run_details else []
-    by_id = {detail.task_id: detail for detail in details}
-    by_pod = {detail.pod_name: detail for detail in details if detail.pod_name}
-    steps = [_step(detail, _below(detail, by_id, by_pod)) for detail in details if _is_step(detail, run)]
+    nodes = {key: detail for detail in details for key in (detail.task_id, detail.pod_name) if key}
+    children = {key for detail in details for child in detail.child_tasks or [] for key in _keys(child)}
+    children |= {detail.task_id for detail in details if detail.parent_task_id}
+    steps = [_step(detail, _below(detail, nodes)) for detail in details if _is_step(detail, children)]
     return sorted(steps, key=lambda step: (step.started is None, step.started or datetime.max.replace(tzinfo=UTC)))
 
 
@@ -49,19 +50,19 @@ def state_of(item: Any) -> str:
     return str(item.state or "PENDING")
 
 
-def _is_step(detail: Any, run: Any) -> bool:
+def _keys(node: Any) -> list[str]:
+    return [key for key in (node.task_id, node.pod_name) if key]
+
+
+def _is_step(detail: Any, children: set[str]) -> bool:
     name = detail.display_name or ""
-    made_by_kfp = name in ("", "root", "executor", run.display_name) or name.endswith("-driver")
-    # The whole workflow is a node too, named after the run by the cluster: it is nobody's child, and has children.
-    is_workflow = name.startswith("root") or (detail.parent_task_id is None and _tells_parents(run))
+    made_by_kfp = name in ("", "root", "executor") or name.endswith("-driver")
+    # The whole workflow is a node too, under a name that the cluster makes up: it is nobody's child.
+    is_workflow = bool(children) and children.isdisjoint(_keys(detail))
     return not made_by_kfp and not is_workflow
 
 
-def _tells_parents(run: Any) -> bool:
-    return any(detail.parent_task_id for detail in run.run_details.task_details)
-
-
-def _below(detail: Any, by_id: dict[str, Any], by_pod: dict[str, Any]) -> list[Any]:
+def _below(detail: Any, nodes: dict[str, Any]) -> list[Any]:
     """The nodes under a step, itself first."""
 
     def walk(one: Any, seen: set[int]) -> Iterator[Any]:
@@ -70,8 +71,9 @@ def _below(detail: Any, by_id: dict[str, Any], by_pod: dict[str, Any]) -> list[A
         seen.add(id(one))
         yield one
         for child in one.child_tasks or []:
-            if under := by_id.get(child.task_id or "") or by_pod.get(child.pod_name or ""):
-                yield from walk(under, seen)
+            for key in _keys(child):
+                if key in nodes:
+                    yield from walk(nodes[key], seen)
 
     return list(walk(detail, set()))
 

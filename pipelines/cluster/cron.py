@@ -1,0 +1,170 @@
+"""Cron expressions as KFP reads them: six fields, the first of them seconds, in one time zone for the whole cluster.
+
+KFP takes five fields too, and reads them as seconds, minutes, hours, …: `0 2 * * *` would start at two minutes past
+each hour. Five fields are given their seconds here, so that they mean what they mean everywhere else.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from components.speech.errors import SettingsError
+
+ANY = ("*", "?")
+NAMES = {
+    "month": ["", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+    "weekday": ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
+}
+FIELDS = {
+    "second": (0, 59),
+    "minute": (0, 59),
+    "hour": (0, 23),
+    "day": (1, 31),
+    "month": (1, 12),
+    "weekday": (0, 6),
+}
+HORIZON_DAYS = 366 * 8 + 2
+"""A 29th of February may be eight years off."""
+
+
+@dataclass(frozen=True)
+class Cron:
+    """A checked expression, and when it fires."""
+
+    fields: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str) -> "Cron":
+        """
+        Raises:
+          SettingsError: KFP would refuse it, or it never fires.
+
+        >>> str(Cron.read("0 2 * * *"))
+        '0 0 2 * * *'
+        """
+        fields = tuple(text.split())
+        if len(fields) == 5:
+            fields = ("0", *fields)
+        if len(fields) != 6:
+            raise SettingsError(
+                f"--cron {text!r}: accepted: minute hour day month weekday, such as '0 2 * * *' for two at night, "
+                "or six fields with seconds before them"
+            )
+        cron = cls(fields)
+        for (name, bounds), field in zip(FIELDS.items(), fields, strict=True):
+            _values(name, field, bounds, text)
+        if next(cron.firings(datetime(2024, 1, 1, tzinfo=UTC)), None) is None:
+            raise SettingsError(f"--cron {text!r}: there is no such day; it would never start anything")
+        return cron
+
+    def __str__(self) -> str:
+        return " ".join(self.fields)
+
+    def firings(self, after: datetime) -> Iterator[datetime]:
+        """The moments after one, in the time zone of that one."""
+        second, minute, hour, day, month, weekday = (
+            _values(name, field, bounds, str(self))
+            for (name, bounds), field in zip(FIELDS.items(), self.fields, strict=True)
+        )
+        # As in every cron: a day of the month and a weekday, both given, mean either.
+        either = not any(self.fields[at].startswith(ANY) for at in (3, 5))
+        for days in range(HORIZON_DAYS):
+            date = (after + timedelta(days=days)).date()
+            on_day, on_weekday = date.day in day, date.isoweekday() % 7 in weekday
+            if date.month not in month or not (on_day or on_weekday if either else on_day and on_weekday):
+                continue
+            for moment in (
+                datetime(date.year, date.month, date.day, h, m, s, tzinfo=after.tzinfo)
+                for h in sorted(hour)
+                for m in sorted(minute)
+                for s in sorted(second)
+            ):
+                if moment > after:
+                    yield moment
+
+    def moved(self, zone: str, to: str) -> "Cron":
+        """The same moments, written for a cluster that reads cron in another time zone.
+
+        Raises:
+          SettingsError: it cannot be written so.
+        """
+        if zone == to:
+            return self
+        shift = _shift(zone, to)
+        hours, minutes = divmod(shift, 60)
+        plain = re.fullmatch(r"\d+(,\d+)*", self.fields[2])
+        if minutes or not plain or any(self.fields[at] not in ANY for at in (3, 4, 5)):
+            raise SettingsError(
+                f"--time-zone {zone}: the cluster reads cron in {to}, and '{self}' cannot be moved by {shift} minutes "
+                "unless it fires at whole hours, every day; write it in the cluster's time zone"
+            )
+        moved = sorted((int(hour) + hours) % 24 for hour in self.fields[2].split(","))
+        return Cron((*self.fields[:2], ",".join(map(str, moved)), *self.fields[3:]))
+
+
+def zone_of(name: str, source: str) -> ZoneInfo:
+    """Raises:
+    SettingsError: there is no such time zone.
+    """
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        raise SettingsError(
+            f"{source} {name!r}: accepted: a name of the tz database, such as Europe/Berlin or UTC"
+        ) from None
+
+
+def _shift(zone: str, to: str) -> int:
+    """Minutes from one zone's clock to the other's, the year round."""
+    here, there = zone_of(zone, "--time-zone"), zone_of(to, "--cluster-time-zone")
+    year = datetime.now(UTC).year
+    moments = [datetime(year, month, 15, tzinfo=UTC) for month in range(1, 13)]
+    shifts = {
+        round(((m.astimezone(there).utcoffset() or ZERO) - (m.astimezone(here).utcoffset() or ZERO)) / MINUTE)
+        for m in moments
+    }
+    if len(shifts) > 1:
+        raise SettingsError(
+            f"--time-zone {zone}: KFP reads every cron of a cluster in one zone, {to} here, and the two change between "
+            f"summer and winter; write the cron in {to}, or let the cluster read it in {zone}: "
+            f"`kubectl -n kubeflow set env deployment/ml-pipeline-scheduledworkflow CRON_SCHEDULE_TIMEZONE={zone}`, "
+            f"and say --cluster-time-zone {zone}"
+        )
+    return shifts.pop()
+
+
+ZERO, MINUTE = timedelta(), timedelta(minutes=1)
+
+
+def _values(name: str, field: str, bounds: tuple[int, int], whole: str) -> set[int]:
+    """The numbers that a field stands for."""
+    low, high = bounds
+
+    def fault(part: str) -> SettingsError:
+        return SettingsError(f"--cron {whole!r}: {name} {part!r}: accepted: {low} to {high}, ranges, lists, steps, *")
+
+    def number(text: str) -> int:
+        named = NAMES.get(name, [])
+        if text.lower() in named[low:]:
+            return named.index(text.lower())
+        if not re.fullmatch(r"\d{1,2}", text):
+            raise fault(text)
+        return int(text)
+
+    values: set[int] = set()
+    for part in field.split(","):
+        span, slash, step = part.partition("/")
+        if slash and (not re.fullmatch(r"\d{1,2}", step) or int(step) == 0):
+            raise fault(part)
+        if span in ANY:
+            first, last = low, high
+        else:
+            start, dash, end = span.partition("-")
+            first = number(start)
+            last = number(end) if dash else (high if slash else first)
+        if not low <= first <= last <= high:
+            raise fault(part)
+        values.update(range(first, last + 1, int(step) if slash else 1))
+    return values

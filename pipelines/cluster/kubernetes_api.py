@@ -1,0 +1,47 @@
+"""The Kubernetes API, where a pod's service account or a kubeconfig leads to one."""
+
+import os
+from typing import Any
+
+from components.speech.errors import WorkError
+
+
+def core_api() -> Any:
+    """`CoreV1Api`.
+
+    Raises:
+      WorkError: neither is there.
+    """
+    from kubernetes.client import CoreV1Api
+
+    return CoreV1Api(_api_client())
+
+
+def may(verb: str, resource: str, namespace: str, group: str = "") -> bool:
+    """Whether this account may do that, as Kubernetes sees it (a SelfSubjectAccessReview)."""
+    from kubernetes import client
+
+    asked = client.V1SelfSubjectAccessReview(
+        spec=client.V1SelfSubjectAccessReviewSpec(
+            resource_attributes=client.V1ResourceAttributes(
+                verb=verb, resource=resource, group=group, namespace=namespace
+            )
+        )
+    )
+    answer = client.AuthorizationV1Api(_api_client()).create_self_subject_access_review(asked, _request_timeout=15)
+    return bool(answer.status.allowed)
+
+
+def _api_client() -> Any:
+    from kubernetes import client, config
+
+    configuration = client.Configuration()
+    try:
+        if "KUBERNETES_SERVICE_HOST" in os.environ:
+            config.load_incluster_config(client_configuration=configuration)
+        else:
+            config.load_kube_config(client_configuration=configuration)
+    except config.ConfigException:
+        raise WorkError("there is no kubeconfig here; `kubectl config current-context` must name a cluster") from None
+    configuration.retries = 1
+    return client.ApiClient(configuration)

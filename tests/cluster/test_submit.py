@@ -1,0 +1,128 @@
+"""`voxline submit`: the same content is one version, a run starts once, and its end is the command's."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import Shell
+from tests.cluster.kfp_stand_in import Fault, StandIn
+
+QUICK = ("--wait", "--poll", "0.05")
+
+
+def test_a_run_is_followed_to_its_end(shell: Shell, kfp: StandIn) -> None:
+    ended = shell.submit(*QUICK)
+    assert ended.status == 0, ended.err
+    lines = ended.out.splitlines()
+    assert lines[-1] == "succeeded"
+    finished = [line.split()[0] for line in lines if " succeeded " in line]
+    assert finished == ["ingest", "convert", "validate", "extract", "train", "evaluate", "push"]
+    assert "42 s" in ended.out
+    (run,) = kfp.state.runs.values()
+    assert run["display_name"].startswith("nightly-")
+    assert not list((shell.folder / "home").rglob("*")), "kfp.Client keeps a context in a person's home"
+
+
+def test_the_same_content_is_uploaded_once_and_another_one_again(shell: Shell, kfp: StandIn) -> None:
+    first, second = shell.submit(), shell.submit()
+    other = shell.submit("--set", "train.epochs=3")
+    assert [first.status, second.status, other.status] == [0, 0, 0]
+    assert "uploaded before" not in first.out
+    assert "uploaded before" in second.out
+    names = [version["display_name"] for version in kfp.state.versions.values()]
+    assert len(names) == len(set(names)) == 2
+    assert len(kfp.state.pipelines) == len(kfp.state.experiments) == 1
+    assert len(kfp.state.runs) == 3
+
+
+def test_a_failure_names_the_step_and_its_message(shell: Shell, kfp: StandIn) -> None:
+    kfp.state.failing["train"] = "exit code 137: out of memory"
+    ended = shell.submit(*QUICK)
+    assert ended.status == 1
+    assert "failed at train: exit code 137: out of memory" in ended.err
+    (run_id,) = kfp.state.runs
+    assert f"`voxline logs {run_id} train`" in ended.err
+    seen = shell("logs", run_id, "train")
+    assert seen.status == 0, seen.err
+    assert "out of memory" in seen.out
+    assert "\x1b" not in seen.out, "a log must not steer the terminal"
+
+
+def test_a_value_that_a_cluster_needs_is_asked_for_before_anything_is_sent(shell: Shell, kfp: StandIn) -> None:
+    config = shell.folder / "nightly.yaml"
+    config.write_text(config.read_text().replace("store: gs://voxline-work/store\n", ""), encoding="utf-8")
+    ended = shell.submit()
+    assert ended.status == 2
+    assert "--set store=gs://bucket/store" in ended.err
+    assert not kfp.changes()
+
+
+@pytest.mark.parametrize("reset", ["before", "after"])
+@pytest.mark.parametrize("where", ["POST .*/pipelines$", "upload_version", "POST .*experiments", "POST .*/runs$"])
+def test_what_is_created_is_created_once_though_an_answer_is_lost(
+    shell: Shell, kfp: StandIn, reset: str, where: str
+) -> None:
+    kfp.faults.append(Fault(reset=reset, where=where))
+    ended = shell.submit()
+    assert ended.status == 0, ended.err
+    state = kfp.state
+    assert [len(kind) for kind in (state.pipelines, state.versions, state.experiments, state.runs)] == [1, 1, 1, 1]
+
+
+def test_a_server_that_restarts_while_a_run_is_followed_is_waited_for(shell: Shell, kfp: StandIn) -> None:
+    kfp.faults += [
+        Fault(status=503, where="GET .*/runs/", times=2),
+        Fault(reset="before", where="GET .*/runs/", times=2),
+        Fault(slow=0.3, where="GET .*/runs/"),
+        Fault(status=500, where="GET .*/runs/"),
+    ]
+    ended = shell.submit(*QUICK)
+    assert ended.status == 0, ended.err
+    assert all(fault.times == 0 for fault in kfp.faults)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_leaves_the_run_going_and_says_what_now(
+    shell: Shell, kfp: StandIn, number: signal.Signals, status: int
+) -> None:
+    kfp.state.hanging = True
+    process = started(shell.folder, "submit", "asr", "--config", "nightly.yaml", *QUICK)
+    deadline = time.monotonic() + 120
+    while not any("/runs/" in request for request in kfp.asked) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == status
+    (run_id,) = kfp.state.runs
+    assert f"the run goes on; `voxline status {run_id}` follows it, `voxline cancel {run_id}` ends it" in err
+    assert "Traceback" not in err
+    assert kfp.state.runs[run_id]["state"] == "RUNNING"
+    assert shell("cancel", run_id).status == 0
+    assert "cancelled" in shell("status", run_id).out
+
+
+def test_a_run_is_found_by_its_name(shell: Shell, kfp: StandIn) -> None:
+    kfp.state.hanging = True
+    shell.submit()
+    (run,) = kfp.state.runs.values()
+    ended = shell("status", run["display_name"])
+    assert ended.status == 0, ended.err
+    assert ended.out.splitlines()[0].split() == [run["display_name"], run["run_id"], "running"]
+    assert shell("status", "nightly").status == 1
+    assert "knows none of that name" in shell("status", "nightly").err
+
+
+def started(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "pipelines.cli", *arguments],
+        cwd=folder,
+        env=dict(os.environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
