@@ -12,6 +12,7 @@ import typer
 
 from components.speech.errors import SettingsError, VoxlineError
 from components.speech.storage import A_PERSON_MENDS
+from pipelines import cluster_commands
 from pipelines.graph import PIPELINES, check_pipeline
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ models = typer.Typer(help="Lists, shows and rolls back the models in a registry.
 corpus = typer.Typer(help="Writes corpora.", no_args_is_help=True)
 app.add_typer(models, name="models")
 app.add_typer(corpus, name="corpus")
+cluster_commands.register(app)
 
 Pipeline = Annotated[str, typer.Argument(help=f"Which graph: {', '.join(PIPELINES)}.", metavar="PIPELINE")]
 Config = Annotated[Path, typer.Option("--config", "-c", help="The run's YAML, such as configs/asr/demo.yaml.")]
