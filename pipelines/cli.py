@@ -31,7 +31,12 @@ app.add_typer(corpus, name="corpus")
 cluster_commands.register(app)
 
 Pipeline = Annotated[str, typer.Argument(help=f"Which graph: {', '.join(PIPELINES)}.", metavar="PIPELINE")]
-Config = Annotated[Path, typer.Option("--config", "-c", help="The run's YAML, such as configs/asr/demo.yaml.")]
+Config = Annotated[
+    list[Path],
+    typer.Option(
+        "--config", "-c", help="The run's YAML, such as configs/asr/demo.yaml. Repeated: the later lies over."
+    ),
+]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Lays a value over the config: --set train.epochs=3. Repeatable."),
@@ -93,7 +98,9 @@ def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: R
 
 @app.command()
 def step(
-    name: Annotated[str, typer.Argument(help="ingest, convert, validate, extract, and train, evaluate, push or publish.")],
+    name: Annotated[
+        str, typer.Argument(help="ingest, convert, validate, extract, and train, evaluate, push or publish.")
+    ],
     config: Config,
     set_: Assignments = None,
     run_dir: RunDir = None,

@@ -102,7 +102,9 @@ class Accelerator(Settings):
     """Devices that a step gets, and the nodes that have them."""
 
     kind: Literal["gpu", "tpu"] = pydantic.Field(..., description="which image a step takes: model-gpu or model-tpu")
-    count: int = pydantic.Field(1, ge=1, le=256, description="GPUs, or TPU chips of one host, of the step's pod")
+    count: int = pydantic.Field(
+        1, ge=0, le=256, description="GPUs, or TPU chips of one host, of the step's pod; 0: none, whatever lies over it"
+    )
     resource: str = pydantic.Field(
         "",
         pattern=r"^([a-z0-9.-]+/[A-Za-z0-9._-]+)?$",
@@ -178,6 +180,11 @@ class StepPlacement(Placement):
     timeout_hours: float = pydantic.Field(24.0, gt=0, le=24 * 365, description="after which an attempt is ended")
     retries: int = pydantic.Field(3, ge=0, le=20, description="attempts after the first; what cannot be mended has one")
     retry_seconds: int = pydantic.Field(60, ge=0, le=3600, description="before the first retry; doubles with each")
+
+    @property
+    def devices(self) -> Accelerator | None:
+        """The accelerator, where there is at least one of it."""
+        return self.accelerator if self.accelerator and self.accelerator.count else None
 
 
 STEP_DEFAULTS: dict[str, Values] = {

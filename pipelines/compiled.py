@@ -1,11 +1,14 @@
 """From a graph to the IR YAML that a Kubeflow cluster takes; the only place that knows graphs by name."""
 
+import functools
 import importlib
+import math
 from pathlib import Path
 from typing import Any
 
 from components.speech.errors import SettingsError
 from pipelines.arguments import pipeline_arguments
+from pipelines.cluster_settings import ClusterSettings
 from pipelines.run_config import RunConfig
 
 
@@ -28,8 +31,31 @@ def compile_pipeline(config: RunConfig, output: Path) -> None:
 
     from kfp import compiler
 
-    pipeline = pipeline_named(config.pipeline)
+    pipeline = placed_pipeline(config.pipeline, config.cluster)
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
     output.parent.mkdir(parents=True, exist_ok=True)
     compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=given)
+
+
+def placed_pipeline(name: str, cluster: ClusterSettings) -> Any:
+    """The pipeline of that name, each task of it told what to ask of the cluster."""
+    from kfp import dsl
+    from kfp.dsl.pipeline_context import Pipeline
+
+    from pipelines.placing import place
+
+    graph = pipeline_named(name)
+
+    @functools.wraps(graph.pipeline_func)
+    def placed(*arguments: Any, **named: Any) -> None:
+        graph.pipeline_func(*arguments, **named)
+        for step, task in Pipeline.get_default_pipeline().tasks.items():
+            place(task, step, name, cluster)
+
+    config = dsl.PipelineConfig(
+        active_deadline_seconds=math.ceil(cluster.deadline_hours * 3600) or None,
+        ttl_seconds_after_finished=math.ceil(cluster.kept_days * 86400) or None,
+    )
+    decorate = dsl.pipeline(name=graph.name, description=graph.description, pipeline_config=config)
+    return decorate(placed)

@@ -9,76 +9,128 @@ from typing import Any
 
 import pytest
 import yaml
+from google.protobuf import json_format
+from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
+from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec, PlatformSpec
+
+from pipelines.compiled import compile_pipeline
+from pipelines.config import load_config
+from pipelines.graph import STEPS
 
 GOLDEN = Path(__file__).parent / "golden"
-CONFIGS = {
+OVERLAYS = Path(__file__).parents[2] / "configs" / "cluster"
+IMAGES = "cluster: {images: {registry: registry.example/voxline, tag: 4f1c2b9}}\n"
+RUNS = {
     "asr": """
 name: nightly
-store: /mnt/voxline/store
-registry: /mnt/voxline/registry
+store: gs://speech/store
+registry: gs://speech/registry
 model: english
-corpus: {uri: /mnt/corpora/LibriSpeech}
+corpus: {uri: gs://speech/corpora/LibriSpeech}
 train: {epochs: 40, model: {layers: 5, units: 800}}
 push: {max_wer: 0.15}
 """,
     "tts": """
 pipeline: tts
 name: nightly
-store: /mnt/voxline/store
-registry: /mnt/voxline/registry
+store: gs://speech/store
+registry: gs://speech/registry
 model: linda
-corpus: {uri: /mnt/corpora/LJSpeech-1.1}
+corpus: {uri: gs://speech/corpora/LJSpeech-1.1}
 convert: {sample_rate: 22050}
 train: {epochs: 500, model: {kind: tacotron2, reduction: 2}}
 evaluate: {listener: english}
 push: {max_round_trip_wer: 0.15}
 """,
+    "refresh": """
+pipeline: refresh
+name: nightly
+store: gs://speech/store
+datasets: gs://speech/datasets
+registry: gs://speech/registry
+corpus: {uri: gs://speech/corpora/LibriSpeech}
+extract: {features: {mels: 40}}
+publish: {name: librispeech}
+""",
 }
+CASES = {
+    "asr": ("asr", ""),
+    "tts": ("tts", ""),
+    "refresh": ("refresh", ""),
+    "asr-one-node": ("asr", "one-node"),
+    "asr-gpu": ("asr", "gke-gpu"),
+    "asr-tpu": ("asr", "gke-tpu"),
+    "tts-gpu": ("tts", "gke-gpu"),
+}
+"""Golden file → its run, and the overlay of its cluster."""
 
 
-def compiled(pipeline: str, folder: Path, hash_seed: str, first: str) -> str:
-    """The IR YAML as a fresh process writes it, which imports the module `first` before all others."""
-    (folder / "run.yaml").write_text(CONFIGS[pipeline], encoding="utf-8")
-    command = f"import {first}; import sys; from pipelines.cli import main; sys.argv[0] = 'voxline'; main()"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("VOXLINE_IMAGE")}
-    subprocess.run(
-        [sys.executable, "-c", command, "compile", pipeline, "--config", "run.yaml", "--output", "out/ir.yaml"],
-        cwd=folder,
-        env={**environment, "PYTHONHASHSEED": hash_seed},
-        check=True,
-        capture_output=True,
-    )
-    text = (folder / "out" / "ir.yaml").read_text(encoding="utf-8")
-    return re.sub(r"^sdkVersion: .*$", "sdkVersion: masked", text, flags=re.MULTILINE)
+def layers(case: str, folder: Path) -> list[Path]:
+    pipeline, overlay = CASES[case]
+    files = {"run.yaml": RUNS[pipeline], "images.yaml": IMAGES}
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / "run.yaml", *([OVERLAYS / f"{overlay}.yaml"] if overlay else []), folder / "images.yaml"]
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
-def pipeline(request: pytest.FixtureRequest) -> str:
+def masked(ir: Path) -> str:
+    return re.sub(r"^sdkVersion: .*$", "sdkVersion: masked", ir.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def ir(pipeline: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(pipeline, tmp_path_factory.mktemp("compiled"), "1", "components.push.recognition.component")
+def ir(case: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp(case)
+    compile_pipeline(load_config(layers(case, folder)), folder / "out" / "ir.yaml")
+    return masked(folder / "out" / "ir.yaml")
 
 
-def parameters(ir: str) -> Any:
-    return yaml.safe_load(ir)["root"]["inputDefinitions"]["parameters"]
+def documents(ir: str) -> tuple[Any, Any]:
+    """What KFP calls the pipeline, and what it calls the platform."""
+    spec, platform = yaml.safe_load_all(ir)
+    return spec, platform
 
 
-def test_the_graph_compiles_to_the_golden_file(pipeline: str, ir: str) -> None:
-    golden = GOLDEN / f"{pipeline}.yaml"
+def test_the_graph_compiles_to_the_golden_file(case: str, ir: str) -> None:
+    golden = GOLDEN / f"{case}.yaml"
     if os.environ.get("VOXLINE_WRITE_GOLDEN"):
         golden.write_text(ir, encoding="utf-8")
     assert ir == golden.read_text(encoding="utf-8"), "look at the difference, and run `make golden` if it is meant"
 
 
-def test_another_process_compiles_the_same(pipeline: str, ir: str, tmp_path: Path) -> None:
-    assert compiled(pipeline, tmp_path, "2", "components.ingest.component") == ir
+def test_another_process_compiles_the_same(tmp_path: Path) -> None:
+    command = (
+        "import components.push.recognition.component; import sys; from pipelines.cli import main; "
+        "sys.argv[0] = 'voxline'; main()"
+    )
+    configs = [text for file in layers("asr-gpu", tmp_path) for text in ("--config", str(file))]
+    subprocess.run(
+        [sys.executable, "-c", command, "compile", "asr", *configs, "--output", "out/ir.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONHASHSEED": "2"},
+        check=True,
+        capture_output=True,
+    )
+    assert masked(tmp_path / "out" / "ir.yaml") == (GOLDEN / "asr-gpu.yaml").read_text(encoding="utf-8")
 
 
-def test_the_config_becomes_the_defaults_of_the_form(pipeline: str, ir: str) -> None:
-    form = parameters(ir)
+def test_it_keeps_to_the_schema_of_kfp_and_of_its_platform(ir: str) -> None:
+    """Strict: a key that the schema does not have, or a value of another type, raises; nothing is lost on the way."""
+    spec, platform = documents(ir)
+    assert json_format.MessageToDict(json_format.ParseDict(spec, PipelineSpec())) == spec
+    assert json_format.MessageToDict(json_format.ParseDict(platform, PlatformSpec())) == platform
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert executors.keys() == spec["deploymentSpec"]["executors"].keys()
+    for executor in executors.values():
+        assert json_format.MessageToDict(json_format.ParseDict(executor, KubernetesExecutorConfig())) == executor
+
+
+def test_the_config_becomes_the_defaults_of_the_form(case: str, ir: str) -> None:
+    form = documents(ir)[0]["root"]["inputDefinitions"]["parameters"]
     expected = {
         "asr": {"train_epochs": 40, "push_max_wer": 0.15, "model": "english"},
         "tts": {
@@ -89,19 +141,31 @@ def test_the_config_becomes_the_defaults_of_the_form(pipeline: str, ir: str) -> 
             "evaluate_listener": "english",
             "model": "linda",
         },
-    }
-    assert {name: form[name]["defaultValue"] for name in expected[pipeline]} == expected[pipeline]
-    assert form["train_epochs"]["parameterType"] == "NUMBER_INTEGER"
-    assert all(parameter["description"] for parameter in form.values())
+        "refresh": {"datasets": "gs://speech/datasets", "publish_name": "librispeech", "extract_features_mels": 40},
+    }[CASES[case][0]]
+    assert {name: form[name]["defaultValue"] for name in expected} == expected
+    assert form["convert_sample_rate"]["parameterType"] == "NUMBER_INTEGER"
 
 
-def test_steps_run_in_order_from_images_with_a_version(ir: str) -> None:
-    document = yaml.safe_load(ir)
-    tasks = document["root"]["dag"]["tasks"]
-    assert list(tasks) == ["convert", "evaluate", "extract", "ingest", "push", "train", "validate"]
-    assert set(tasks["extract"]["dependentTasks"]) == {"convert", "validate"}
-    assert set(tasks["push"]["dependentTasks"]) == {"train", "evaluate"}
-    for executor in document["deploymentSpec"]["executors"].values():
-        tag = executor["container"]["image"].rpartition(":")[2]
-        assert tag not in ("", "latest")
+def test_every_field_of_the_form_and_every_input_of_a_step_is_described(ir: str) -> None:
+    spec = documents(ir)[0]
+    definitions = [spec["root"], *spec["components"].values()]
+    for definition in definitions:
+        for fields in definition["inputDefinitions"].values():
+            for name, field in fields.items():
+                assert field.get("description"), name
+
+
+def test_steps_run_in_order_from_images_with_a_version(case: str, ir: str) -> None:
+    spec = documents(ir)[0]
+    tasks = spec["root"]["dag"]["tasks"]
+    steps = STEPS[CASES[case][0]]
+    assert set(tasks) == set(steps)
+    for step, inputs in steps.items():
+        assert set(inputs.values()) <= set(tasks[step].get("dependentTasks", []))
+    assert "validate" in tasks["extract"]["dependentTasks"]
+    for executor in spec["deploymentSpec"]["executors"].values():
+        repository, _, tag = executor["container"]["image"].rpartition(":")
+        assert tag == "4f1c2b9"
+        assert repository.rpartition("/")[0] in ("registry.example/voxline",)
         assert "pip install" not in str(executor["container"]["command"])

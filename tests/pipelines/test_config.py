@@ -6,9 +6,12 @@ import pytest
 
 from components.speech.errors import SettingsError
 from pipelines.config import load_config
+from pipelines.graph import PIPELINES
 from pipelines.run_config import RunConfig
 
-CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*/*.yaml"))
+OURS = Path(__file__).parents[2] / "configs"
+CONFIGS = sorted(file for pipeline in PIPELINES for file in (OURS / pipeline).glob("*.yaml"))
+OVERLAYS = sorted((OURS / "cluster").glob("*.yaml"))
 SMALLEST = "name: small\ncorpus: {uri: recordings}\n"
 
 
@@ -21,6 +24,14 @@ def config(folder: Path, text: str = "", *assignments: str) -> RunConfig:
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
 def test_every_config_of_ours_is_accepted(file: Path) -> None:
     assert load_config(file, ["corpus.uri=somewhere"]).corpus.uri == str(Path.cwd() / "somewhere")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda file: file.stem)
+def test_every_overlay_of_ours_lies_over_a_config_of_each_pipeline(overlay: Path) -> None:
+    for pipeline in PIPELINES:
+        chosen = load_config([OURS / pipeline / "demo.yaml", overlay])
+        assert chosen.pipeline == pipeline
+        assert chosen.cluster.service_account.startswith("voxline-")
 
 
 def test_every_default_works(tmp_path: Path) -> None:

@@ -1,0 +1,149 @@
+"""What a step's pod asks of a cluster, as it stands in the compiled graph."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.compiled import compile_pipeline
+from pipelines.config import load_config
+
+RUN = """
+name: nightly
+store: gs://speech/store
+registry: gs://speech/registry
+corpus: {uri: gs://speech/corpora/LibriSpeech}
+cluster: {images: {registry: registry.example/voxline, tag: "7"}}
+"""
+
+
+class Compiled:
+    """A compiled pipeline, by step."""
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        (folder / "run.yaml").write_text(RUN, encoding="utf-8")
+        (folder / "cluster.yaml").write_text(f"cluster: {cluster}", encoding="utf-8")
+        compile_pipeline(load_config([folder / "run.yaml", folder / "cluster.yaml"]), folder / "ir.yaml")
+        self.spec, self.platform = yaml.safe_load_all((folder / "ir.yaml").read_text(encoding="utf-8"))
+        self.kubernetes = self.platform["platforms"]["kubernetes"]
+
+    def container(self, step: str) -> Any:
+        return self.spec["deploymentSpec"]["executors"][f"exec-{step}"]["container"]
+
+    def pod(self, step: str) -> Any:
+        return self.kubernetes["deploymentSpec"]["executors"][f"exec-{step}"]
+
+    def task(self, step: str) -> Any:
+        return self.spec["root"]["dag"]["tasks"][step]
+
+
+def image(compiled: Compiled, step: str) -> str:
+    return str(compiled.container(step)["image"]).removeprefix("registry.example/voxline/")
+
+
+def test_without_a_word_pods_ask_for_what_a_step_needs_and_are_no_root(tmp_path: Path) -> None:
+    compiled = Compiled(tmp_path, "{}")
+    for step in ("ingest", "convert", "validate", "extract", "train", "evaluate", "push"):
+        pod, resources = compiled.pod(step), compiled.container(step)["resources"]
+        assert resources["resourceMemoryRequest"] == resources["resourceMemoryLimit"]
+        assert "resourceCpuLimit" not in resources
+        assert pod["securityContext"] == {"runAsUser": "10001", "runAsGroup": "10001", "runAsNonRoot": True}
+        assert {"mountPath": "/tmp", "sizeLimit": "20Gi", "volumeName": "scratch"} in pod["emptyDirMounts"]
+        assert pod["podMetadata"]["labels"]["app.kubernetes.io/component"] == step
+        assert pod["imagePullPolicy"] == "IfNotPresent"
+        assert not compiled.task(step)["cachingOptions"].get("enableCache")  # our own reuse looks at the content
+    assert (image(compiled, "ingest"), image(compiled, "validate")) == ("data:7", "validate:7")
+    assert (image(compiled, "train"), image(compiled, "push")) == ("model:7", "model:7")
+    assert compiled.kubernetes["pipelineConfig"] == {"resourceTtlOnCompletion": 7 * 86400}
+
+
+def test_gpus_are_asked_for_by_number_and_kind_with_the_image_that_can_use_them(tmp_path: Path) -> None:
+    compiled = Compiled(
+        tmp_path, "{steps: {train: {accelerator: {kind: gpu, count: 4, type: nvidia-l4}, shared_memory: 16Gi}}}"
+    )
+    accelerator = compiled.container("train")["resources"]["accelerator"]
+    assert (accelerator["resourceType"], accelerator["resourceCount"]) == ("nvidia.com/gpu", "4")
+    pod = compiled.pod("train")
+    assert pod["nodeSelector"]["labels"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    assert {"effect": "NoSchedule", "key": "nvidia.com/gpu", "operator": "Exists"} in pod["tolerations"]
+    shared = {"medium": "Memory", "mountPath": "/dev/shm", "sizeLimit": "16Gi", "volumeName": "shared-memory"}
+    assert shared in pod["emptyDirMounts"]
+    assert (image(compiled, "train"), image(compiled, "evaluate")) == ("model-gpu:7", "model:7")
+    assert "accelerator" not in compiled.container("evaluate")["resources"]
+
+
+def test_tpus_are_asked_for_by_chips_kind_and_topology(tmp_path: Path) -> None:
+    compiled = Compiled(
+        tmp_path,
+        "{steps: {train: {accelerator: {kind: tpu, type: tpu-v5-lite-podslice, topology: 2x2, count: 4}}}}",
+    )
+    accelerator = compiled.container("train")["resources"]["accelerator"]
+    assert (accelerator["resourceType"], accelerator["resourceCount"]) == ("google.com/tpu", "4")
+    assert compiled.pod("train")["nodeSelector"]["labels"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x2",
+    }
+    assert image(compiled, "train") == "model-tpu:7"
+
+
+def test_an_accelerator_of_none_stays_none_under_an_overlay_that_names_its_type(tmp_path: Path) -> None:
+    compiled = Compiled(tmp_path, "{steps: {train: {accelerator: {kind: gpu, count: 0, type: nvidia-l4}}}}")
+    assert "accelerator" not in compiled.container("train")["resources"]
+    assert "nodeSelector" not in compiled.pod("train")
+    assert image(compiled, "train") == "model:7"
+
+
+def test_what_holds_for_all_steps_is_joined_by_what_holds_for_one(tmp_path: Path) -> None:
+    compiled = Compiled(
+        tmp_path,
+        """
+  spot: true
+  env: {LANG: C.UTF-8}
+  secrets: [{name: bucket-key, env: {access: ACCESS_ID}, mount: /var/secrets/bucket}]
+  labels: {team: speech}
+  claims: [{name: voxline, mount: /mnt/voxline, sub_path: english}]
+  steps:
+    push: {secrets: [{name: registry-key, mount: /var/secrets/registry}], env: {GOOGLE_APPLICATION_CREDENTIALS: /x}}
+""",
+    )
+    for step in ("ingest", "push"):
+        pod = compiled.pod(step)
+        assert pod["nodeSelector"]["labels"]["cloud.google.com/gke-spot"] == "true"
+        assert [one["keyToEnv"] for one in pod["secretAsEnv"]] == [[{"envVar": "ACCESS_ID", "secretKey": "access"}]]
+        assert pod["podMetadata"]["labels"]["team"] == "speech"
+        claim = pod["pvcMount"][0]
+        assert (claim["constant"], claim["mountPath"], claim["subPath"]) == ("voxline", "/mnt/voxline", "english")
+        assert {"name": "LANG", "value": "C.UTF-8"} in compiled.container(step)["env"]
+    assert [one["secretName"] for one in compiled.pod("ingest")["secretAsVolume"]] == ["bucket-key"]
+    assert [one["secretName"] for one in compiled.pod("push")["secretAsVolume"]] == ["bucket-key", "registry-key"]
+    assert len(compiled.container("ingest")["env"]) == 1
+
+
+def test_images_by_digest_are_taken_whatever_the_tag(tmp_path: Path) -> None:
+    digest = "sha256:" + "ab" * 32
+    compiled = Compiled(tmp_path, f"{{images: {{digests: {{data: '{digest}'}}, pull_secrets: [registry]}}}}")
+    assert image(compiled, "ingest") == f"data@{digest}"
+    assert image(compiled, "train") == "model:7"
+    assert compiled.pod("train")["imagePullSecret"][0]["secretName"] == "registry"
+
+
+@pytest.mark.parametrize("hours", [0.5, 168.0])
+def test_every_attempt_has_its_whole_time(tmp_path: Path, hours: float) -> None:
+    """Argo counts a back-off's longest duration from the first attempt's start, and ends the attempt that runs then."""
+    compiled = Compiled(
+        tmp_path,
+        f"{{steps: {{train: {{timeout_hours: {hours}, retries: 4, retry_seconds: 30}}, push: {{retries: 0}}}}}}",
+    )
+    policy, timeout = compiled.task("train")["retryPolicy"], int(compiled.pod("train")["activeDeadlineSeconds"])
+    assert timeout == hours * 3600
+    assert (policy["maxRetryCount"], policy["backoffDuration"], policy["backoffFactor"]) == (4, "30s", 2.0)
+    assert int(policy["backoffMaxDuration"].removesuffix("s")) == 5 * timeout + 30 * (1 + 2 + 4 + 8)
+    assert "retryPolicy" not in compiled.task("push")
+
+
+def test_scratch_may_be_a_volume_of_its_own(tmp_path: Path) -> None:
+    compiled = Compiled(tmp_path, "{steps: {convert: {scratch: {size: 500Gi, storage_class: fast}}}}")
+    (volume,) = compiled.pod("convert")["genericEphemeralVolume"]
+    assert (volume["mountPath"], volume["size"], volume["storageClassName"]) == ("/tmp", "500Gi", "fast")
+    assert "emptyDirMounts" not in compiled.pod("convert")
