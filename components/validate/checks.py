@@ -1,8 +1,8 @@
 """The table of checks, and what each comes to.
 
-A check is a small function that looks at the corpus and returns a `Finding`: one number, and the
-utterances to blame. To add one, write the function, give `ValidateSettings` a field of its name, and add a
-line here; the report and validation.json follow.
+A check is a small function that looks at the corpus, or at what TFX's data validation found, and returns a
+`Finding`: one number, and the utterances to blame. To add one, write the function, give `ValidateSettings` a
+field of its name, and add a line here; the report and validation.json follow.
 """
 
 import dataclasses
@@ -13,6 +13,9 @@ from components.validate import audio, balance, leaks, transcripts
 from components.validate.corpus import Corpus
 from components.validate.finding import Finding
 from components.validate.settings import CheckSettings, ValidateSettings
+from components.validate.tfx.checks import anomalies_of, drift
+from components.validate.tfx.examination import Examination
+from components.validate.tfx.examples import Examples
 
 Unit = Literal["count", "share", "bits", "times", "dB"]
 Outcome = Literal["passed", "failed", "not checked", "off"]
@@ -26,12 +29,13 @@ class Check:
       name: of its field in ValidateSettings.
       asks: the question, as the report puts it; yes is good.
       unit: of its value and its threshold.
+      look: given the corpus (those of TFX_CHECKS: the examination and the examples) and the settings.
     """
 
     name: str
     asks: str
     unit: Unit
-    look: Callable[[Corpus, Any], Finding]
+    look: Callable[[Any, Any], Finding]
 
 
 CHECKS = [
@@ -64,6 +68,16 @@ CHECKS = [
     Check("silence", "Is there speech in most of it?", "share", audio.silence),
     Check("constant_audio", "Does it move as speech does?", "share", audio.constant_audio),
 ]
+
+TFX_CHECKS = [
+    Check("missing_features", "Is all there that the schema asks for?", "count", anomalies_of("missing_features")),
+    Check("wrong_types", "Are numbers numbers, and texts texts?", "count", anomalies_of("wrong_types")),
+    Check("unexpected_values", "Does the schema know all the values?", "count", anomalies_of("unexpected_values")),
+    Check("out_of_range", "Are all numbers within the schema's bounds?", "count", anomalies_of("out_of_range")),
+    Check("other_anomalies", "Is the schema kept otherwise?", "count", anomalies_of("other_anomalies")),
+    Check("drift", "Is it like the data of the model in service?", "count", drift),
+]
+"""By TFX's data validation; not checked where that does not run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,9 +123,12 @@ class Result:
         }
 
 
-def look(corpus: Corpus, settings: ValidateSettings) -> list[Result]:
+def look(corpus: Corpus, settings: ValidateSettings, examination: Examination) -> list[Result]:
     """Runs every check that is not off."""
-    return [_result(check, corpus, settings) for check in CHECKS]
+    subject = (examination, Examples.of(corpus))
+    return [_result(check, corpus, settings) for check in CHECKS] + [
+        _result(check, subject, settings) for check in TFX_CHECKS
+    ]
 
 
 def shown(value: float | None, unit: Unit) -> str:
@@ -125,11 +142,11 @@ def shown(value: float | None, unit: Unit) -> str:
     ]
 
 
-def _result(check: Check, corpus: Corpus, settings: ValidateSettings) -> Result:
+def _result(check: Check, subject: Any, settings: ValidateSettings) -> Result:
     own: CheckSettings = getattr(settings, check.name)
     if own.severity == "off":
         return Result(check, own, "off", Finding(None, "turned off in the config"))
-    finding = check.look(corpus, settings)
+    finding = check.look(subject, settings)
     if finding.value is None:
         return Result(check, own, "not checked", finding)
     return Result(check, own, "failed" if finding.value > own.threshold else "passed", finding)

@@ -17,6 +17,7 @@ def _off(value: Any) -> Any:
 
 
 Severity = Annotated[Literal["error", "warning", "off"], pydantic.BeforeValidator(_off)]
+Tfdv = Annotated[Literal["auto", "required", "off"], pydantic.BeforeValidator(_off)]
 SPLITS = ("train", "dev", "test")
 
 
@@ -135,8 +136,26 @@ class RejectsShare(CheckSettings):
     threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances that the step before rejected")
 
 
+class Drift(CheckSettings):
+    threshold: float = pydantic.Field(0, ge=0, description="features that may be further away than the schema accepts")
+    thresholds: dict[str, Annotated[float, pydantic.Field(gt=0, le=1)]] = pydantic.Field(
+        {}, description="by feature: the distance from which it counts as drift, in place of the schema's"
+    )
+
+
 class ValidateSettings(Settings):
     """What is checked before training. Each check: severity, threshold, and what it needs besides."""
+
+    # `schema` is a method of pydantic's, so the key is an alias.
+    model_config = pydantic.ConfigDict(serialize_by_alias=True, validate_by_name=False)
+
+    tfdv: Tfdv = pydantic.Field(
+        "auto",
+        description="TFX's data validation: auto (where it can run: glibc 2.39), required (fails elsewhere) or off",
+    )
+    schema_: str = pydantic.Field(
+        "recognition", alias="schema", min_length=1, description="one of configs/validation by name, or a path to one"
+    )
 
     duplicate_ids: ErrorAbove = pydantic.Field(
         ErrorAbove(), description="utterances whose id an earlier one has (a count)"
@@ -187,6 +206,24 @@ class ValidateSettings(Settings):
     empty_splits: EmptySplits = pydantic.Field(EmptySplits(), description="splits without an utterance")
     small_splits: SmallSplits = pydantic.Field(SmallSplits(), description="splits too small to learn or judge from")
     rejects_share: RejectsShare = pydantic.Field(RejectsShare(), description="what the step before left out")
+    missing_features: ErrorAbove = pydantic.Field(
+        ErrorAbove(), description="features of the schema that too few utterances have (a count; TFX's data validation)"
+    )
+    wrong_types: ErrorAbove = pydantic.Field(
+        ErrorAbove(), description="features of another type than the schema's (a count; TFX's data validation)"
+    )
+    unexpected_values: CheckSettings = pydantic.Field(
+        CheckSettings(), description="features with values that the schema does not list (a count; likewise)"
+    )
+    out_of_range: CheckSettings = pydantic.Field(
+        CheckSettings(), description="features with numbers outside the schema's bounds (a count; likewise)"
+    )
+    other_anomalies: CheckSettings = pydantic.Field(
+        CheckSettings(), description="features that break the schema in any other way (a count; likewise)"
+    )
+    drift: Drift = pydantic.Field(
+        Drift(), description="features unlike those of the dataset that the model in service was trained on (likewise)"
+    )
 
     frames_per_second: float | None = pydantic.Field(
         None, gt=0, description="frames a second after the model's time stride; empty: CTC feasibility is not checked"

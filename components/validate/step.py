@@ -12,37 +12,52 @@ from components.validate.settings import ValidateSettings
 if TYPE_CHECKING:
     from components.validate.checks import Result
 
-REVISION = 2
+REVISION = 3
 VALIDATION, REPORT = "validation.json", "report.html"
+STATISTICS, STATISTICS_PAGE = "statistics.pb", "statistics.html"
 
 
-def run(manifest: Path | str, store: Path | str, settings: ValidateSettings) -> Work:
+def run(
+    manifest: Path | str, store: Path | str, settings: ValidateSettings, registry: Path | str = "", model_name: str = ""
+) -> Work:
     """Judges the utterances of a manifest.
 
     Args:
       manifest: convert's folder, or a manifest; rejects.jsonl beside it is read too.
       store: the folder that holds all keyed work.
+      registry, model_name: of the model in service, to compare with the dataset that it was trained on; empty: drift
+        is not checked.
 
     Returns:
-      Work with outputs `validation` (every check: severity, value, threshold, the ids to blame) and `report`
-      (the same as a page that draws and plays).
+      Work with outputs `validation` (every check: severity, value, threshold, the ids to blame), `report` (the same
+      as a page that draws and plays), `statistics_page` (what TFX's data validation found, as a page) and, where
+      that ran, `statistics` (a DatasetFeatureStatisticsList).
 
     Raises:
-      WorkError: a check of severity "error" failed. Both files are there, done.json is not: the next run judges anew.
+      SettingsError: there is no such schema.
+      WorkError: a check of severity "error" failed. All files are there, done.json is not: the next run judges anew.
     """
     from components.validate.checks import look
     from components.validate.corpus import Corpus
     from components.validate.report import page
+    from components.validate.tfx.page import statistics_page
+    from components.validate.tfx.plan import Plan
 
+    plan = Plan.of(settings, store, registry, model_name)
+    if plan.skipped and settings.tfdv != "off":
+        say(f"validate: TFX's data validation is skipped: {plan.skipped}")
     corpus, utterances = Corpus.read(Path(manifest))
-    inputs = {"utterances": utterances, "rejects": corpus.key_of_rejects}
+    inputs = {"utterances": utterances, "rejects": corpus.key_of_rejects, **plan.named_by()}
     with keyed_work(store, "validate", settings, inputs, revision=REVISION) as work:
         if work.reused:
             return work
-        results = look(corpus, settings)
+        examination = plan.carry_out(corpus, utterances, store, settings, work.folder / STATISTICS)
+        results = look(corpus, settings, examination)
         failed = [result for result in results if result.fails_the_step]
         warned = [result for result in results if result.outcome == "failed" and not result.fails_the_step]
-        work.outputs = {"validation": VALIDATION, "report": REPORT}
+        work.outputs = {"validation": VALIDATION, "report": REPORT, "statistics_page": STATISTICS_PAGE}
+        if not examination.skipped:
+            work.outputs["statistics"] = STATISTICS
         work.counts = {
             "utterances": len(corpus),
             "checks": sum(result.outcome in ("passed", "failed") for result in results),
@@ -58,10 +73,12 @@ def run(manifest: Path | str, store: Path | str, settings: ValidateSettings) -> 
                 "warnings": [result.check.name for result in warned],
                 "utterances": {split: len(corpus.rows(split)) for split in corpus.present_splits()},
                 "rejects": corpus.rejects,
+                "tfdv": examination.plain(),
                 "checks": [result.plain(corpus, settings.listed) for result in results],
             },
         )
         page(corpus, results, settings).write(work.path("report"))
+        statistics_page(examination).write(work.path("statistics_page"))
         for result in warned:
             say(f"validate: warning: {_told(result)}")
         if failed:

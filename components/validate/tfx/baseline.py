@@ -1,0 +1,68 @@
+"""The dataset that the model in service was trained on, as far as its statistics are kept.
+
+The version in service says in its provenance which utterances its dataset was made of; statistics are work of
+their own in the store, named by just these utterances. So one leads to the other, for every model that was trained
+from a store in which validate had TFDV at hand.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from components.speech.errors import WorkError
+from components.speech.registry import PROVENANCE, Registry
+from components.speech.storage import read_json
+from components.validate.tfx.statistics import kept_statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """What drift is measured from.
+
+    Attributes:
+      name: "asr, version 3"; empty where there is none.
+      utterances: the fingerprint of its utterances.
+      statistics: the file.
+      absent: why there is none, as half a sentence.
+    """
+
+    name: str = ""
+    utterances: str = ""
+    statistics: Path | None = None
+    absent: str = ""
+
+    @classmethod
+    def in_service(cls, registry: Path | str, model_name: str, store: Path | str) -> "Baseline":
+        """The baseline of the version in service.
+
+        Raises:
+          WorkError: the registry cannot be read.
+        """
+        if not str(registry) or not model_name:
+            return cls(absent="validate was told of no registry and model")
+        versions = Registry(registry, model_name)
+        version = versions.in_service()
+        if version is None:
+            return cls(absent=f"no version of {model_name} is in service yet")
+        name = f"{model_name}, version {version}"
+        utterances = _trained_on(versions.path(version) / PROVENANCE)
+        if not utterances:
+            return cls(absent=f"{name} does not say what it was trained on")
+        statistics = kept_statistics(store, utterances)
+        if statistics is None:
+            return cls(absent=f"{store} keeps no statistics of the utterances that {name} was trained on")
+        return cls(name, utterances, statistics)
+
+
+def _trained_on(provenance: Path) -> str:
+    """The fingerprint of the utterances of a version's dataset; empty where it is not told."""
+    if not provenance.is_file():
+        return ""
+    try:
+        told = read_json(provenance)["dataset"]["fingerprint"]
+    except KeyError:
+        return ""
+    except (ValueError, TypeError) as error:
+        raise WorkError(
+            f"{provenance}: damaged ({error}); put the version's own copy back, or set validate.tfdv to off"
+        ) from None
+    return told if isinstance(told, str) else ""

@@ -1,0 +1,261 @@
+"""TensorFlow Data Validation itself: statistics, the schema, what breaks it, and drift.
+
+The only module that imports TFDV, Beam, Arrow and TFX's protos, and to be imported only where `presence` says that
+they are there: it takes seconds.
+"""
+# Beam calls itself typed, and its transforms are not:
+# mypy: disable-error-code="no-untyped-call"
+
+import contextlib
+import importlib
+import io
+import logging
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from components.speech.errors import SettingsError, WorkError
+from components.speech.storage import whole_file
+from components.speech.tensorflow_alone import tensorflow
+from components.validate.tfx.anomalies import anomaly_kind
+from components.validate.tfx.examination import Anomaly, Drift, Limits, Spread, Spreads
+from components.validate.tfx.examples import Examples
+
+tensorflow()  # first and alone: TFDV would load Keras with it
+with contextlib.suppress(ImportError):
+    # For the skew of keyed examples alone. It has no wheel, so the image, which compiles nothing, is without it.
+    importlib.import_module("farmhash")
+sys.modules.setdefault("farmhash", types.ModuleType("farmhash"))
+with contextlib.redirect_stderr(io.StringIO()):  # it misses IPython, which only a notebook needs
+    import apache_beam as beam
+    import pyarrow as pa
+    import tensorflow_data_validation as tfdv
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
+
+ROWS = 20_000
+"""Of a batch: with transcripts as tokens, some megabytes."""
+TOP = 200
+"""Most frequent values of a text that are kept by name."""
+WHOLE = "All Examples"
+SLICE = "split_"
+MEASURES = {
+    anomalies_pb2.DriftSkewInfo.Measurement.JENSEN_SHANNON_DIVERGENCE: "Jensen-Shannon",
+    anomalies_pb2.DriftSkewInfo.Measurement.L_INFTY: "L-infinity",
+}
+
+
+def write_statistics(examples: Examples, path: Path) -> None:
+    """Statistics of all the utterances, and of each split: a DatasetFeatureStatisticsList, whole or not at all."""
+    options = tfdv.StatsOptions(num_top_values=TOP, num_rank_histogram_buckets=TOP)
+    options.experimental_slice_functions = [tfdv.experimental_get_feature_value_slicer({"split": None})]
+    computed = path.with_name(f"{path.name}.computed")
+    try:
+        with _quiet(), beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([])) as pipeline:
+            _ = (
+                pipeline
+                | "utterances" >> beam.Create(list(_batches(examples)))
+                | "statistics" >> tfdv.GenerateStatistics(options)
+                | "write" >> tfdv.WriteStatisticsToBinaryFile(str(computed))
+            )
+        with whole_file(path, "wb") as file:
+            file.write(computed.read_bytes())
+    finally:
+        computed.unlink(missing_ok=True)
+
+
+def read_statistics(path: Path) -> Any:
+    """The statistics that `write_statistics` wrote.
+
+    Raises:
+      WorkError: they are damaged.
+    """
+    statistics = statistics_pb2.DatasetFeatureStatisticsList()
+    try:
+        statistics.ParseFromString(path.read_bytes())
+    except Exception as error:  # protobuf's own kinds differ between its implementations
+        raise WorkError(f"{path}: damaged ({error}); remove its folder, and validate makes it again") from None
+    if not statistics.datasets:
+        raise WorkError(f"{path}: holds no statistics; remove its folder, and validate makes it again")
+    return statistics
+
+
+def read_schema(text: str, name: str, thresholds: dict[str, float]) -> Any:
+    """A schema, with some thresholds of drift in place of its own.
+
+    Raises:
+      SettingsError: it is no schema, or compares no such feature.
+    """
+    schema = schema_pb2.Schema()
+    try:
+        text_format.Parse(text, schema)
+    except text_format.ParseError as error:
+        raise SettingsError(
+            f"validate: 'schema' is {name!r}, and line {error}; accepted is tensorflow.metadata.v0.Schema in text form"
+        ) from None
+    compared = {feature.name: feature.drift_comparator for feature in schema.feature if _measures(feature)}
+    for feature, threshold in thresholds.items():
+        if feature not in compared:
+            raise SettingsError(
+                f"validate: 'drift.thresholds.{feature}' is {threshold:g}, and the schema {name!r} compares no such "
+                f"feature; it compares {', '.join(compared) or 'none'}"
+            )
+        for measure in _measures(schema.feature[[one.name for one in schema.feature].index(feature)]):
+            getattr(compared[feature], measure).threshold = threshold
+    return schema
+
+
+def look(statistics: Any, schema: Any, before: Any | None) -> tuple[list[Anomaly], list[Drift]]:
+    """What of the statistics breaks the schema, and how far they are from those before."""
+    previous = None if before is None else _only_whole(before)
+    found = tfdv.validate_statistics(_only_whole(statistics), schema, previous_statistics=previous)
+    reasons = [("", reason) for reason in found.dataset_anomaly_info.reason]
+    reasons += [(name, reason) for name, info in found.anomaly_info.items() for reason in info.reason]
+    anomalies, told = [], {}
+    for feature, reason in reasons:
+        code = anomalies_pb2.AnomalyInfo.Type.Name(reason.type)
+        words = " ".join(reason.description.split())
+        if code.startswith("COMPARATOR_"):
+            told[feature] = words
+        else:
+            anomalies.append(Anomaly(feature, anomaly_kind(code), code, words))
+    drifts = [] if before is None else _drifts(found.drift_skew_info, told, schema, statistics, before)
+    return sorted(anomalies, key=lambda one: (one.feature, one.code)), drifts
+
+
+def limits(schema: Any) -> dict[str, Limits]:
+    """What the schema accepts of single values, by feature."""
+    shared = {domain.name: tuple(domain.value) for domain in schema.string_domain}
+    found = {}
+    for feature in schema.feature:
+        kind = feature.WhichOneof("domain_info")
+        if kind in ("int_domain", "float_domain"):
+            domain = getattr(feature, kind)
+            found[feature.name] = Limits(
+                domain.min if domain.HasField("min") else None, domain.max if domain.HasField("max") else None
+            )
+        elif kind == "string_domain":
+            found[feature.name] = Limits(values=tuple(feature.string_domain.value))
+        elif kind == "domain":
+            found[feature.name] = Limits(values=shared.get(feature.domain, ()))
+    return found
+
+
+def spreads(statistics: Any) -> Spreads:
+    """The statistics as plain values, of the whole corpus and of each split."""
+    return {
+        "" if dataset.name == WHOLE else dataset.name.removeprefix(SLICE): [
+            _spread(feature, dataset.num_examples) for feature in dataset.features
+        ]
+        for dataset in statistics.datasets
+    }
+
+
+def _drifts(measured: Any, told: dict[str, str], schema: Any, statistics: Any, before: Any) -> list[Drift]:
+    drifts = []
+    for info in measured:
+        (feature,) = info.path.step
+        for one in info.drift_measurements:
+            drifted = one.value > one.threshold
+            measure: Any = MEASURES[one.type]
+            drifts.append(
+                Drift(feature, measure, one.value, one.threshold, drifted, told.pop(feature, "") if drifted else "")
+            )
+    counts = schema.dataset_constraints.num_examples_drift_comparator
+    if counts.HasField("min_fraction_threshold"):
+        share = _whole(statistics).num_examples / max(_whole(before).num_examples, 1)
+        fewest = counts.min_fraction_threshold
+        drifts.append(Drift("", "utterances", share, fewest, share < fewest, told.pop("", "")))
+    comparators = {feature.name: _measures(feature) for feature in schema.feature}
+    for feature, words in told.items():  # what one side lacks cannot be measured, and is drift all the same
+        measure = "L-infinity" if "infinity_norm" in comparators.get(feature, ()) else "Jensen-Shannon"
+        drifts.append(Drift(feature, measure, None, 0.0, True, words))
+    return drifts
+
+
+def _measures(feature: Any) -> list[str]:
+    """The measures by which the schema compares a feature with what it was before."""
+    names = ("infinity_norm", "jensen_shannon_divergence")
+    return [name for name in names if feature.drift_comparator.HasField(name)]
+
+
+def _whole(statistics: Any) -> Any:
+    return next((one for one in statistics.datasets if one.name == WHOLE), statistics.datasets[0])
+
+
+def _only_whole(statistics: Any) -> Any:
+    """The statistics without those of the splits, which a schema is not held against."""
+    return statistics_pb2.DatasetFeatureStatisticsList(datasets=[_whole(statistics)])
+
+
+def _spread(feature: Any, examples: int) -> Spread:
+    (name,) = feature.path.step
+    which = feature.WhichOneof("stats")
+    stats = getattr(feature, which)
+    common = stats.common_stats
+    present = int(common.num_non_missing)
+    missing, values = examples - present, int(common.tot_num_values)
+    if which != "num_stats":
+        top = tuple((one.value, one.frequency) for one in stats.top_values)
+        return Spread(name, False, present, missing, values, distinct=int(stats.unique), top=top)
+    standard = next(one for one in stats.histograms if one.type == statistics_pb2.Histogram.STANDARD)
+    return Spread(
+        name,
+        True,
+        present,
+        missing,
+        values,
+        mean=stats.mean,
+        deviation=stats.std_dev,
+        least=stats.min,
+        median=stats.median,
+        most=stats.max,
+        zeros=int(stats.num_zeros),
+        buckets=tuple((one.low_value, one.high_value, one.sample_count) for one in standard.buckets),
+    )
+
+
+def _batches(examples: Examples) -> Iterator[Any]:
+    """The examples as Arrow has them: every feature a list, which is null where there is none."""
+    for start in range(0, len(examples), ROWS):
+        stop = min(start + ROWS, len(examples))
+        columns = {
+            name: _single(values[start:stop], ~np.isnan(values[start:stop]))
+            for name, values in examples.numbers.items()
+        }
+        for name, strings in examples.texts.items():
+            codes = strings.codes[start:stop]
+            columns[name] = _single(_named(strings.names, codes), codes != strings.number(""))
+        known, tokens, offsets = examples.tokens(start, stop)
+        columns["tokens"] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), _named(known, tokens))
+        yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _single(values: Any, present: Any) -> Any:
+    """A list of one value for each row, and null where there is none."""
+    ends = np.concatenate([[0], np.cumsum(present)])
+    absent = np.concatenate([~present, [False]])
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32(), mask=absent), pa.array(values).filter(pa.array(np.asarray(present)))
+    )
+
+
+def _named(names: list[str], codes: Any) -> Any:
+    return pa.array(names, pa.string()).take(pa.array(codes))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps Beam's remarks on its own type hints and on files to itself; what fails is raised."""
+    logger = logging.getLogger("apache_beam")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
