@@ -18,11 +18,10 @@ import numpy as np
 
 from components.generate.digits import draw_digits
 from components.generate.voice import Voice, speak
-from components.speech.dataset import Dataset, Shard
+from components.speech.dataset import Dataset
+from components.speech.dataset_by_hand import Spoken, write_by_hand
 from components.speech.feature_settings import FeatureSettings
-from components.speech.records import encode_example, write_record
 from components.speech.spectra import features
-from components.speech.storage import hash_file, whole_file
 from components.speech.text import Alphabet
 from components.train.loop import fit
 from components.train.synthesis.settings import SynthesisSettings
@@ -81,27 +80,14 @@ REMEDIES: dict[str, dict[str, Any]] = {
 def dataset(folder: Path) -> Dataset:
     """600 strings of 3 to 6 digits in words to learn from, and as dev 16 of 8 to 10, longer than any of them."""
     random = np.random.default_rng(1)
-    alphabet, shards, heard = Alphabet(" abcdefghijklmnopqrstuvwxyz."), [], []
+    alphabet, spoken = Alphabet(" abcdefghijklmnopqrstuvwxyz."), []
     sentences = {"train": draw_digits(random, TRAIN), "dev": draw_digits(random, LONGER, longer=True)}
-    counts, seconds = {name: len(said) for name, said in sentences.items()}, {}
     for split, said in sentences.items():
         texts = [f"{sentence.normalised}." for sentence in said]
         made = [_features(samples, rate) for samples, rate in _spoken(texts)]
-        path = folder / f"{split}.tfrecord"
-        with whole_file(path) as file:
-            for number, (text, values) in enumerate(zip(texts, made, strict=True)):
-                labels = np.array(alphabet.encode(text), "<i4").tobytes()
-                named = {"id": f"{split}-{number}".encode(), "text": text.encode(), "speaker": b"voice"}
-                data = {"features": values.astype("<f4").tobytes(), "frames": len(values), "labels": labels}
-                write_record(file, encode_example({**named, **data, "speed": 1.0}))
-        frames = sum(map(len, made))
-        shards.append(Shard(path.name, split, len(texts), frames, path.stat().st_size, hash_file(path)))
-        seconds[split] = frames * FEATURES.hop_seconds
-        heard = heard or made
-    everything = np.concatenate(heard)
-    mean, deviation = everything.mean(0).tolist(), everything.std(0).tolist()
-    Dataset("digits", "digits", FEATURES, alphabet, mean, deviation, counts, seconds, shards).write(folder)
-    return Dataset.read(folder)
+        for number, (text, values) in enumerate(zip(texts, made, strict=True)):
+            spoken.append(Spoken(f"{split}-{number}", text, split, values, "voice"))
+    return write_by_hand(folder, spoken, FEATURES, alphabet)
 
 
 def _spoken(texts: list[str]) -> list[tuple[np.ndarray, int]]:

@@ -6,7 +6,6 @@ itself; the two take turns, so that a busy machine slows both alike.
   python -m benchmarks.training
 """
 
-import dataclasses
 import json
 import os
 import statistics
@@ -22,10 +21,9 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.table import Row, print_table
-from components.speech.dataset import Dataset, Shard
+from components.speech.dataset import Dataset
+from components.speech.dataset_by_hand import Spoken, write_by_hand
 from components.speech.feature_settings import FeatureSettings
-from components.speech.records import encode_example, write_record
-from components.speech.storage import hash_file, whole_file
 from components.speech.text import Alphabet
 from components.train.batches import Batch, Batches, Example
 from components.train.recognition.learner import RecognitionLearner
@@ -126,17 +124,13 @@ def _peer_seconds(frames: np.ndarray, labels: np.ndarray, weights: int) -> float
 def _reading_seconds(dataset: Dataset, folder: Path) -> float:
     """Seconds a batch, over epochs of 800 utterances as the demo has them, on the threads that training uses."""
     random = np.random.default_rng(2)
-    path, total = folder / "0.tfrecord", 0
-    with whole_file(path) as file:
-        for number in range(800):
-            frames = int(random.integers(140, 360))
-            features = random.standard_normal((frames, FEATURES.bins)).astype("<f4")
-            labels = random.integers(0, 27, frames // 12).astype("<i4")
-            fields = {"id": str(number).encode(), "text": b"a word", "speaker": b"", "features": features.tobytes()}
-            write_record(file, encode_example({**fields, "frames": frames, "labels": labels.tobytes(), "speed": 1.0}))
-            total += frames
-    shard = Shard(path.name, "train", 800, total, path.stat().st_size, hash_file(path))
-    listed = dataclasses.replace(dataset, shards=[shard], folder=folder)
+    spoken = []
+    for number in range(800):
+        frames = int(random.integers(140, 360))
+        features = random.standard_normal((frames, FEATURES.bins)).astype(np.float32)
+        text = dataset.alphabet.decode(random.integers(0, 27, frames // 12))
+        spoken.append(Spoken(str(number), text, "train", features))
+    listed = write_by_hand(folder, spoken, FEATURES, dataset.alphabet)
     batches = Batches(listed, "train", batch_size=BATCH, time_stride=SETTINGS.time_stride, shuffled=True)
     count = sum(1 for _ in batches.epoch(0))
     start = time.perf_counter()

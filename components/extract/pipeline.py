@@ -1,10 +1,7 @@
-"""The Beam pipeline: shards written where the features are made, statistics combined, failures beside.
+"""The Beam pipeline: shards written where the features are made.
 
-Features never travel: moved through a GroupByKey into WriteToTFRecord they cost three quarters again.
-What flows is a description of each shard.
-
-  tasks ─▶ write ─▶ shards ──▶ sums ─▶ mean and deviation ─┐
-                 └▶ rejects ──────────────────────────────┴▶ results
+Features never travel: moved through a GroupByKey into WriteToTFRecord they cost three quarters again. A task goes
+in, its shard appears in the pool with sums beside it, and what flows on are the clips that failed.
 """
 # Beam calls itself typed, and its transforms are not:
 # mypy: disable-error-code="no-untyped-call"
@@ -13,7 +10,7 @@ import contextlib
 import logging
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +19,24 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
+from components.extract.plan import Task
 from components.extract.settings import IN_PROCESS, MULTI_PROCESS, ExtractSettings
-from components.extract.shards import Task, Written, write_shard
-from components.extract.statistics import Sums
+from components.extract.shards import Failed, write_shard
 from components.speech.errors import SettingsError, WorkError
 from components.speech.progress import PASSES, Progress
 from components.speech.storage import read_json, write_json
-from components.speech.utterances import Reject
-
-REJECTS = "rejects"
 
 
-def write_shards(
-    tasks: list[Task], utterances: int, settings: ExtractSettings, pool: Path, folder: Path
-) -> tuple[list[Written], Sums, list[tuple[float, Reject]]]:
-    """Runs the pipeline to its end.
+def write_shards(tasks: list[Task], settings: ExtractSettings, pool: Path, folder: Path) -> list[Failed]:
+    """Runs the pipeline to its end: every shard lies in the pool.
 
     Args:
       tasks: a shard each.
-      utterances: how many there are in all shards together, for the progress lines.
       pool: where shards lie.
       folder: for what is unfinished; a disk that all workers share.
 
     Returns:
-      The shards in the order of their tasks; the sums over training; the rejects, each with the speed at which
-      it failed, in the order of the tasks too.
+      The clips that failed, in the order of the tasks.
 
     Raises:
       SettingsError: Beam knows no such runner.
@@ -57,28 +47,13 @@ def write_shards(
         pipeline = beam.Pipeline(runner=_runner(settings), options=_options(settings))
     except ValueError as error:
         raise SettingsError(f"extract: 'runner' is {settings.runner!r}: {error}") from None
-    written = (
+    failed = (
         pipeline
         | "tasks" >> beam.Create(tasks)
         | "to all workers" >> (beam.Map(_as_it_is) if settings.runner == IN_PROCESS else beam.Reshuffle())
-        | "write" >> beam.ParDo(WriteShard(settings, utterances, pool, folder)).with_outputs(REJECTS, main="shards")
+        | "write" >> beam.ParDo(WriteShard(settings, sum(task.utterances for task in tasks), pool, folder))
     )
-    sums = (
-        written.shards
-        | "sums of each" >> beam.FlatMap(lambda shard: [shard[1].sums] if shard[1].sums else [])
-        | "add" >> beam.CombineGlobally(AddSums(settings.features.bins))
-    )
-    _ = (
-        pipeline
-        | "once" >> beam.Create([results])
-        | "gather"
-        >> beam.Map(
-            _save,
-            shards=beam.pvalue.AsList(written.shards),
-            sums=beam.pvalue.AsSingleton(sums),
-            rejects=beam.pvalue.AsList(written[REJECTS]),
-        )
-    )
+    _ = pipeline | "once" >> beam.Create([results]) | "gather" >> beam.Map(_save, failed=beam.pvalue.AsList(failed))
     try:
         with _told_once():
             pipeline.run().wait_until_finish()
@@ -87,12 +62,7 @@ def write_shards(
             f"extract: the Beam pipeline on {settings.runner} failed: {error}; mend that and run it again: "
             "shards that are written already stay"
         ) from error
-    gathered = read_json(results)
-    return (
-        [Written.from_plain(shard) for _, shard in sorted(gathered["shards"], key=_number)],
-        Sums.from_plain(gathered["sums"]),
-        [(speed, Reject.from_line(line)) for _, speed, line in sorted(gathered["rejects"], key=_number)],
-    )
+    return [Failed(*failure) for _, *failure in sorted(read_json(results), key=_number)]
 
 
 def _as_it_is(task: Task) -> Task:
@@ -124,7 +94,7 @@ def _number(numbered: tuple[Any, ...]) -> int:
 
 
 class WriteShard(beam.DoFn):
-    """A task to a shard in the pool; recordings that fail go to the output `rejects`."""
+    """A task to a shard in the pool; what comes out are the clips that failed."""
 
     def __init__(self, settings: ExtractSettings, utterances: int, pool: Path, folder: Path) -> None:
         super().__init__()
@@ -136,42 +106,15 @@ class WriteShard(beam.DoFn):
     def process(self, task: Task) -> Iterator[Any]:
         alone = self.settings.runner == IN_PROCESS
         advance = self.progress.advance if alone else lambda count: None
-        shard, rejects = write_shard(task, self.settings, self.pool, self.folder, advance)
+        failed = write_shard(task, self.settings, self.pool, self.folder, advance)
         if not alone:
-            print(f"{PASSES}shard {task.number:,} of {task.of:,} ({task.split}) is written", flush=True)
-        if shard:
-            yield task.number, shard
-        for reject in rejects:
-            yield beam.pvalue.TaggedOutput(REJECTS, (task.number, task.speed, reject))
+            print(f"{PASSES}shard {task.number:,} of {task.of:,} is written", flush=True)
+        for failure in failed:
+            yield task.number, *failure
 
 
-class AddSums(beam.CombineFn):
-    """Adds sums of shards, in whatever grouping the runner likes."""
-
-    def __init__(self, bins: int) -> None:
-        super().__init__()
-        self.bins = bins
-
-    def create_accumulator(self) -> Sums:
-        return Sums.of_nothing(self.bins)
-
-    def add_input(self, accumulator: Sums, sums: Sums) -> Sums:
-        return accumulator + sums
-
-    def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:
-        return sum(accumulators, Sums.of_nothing(self.bins))
-
-    def extract_output(self, accumulator: Sums) -> Sums:
-        return accumulator
-
-
-def _save(path: Path, shards: list[Any], sums: Sums, rejects: list[Any]) -> None:
-    gathered = {
-        "shards": [[number, shard.plain()] for number, shard in shards],
-        "sums": sums.plain(),
-        "rejects": [[number, speed, reject.as_line()] for number, speed, reject in rejects],
-    }
-    write_json(path, gathered)
+def _save(path: Path, failed: list[Any]) -> None:
+    write_json(path, failed)
 
 
 def _runner(settings: ExtractSettings) -> FnApiRunner | None:

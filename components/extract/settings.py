@@ -35,6 +35,12 @@ class ExtractSettings(Settings):
         description=f"what runs the Beam pipeline: {IN_PROCESS} (in this process), {MULTI_PROCESS} "
         "(worker processes on this machine, ten seconds to start), or any Beam runner by its name",
     )
+    beam_from_megabytes: float = pydantic.Field(
+        64.0,
+        ge=0,
+        description="MB of new features from which on Beam is started at all; less is written by this process at once "
+        "(0: always Beam)",
+    )
     workers: int = pydantic.Field(2, ge=1, le=256, description=f"worker processes (runner: {MULTI_PROCESS})")
     beam_options: list[str] = pydantic.Field([], description="options for the Beam runner, as on a command line")
     max_reject_share: float = pydantic.Field(
@@ -65,5 +71,7 @@ class ExtractSettings(Settings):
         return runner
 
     def naming(self) -> "ExtractSettings":
-        """The same settings without what cannot change a byte of the output: who runs the work, and on how many."""
-        return self.model_copy(update={"runner": IN_PROCESS, "workers": 1, "beam_options": []})
+        """The same settings without what changes nothing that is read: who writes shards, and how they are cut."""
+        names_nothing = {"runner", "workers", "beam_options", "shard_megabytes", "beam_from_megabytes"}
+        defaults = type(self)()
+        return self.model_copy(update={name: getattr(defaults, name) for name in names_nothing})

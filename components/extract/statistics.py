@@ -1,57 +1,92 @@
-"""Mean and deviation of each bin, from sums in float64 that can be added in any grouping."""
+"""Mean and deviation of each bin, from the sums that lie beside each shard: no features are read again.
 
-import dataclasses
-from typing import Any
+The sums of an utterance are float64. They are added as whole numbers of a very small unit, which gives the same total
+in whatever order and grouping: the same utterances have the same statistics to the last bit, however often the corpus
+was edited on the way, and however its shards are laid.
+"""
+
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from components.speech.spectra import Array
+from components.extract.pool import NUMBER, Pool
+from components.speech.dataset import FRAMES, SHARD, Places
+from components.speech.errors import WorkError
+from components.speech.shards import Sums, present
 
 SMALLEST_DEVIATION = 1e-4
 """A bin that varies by less (an empty mel band, digital silence) is given the deviation 1: models divide by it."""
 
+_HIGH, _LOW = 10, 42
+"""Bits: a sum is held as whole 1024ths, and the rest of it as whole 2^-52ths. Each part of it fits an int64, up to a
+million hours."""
 
-@dataclasses.dataclass(frozen=True)
-class Sums:
-    """Of the frames of some recordings: how many, the sum of each bin and of its square, float64 `[bins]`."""
 
-    frames: int
-    total: npt.NDArray[np.float64]
-    squares: npt.NDArray[np.float64]
+class Total:
+    """The exact sum of the sums of utterances, each `[2, bins]`."""
 
-    @classmethod
-    def of_nothing(cls, bins: int) -> "Sums":
-        return cls(0, np.zeros(bins), np.zeros(bins))
+    def __init__(self, bins: int) -> None:
+        self.frames = 0
+        self._high = np.zeros((2, bins), np.int64)
+        self._low = np.zeros((2, bins), np.int64)
 
-    @classmethod
-    def of(cls, made: Array) -> "Sums":
-        """Sums over features `[frames, bins]`."""
-        exact = made.astype(np.float64)
-        return cls(len(made), exact.sum(axis=0), np.einsum("fb,fb->b", exact, exact))
-
-    def __add__(self, other: "Sums") -> "Sums":
-        return Sums(self.frames + other.frames, self.total + other.total, self.squares + other.squares)
+    def add(self, sums: Sums, frames: int) -> None:
+        """Adds utterances, `[utterances, 2, bins]`, that have so many frames together."""
+        scaled = sums * 2.0**_HIGH
+        high = np.floor(scaled)
+        self._high += high.astype(np.int64).sum(axis=0)
+        self._low += np.floor((scaled - high) * 2.0**_LOW).astype(np.int64).sum(axis=0)
+        self.frames += frames
 
     def mean_and_deviation(self) -> tuple[list[float], list[float]]:
         """Per bin. Of nothing: zeros and ones, which normalise nothing.
 
-        Rounded to eight digits (float32, in which they are used, has seven): the order in which a runner adds does
-        not show.
+        Rounded to eight digits; float32, in which they are used, has seven.
 
-        >>> Sums.of(np.array([[1, 5], [3, 5]], np.float32)).mean_and_deviation()
+        >>> total = Total(2)
+        >>> total.add(np.array([[[4.0, 10.0], [10.0, 50.0]]]), frames=2)
+        >>> total.mean_and_deviation()
         ([2.0, 5.0], [1.0, 1.0])
         """
+        bins = self._high.shape[1]
         if not self.frames:
-            return [0.0] * len(self.total), [1.0] * len(self.total)
-        mean = self.total / self.frames
-        deviation = np.sqrt(np.maximum(self.squares / self.frames - mean**2, 0))
+            return [0.0] * bins, [1.0] * bins
+        unit = self.frames << (_HIGH + _LOW)
+        mean, squares = (
+            np.array([((int(high) << _LOW) + int(low)) / unit for high, low in zip(*both, strict=True)])
+            for both in zip(self._high, self._low, strict=True)
+        )
+        deviation = np.sqrt(np.maximum(squares - mean**2, 0))
         deviation[deviation < SMALLEST_DEVIATION] = 1.0
         return [float(f"{value:.8g}") for value in mean], [float(f"{value:.8g}") for value in deviation]
 
-    def plain(self) -> dict[str, Any]:
-        return {"frames": self.frames, "total": self.total.tolist(), "squares": self.squares.tolist()}
 
-    @classmethod
-    def from_plain(cls, values: dict[str, Any]) -> "Sums":
-        return cls(values["frames"], np.array(values["total"]), np.array(values["squares"]))
+def statistics(pool: Pool, found: Places, bins: int) -> tuple[list[float], list[float]]:
+    """Mean and deviation over the clips of some utterances.
+
+    Args:
+      found: where they lie, `[utterances, 5]`, as the pool found them.
+
+    Raises:
+      WorkError: the sums of a shard are damaged.
+    """
+    total = Total(bins)
+    ordered = found[np.argsort(found[:, SHARD], kind="stable")]
+    starts = np.flatnonzero(np.diff(ordered[:, SHARD], prepend=-1))
+    present(pool.shards[number].path.with_suffix(".npy") for number in np.unique(ordered[:, SHARD]).tolist())
+    for here in np.split(ordered, starts[1:]) if len(ordered) else []:
+        shard = pool.shards[here[0, SHARD]]
+        total.add(_read(shard.path, shard.examples, bins)[here[:, NUMBER]], int(here[:, FRAMES].sum()))
+    return total.mean_and_deviation()
+
+
+def _read(records: Path, examples: int, bins: int) -> Sums:
+    """The sums that lie beside a shard's records."""
+    path = records.with_suffix(".npy")
+    try:
+        sums: Sums = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise WorkError(f"{path}: damaged or absent ({error}); delete {path.parent} and run extract again") from None
+    if sums.shape != (examples, 2, bins):
+        raise WorkError(f"{path}: sums {sums.shape}, {(examples, 2, bins)} is expected; delete {path.parent}")
+    return sums

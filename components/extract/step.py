@@ -1,33 +1,34 @@
-"""Extract: a manifest of wavs to a dataset of features that training reads."""
+"""Extract: a manifest of wavs to a dataset of features that training reads. Only what is new is extracted.
 
-import os
+Features are looked up by what they are made of, in a pool that all datasets of a store share; what is not there yet
+goes to new shards. Everything else of a dataset (texts, speakers, splits, the statistics) comes without any audio.
+"""
+
 import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.extract.plan import REVISION, plan_shards, unfit
 from components.extract.settings import ExtractSettings
-from components.speech.dataset import DATASET, Dataset, Shard
+from components.speech.dataset import DATASET, Dataset
 from components.speech.errors import SettingsError, WorkError
-from components.speech.progress import say
-from components.speech.text import Alphabet
-from components.speech.utterances import (
-    REJECTS,
-    Utterance,
-    check_reject_share,
-    fingerprint,
-    read_manifest,
-    write_manifest,
-    write_rejects,
-)
+from components.speech.fingerprints import converted_fingerprint
+from components.speech.progress import Progress, say
+from components.speech.rows import ROWS
+from components.speech.utterances import REJECTS, Reason, Reject, check_reject_share, manifest_file, write_rejects
 from components.speech.work import Work, keyed_work
 
 if TYPE_CHECKING:
-    from components.extract.shards import Written
-    from components.extract.statistics import Sums
+    import numpy as np
+    import numpy.typing as npt
 
-POOL = "shards"
+    from components.extract.intake import Intake
+    from components.extract.plan import Task
+    from components.extract.pool import Pool
+    from components.extract.shards import Failed
+    from components.speech.dataset import Places
+
+REVISION = 2
 
 PROBED = 8
 """Recordings whose header is looked at before any work."""
@@ -38,81 +39,112 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
 
     Args:
       manifest: the folder of convert's output, or a manifest file.
-      store: `dataset.json` and `rejects.jsonl` go to `<store>/extract/<key>/`, shards to `<store>/shards/`.
+      store: the dataset goes to `<store>/extract/<key>/`, with `rejects.jsonl` beside it, shards to `<store>/shards/`.
 
     Raises:
       SettingsError: the recordings have another sample rate than `features.sample_rate`.
       WorkError: the manifest is absent or was not converted, or too many recordings failed.
     """
-    utterances = read_manifest(Path(manifest))
-    unnamed = next((utterance for utterance in utterances if not utterance.audio_hash), None)
-    if unnamed:
-        raise WorkError(f"{manifest}: {unnamed.id} has no audio_hash; give extract the manifest that convert wrote")
-    named_by = {"utterances": fingerprint(utterances)}
-    with keyed_work(store, "extract", settings.naming(), named_by, revision=REVISION, check=Dataset.read) as work:
+    named = converted_fingerprint(manifest, store)
+    inputs = {"utterances": named}
+    with keyed_work(store, "extract", settings.naming(), inputs, revision=REVISION, check=Dataset.read) as work:
         if not work.reused:
-            _extract(utterances, named_by["utterances"], Path(store).absolute() / POOL, settings, work)
+            _extract(manifest_file(Path(manifest)), named, Path(store), settings, work)
     return work
 
 
-def _extract(utterances: list[Utterance], named: str, pool: Path, settings: ExtractSettings, work: Work) -> None:
-    from components.extract.pipeline import write_shards
-    from components.extract.shards import Task
+def _extract(manifest: Path, named: str, store: Path, settings: ExtractSettings, work: Work) -> None:
+    from components.extract.intake import take_in
+    from components.extract.plan import plan
+    from components.extract.pool import Pool
+    from components.speech.shards import pool_folder
 
-    _check_rate(utterances, settings.features.sample_rate)
-    alphabet = Alphabet.named(settings.alphabet)
-    fit, rejects = unfit(utterances, alphabet)
     unfinished = work.folder / "unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    plans = list(plan_shards(fit, settings))
-    tasks = []
-    for number, plan in enumerate(plans, start=1):
-        name = plan.name(settings)
-        lines = unfinished / f"{name}.jsonl"
-        write_manifest(lines, plan.utterances)
-        tasks.append(Task(name, plan.split, plan.speed, lines, number, len(plans)))
-    say(f"extract: {len(fit):,} utterances into {len(tasks):,} shards of {settings.features.kind} features")
-    records = sum(len(plan.utterances) for plan in plans)
-    shards, sums, failed = write_shards(tasks, records, settings, pool, unfinished)
-    rejects += [reject for speed, reject in failed if speed == 1.0]
-    copies_lost = {reject.id for _, reject in failed} - {reject.id for reject in rejects}
-    if copies_lost:
-        say(
-            f"extract: no copies at other speeds of {len(copies_lost):,} utterances, their files came or went meanwhile"
-        )
+    intake = take_in(manifest, settings, unfinished)
+    pool = Pool(pool_folder(store, settings.features))
+    found = pool.find(intake.clips)
+    missing = (intake.clips != b"") & (found[..., 0] < 0)
+    failed: dict[str, Failed] = {}
+    tasks = plan(intake, missing, settings, unfinished)
+    records = sum(task.utterances for task in tasks)
+    if tasks:
+        _check_rate(intake, missing, settings.features.sample_rate)
+        say(f"extract: {records:,} new clips of {len(intake.ids):,} utterances, into {len(tasks):,} shards")
+        failed = {failure.clip: failure for failure in _write(tasks, settings, pool.folder, unfinished)}
+        pool.refresh()
+        found = pool.find(intake.clips)
+    there = found[:, settings.speeds.index(1.0), 0] >= 0
+    rejects = intake.rejects + _rejects(intake, there, failed, settings)
     write_rejects(work.folder / REJECTS, rejects)
-    check_reject_share(len(rejects), len(utterances), settings.max_reject_share, "extract", work.folder / REJECTS)
-    dataset = _dataset(shards, sums, named, pool, settings, work)
-    dataset.write(work.folder)
+    check_reject_share(len(rejects), intake.total, settings.max_reject_share, "extract", work.folder / REJECTS)
+    if lost := int(((intake.clips != b"") & (found[..., 0] < 0))[there].any(axis=1).sum()):
+        say(f"extract: no copies at other speeds of {lost:,} utterances, their files came or went meanwhile")
+    dataset = _dataset(intake, found, pool, named, settings, work)
     shutil.rmtree(unfinished)
     work.counts.update(
         utterances=sum(dataset.counts.values()),
         rejects=len(rejects),
         **dataset.counts,
-        shards=len(shards),
-        examples=sum(shard.examples for shard in shards),
+        extracted=records - len(failed),
+        shards=len(dataset.shards),
+        examples=int((found[there][..., 0] >= 0).sum()),
     )
     work.metrics.update({f"{split}_hours": round(seconds / 3600, 4) for split, seconds in dataset.seconds.items()})
-    work.outputs.update(dataset=DATASET, rejects=REJECTS)
-    say(f"extract: {work.counts['utterances']:,} utterances in {len(shards):,} shards, {len(rejects):,} rejects")
+    work.outputs.update(dataset=DATASET, rows=ROWS, rejects=REJECTS)
+    say(
+        f"extract: {work.counts['utterances']:,} utterances in {len(dataset.shards):,} shards, "
+        f"{work.counts['extracted']:,} clips new, {len(rejects):,} rejects"
+    )
+
+
+def _write(tasks: "list[Task]", settings: ExtractSettings, pool: Path, unfinished: Path) -> "list[Failed]":
+    """Writes the new shards: a few right here, since to import and start Beam takes four seconds."""
+    if sum(task.bytes for task in tasks) >= settings.beam_from_megabytes * 1e6:
+        from components.extract.pipeline import write_shards
+
+        return write_shards(tasks, settings, pool, unfinished)
+    from components.extract.shards import write_shard
+
+    progress = Progress("utterances", total=sum(task.utterances for task in tasks))
+    return [failure for task in tasks for failure in write_shard(task, settings, pool, unfinished, progress.advance)]
+
+
+def _rejects(
+    intake: "Intake", there: "npt.NDArray[np.bool_]", failed: "dict[str, Failed]", settings: ExtractSettings
+) -> list[Reject]:
+    """A reject for each utterance whose clip failed, also where several share one."""
+    rejects = []
+    for number in [number for number, is_there in enumerate(there.tolist()) if not is_there]:
+        clip = intake.clip(number, settings.speeds.index(1.0))
+        if clip not in failed:
+            raise WorkError(f"extract: {intake.ids[number]} is in no shard, though its shard was written; run it again")
+        rejects.append(Reject(intake.ids[number], Reason(failed[clip].reason), failed[clip].detail))
+    return rejects
 
 
 def _dataset(
-    shards: "list[Written]", sums: "Sums", named: str, pool: Path, settings: ExtractSettings, work: Work
+    intake: "Intake", found: "Places", pool: "Pool", named: str, settings: ExtractSettings, work: Work
 ) -> Dataset:
-    from components.extract.shards import shard_file
+    import numpy as np
 
-    mean, deviation = sums.mean_and_deviation()
-    if not sums.frames:
+    from components.extract.plan import rank
+    from components.extract.statistics import statistics
+    from components.speech.dataset import save_places
+    from components.speech.storage import hash_file
+    from components.speech.text import Alphabet
+
+    one = settings.speeds.index(1.0)
+    there = found[:, one, 0] >= 0
+    splits = np.array(intake.splits)[there]
+    mean, deviation = statistics(pool, found[there][splits == "train", one], settings.features.bins)
+    counts = Counter(sorted(splits.tolist(), key=rank))
+    if not counts["train"]:
         say("extract: no utterance of the split train, so no statistics: features will not be normalised")
-    counts: Counter[str] = Counter()
-    seconds: dict[str, float] = {}
-    for shard in shards:
-        if shard.speed == 1.0:
-            counts[shard.split] += shard.examples
-            seconds[shard.split] = seconds.get(shard.split, 0.0) + shard.seconds
-    return Dataset(
+    shards, places = pool.listed(found[there], work.folder)
+    intake.write_rows(work.folder / ROWS, there)
+    dataset = Dataset(
         key=work.key,
         fingerprint=named,
         features=settings.features,
@@ -121,27 +153,24 @@ def _dataset(
         mean=mean,
         deviation=deviation,
         counts=dict(counts),
-        seconds={split: round(total, 3) for split, total in seconds.items()},
-        shards=[
-            Shard(
-                path=os.path.relpath(shard_file(pool, shard.name), work.folder),
-                split=shard.split,
-                examples=shard.examples,
-                frames=shard.frames,
-                bytes=shard.bytes,
-                checksum=shard.checksum,
-            )
-            for shard in shards
-        ],
+        seconds={split: round(float(intake.seconds[there][splits == split].sum()), 3) for split in counts},
+        speeds=settings.speeds,
+        shards=shards,
+        rows_hash=hash_file(work.folder / ROWS),
+        places=save_places(work.folder, places),
+        folder=work.folder,
     )
+    dataset.write(work.folder)
+    return dataset
 
 
-def _check_rate(utterances: list[Utterance], expected: int) -> None:
+def _check_rate(intake: "Intake", missing: "npt.NDArray[np.bool_]", expected: int) -> None:
     """Refuses a corpus of another rate at once, and not as thousands of rejects."""
     from components.speech.audio import BadAudio, header
 
     rates = set()
-    for utterance in utterances[:PROBED]:
+    new = [number for number, of_one in enumerate(missing.tolist()) if any(of_one)]
+    for utterance in intake.utterances(new[:PROBED]):
         try:
             rates.add(header(utterance.audio_filepath).sample_rate)
         except BadAudio:

@@ -1,7 +1,5 @@
 """Publish: a dataset becomes a version that has a number and never changes."""
 
-import dataclasses
-import os
 import time
 from pathlib import Path
 
@@ -10,6 +8,7 @@ from components.publish.versions import VERSION, Published, Versions
 from components.speech.dataset import DATASET, Dataset
 from components.speech.journal import utc
 from components.speech.progress import say
+from components.speech.rows import ROWS
 from components.speech.work import Work
 
 
@@ -35,19 +34,10 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
         else:
             number = versions.next_number()
             published = Published(number, read.key, utc(time.time()), latest.number if latest else None)
-            folder = versions.publish(lambda incoming, target: _write(read, incoming, target), published)
+            folder = versions.publish(read.copy_to, published)
             say(f"publish: version {number} of {settings.name}")
     work = Work("publish", folder, read.key, reused=reused)
     work.counts = {"version": int(folder.name), "utterances": sum(read.counts.values()), **read.counts}
-    work.outputs = {"dataset": DATASET, "version": VERSION}
+    work.outputs = {"dataset": DATASET, "rows": ROWS, "version": VERSION}
     work.seconds = time.monotonic() - start
     return work
-
-
-def _write(dataset: Dataset, incoming: Path, target: Path) -> None:
-    """Writes the list of shards, as seen from where the version will lie."""
-    shards = [
-        dataclasses.replace(shard, path=os.path.relpath(dataset.folder / shard.path, target))
-        for shard in dataset.shards
-    ]
-    dataclasses.replace(dataset, shards=shards).write(incoming)

@@ -1,44 +1,55 @@
-"""A dataset: immutable TFRecord shards of utterances, and `dataset.json`, which lists them.
+"""A dataset: rows that say what it holds, shards that hold the features, and where in them each row's lie.
 
-Each record is a `tf.train.Example`; numbers are raw little-endian bytes, since `float_list` encodes
-forty times slower than `bytes_list`:
-  id        bytes   UTF-8
-  text      bytes   UTF-8, normalised
-  speaker   bytes   UTF-8
-  features  bytes   float32 [frames, bins]
-  frames    int64
-  labels    bytes   int32 [labels], indices into the alphabet
-  speed     float   1.0; other where the audio was sped up or slowed down to augment
+  dataset.json       how features were made, their statistics, counts, the list of shards with checksums
+  rows.jsonl         an utterance a line, sorted by id (components/speech/rows.py)
+  places-<hash>.npy  int64 [rows, speeds, 4]: the number of a shard in dataset.json's list, the byte at which the
+                     record begins, the bytes of its data, its frames; shard -1 where a row has no such copy
+
+Shards are shared with other datasets and hold clips that are none of this one's: an utterance that is not among the
+rows is never read. So the rows are the content, and places only say where it happens to lie.
 """
 
 import dataclasses
+import io
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from components.speech.errors import WorkError
 from components.speech.feature_settings import FeatureSettings
 from components.speech.reading.settings import ReadingSettings
-from components.speech.storage import read_json, write_json
+from components.speech.rows import ROWS, Row, read_rows
+from components.speech.shards import present
+from components.speech.storage import hash_bytes, hash_file, read_json, whole_file, write_json
 from components.speech.text import Alphabet
 
 DATASET = "dataset.json"
+Places = npt.NDArray[np.int64]
+SHARD, OFFSET, SIZE, FRAMES = range(4)
+"""The last axis of places."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One file of records, all of one split.
+    """One file of records.
 
     Attributes:
-      path: relative to dataset.json.
-      frames: of all its examples together.
+      path: relative to dataset.json, or in a bucket.
+      examples, bytes: of all that it holds, of this dataset or not.
+      live: records of this dataset, and `live_bytes` theirs.
       checksum: hash of the file's bytes.
     """
 
     path: str
-    split: str
     examples: int
-    frames: int
     bytes: int
+    live: int
+    live_bytes: int
     checksum: str
 
 
@@ -54,7 +65,10 @@ class Dataset:
       reading: how its text was read; the settings of `components.speech.reading`, as plain values.
       mean, deviation: per bin, float, over the training split as it is (no sped-up copies).
       counts: utterances by split, without sped-up copies.
-      shards: in a fixed order.
+      shards: in the order that places count them.
+      speeds: of the copies of training utterances, 1.0 among them.
+      rows_hash: of rows.jsonl; the same for the same content.
+      places: the file of places.
       folder: where it lies; not written.
     """
 
@@ -67,13 +81,47 @@ class Dataset:
     counts: dict[str, int]
     seconds: dict[str, float]
     shards: list[Shard]
+    speeds: list[float] = dataclasses.field(default_factory=lambda: [1.0])
+    rows_hash: str = ""
+    places: str = ""
     folder: Path = Path()
     reading: dict[str, Any] = dataclasses.field(default_factory=lambda: ReadingSettings().plain())
 
-    def files(self, split: str) -> list[Path]:
-        return [self.folder / shard.path for shard in self.shards if shard.split == split]
+    def rows(self) -> Iterator[Row]:
+        """Every utterance, by id.
+
+        Raises:
+          WorkError: the file is not the one that dataset.json names.
+        """
+        if hash_file(self.folder / ROWS) != self.rows_hash:
+            raise WorkError(f"{self.folder / ROWS}: damaged, not what {DATASET} beside it names; {_AGAIN}")
+        return read_rows(self.folder / ROWS)
+
+    def read_places(self) -> Places:
+        """Where the features of each row lie: int64 `[rows, speeds, 4]`.
+
+        Raises:
+          WorkError: the file is absent, or not the one that dataset.json names.
+        """
+        file = self.folder / self.places
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise WorkError(f"{file}: {error.strerror}; {_AGAIN}") from None
+        if self.places != places_name(data):
+            raise WorkError(f"{file}: damaged, its content is not what its name says; {_AGAIN}")
+        places: Places = np.load(file, allow_pickle=False)
+        return places
+
+    def file(self, shard: Shard) -> Path:
+        """Where the file of a shard lies on this machine; `present` makes sure that it does."""
+        return Path(os.path.normpath(self.folder / shard.path))
+
+    def files(self) -> list[Path]:
+        return [self.file(shard) for shard in self.shards]
 
     def write(self, folder: Path) -> None:
+        """Writes `dataset.json`, after whose appearance the dataset is there."""
         write_json(
             folder / DATASET,
             {
@@ -86,37 +134,80 @@ class Dataset:
                 "deviation": self.deviation,
                 "counts": self.counts,
                 "seconds": self.seconds,
+                "speeds": self.speeds,
+                "rows": {"file": ROWS, "utterances": sum(self.counts.values()), "hash": self.rows_hash},
+                "places": self.places,
                 "shards": [dataclasses.asdict(shard) for shard in self.shards],
             },
         )
+
+    def copy_to(self, folder: Path, seen_from: Path) -> None:
+        """Writes the dataset, all but its shards, into another folder.
+
+        Args:
+          seen_from: where that folder will lie when it is read.
+        """
+        for name in (ROWS, self.places):
+            shutil.copyfile(self.folder / name, folder / name)
+        shards = [
+            dataclasses.replace(shard, path=os.path.relpath(self.folder / shard.path, seen_from))
+            for shard in self.shards
+        ]
+        dataclasses.replace(self, shards=shards, folder=folder).write(folder)
 
     @classmethod
     def read(cls, folder: Path | str) -> "Dataset":
         """Reads `dataset.json` in a folder.
 
         Raises:
-          WorkError: there is none, or a shard that it lists is absent or of another size.
+          WorkError: there is none, or what it lists is absent or of another size.
         """
         folder = Path(folder).absolute()
         if not (folder / DATASET).is_file():
             raise WorkError(f"{folder}: no {DATASET} here; run extract first")
         values: dict[str, Any] = read_json(folder / DATASET)
-        dataset = cls(
-            key=values["key"],
-            fingerprint=values["fingerprint"],
-            features=FeatureSettings.of(values["features"]),
-            alphabet=Alphabet(values["alphabet"]),
-            mean=values["mean"],
-            deviation=values["deviation"],
-            counts=values["counts"],
-            seconds=values["seconds"],
-            shards=[Shard(**shard) for shard in values["shards"]],
-            folder=folder,
-            # Datasets from before there was a choice were all read as transcripts.
-            reading=values.get("reading", ReadingSettings().plain()),
-        )
+        try:
+            dataset = cls(
+                key=values["key"],
+                fingerprint=values["fingerprint"],
+                features=FeatureSettings.of(values["features"]),
+                alphabet=Alphabet(values["alphabet"]),
+                mean=values["mean"],
+                deviation=values["deviation"],
+                counts=values["counts"],
+                seconds=values["seconds"],
+                speeds=values["speeds"],
+                shards=[Shard(**shard) for shard in values["shards"]],
+                rows_hash=values["rows"]["hash"],
+                places=values["places"],
+                folder=folder,
+                reading=values["reading"],
+            )
+        except (KeyError, TypeError) as error:
+            raise WorkError(f"{folder / DATASET}: not of this version of Voxline ({error}); {_AGAIN}") from None
+        for name in (ROWS, dataset.places):
+            if not (folder / name).is_file():
+                raise WorkError(f"{folder / name}: named in {DATASET} and absent; {_AGAIN}")
+        present(dataset.files())
         for shard in dataset.shards:
-            file = folder / shard.path
+            file = dataset.file(shard)
             if not file.is_file() or file.stat().st_size != shard.bytes:
-                raise WorkError(f"{file}: listed in {DATASET} and absent or cut short; run extract again")
+                raise WorkError(f"{file}: listed in {DATASET} and absent or cut short; {_AGAIN}")
         return dataset
+
+
+def save_places(folder: Path, places: Places) -> str:
+    """Writes places under the name of their content, and returns it: a reader never mixes them with others."""
+    written = io.BytesIO()
+    np.save(written, places, allow_pickle=False)
+    name = places_name(written.getvalue())
+    with whole_file(folder / name) as file:
+        file.write(written.getvalue())
+    return name
+
+
+def places_name(data: bytes) -> str:
+    return f"places-{hash_bytes(data)[:16]}.npy"
+
+
+_AGAIN = "run extract again"

@@ -1,13 +1,16 @@
-"""Batches from a dataset's TFRecord shards, in an order that (seed, epoch) alone decide.
+"""Batches from a dataset's TFRecord shards, in an order that the dataset's rows, seed and epoch alone decide.
 
-The shards are scanned once for where each record lies and how long it is; after that every batch is read by
-position, ahead of its use, on threads. So the order of an epoch is a plan that can be made anew after a kill,
-step k of it costs no reading of the steps before, and the number of steps is known before the first.
+The dataset says where each record lies and how long it is, so no shard is scanned; every batch is read by position,
+ahead of its use, on threads. So the order of an epoch is a plan that can be made anew after a kill, step k of it costs
+no reading of the steps before, and the number of steps is known before the first. How a dataset's shards happen to
+be laid does not show: not in the order, and not in what is read.
 """
 
 import collections
 import concurrent.futures
 import dataclasses
+import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,17 +19,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from components.speech.dataset import Dataset
+from components.speech.dataset import FRAMES, OFFSET, SHARD, SIZE, Dataset
 from components.speech.errors import WorkError
-from components.speech.records import decode_example, read_records
-from components.speech.text import frames_needed
+from components.speech.records import decode_example, record_at
+from components.speech.rows import Row
+from components.speech.text import Alphabet, frames_needed
 
 Array = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
 AHEAD = 6
 """Batches that are being read, or wait to be used."""
-BEFORE, AFTER = 12, 4
-"""Bytes of a TFRecord before and after a record's data: its length and two checksums."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +81,7 @@ class _Place:
     """Where a record lies, and what planning needs of it; `fewest` frames do its labels need."""
 
     id: str
+    text: str
     file: int
     offset: int
     size: int
@@ -102,7 +105,7 @@ class Batches:
       infeasible: ids of what was left out.
 
     Raises:
-      WorkError: a shard is damaged.
+      WorkError: a shard is damaged; what is damaged in the middle of one is found when it is read first.
     """
 
     def __init__(
@@ -122,19 +125,18 @@ class Batches:
         self.bins, self.batch_size, self.seed = dataset.features.bins, batch_size, seed
         self.shuffled, self.shortest_first, self.perturb = shuffled, shortest_first, perturb
         self.length_noise, self.time_stride = length_noise, time_stride
-        self._files = [os.open(path, os.O_RDONLY) for path in dataset.files(split)]
-        places = [
-            place
-            for file, path in enumerate(dataset.files(split))
-            for place in _scan(file, path, time_stride, 2 * padding)
-        ]
+        self._alphabet = dataset.alphabet
+        places = list(_places(dataset, split, time_stride, 2 * padding))
+        self._paths = {number: dataset.file(dataset.shards[number]) for number in {place.file for place in places}}
+        self._files = {number: _held(path) for number, path in self._paths.items()}
         # n frames give ceil(n / stride) output frames, so `fewest` is the least n that gives enough.
         self.infeasible = [place.id for place in places if place.frames < place.fewest]
         self._places = [place for place in places if place.frames >= place.fewest]
         self._frames = np.array([place.frames for place in self._places], np.float64)
+        self._seen = np.zeros(len(self._places), bool)
 
     def __del__(self) -> None:
-        for file in getattr(self, "_files", []):
+        for file in getattr(self, "_files", {}).values():
             os.close(file)
 
     @property
@@ -183,34 +185,53 @@ class Batches:
         """The examples of some rows of a plan, as one batch."""
         examples = []
         for row in rows.tolist():
-            place = self._places[row]
-            example, _ = _example(os.pread(self._files[place.file], place.size, place.offset), self.bins)
+            example, place = self._example(row), self._places[row]
             if self.perturb is not None:
                 random = np.random.default_rng([self.seed, epoch, row])
                 example = dataclasses.replace(example, features=self.perturb(example.features, place.fewest, random))
             examples.append(example)
         return Batch.of(examples)
 
-
-def _scan(file: int, path: Path, time_stride: int, padding: int) -> Iterator[_Place]:
-    """Every record of a shard, its checksums verified."""
-    offset = 0
-    for data in read_records(path):
-        try:
-            example, frames = _example(data, bins=1)
-        except (ValueError, KeyError, IndexError) as error:
+    def _example(self, row: int) -> Example:
+        """Reads an example; the first time, its checksum is looked at."""
+        place = self._places[row]
+        path, seen = self._paths[place.file], bool(self._seen[row])
+        data = record_at(self._files[place.file], place.offset, place.size, path, verify=not seen)
+        values: Any = decode_example(data)
+        features = np.frombuffer(values["features"][0], "<f4").reshape(-1, self.bins)
+        if not seen and len(features) != place.frames:
             raise WorkError(
-                f"{path}: the record at byte {offset:,} is no utterance ({error}); run extract again"
-            ) from None
-        needed = frames_needed(example.labels.tolist()) if time_stride else 1
-        fewest = (max(needed, 1) - 1) * time_stride + 1 - padding
-        yield _Place(example.id, file, offset + BEFORE, len(data), frames, max(fewest, 1))
-        offset += BEFORE + len(data) + AFTER
+                f"{path}: the record at byte {place.offset:,} has {len(features):,} frames, {place.id} has "
+                f"{place.frames:,}; run extract again"
+            )
+        self._seen[row] = True
+        return Example(place.id, place.text, features, np.array(self._alphabet.encode(place.text), np.int32))
 
 
-def _example(data: bytes, bins: int) -> tuple[Example, int]:
-    """The utterance in a record, and how many frames it says it has."""
-    values: Any = decode_example(data)
-    features = np.frombuffer(values["features"][0], "<f4").reshape(-1, bins)
-    labels = np.frombuffer(values["labels"][0], "<i4")
-    return Example(values["id"][0].decode(), values["text"][0].decode(), features, labels), values["frames"][0]
+def _places(dataset: Dataset, split: str, time_stride: int, padding: int) -> Iterator[_Place]:
+    """The records of a split: by speed, and then by the hash of the id, which mixes speakers and lengths."""
+    rows = [row for row in dataset.rows() if row.split == split]
+    rows.sort(key=lambda row: (hashlib.blake2b(row.id.encode(), digest_size=8).digest(), row.id))
+    places = dataset.read_places()
+    fewest = [_fewest(row, dataset.alphabet, time_stride, padding) for row in rows]
+    for column in range(len(dataset.speeds)):
+        for row, least in zip(rows, fewest, strict=True):
+            here = places[row.number, column].tolist()
+            if here[SHARD] >= 0:
+                yield _Place(row.id, row.text, here[SHARD], here[OFFSET], here[SIZE], here[FRAMES], least)
+
+
+def _fewest(row: Row, alphabet: Alphabet, time_stride: int, padding: int) -> int:
+    """The fewest frames from which a model with this stride has an output frame for all that CTC must emit."""
+    needed = frames_needed(alphabet.encode(row.text)) if time_stride else 1
+    return max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)
+
+
+def _held(path: Path) -> int:
+    """Opens a shard; while it is open, nobody who clears up takes it away."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise WorkError(f"{path}: {error.strerror}; run extract again") from None
+    fcntl.flock(file, fcntl.LOCK_SH)
+    return file

@@ -91,16 +91,16 @@ def test_utterances_with_too_few_frames_for_their_labels_are_left_out_and_named(
     found = batches(dataset, time_stride=3)
     expected = [name for name in short if next(e for e in spoken if e.id == name).text[1:]]
     assert expected
-    assert found.infeasible == expected
+    assert sorted(found.infeasible) == expected
     assert found.utterances == 12 - len(expected)
     assert not set(expected) & {name for batch in ids(found.epoch(0)) for name in batch}
 
 
 def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "dataset", sayings(6))
-    shard = dataset.files("train")[0]
+    (shard, *_) = dataset.files()
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
     with pytest.raises(WorkError, match=rf"{shard.name}.*damaged"):
-        batches(dataset)
+        list(batches(dataset).epoch(0))

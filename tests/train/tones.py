@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from components.speech.dataset import Dataset, Shard
+from components.speech import dataset_by_hand as by_hand
+from components.speech.dataset import Dataset
 from components.speech.feature_settings import FeatureSettings
-from components.speech.records import encode_example, write_record
 from components.speech.spectra import features
-from components.speech.storage import hash_file
 from components.speech.text import Alphabet
 from components.train.recognition.settings import RecognitionSettings
 from components.train.synthesis.settings import SynthesisSettings
@@ -58,43 +57,17 @@ def write_dataset(
     how: FeatureSettings = FEATURES,
 ) -> Dataset:
     """Writes shards and dataset.json, as extract does; `change` may spoil the features of an utterance."""
-    alphabet, folder = Alphabet(LETTERS), folder.absolute()
-    folder.mkdir(parents=True)
-    shards, counts, seconds = [], {}, {}
     heard = {each.id: features(each.waveform, how) for each in spoken}
-    for split in dict.fromkeys(each.split for each in spoken):
-        members = [each for each in spoken if each.split == split]
-        for half in (0, 1):
-            file, frames = folder / f"{split}-{half}.tfrecord", 0
-            with open(file, "wb") as out:
-                for each in members[half::2]:
-                    values = heard[each.id] if change is None else change(each, heard[each.id])
-                    frames += len(values)
-                    example = {
-                        "id": each.id.encode(),
-                        "text": each.text.encode(),
-                        "speaker": b"tone",
-                        "features": values.astype("<f4").tobytes(),
-                        "frames": len(values),
-                        "labels": np.array(alphabet.encode(each.text), "<i4").tobytes(),
-                        "speed": 1.0,
-                    }
-                    write_record(out, encode_example(example))
-            size = file.stat().st_size
-            shards.append(Shard(file.name, split, len(members[half::2]), frames, size, hash_file(file)))
-        counts[split], seconds[split] = len(members), sum(len(each.waveform) for each in members) / 8_000
-    everything = np.concatenate([heard[each.id] for each in spoken if each.split == "train"])
-    Dataset(
-        key=f"{len(spoken)} sayings",
-        fingerprint="tones",
-        features=how,
-        alphabet=alphabet,
-        mean=everything.mean(0).tolist(),
-        deviation=everything.std(0).tolist(),
-        counts=counts,
-        seconds=seconds,
-        shards=shards,
-    ).write(folder)
+    made = [
+        by_hand.Spoken(
+            each.id, each.text, each.split, heard[each.id] if change is None else change(each, heard[each.id]), "tone"
+        )
+        for each in spoken
+    ]
+    dataset = by_hand.write_by_hand(folder, made, how, Alphabet(LETTERS), shards=2)
+    train = np.concatenate([heard[each.id] for each in spoken if each.split == "train"])
+    # Of what was heard: what is spoilt may have no mean.
+    dataclasses.replace(dataset, mean=train.mean(0).tolist(), deviation=train.std(0).tolist()).write(folder)
     return Dataset.read(folder)
 
 

@@ -1,0 +1,43 @@
+"""The fingerprint of a manifest, remembered by the bytes of its file.
+
+To name what is in a manifest every line is parsed, checked and hashed, which takes 20 s for a million utterances. The
+same bytes have the same fingerprint, wherever they lie, so the second run that sees them has it after one hash.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from components.speech.errors import WorkError
+from components.speech.mirror import folder_of
+from components.speech.storage import hash_file, read_json, write_json
+from components.speech.utterances import Utterance, each_utterance, fingerprint, manifest_file
+
+
+def converted_fingerprint(manifest: Path | str, store: Path | str) -> str:
+    """Names the utterances of a manifest that convert wrote, by their content.
+
+    Args:
+      store: remembers it, in `<store>/fingerprints`.
+
+    Raises:
+      WorkError: no such manifest, a line that is none, or one that names no audio.
+    """
+    file = manifest_file(Path(manifest))
+    if not file.is_file():
+        raise WorkError(f"{file}: no such manifest; run the step that writes it first")
+    remembered = folder_of(store) / "fingerprints" / f"{hash_file(file)}.json"
+    try:
+        return str(read_json(remembered)["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError):
+        found = fingerprint(_named(file))
+    with contextlib.suppress(OSError):  # who writes to the store says what is wrong with it
+        write_json(remembered, {"fingerprint": found})
+    return found
+
+
+def _named(manifest: Path) -> Iterator[Utterance]:
+    for utterance in each_utterance(manifest):
+        if not utterance.audio_hash:
+            raise WorkError(f"{manifest}: {utterance.id} has no audio_hash; give it the manifest that convert wrote")
+        yield utterance
