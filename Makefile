@@ -13,7 +13,7 @@ JOBS ?= 2
 FSDD ?= /data/fsdd
 SPEAKERS := george jackson lucas nicolas theo yweweler
 
-.PHONY: help setup demo demo-tts test test-browser lint format bench leave-one-out golden lock clean
+.PHONY: help setup demo demo-tts test test-browser lint format bench leave-one-out golden images test-containers lock image-locks clean
 
 help: ## Explain every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -91,6 +91,12 @@ leave-one-out: $(READY) ## Train on five of FSDD's speakers and test on the sixt
 golden: $(READY) ## Write the golden files of the compiled pipelines anew (then look at their difference)
 	@VOXLINE_WRITE_GOLDEN=1 $(PY) -m pytest -q tests/pipelines/test_compiled.py
 
+images: $(READY) ## Build the container images (IMAGES="data model validate", IMAGE_BASE=python:3.11-slim-trixie@sha256:...)
+	@$(PY) -m pipelines.images build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
+
+test-containers: $(READY) ## Build the images and run the asr graph in them, where a Docker engine is or may be started
+	@$(PY) -m pytest -q -rs tests/containers -m containers --timeout 3600
+
 lock: $(READY) ## Resolve the requirements anew into requirements.lock and requirements.bootstrap
 	@$(PY) -m uv pip compile --quiet pyproject.toml --extra dev --universal --generate-hashes --no-header \
 	  --override requirements.override -o requirements.lock
@@ -98,6 +104,20 @@ lock: $(READY) ## Resolve the requirements anew into requirements.lock and requi
 	  --no-header -o benchmarks/requirements.lock
 	@echo uv | $(PY) -m uv pip compile --quiet - --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate -o requirements.bootstrap
+	@$(MAKE) --no-print-directory image-locks
+
+# The images' versions are those of requirements.lock; validate's are TFX's own. All run Python 3.11 on Linux.
+image-locks: $(READY) ## Resolve the images' requirements anew, within requirements.lock
+	@for image in data model model-gpu model-tpu tools validate; do \
+	  override=; constraint=; \
+	  case $$image in validate) ;; *) override="--override docker/requirements.override";; esac; \
+	  case $$image in validate|model-tpu) ;; *) constraint="--constraint requirements.lock";; esac; \
+	  if [ -f docker/$$image/requirements.override ]; then \
+	    override="$$override --override docker/$$image/requirements.override"; fi; \
+	  $(PY) -m uv pip compile --quiet docker/$$image/requirements.in $$constraint $$override --no-header --no-annotate \
+	    --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+	    -o docker/$$image/requirements.lock || exit 1; \
+	done
 
 clean: ## Remove runs and caches; .venv stays
 	@rm -rf runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -14,3 +14,6 @@ DATA = f"{REGISTRY}/data:{TAG}"
 
 MODEL = f"{REGISTRY}/model:{TAG}"
 """TensorFlow and Keras: train, evaluate, push."""
+
+VALIDATE = f"{REGISTRY}/validate:{TAG}"
+"""The data steps, and TensorFlow Data Validation: validate, where its statistics are asked for."""

@@ -1,0 +1,181 @@
+"""Builds the container images with `docker`, by whichever builder the engine has.
+
+    python -m pipelines.images tag
+    python -m pipelines.images build [data model ...] [-- more arguments for docker build]
+
+Beside each image, dist/images/ gets its software bill of materials (CycloneDX), and images.json says what was built.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from components.images import REGISTRY
+from components.speech.errors import SettingsError, VoxlineError, WorkError
+from components.speech.storage import read_json, write_json
+from pipelines.image_content import content_tag
+
+ROOT = Path(__file__).parent.parent
+IMAGES = ("data", "model", "validate")
+VARIANTS = ("model-gpu", "model-tpu")
+SBOM = "/opt/voxline/sbom.cdx.json"
+
+
+def build(image: str, *, registry: str, tag: str, base: str, builder: str, source: str, more: list[str]) -> str:
+    """Builds one image, and returns its name.
+
+    Args:
+      image: a folder of docker/ that holds a requirements.lock.
+      registry: what stands before the image's name.
+      tag: of the image.
+      base: the base image; empty: the Dockerfile's.
+      builder: the image that installs; empty: the base.
+      source: where the code is published, for the label.
+      more: arguments for `docker build`.
+
+    Raises:
+      SettingsError: there is no such image.
+      WorkError: the build failed.
+    """
+    lock = ROOT / "docker" / image / "requirements.lock"
+    if not lock.is_file():
+        raise SettingsError(f"no image {image!r}: there is no {lock}; there are {', '.join(IMAGES + VARIANTS)}")
+    name = f"{registry}/{image}:{tag}"
+    arguments = {
+        "IMAGE": image,
+        "BASE": base,
+        "BUILDER": builder,
+        "REVISION": revision(),
+        "SOURCE": source,
+        "VERSION": tag,
+    }
+    given = [part for key, value in arguments.items() if value for part in ("--build-arg", f"{key}={value}")]
+    _docker("build", "--file", str(ROOT / "docker" / "Dockerfile"), *given, "--tag", name, *more, str(ROOT))
+    return name
+
+
+def write_record(name: str, folder: Path) -> dict[str, Any]:
+    """Copies the image's bill of materials into `folder`, and tells images.json there of the image."""
+    image = name.rpartition("/")[2].partition(":")[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    container = _told("create", "--network", "none", name)
+    try:
+        _docker("cp", f"{container}:{SBOM}", str(folder / f"{image}.cdx.json"), quiet=True)
+    finally:
+        _docker("rm", container, quiet=True)
+    identity, size = _told("image", "inspect", "--format", "{{.Id}} {{.Size}}", name).split()
+    record = folder / "images.json"
+    known = read_json(record) if record.is_file() else {}
+    known[image] = {"name": name, "id": identity, "bytes": int(size), "sbom": f"{image}.cdx.json"}
+    write_json(record, known)
+    entry: dict[str, Any] = known[image]
+    return entry
+
+
+def revision() -> str:
+    """The commit, with `-dirty` where the tree differs from it; empty where git cannot say."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit + ("-dirty" if _git("status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def published_at() -> str:
+    """The https address that the code was cloned from, without what may stand before its host; else empty."""
+    try:
+        remote = _git("remote", "get-url", "origin")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    found = re.fullmatch(r"https://(?:[^/@]*@)?([^/@]+/.+?)(?:\.git)?", remote)
+    return f"https://{found[1]}" if found else ""
+
+
+def main(arguments: list[str]) -> None:
+    """Parses the command line, and does what it says."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.images", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    tagging = commands.add_parser("tag", help="print the content tag")
+    building = commands.add_parser("build", help="build images")
+    for command in (tagging, building):
+        command.add_argument(
+            "--base", default=os.environ.get("VOXLINE_IMAGE_BASE", ""), help="the base image, best by digest"
+        )
+    building.add_argument("images", nargs="*", default=list(IMAGES), metavar="IMAGE", help=f"{IMAGES + VARIANTS}")
+    building.add_argument("--builder", default="", help="the image that installs: the base, and your network's needs")
+    building.add_argument("--registry", default=REGISTRY, help="what stands before an image's name")
+    building.add_argument("--tag", default="", help="instead of the content tag")
+    building.add_argument("--source", default=published_at(), help="the label org.opencontainers.image.source")
+    building.add_argument("--output", type=Path, default=ROOT / "dist" / "images", help="where the records go")
+    ours, more = _split(arguments)
+    chosen = parser.parse_args(ours)
+    tag = chosen.tag if chosen.command == "build" and chosen.tag else content_tag(ROOT, chosen.base)
+    if chosen.command == "tag":
+        print(tag)
+        return
+    for image in chosen.images:
+        name = build(
+            image,
+            registry=chosen.registry,
+            tag=tag,
+            base=chosen.base,
+            builder=chosen.builder,
+            source=chosen.source,
+            more=more,
+        )
+        written = write_record(name, chosen.output)
+        print(f"{name}  {written['bytes'] / 1e6:,.0f} MB  {written['id']}")
+    print(f"VOXLINE_IMAGE_REGISTRY={chosen.registry} VOXLINE_IMAGE_TAG={tag}")
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before `--`, and after it."""
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _docker(*arguments: str, quiet: bool = False) -> None:
+    out = subprocess.DEVNULL if quiet else None
+    ended = subprocess.run([_program("docker"), *arguments], stdout=out, check=False)  # noqa: S603 - a list
+    if ended.returncode:
+        raise WorkError(f"docker {arguments[0]} ended with status {ended.returncode}; what it printed says why")
+
+
+def _told(*arguments: str) -> str:
+    """What docker answers, in a line."""
+    ended = subprocess.run(  # noqa: S603 - a list
+        [_program("docker"), *arguments], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if ended.returncode:
+        raise WorkError(f"docker {arguments[0]} ended with status {ended.returncode}; what it printed says why")
+    return ended.stdout.strip()
+
+
+def _git(*arguments: str) -> str:
+    command = [_program("git"), "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - a list
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(2, f"no {name} on the PATH; install it", name)
+    return found
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except VoxlineError as error:
+        print(f"images: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+    except FileNotFoundError as error:
+        print(f"images: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
