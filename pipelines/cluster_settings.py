@@ -178,8 +178,8 @@ class StepPlacement(Placement):
     )
     scratch: Scratch = pydantic.Field(default_factory=Scratch, description="the pod's own disk")
     timeout_hours: float = pydantic.Field(24.0, gt=0, le=24 * 365, description="after which an attempt is ended")
-    retries: int = pydantic.Field(3, ge=0, le=20, description="attempts after the first; what cannot be mended has one")
-    retry_seconds: int = pydantic.Field(60, ge=0, le=3600, description="before the first retry; doubles with each")
+    retries: int = pydantic.Field(3, ge=0, le=12, description="attempts after the first; what cannot be mended has one")
+    retry_seconds: int = pydantic.Field(30, ge=0, le=3600, description="before the first retry; doubles with each")
 
     @property
     def devices(self) -> Accelerator | None:
@@ -192,7 +192,7 @@ STEP_DEFAULTS: dict[str, Values] = {
     "convert": {"cpu": "4", "memory": "8Gi"},
     "validate": {"cpu": "2", "memory": "8Gi"},
     "extract": {"cpu": "4", "memory": "8Gi"},
-    "train": {"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 10},
+    "train": {"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
     "evaluate": {"cpu": "4", "memory": "8Gi", "timeout_hours": 12.0},
     "push": {"cpu": "2", "timeout_hours": 2.0},
 }

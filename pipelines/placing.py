@@ -12,12 +12,15 @@ from typing import Any
 from kfp import kubernetes
 
 from components import images
+from components.speech.attempts import ATTEMPT
 from pipelines.cluster_settings import Accelerator, ClusterSettings, Placement, StepPlacement, Toleration
 
 RESOURCES = {"gpu": "nvidia.com/gpu", "tpu": "google.com/tpu"}
 TYPE_LABELS = {"gpu": "cloud.google.com/gke-accelerator", "tpu": "cloud.google.com/gke-tpu-accelerator"}
 TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 SPOT_LABEL = "cloud.google.com/gke-spot"
+NODE_NAME = "workflows.argoproj.io/node-name"
+"""Argo's annotation of every pod: which step of which run, and the number of the attempt."""
 
 IMAGES = {"ingest": "data", "convert": "data", "validate": "validate", "extract": "data", "publish": "data"}
 """Step → its image; of those not named here, `model`, or the variant for the accelerator that the step has."""
@@ -130,6 +133,7 @@ def _attempts(task: Any, own: StepPlacement) -> None:
     seconds = math.ceil(own.timeout_hours * 3600)
     kubernetes.set_timeout(task, seconds)
     if own.retries:
+        kubernetes.use_field_path_as_env(task, ATTEMPT, f"metadata.annotations['{NODE_NAME}']")
         waits = own.retry_seconds * (2**own.retries - 1)
         task.set_retry(
             own.retries,

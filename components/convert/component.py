@@ -28,7 +28,9 @@ def convert(
     """
     from components.convert.settings import ConvertSettings
     from components.convert.step import run
+    from components.speech.attempts import attempt
     from components.speech.work import place_of
 
     chosen = ConvertSettings.of(settings, "convert", sample_rate=sample_rate, alphabet=alphabet, reading__kind=reading)
-    run(place_of(manifest), store, chosen).publish(wavs)
+    with attempt(store):
+        run(place_of(manifest), store, chosen).publish(wavs)

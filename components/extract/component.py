@@ -34,6 +34,7 @@ def extract(
     """
     from components.extract.settings import ExtractSettings
     from components.extract.step import run
+    from components.speech.attempts import attempt
     from components.speech.work import place_of
 
     chosen = ExtractSettings.of(
@@ -46,4 +47,5 @@ def extract(
         reading__kind=reading,
         runner=runner,
     )
-    run(place_of(wavs), store, chosen).publish(dataset)
+    with attempt(store):
+        run(place_of(wavs), store, chosen).publish(dataset)

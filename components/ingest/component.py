@@ -20,5 +20,7 @@ def ingest(
     """
     from components.ingest.settings import CorpusSettings
     from components.ingest.step import run
+    from components.speech.attempts import attempt
 
-    run(store, CorpusSettings.of(settings, "corpus", uri=uri, format=format)).publish(manifest)
+    with attempt(store):
+        run(store, CorpusSettings.of(settings, "corpus", uri=uri, format=format)).publish(manifest)

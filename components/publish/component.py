@@ -26,6 +26,8 @@ def publish(
     """
     from components.publish.settings import PublishSettings
     from components.publish.step import run
+    from components.speech.attempts import attempt
     from components.speech.work import place_of
 
-    run(place_of(dataset), store, datasets, PublishSettings.of(settings, "publish", name=name)).publish(version)
+    with attempt(store):
+        run(place_of(dataset), store, datasets, PublishSettings.of(settings, "publish", name=name)).publish(version)

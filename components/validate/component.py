@@ -22,8 +22,10 @@ def validate(
       store: folder of all keyed work.
       settings: JSON of the config's section `validate`: thresholds and severities.
     """
+    from components.speech.attempts import attempt
     from components.speech.work import place_of
     from components.validate.settings import ValidateSettings
     from components.validate.step import run
 
-    run(place_of(wavs), store, ValidateSettings.of(settings, "validate")).publish(validation, html=report)
+    with attempt(store):
+        run(place_of(wavs), store, ValidateSettings.of(settings, "validate")).publish(validation, html=report)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from components.speech.attempts import ATTEMPT
 from pipelines.compiled import compile_pipeline
 from pipelines.config import load_config
 
@@ -140,6 +141,12 @@ def test_every_attempt_has_its_whole_time(tmp_path: Path, hours: float) -> None:
     assert (policy["maxRetryCount"], policy["backoffDuration"], policy["backoffFactor"]) == (4, "30s", 2.0)
     assert int(policy["backoffMaxDuration"].removesuffix("s")) == 5 * timeout + 30 * (1 + 2 + 4 + 8)
     assert "retryPolicy" not in compiled.task("push")
+
+
+def test_an_attempt_knows_its_number_so_that_it_need_not_fail_for_good_twice(tmp_path: Path) -> None:
+    compiled = Compiled(tmp_path, "{}")
+    (variable,) = compiled.pod("train")["fieldPathAsEnv"]
+    assert variable == {"name": ATTEMPT, "fieldPath": "metadata.annotations['workflows.argoproj.io/node-name']"}
 
 
 def test_scratch_may_be_a_volume_of_its_own(tmp_path: Path) -> None:

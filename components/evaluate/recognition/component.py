@@ -32,7 +32,9 @@ def evaluate(
     """
     from components.evaluate.recognition.settings import RecognitionEvaluateSettings
     from components.evaluate.step import run
+    from components.speech.attempts import attempt
     from components.speech.work import place_of
 
     chosen = RecognitionEvaluateSettings.of(settings, "evaluate", model_name=model_name)
-    run(place_of(model), place_of(wavs), registry, store, chosen).publish(evaluation, html=report, metrics=metrics)
+    with attempt(store):
+        run(place_of(model), place_of(wavs), registry, store, chosen).publish(evaluation, html=report, metrics=metrics)

@@ -34,7 +34,9 @@ def evaluate(
     """
     from components.evaluate.step import run
     from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
+    from components.speech.attempts import attempt
     from components.speech.work import place_of
 
     chosen = SynthesisEvaluateSettings.of(settings, "evaluate", model_name=model_name, listener=listener)
-    run(place_of(model), place_of(wavs), registry, store, chosen).publish(evaluation, html=report, metrics=metrics)
+    with attempt(store):
+        run(place_of(model), place_of(wavs), registry, store, chosen).publish(evaluation, html=report, metrics=metrics)

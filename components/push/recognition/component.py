@@ -36,6 +36,7 @@ def push(
     """
     from components.push.settings import RecognitionPushSettings
     from components.push.step import run
+    from components.speech.attempts import attempt
     from components.speech.work import place_of
 
     chosen = RecognitionPushSettings.of(
@@ -46,4 +47,5 @@ def push(
         max_regression=max_regression,
         confidence=confidence,
     )
-    run(place_of(model), place_of(evaluation), registry, store, chosen).publish(verdict, html=report)
+    with attempt(store):
+        run(place_of(model), place_of(evaluation), registry, store, chosen).publish(verdict, html=report)

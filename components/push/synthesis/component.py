@@ -38,6 +38,7 @@ def push(
     """
     from components.push.settings import SynthesisPushSettings
     from components.push.step import run
+    from components.speech.attempts import attempt
     from components.speech.work import place_of
 
     chosen = SynthesisPushSettings.of(
@@ -49,4 +50,5 @@ def push(
         min_attention_diagonality=min_attention_diagonality,
         confidence=confidence,
     )
-    run(place_of(model), place_of(evaluation), registry, store, chosen).publish(verdict, html=report)
+    with attempt(store):
+        run(place_of(model), place_of(evaluation), registry, store, chosen).publish(verdict, html=report)

@@ -36,6 +36,7 @@ def train(
       seed: of initial weights, order, augmentation and dropout.
       settings: JSON of the other keys of the config's section `train`.
     """
+    from components.speech.attempts import attempt
     from components.speech.work import place_of
     from components.train.recognition.settings import RecognitionSettings
     from components.train.step import run
@@ -52,4 +53,5 @@ def train(
         precision=precision,
         seed=seed,
     )
-    run(place_of(dataset), store, chosen).publish(model)
+    with attempt(store):
+        run(place_of(dataset), store, chosen).publish(model)
