@@ -228,11 +228,14 @@ def doctor(
     deadline: Deadline = 20,
 ) -> None:
     """Checks all that a run needs before anything is booked, and says what mends each problem."""
-    from pipelines.cluster.doctor import examine
+    from pipelines.cluster.access import Access
+    from pipelines.cluster.doctor import Asked, config_of, examine
 
-    given = {"host": host, "namespace": namespace, "ca": ca, "token_file": token_file}
+    def access() -> Access:
+        return Access.found(host=host, namespace=namespace, ca=ca, token_file=token_file, env=os.environ)
+
     well = True
-    for finding in examine(given, config, set_ or [], deadline):
+    for finding in examine(Asked(access, config_of(config, set_ or []) if config else None, deadline)):
         typer.echo(finding.line)
         well = well and not finding.is_problem
     if not well:

@@ -6,6 +6,7 @@ a gateway's cookies, archived runs, retries of a run, pipelines kept as Kubernet
 
 import contextlib
 import json
+import os
 import re
 import socket
 import struct
@@ -82,6 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_of: StandIn
     one_at_a_time: threading.Lock
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Says nothing."""
@@ -122,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Cuts the connection with a TCP reset, not a polite end."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
-        self.connection.close()
+        os.close(self.connection.detach())  # now, and not when the last reader of the socket is gone
 
     def _answer(self, status: int, answer: Any) -> None:
         text = answer if isinstance(answer, str) else json.dumps(answer)

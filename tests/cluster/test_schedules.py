@@ -1,0 +1,192 @@
+"""`voxline schedule`: one name, one schedule; never two enabled, and after a crash the same command mends all."""
+
+import contextlib
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from components.speech.errors import VoxlineError
+from pipelines.cluster.access import Access
+from pipelines.cluster.client import Cluster
+from pipelines.cluster.cron import Cron
+from pipelines.cluster.schedules import Schedule, Schedules
+from pipelines.cluster.submission import Compiled, Version, uploaded
+from tests.cluster.conftest import Shell
+from tests.cluster.kfp_stand_in import Fault, StandIn
+
+NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+IR = b"""
+pipelineInfo: {name: asr}
+root: {dag: {tasks: {ingest: {taskInfo: {name: ingest}}}}}
+"""
+
+
+def cluster_of(kfp: StandIn, deadline: float = 20) -> Cluster:
+    return Cluster(Access(kfp.host), deadline=deadline)
+
+
+@pytest.fixture
+def version(kfp: StandIn) -> Version:
+    return uploaded(cluster_of(kfp), Compiled(IR, "voxline-asr", "voxline-asr-1"))
+
+
+def nightly(version: Version, cron: str = "0 2 * * *") -> Schedule:
+    return Schedule("nightly", version, Cron.read(cron), "voxline")
+
+
+def set_(kfp: StandIn, wanted: Schedule, deadline: float = 20, now: datetime = NOON) -> None:
+    Schedules(cluster_of(kfp, deadline), clock=lambda: now).set(wanted, print)
+
+
+def the_only(kfp: StandIn) -> Any:
+    (one,) = kfp.state.recurring.values()
+    assert one["status"] == "ENABLED"
+    return one
+
+
+def test_a_schedule_has_one_run_at_a_time_and_catches_nothing_up(kfp: StandIn, version: Version) -> None:
+    set_(kfp, nightly(version))
+    one = the_only(kfp)
+    assert (one["max_concurrency"], one["no_catchup"]) == ("1", True)
+    assert one["trigger"] == {"cron_schedule": {"cron": "0 0 2 * * *"}}
+
+
+def test_the_same_again_changes_nothing_and_another_replaces_it(kfp: StandIn, version: Version) -> None:
+    set_(kfp, nightly(version))
+    before, asked = the_only(kfp), len(kfp.changes())
+    set_(kfp, nightly(version))
+    assert the_only(kfp) == before
+    assert len(kfp.changes()) == asked
+    set_(kfp, nightly(version, "0 3 * * *"))
+    assert the_only(kfp)["trigger"]["cron_schedule"]["cron"] == "0 0 3 * * *"
+    assert max(kfp.state.enabled_at_each_moment) == 1
+
+
+@pytest.mark.parametrize("calls", range(12))
+@pytest.mark.parametrize("old", [0, 1, 2])
+def test_a_crash_after_any_call_is_mended_by_the_same_command(
+    kfp: StandIn, version: Version, calls: int, old: int
+) -> None:
+    """The server stops answering for good after so many calls: to it, that is a client that was killed."""
+    if old:
+        set_(kfp, nightly(version, "0 3 * * *"))
+    if old == 2:  # what somebody else's tool has left
+        kfp.state.recurring["second"] = {**the_only(kfp), "recurring_run_id": "second"}
+    kfp.state.enabled_at_each_moment.clear()
+    kfp.dies_after = len(kfp.asked) + calls
+    with contextlib.suppress(VoxlineError):
+        set_(kfp, nightly(version), deadline=0.01)
+    kfp.dies_after = None
+    most_before = 2 if old == 2 else 1
+    assert max(kfp.state.enabled_at_each_moment, default=0) <= most_before
+    set_(kfp, nightly(version))
+    assert the_only(kfp)["trigger"]["cron_schedule"]["cron"] == "0 0 2 * * *"
+    assert max(kfp.state.enabled_at_each_moment, default=1) <= most_before
+
+
+def test_only_between_two_calls_that_touch_could_a_crash_leave_none(kfp: StandIn, version: Version) -> None:
+    none_enabled = 0
+    for calls in range(12):
+        kfp.state.recurring.clear()
+        set_(kfp, nightly(version, "0 3 * * *"))
+        kfp.dies_after = len(kfp.asked) + calls
+        with contextlib.suppress(VoxlineError):
+            set_(kfp, nightly(version), deadline=0.01)
+        kfp.dies_after = None
+        none_enabled += not kfp.state.enabled()
+    assert none_enabled == 1
+
+
+@pytest.mark.parametrize("action", [":disable", ":enable", "DELETE", "POST .*recurringruns$"])
+@pytest.mark.parametrize("fault", [{"reset": "before"}, {"reset": "after"}, {"status": 503}])
+def test_a_fault_that_passes_leaves_one_as_well(
+    kfp: StandIn, version: Version, action: str, fault: dict[str, Any]
+) -> None:
+    set_(kfp, nightly(version, "0 3 * * *"))
+    kfp.faults.append(Fault(where=action, **fault))
+    set_(kfp, nightly(version))
+    assert the_only(kfp)["trigger"]["cron_schedule"]["cron"] == "0 0 2 * * *"
+    assert max(kfp.state.enabled_at_each_moment) == 1
+
+
+def test_where_the_new_one_cannot_be_enabled_the_old_one_is_again(kfp: StandIn, version: Version) -> None:
+    set_(kfp, nightly(version, "0 3 * * *"))
+    kfp.faults.append(Fault(status=403, where=":enable"))
+    with pytest.raises(VoxlineError, match="403"):
+        set_(kfp, nightly(version))
+    (enabled,) = kfp.state.enabled()
+    assert enabled["trigger"]["cron_schedule"]["cron"] == "0 0 3 * * *"
+    set_(kfp, nightly(version))
+    the_only(kfp)
+
+
+def test_one_that_lay_disabled_is_not_enabled_again_or_it_would_start_what_it_missed(
+    kfp: StandIn, version: Version
+) -> None:
+    set_(kfp, nightly(version))
+    before = the_only(kfp)
+    before["status"] = "DISABLED"
+    set_(kfp, nightly(version))
+    assert the_only(kfp)["recurring_run_id"] != before["recurring_run_id"]
+
+
+def test_no_swap_begins_when_a_firing_is_near(kfp: StandIn, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_(kfp, nightly(version))
+    clock = [NOON.replace(hour=1, minute=59, second=30)]
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += timedelta(seconds=seconds)
+
+    monkeypatch.setattr("pipelines.cluster.schedules.time.sleep", sleep)
+    Schedules(cluster_of(kfp), clock=lambda: clock[0]).set(nightly(version, "0 4 * * *"), print)
+    assert slept == [45.0]
+    the_only(kfp)
+
+
+def test_of_two_commands_at_once_one_schedule_stays(kfp: StandIn, version: Version) -> None:
+    """Another command has enabled its own while this one was in its swap."""
+    set_(kfp, nightly(version))
+    other = {**the_only(kfp), "recurring_run_id": "other", "created_at": "2099-01-01T00:00:00Z"}
+    schedules = Schedules(cluster_of(kfp), clock=lambda: NOON)
+    end = schedules._end
+
+    def end_and_be_overtaken(generations: list[Any]) -> None:
+        end(generations)
+        kfp.state.recurring.setdefault("other", other)
+
+    schedules._end = end_and_be_overtaken  # type: ignore[method-assign]
+    schedules.set(nightly(version, "0 5 * * *"), print)
+    assert the_only(kfp)["recurring_run_id"] == "other"
+
+
+def test_the_command_sets_lists_and_removes(shell: Shell, kfp: StandIn) -> None:
+    hour = (datetime.now(UTC) + timedelta(hours=6)).hour
+    given = ("schedule", "asr", "--config", "nightly.yaml", "--cron", f"0 {hour} * * *")
+    ended = shell(*given)
+    assert ended.status == 0, ended.err
+    assert f"cron     0 0 {hour} * * *, read in UTC" in ended.out
+    assert "as it was" in shell(*given).out
+    listed = shell("schedule", "list").out.split()
+    assert listed[0] == "nightly"
+    assert "enabled" in listed
+    the_only(kfp)["status"] = "DISABLED"
+    assert "run its `voxline schedule` command again" in shell("schedule", "list").out
+    assert shell("schedule", "remove", "nightly").status == 0
+    assert not kfp.state.recurring
+    assert "there is none at all" in shell("schedule", "remove", "nightly").err
+
+
+def test_a_schedule_that_a_person_made_is_not_touched(shell: Shell, kfp: StandIn) -> None:
+    kfp.state.recurring["by-hand"] = {
+        "recurring_run_id": "by-hand",
+        "display_name": "nightly",
+        "status": "ENABLED",
+        "created_at": "2026-01-01T00:00:00Z",
+    }
+    ended = shell("schedule", "asr", "--config", "nightly.yaml", "--cron", "0 2 * * *")
+    assert ended.status == 1
+    assert "was not made by this command" in ended.err
+    assert list(kfp.state.recurring) == ["by-hand"]
