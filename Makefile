@@ -106,18 +106,8 @@ lock: $(READY) ## Resolve the requirements anew into requirements.lock and requi
 	  --no-annotate -o requirements.bootstrap
 	@$(MAKE) --no-print-directory image-locks
 
-# The images' versions are those of requirements.lock; validate's are TFX's own. All run Python 3.11 on Linux.
 image-locks: $(READY) ## Resolve the images' requirements anew, within requirements.lock
-	@for image in data model model-gpu model-tpu tools validate; do \
-	  override=; constraint=; \
-	  case $$image in validate) ;; *) override="--override docker/requirements.override";; esac; \
-	  case $$image in validate|model-tpu) ;; *) constraint="--constraint requirements.lock";; esac; \
-	  if [ -f docker/$$image/requirements.override ]; then \
-	    override="$$override --override docker/$$image/requirements.override"; fi; \
-	  $(PY) -m uv pip compile --quiet docker/$$image/requirements.in $$constraint $$override --no-header --no-annotate \
-	    --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
-	    -o docker/$$image/requirements.lock || exit 1; \
-	done
+	@$(PY) docker/lock.py
 
 clean: ## Remove runs and caches; .venv stays
 	@rm -rf runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

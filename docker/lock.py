@@ -1,0 +1,70 @@
+"""Resolves each image's requirements into its requirements.lock, within the versions of the project's own lock.
+
+    python docker/lock.py [IMAGE ...]
+
+The images run Python 3.11 on Linux, so theirs are no universal locks. Two images cannot have all of the project's
+versions; which packages are free there is said below, and nothing else is.
+"""
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LOCKS = ("requirements.lock", "requirements.bootstrap")
+
+
+@dataclass(frozen=True)
+class Image:
+    """How one image's lock is made.
+
+    Attributes:
+      overrides: files beside this one; they replace what packages ask for.
+      free: packages that need not have the version of the project's lock.
+      platform: the oldest Linux that it may be installed on.
+    """
+
+    overrides: tuple[str, ...] = ("requirements.override",)
+    free: frozenset[str] = field(default_factory=frozenset)
+    platform: str = "x86_64-manylinux_2_28"
+
+
+IMAGES = {
+    "tools": Image(),
+    "data": Image(overrides=("requirements.override", "data/requirements.override")),
+    "model": Image(),
+    "model-gpu": Image(),
+    # TensorFlow for TPUs is one version behind, and asks for a TensorBoard of the same.
+    "model-tpu": Image(free=frozenset({"tensorboard", "ml-dtypes"}), platform="x86_64-manylinux_2_31"),
+    # TFDV asks for an absl-py below 2, and its wheels for glibc 2.39.
+    "validate": Image(
+        overrides=("validate/requirements.override",), free=frozenset({"absl-py"}), platform="x86_64-manylinux_2_39"
+    ),
+}
+
+
+def lock(name: str, image: Image) -> None:
+    """Writes docker/<name>/requirements.lock."""
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
+    command += ["--generate-hashes", "--python-version", "3.11", "--python-platform", image.platform]
+    for override in image.overrides:
+        command += ["--override", str(HERE / override)]
+    command += ["--constraint", "-", str(HERE / name / "requirements.in")]
+    command += ["--output-file", str(HERE / name / "requirements.lock")]
+    subprocess.run(command, input="\n".join(constraints(image)), text=True, check=True)  # noqa: S603 - uv, a list
+
+
+def constraints(image: Image) -> list[str]:
+    """The versions of the project's locks, without their hashes: `numpy==2.4.6` and what marker it has."""
+    lines = "\n".join((HERE.parent / name).read_text(encoding="utf-8") for name in LOCKS)
+    pinned = re.findall(r"^(([a-z0-9._-]+)==[^\\\n]+?) *\\?$", lines, flags=re.MULTILINE)
+    return [line for line, package in pinned if package not in image.free]
+
+
+if __name__ == "__main__":
+    for chosen in sys.argv[1:] or IMAGES:
+        if chosen not in IMAGES:
+            sys.exit(f"lock: no image {chosen!r}; there are {', '.join(IMAGES)}")
+        lock(chosen, IMAGES[chosen])
