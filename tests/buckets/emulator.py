@@ -72,8 +72,8 @@ def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_proxy.address)
     monkeypatch.setenv("VOXLINE_BUCKETS_FIRST_WAIT_SECONDS", "0.01")
     monkeypatch.setenv("VOXLINE_BUCKETS_LONGEST_WAIT_SECONDS", "0.05")
-    monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "2")
-    monkeypatch.setenv("VOXLINE_BUCKETS_CHUNK_MEGABYTES", "1")
+    monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "30")
+    monkeypatch.setenv("VOXLINE_BUCKETS_CHUNK_MEGABYTES", "4")
     return Storage(gcs_proxy)
 
 

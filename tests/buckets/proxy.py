@@ -1,12 +1,15 @@
 """Stands between Google's library and an emulator of its storage: does what the emulator leaves out, and harm.
 
 gcp-storage-emulator answers and passes over conditions: `ifGenerationMatch` of a write or a deletion, `generation` of a
-read. Google Cloud Storage holds to them; so does this, whatever emulator stands behind it. It is a stand-in for that
-one part, and says so here.
+read; and it refuses bytes of an upload that are sent again, because the answer to them was lost. Google Cloud Storage
+holds to the first and passes over the second; so does this, whatever emulator stands behind it. It is a stand-in for
+those parts, and no more.
 """
 
+import dataclasses
 import http.client
 import json
+import re
 import threading
 import time
 import urllib.parse
@@ -15,7 +18,24 @@ from typing import Any
 
 from tests.buckets.faults import Fault, Faults, reset
 
+_BACKLOG = 5
+"""Connections that the emulator lets wait; one more would be heard of a second later, or two, or four."""
+_RANGE = re.compile(r"bytes (?P<start>[0-9]+)-(?P<end>[0-9]+)/(?P<total>[0-9]+|\*)")
 _ONWARD = {"connection", "keep-alive", "transfer-encoding", "content-length", "server", "date"}
+
+
+Answer = tuple[int, dict[str, str], bytes]
+"""Status, headers and body."""
+
+
+@dataclasses.dataclass
+class Upload:
+    """A resumable upload: what it writes, on which condition, how many bytes have come, and the answer to the last."""
+
+    target: str
+    condition: str | None
+    received: int = 0
+    finished: Answer | None = None
 
 
 class Proxy(ThreadingHTTPServer):
@@ -35,12 +55,24 @@ class Proxy(ThreadingHTTPServer):
         self.faults = Faults()
         self.requests: list[tuple[str, str, int]] = []
         self.writing = threading.RLock()
-        self.conditions: dict[str, str] = {}
+        self._asking = threading.Semaphore(_BACKLOG - 1)
+        self.uploads: dict[str, Upload] = {}
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        """The backend's answer."""
+        with self._asking:
+            connection = http.client.HTTPConnection(*self.backend, timeout=60)
+            try:
+                connection.request(method, path, body=body or None, headers=headers)
+                answer = connection.getresponse()
+                return answer.status, dict(answer.getheaders()), answer.read()
+            finally:
+                connection.close()
 
     def count(self, method: str, path: str = "") -> int:
         """How many requests of a kind came through."""
@@ -78,7 +110,7 @@ class _Request(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: a test that fails shows `requests`."""
 
-    def _held_to_conditions(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _held_to_conditions(self, body: bytes) -> Answer:
         """The backend's answer; 412 or 404 where the object is of another generation than was asked for."""
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
         if self.command in ("GET", "HEAD"):
@@ -87,17 +119,39 @@ class _Request(BaseHTTPRequestHandler):
                 return _error(404, "No such object")
             return self._forwarded(body)
         with self.server.writing:
-            condition, target = query.get("ifGenerationMatch"), self._written_path(query, body)
-            if upload := query.get("upload_id"):  # the condition came when the upload was begun
-                target, _, condition = self.server.conditions.get(upload, "").rpartition(" ")
-            if condition and self._generation(target) != condition:
-                return _error(412, "At least one of the pre-conditions you specified did not hold.")
+            if upload := self.server.uploads.get(query.get("upload_id", "")):
+                return self._continued(upload, body)
+            target, condition = self._written_path(query, body), query.get("ifGenerationMatch")
+            if not self._holds(target, condition):
+                return _NOT_HELD
             status, headers, answer = self._forwarded(body)
             location = next((value for name, value in headers.items() if name.lower() == "location"), "")
-            upload = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(location).query)).get("upload_id", "")
-            if upload and condition:
-                self.server.conditions[upload] = f"{target} {condition}"
+            if begun := dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(location).query)).get("upload_id"):
+                self.server.uploads[begun] = Upload(target, condition)
             return status, headers, answer
+
+    def _continued(self, upload: "Upload", body: bytes) -> Answer:
+        """The answer to a chunk, of which the backend gets what it does not have."""
+        if upload.finished:
+            return upload.finished
+        told = _RANGE.fullmatch(self.headers.get("Content-Range", ""))
+        if told and int(told["start"]) < upload.received:
+            body = body[upload.received - int(told["start"]) :]
+            if not body:
+                return 308, {"Range": f"bytes=0-{upload.received - 1}"}, b""
+            self.headers.replace_header("Content-Range", f"bytes {upload.received}-{told['end']}/{told['total']}")
+        last = not told or told["total"] == str(int(told["end"]) + 1)
+        if last and not self._holds(upload.target, upload.condition):
+            return _NOT_HELD
+        answer = self._forwarded(body)
+        if answer[0] == 200:
+            upload.finished = answer
+        elif answer[0] == 308 and told:
+            upload.received = int(told["end"]) + 1
+        return answer
+
+    def _holds(self, target: str, condition: str | None) -> bool:
+        return not condition or self._generation(target) == condition
 
     def _object_path(self) -> str:
         path = urllib.parse.urlsplit(self.path).path
@@ -116,12 +170,12 @@ class _Request(BaseHTTPRequestHandler):
 
     def _generation(self, path: str) -> str:
         """Of the object as it is; "0" where there is none."""
-        status, _, body = _asked(self.server.backend, "GET", path, {}, b"")
+        status, _, body = self.server.ask("GET", path, {}, b"")
         return str(json.loads(body)["generation"]) if status == 200 else "0"
 
-    def _forwarded(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _forwarded(self, body: bytes) -> Answer:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _ONWARD}
-        return _asked(self.server.backend, self.command, self.path, headers, body)
+        return self.server.ask(self.command, self.path, headers, body)
 
     def _chunked(self) -> bytes:
         parts = []
@@ -156,18 +210,9 @@ class _Request(BaseHTTPRequestHandler):
         reset(self.connection)
 
 
-def _asked(
-    backend: tuple[str, int], method: str, path: str, headers: dict[str, str], body: bytes
-) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection(*backend, timeout=60)
-    try:
-        connection.request(method, path, body=body or None, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read()
-    finally:
-        connection.close()
-
-
-def _error(code: int, message: str) -> tuple[int, dict[str, str], bytes]:
+def _error(code: int, message: str) -> Answer:
     body = json.dumps({"error": {"code": code, "message": message}}).encode()
     return code, {"Content-Type": "application/json"}, body
+
+
+_NOT_HELD = _error(412, "At least one of the pre-conditions you specified did not hold.")
