@@ -73,7 +73,7 @@ def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
     monkeypatch.setenv("VOXLINE_BUCKETS_FIRST_WAIT_SECONDS", "0.01")
     monkeypatch.setenv("VOXLINE_BUCKETS_LONGEST_WAIT_SECONDS", "0.05")
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "30")
-    monkeypatch.setenv("VOXLINE_BUCKETS_CHUNK_MEGABYTES", "4")
+    monkeypatch.setenv("VOXLINE_BUCKETS_CHUNK_MEGABYTES", "1")
     return Storage(gcs_proxy)
 
 

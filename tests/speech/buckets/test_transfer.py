@@ -15,8 +15,10 @@ from components.speech.errors import Interruption, WorkError
 from tests.buckets.emulator import Storage
 
 SMALL = {f"wavs/{number}.wav": b"RIFF" + bytes([number]) * 50 for number in range(6)}
-LARGE = os.urandom((8 << 20) + 17)
-"""More than the library sends in one request; three chunks of the tests' 4 MiB."""
+LARGE = os.urandom((2 << 20) + 17)
+"""Three of the tests' chunks."""
+HUGE = (8 << 20) + 17
+"""Bytes: more than the library sends in one request."""
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -128,12 +130,13 @@ def test_what_keeps_coming_damaged_is_kept_by_nobody(gcs: Storage, filled: Bucke
     assert files(tmp_path / "came") == {}
 
 
-@pytest.mark.parametrize("name", ["wavs/3.wav", "large.tar"])
+@pytest.mark.parametrize("name", ["wavs/3.wav", "huge.tar"])
 @pytest.mark.parametrize("kind", ["reset", "cut upload", "lost answer", "status"])
 def test_a_fault_on_the_way_there_changes_nothing_of_what_is_sent(
     gcs: Storage, folder: Path, name: str, kind: str
 ) -> None:
     bucket = gcs.bucket("corpus")
+    (folder / "huge.tar").write_bytes(os.urandom(HUGE))
     for method in ("POST", "PUT"):
         gcs.fails(kind, method, code=429, times=2)
     bucket.upload(folder, [name], absent_only=True)
@@ -164,7 +167,7 @@ def test_an_object_replaced_while_it_is_brought_is_not_mixed(filled: Bucket, tmp
     filled.write("large.tar", b"?" * len(LARGE))
     with pytest.raises(Changed, match=r"large.tar: replaced or deleted while it was read; start again"):
         filled.download([before], tmp_path / "came")
-    assert files(tmp_path / "came").keys() <= {f".large.tar.{before.generation}.{4 << 20}.part"}
+    assert files(tmp_path / "came").keys() <= {f".large.tar.{before.generation}.{1 << 20}.part"}
 
 
 @pytest.mark.parametrize("direction", ["upload", "download"])
@@ -173,6 +176,8 @@ def test_a_killed_transfer_started_again_finishes_the_job(
 ) -> None:
     """A real process, killed for good while a chunk is under way."""
     other = gcs.bucket("other")
+    if direction == "upload":
+        (folder / "large.tar").write_bytes(os.urandom(HUGE))
     came = tmp_path / "came"
     gcs.fails("slow", path="large.tar" if direction == "download" else "upload_id", times=10**6, seconds=30, after=2)
     call = {
