@@ -1,0 +1,101 @@
+"""A namespace to train in: a stand-in of the API server with the Roles of k8s/, templates, and a dataset of tones."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.speech.dataset import Dataset
+from components.train.recognition.settings import RecognitionSettings
+from tests.cluster.workers.api_stand_in import ApiServer
+from tests.cluster.workers.operator_stand_in import PODS, Operator
+from tests.train.tones import sayings, tiny, write_dataset
+
+K8S = Path(__file__).resolve().parents[3] / "k8s"
+POD = "asr-nightly-train-1234"
+IMAGE = "registry.example/model:0123abc"
+
+
+class Namespace:
+    """What the step's pod sees of the cluster, and what its operators do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        roles = [K8S / "base" / "roles.yaml", K8S / "components" / "tf-job" / "role.yaml"]
+        self.server = ApiServer(roles, "voxline-train", "voxline-train-tf-job")
+        self.state = self.server.state
+        template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
+        runtime = yaml.safe_load((K8S / "components" / "train-job" / "runtime.yaml").read_text())
+        node = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]
+        node["template"]["spec"]["template"] = template["template"]  # as kustomize puts it there
+        self.state.put("v1", "podtemplates", template)
+        self.state.put("trainer.kubeflow.org/v1alpha1", "trainingruntimes", runtime)
+        self.add_pod(POD)
+        self.operator: Operator | None = None
+        self.leads: list[subprocess.Popen[str]] = []
+
+    def add_pod(self, name: str) -> None:
+        containers = [{"name": "wait", "image": "argoexec:v3"}, {"name": "main", "image": IMAGE}]
+        metadata = {"name": name, "labels": {}}
+        body = {"kind": "Pod", "metadata": metadata, "spec": {"containers": containers}, "status": {"phase": "Running"}}
+        self.state.put(*PODS, body)
+
+    def operate(self, **how: Any) -> Operator:
+        self.operator = Operator(self.state, self.folder, **how)
+        return self.operator
+
+    def lead(self, dataset: str, settings: RecognitionSettings, log: Path, pod: str = POD) -> "subprocess.Popen[str]":
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(self.server.kubeconfig(self.folder / "kubeconfig")),
+            "KFP_POD_NAME": pod,
+            "PYTHONPATH": str(K8S.parent),
+        }
+        command = [sys.executable, str(Path(__file__).with_name("leading.py")), dataset, str(self.folder / "store")]
+        with open(log, "w") as output:
+            process = subprocess.Popen(
+                [*command, settings.model_dump_json()],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        self.leads.append(process)
+        return process
+
+    def jobs(self, plural: str = "trainjobs") -> list[dict[str, Any]]:
+        api = {"trainjobs": "trainer.kubeflow.org/v1alpha1", "tfjobs": "kubeflow.org/v1"}[plural]
+        return self.state.all(api, plural)
+
+    def close(self) -> None:
+        for process in self.leads:
+            process.kill()
+            process.wait()
+        try:
+            if self.operator:
+                self.operator.close()
+        finally:
+            self.server.close()
+
+
+@pytest.fixture
+def namespace(tmp_path: Path) -> Iterator[Namespace]:
+    made = Namespace(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def tones(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("tones") / "dataset", sayings(96, 16))
+
+
+def by_workers(**changes: Any) -> RecognitionSettings:
+    """Settings that two workers train by."""
+    workers = {"count": 2, **changes.pop("workers", {})}
+    return tiny(**{"epochs": 2, "strategy": "auto", "workers": workers, **changes})

@@ -1,0 +1,22 @@
+"""The train step as a pod of a pipeline runs it, in a process of its own: leading.py DATASET STORE SETTINGS."""
+
+import sys
+
+from components.speech.errors import VoxlineError
+from components.train.recognition.settings import RecognitionSettings
+from components.train.step import run
+
+
+def main() -> int:
+    dataset, store, settings = sys.argv[1:]
+    try:
+        work = run(dataset, store, RecognitionSettings.of(settings, "train"))
+    except VoxlineError as error:
+        print(f"error: {error}", flush=True)
+        return error.exit_status
+    print(f"ended: reused {work.reused}, TensorFlow imported: {'tensorflow' in sys.modules}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""The train step on a cluster: a job of workers is asked for, followed, goes on after a kill, and is taken away."""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.speech.dataset import Dataset
+from components.speech.work import DONE, read_done
+from tests.cluster.workers.conftest import IMAGE, POD, Namespace, by_workers
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_workers_of_a_train_job_train_the_model_that_the_step_gives_back(
+    namespace: Namespace, tones: Dataset, tmp_path: Path
+) -> None:
+    operator = namespace.operate()
+    lead = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log")
+    _wait(lambda: bool(namespace.jobs()))
+    job = json.loads(json.dumps(namespace.jobs()[0]))
+    assert lead.wait(400) == 0, _text(tmp_path / "lead.log")
+    told = _text(tmp_path / "lead.log")
+    assert "▸ train: asked for 2 workers (TrainJob voxline-train-" in told
+    assert "on 2 devices" in told, "the chief's log is shown"
+    assert "dev WER" in told
+    assert "ended: reused False, TensorFlow imported: False" in told
+    assert namespace.jobs() == [], "it takes the job away"
+    assert len(operator.processes) == 2
+    (done,) = (tmp_path / "store").glob(f"train/*/{DONE}")
+    assert job["metadata"]["name"] == f"voxline-train-{read_done(done.parent)['key'][:24]}"
+    assert [owner["name"] for owner in job["metadata"]["ownerReferences"]] == [POD]
+    assert job["spec"]["trainer"]["image"] == IMAGE, "workers run the code of the step that asks"
+    assert "workers" not in read_done(done.parent)["settings"]
+
+
+def test_a_tf_job_does_so_too(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
+    operator = namespace.operate()
+    settings = by_workers(workers={"kind": "tf_job"})
+    lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
+    _wait(lambda: bool(namespace.jobs("tfjobs")))
+    job = json.loads(json.dumps(namespace.jobs("tfjobs")[0]))
+    assert lead.wait(400) == 0, _text(tmp_path / "lead.log")
+    assert "on 2 devices" in _text(tmp_path / "lead.log")
+    assert len(operator.processes) == 2
+    pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["containers"][0]["image"] == IMAGE
+
+
+def test_a_killed_worker_costs_the_steps_since_the_last_checkpoint_and_changes_nothing(
+    namespace: Namespace, tones: Dataset, tmp_path: Path
+) -> None:
+    settings = by_workers(epochs=30, evaluate_epochs=5, checkpoint_steps=10, model={"dropout": 0.1})
+    operator = namespace.operate()
+    lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
+    _wait(lambda: any((tmp_path / "store").glob("train/*/checkpoints/step-*")), 300)
+    operator.kill_worker(namespace.jobs()[0]["metadata"]["name"], 1)
+    assert lead.wait(500) == 0, _text(tmp_path / "lead.log")
+    told = _text(tmp_path / "lead.log")
+    assert "train: worker 1 ended with status 137" in told
+    assert "train: going on from the checkpoint of step" in told
+    assert len(operator.processes) == 4, "all workers were started again, once"
+    (broken,) = (tmp_path / "store").glob(f"train/*/{DONE}")
+    (tmp_path / "store").rename(tmp_path / "broken")
+    again = namespace.lead(str(tones.folder), settings, tmp_path / "whole.log")
+    assert again.wait(500) == 0, _text(tmp_path / "whole.log")
+    assert "going on from" not in _text(tmp_path / "whole.log")
+    whole = broken.parent
+    found = tmp_path / "broken" / "train" / whole.name
+    _assert_same(whole, found)
+
+
+def test_a_fault_of_the_data_is_told_in_the_workers_words_and_not_tried_again(
+    namespace: Namespace, tones: Dataset, tmp_path: Path
+) -> None:
+    operator = namespace.operate()
+    settings = by_workers(max_infeasible_share=0, model={"convolutions": [{"stride": [40, 2]}]})
+    lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
+    assert lead.wait(300) == 1, _text(tmp_path / "lead.log")
+    told = _text(tmp_path / "lead.log")
+    assert "error: worker 0: train: " in told or "error: worker 1: train: " in told
+    assert "utterances have too few frames for their labels" in told
+    assert len(operator.processes) == 2, "starting again would not help"
+    _wait(lambda: not namespace.jobs())
+
+
+def test_a_step_that_is_told_to_stop_takes_its_workers_away(
+    namespace: Namespace, tones: Dataset, tmp_path: Path
+) -> None:
+    operator = namespace.operate(hold=True)
+    lead = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log")
+    _wait(lambda: "worker 0 waits: Unschedulable 0/3 nodes are available" in _text(tmp_path / "lead.log"))
+    lead.send_signal(signal.SIGTERM)
+    assert lead.wait(60) == 128 + signal.SIGTERM
+    _wait(lambda: not namespace.jobs())
+    assert operator.processes == {}
+
+
+def test_a_pod_that_is_started_again_finds_the_job_of_the_one_before(
+    namespace: Namespace, tones: Dataset, tmp_path: Path
+) -> None:
+    operator = namespace.operate(hold=True)
+    first = namespace.lead(str(tones.folder), by_workers(), tmp_path / "first.log")
+    _wait(lambda: bool(namespace.jobs()))
+    first.kill()  # no time to take anything away
+    namespace.add_pod("asr-nightly-train-second")
+    second = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log", "asr-nightly-train-second")
+    _wait(lambda: "is there already, and this pod follows it" in _text(tmp_path / "lead.log"))
+    _wait(lambda: len(namespace.jobs()[0]["metadata"]["ownerReferences"]) == 2)
+    operator.hold = False
+    assert second.wait(300) == 0, _text(tmp_path / "lead.log")
+    assert len(operator.processes) == 2
+    assert namespace.state.calls.count("POST /apis/trainer.kubeflow.org/v1alpha1/namespaces/voxline/trainjobs") == 1
+
+
+def test_work_that_is_done_asks_for_nothing(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
+    namespace.operate()
+    for log, asks in (("once.log", True), ("twice.log", False)):
+        before = len(namespace.state.calls)
+        lead = namespace.lead(str(tones.folder), by_workers(epochs=1), tmp_path / log)
+        assert lead.wait(300) == 0, _text(tmp_path / log)
+        assert (len(namespace.state.calls) > before) == asks
+    assert "ended: reused True" in _text(tmp_path / "twice.log")
+
+
+def _assert_same(expected_folder: Path, found_folder: Path) -> None:
+    expected, found = read_done(expected_folder), read_done(found_folder)
+    assert found["counts"] == expected["counts"]
+    assert found["metrics"] == pytest.approx(expected["metrics"], rel=1e-3)
+    step = expected["metrics"]["best_step"]
+    arrays = [np.load(one / "best" / f"step-{step:08d}" / "arrays.npz") for one in (expected_folder, found_folder)]
+    for name in arrays[0].files:
+        np.testing.assert_allclose(arrays[1][name], arrays[0][name], rtol=1e-3, atol=1e-4)
+
+
+def _wait(until: Callable[[], Any], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < deadline, "this did not come about in time"
+        time.sleep(0.05)
+
+
+def _text(log: Path) -> str:
+    return log.read_text(errors="replace") if log.exists() else ""
