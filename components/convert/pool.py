@@ -8,8 +8,13 @@
 The log is why an unchanged recording costs a later run no audio work, not even where it was rejected. It is
 appended to after its WAV has appeared; a last line that a kill cut short is passed over, and that recording is
 looked at again. Each run has a log of its own, and its key is claimed, so no two processes write to one.
+
+Of a pool in a bucket, the logs are brought and the WAVs are not: their list says which of them are there. New ones are
+sent while others are still being converted. What two machines write to one log is lost but for the later's, which costs
+a second look at those recordings.
 """
 
+import functools
 import json
 import time
 from collections.abc import Iterator
@@ -17,9 +22,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from components.convert.job import NOT_SHAPED, Converted, Refused, Shaping
+from components.convert.sending import Sending
+from components.speech.buckets import is_remote
 from components.speech.errors import WorkError
+from components.speech.mirror import Mirror, bring, folder_of
 from components.speech.storage import hash_value
-from components.speech.utterances import Reason, Utterance, each_utterance
+from components.speech.utterances import MANIFEST, Reason, Utterance, each_utterance
 from components.speech.wav import HEADER_BYTES
 
 REVISION = 2
@@ -33,11 +41,13 @@ class WavPool:
     """The WAVs of a store.
 
     Attributes:
-      folder: `<store>/wavs`.
+      folder: `<store>/wavs` on this machine.
     """
 
     def __init__(self, store: Path | str, sample_rate: int, silence_db: float, shaping: Shaping = NOT_SHAPED) -> None:
-        self.folder = Path(store).absolute() / "wavs"
+        self.folder = folder_of(store) / "wavs"
+        self._mirror = Mirror.of(f"{store}/wavs") if is_remote(store) else None
+        self._has_logs = False
         self._sample_rate, self._silence_db, self._shaping = sample_rate, silence_db, shaping
 
     def name(self, utterance: Utterance) -> str:
@@ -58,6 +68,7 @@ class WavPool:
 
     def known(self, names: set[str]) -> dict[str, Converted | Refused]:
         """What earlier runs found out about these recordings, as far as their WAVs are still there, whole."""
+        self._bring_logs()
         found: dict[str, Converted | Refused] = {}
         for line in self._lines():
             if line["wav"] not in names or line["silence_db"] != self._silence_db:
@@ -74,6 +85,7 @@ class WavPool:
         Raises:
           WorkError: some are not.
         """
+        bring([folder / MANIFEST])
         gone = [
             u for u in each_utterance(folder) if not self._is_whole(u.audio_hash, round(u.duration * self._sample_rate))
         ]
@@ -82,6 +94,10 @@ class WavPool:
 
     def log(self, key: str) -> "Log":
         return Log(self.folder / "log" / f"{key}.jsonl", self._silence_db)
+
+    def sending(self, log: "Log") -> Sending:
+        """What sends the WAVs that a conversion adds."""
+        return Sending(self._mirror, log.path)
 
     def sweep(self) -> None:
         """Removes what killed processes left half written."""
@@ -93,10 +109,23 @@ class WavPool:
                 continue  # its process lives, and has just finished it
 
     def _is_whole(self, name: str, samples: int) -> bool:
+        expected = HEADER_BYTES + 2 * samples
+        if self._mirror:
+            return self._sizes.get(self.path(name).relative_to(self.folder).as_posix()) == expected
         try:
-            return self.path(name).stat().st_size == HEADER_BYTES + 2 * samples
+            return self.path(name).stat().st_size == expected
         except FileNotFoundError:
             return False
+
+    def _bring_logs(self) -> None:
+        if self._mirror and not self._has_logs:
+            self._mirror.pull_below("log/")
+            self._has_logs = True
+
+    @functools.cached_property
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of what is in the bucket; listed once, and before anything is added."""
+        return {entry.name: entry.size for entry in self._mirror.bucket.list()} if self._mirror else {}
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         for file in sorted((self.folder / "log").glob("*.jsonl")):
@@ -109,10 +138,15 @@ class WavPool:
 
 
 class Log:
-    """The log of one run, open for more."""
+    """The log of one run, open for more.
+
+    Attributes:
+      path: the file.
+    """
 
     def __init__(self, path: Path, silence_db: float) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
         self._silence_db = silence_db
         cut_short = path.is_file() and path.read_bytes()[-1:] not in (b"", b"\n")
         self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115 -- closed in __exit__

@@ -13,6 +13,7 @@ from components.convert.pool import WavPool
 from components.convert.settings import ConvertSettings
 from components.convert.transcript import transcript, with_reading
 from components.speech.errors import WorkError
+from components.speech.mirror import bring, local
 from components.speech.progress import Progress, say
 from components.speech.reading import Read
 from components.speech.reading.made_by import made_by
@@ -40,7 +41,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
 
     Args:
       manifest: ingest's folder, or a manifest file.
-      store: the folder that holds all keyed work; WAVs go to `<store>/wavs`.
+      store: the folder that holds all keyed work, or gs://…; WAVs go to `<store>/wavs`.
 
     Returns:
       Outputs: manifest, rejects. Counts: utterances, rejects, decoded.
@@ -48,7 +49,9 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
     Raises:
       WorkError: too many rejects; a recording that is no longer what the manifest says; a disk that is full.
     """
-    utterances = [_with_hash(utterance) for utterance in read_manifest(Path(manifest))]
+    utterances = read_manifest(local(manifest))
+    bring(utterance.audio_filepath for utterance in utterances if not utterance.audio_hash)
+    utterances = [_with_hash(utterance) for utterance in utterances]
     pool = WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping)
     inputs: dict[str, object] = {"utterances": fingerprint(utterances)}
     # The manifest names its recordings by content, and a file that is gone is no content: it takes part in the
@@ -123,7 +126,7 @@ def _outcomes(
         pool.sweep()
     progress = Progress("recordings", total=len(todo))
     try:
-        with pool.log(work.key) as log:
+        with pool.log(work.key) as log, pool.sending(log) as sent:
             results = in_processes(
                 convert_recording, [jobs[name] for name in todo], settings.workers, settings.decode_seconds
             )
@@ -138,6 +141,7 @@ def _outcomes(
                     decoded += isinstance(result, Refused) or result.decoded
                     outcomes[todo[index]] = result
                     log.add(todo[index], result)
+                    sent.add(jobs[todo[index]].wav, result)
         if todo:
             # Once for all WAVs, before anything says that they are there: to wait for the disk at each one costs
             # more than all decoding where others write too (10 ms and 2 ms).
@@ -207,9 +211,13 @@ def _with_hash(utterance: Utterance) -> Utterance:
 
 
 def _missing(utterances: list[Utterance], pool: WavPool) -> set[str]:
-    """Ids of utterances whose recording is gone, and was not converted before."""
-    gone = {
-        utterance.id: pool.name(utterance) for utterance in utterances if not Path(utterance.audio_filepath).is_file()
-    }
-    known = pool.known(set(gone.values())) if gone else {}
-    return {identity for identity, name in gone.items() if name not in known}
+    """Ids of utterances whose recording is gone, and was not converted before; one in a bucket is brought."""
+    gone = {pool.name(utterance): utterance for utterance in utterances if not _is_here(utterance)}
+    known = pool.known(set(gone)) if gone else {}
+    wanted = [utterance for utterance in utterances if pool.name(utterance) in gone.keys() - known.keys()]
+    bring(utterance.audio_filepath for utterance in wanted)
+    return {utterance.id for utterance in wanted if not _is_here(utterance)}
+
+
+def _is_here(utterance: Utterance) -> bool:
+    return Path(utterance.audio_filepath).is_file()

@@ -16,6 +16,7 @@ from components.ingest.settings import CorpusSettings
 from components.ingest.sources import open_corpus
 from components.ingest.splits import LEFT_OUT, splits_of
 from components.speech.errors import WorkError
+from components.speech.mirror import bring, folder_of, send
 from components.speech.progress import say
 from components.speech.utterances import (
     MANIFEST,
@@ -36,7 +37,7 @@ def run(store: Path | str, settings: CorpusSettings) -> Work:
     """Reads the corpus at `settings.uri`.
 
     Args:
-      store: the folder that holds all keyed work; archives are unpacked there too.
+      store: the folder that holds all keyed work, or gs://…; archives are unpacked there too.
 
     Returns:
       Work with `manifest` (text raw, in NFC) and `rejects`, both sorted by id.
@@ -45,7 +46,7 @@ def run(store: Path | str, settings: CorpusSettings) -> Work:
       SettingsError: the corpus is not there, or the settings do not fit it.
       WorkError: it cannot be read, or too large a share of it was rejected.
     """
-    corpus, named_by = open_corpus(Path(store), settings)
+    corpus, named_by = open_corpus(folder_of(store), settings)
     # What matters of the uri is in `named_by`: the same corpus by another path is the same work.
     naming = settings.model_copy(update={"uri": ""})
     with keyed_work(
@@ -58,11 +59,13 @@ def run(store: Path | str, settings: CorpusSettings) -> Work:
     ) as work:
         if not work.reused:
             _ingest(corpus, settings, work)
+            send((utterance.audio_filepath for utterance in each_utterance(work.folder)), store)
     return work
 
 
 def _check_place(root: Path, folder: Path) -> None:
     """A manifest names recordings by their place beside it, so it goes astray when the store is moved."""
+    bring([folder / MANIFEST])
     first = next(each_utterance(folder), None)
     if first and not Path(first.audio_filepath).is_relative_to(root):
         raise WorkError(f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {root}")

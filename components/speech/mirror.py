@@ -73,6 +73,11 @@ def folder_of(place: Path | str) -> Path:
     return Mirror.of(place).root if is_remote(place) else Path(place).absolute()
 
 
+def is_mirrored(path: Path) -> bool:
+    """Whether a file is the copy of an object."""
+    return path.is_relative_to(_base()) and path != _base()
+
+
 def address_of(path: Path | str) -> str:
     """Where a file lies for all machines: `gs://…` of what is in the mirror, else the path itself.
 
@@ -80,7 +85,7 @@ def address_of(path: Path | str) -> str:
     '/data/corpus'
     """
     path = Path(path).absolute()
-    return f"gs://{path.relative_to(_base()).as_posix()}" if _is_mirrored(path) else str(path)
+    return f"gs://{path.relative_to(_base()).as_posix()}" if is_mirrored(path) else str(path)
 
 
 def local(place: Path | str, *, without: Iterable[str] = ()) -> Path:
@@ -115,11 +120,23 @@ def bring(paths: Iterable[Path | str]) -> None:
     """
     absent: dict[str, list[str]] = {}
     for path in map(Path, paths):
-        if _is_mirrored(path) and not path.exists():
+        if is_mirrored(path) and not path.exists():
             bucket, *name = path.relative_to(_base()).parts
             absent.setdefault(bucket, []).append(str(PurePosixPath(*name)))
     for bucket, names in absent.items():
         _bring(Mirror.of(f"gs://{bucket}"), list(dict.fromkeys(names)))
+
+
+def send(paths: Iterable[Path | str], store: Path | str) -> None:
+    """Sends files below a remote store that are not there yet; their names name their content, so none is replaced.
+
+    Files that lie elsewhere, as all do where the store is a folder, are left alone.
+    """
+    if not is_remote(store):
+        return
+    mirror = Mirror.of(store)
+    below = [Path(path) for path in paths if Path(path).is_relative_to(mirror.root)]
+    mirror.push(sorted({path.relative_to(mirror.root).as_posix() for path in below}), absent_only=True)
 
 
 def _bring(mirror: Mirror, names: list[str]) -> None:
@@ -143,10 +160,6 @@ def _attempt(mirror: Mirror) -> str:
 
 def _base() -> Path:
     return Path(os.environ.get(MIRROR) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
-
-
-def _is_mirrored(path: Path) -> bool:
-    return path.is_relative_to(_base()) and path != _base()
 
 
 def _ours(folder: Path) -> Path:

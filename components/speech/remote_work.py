@@ -20,7 +20,7 @@ from typing import Any
 from components.speech.buckets import Bucket, Changed
 from components.speech.buckets.place import fault_of
 from components.speech.errors import Interruption, WorkError
-from components.speech.mirror import DONE, Mirror, local
+from components.speech.mirror import DONE, Mirror
 from components.speech.progress import say
 from components.speech.storage import write_json, write_text
 
@@ -155,7 +155,7 @@ class RemoteWork:
         say(f"{self.mirror.bucket.uri}: another machine finished this very work first; its result is taken")
         (self.mirror.root / _HERE).unlink(missing_ok=True)
         shutil.rmtree(self.mirror.root / mine, ignore_errors=True)
-        local(self.place)
+        self.mirror.pull_below(f"{self.attempt}/")
         write_json(self.mirror.root / DONE, self.done)
         self._tidy(self._there(mine))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from components.speech.errors import WorkError
+from components.speech.mirror import is_mirrored
 from components.speech.storage import hash_value, whole_file
 
 SLACK_SECONDS = 0.1
@@ -133,13 +134,18 @@ def each_utterance(path: Path) -> Iterator[Utterance]:
 
 
 def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
-    """Writes a manifest whole or not at all; paths are made relative to it. Returns how many."""
+    """Writes a manifest whole or not at all; paths are made relative to it. Returns how many.
+
+    From a mirror no relative path leads out: on another machine it lies elsewhere.
+    """
     count = 0
     folder = os.path.abspath(path.parent)
+    mirrored = is_mirrored(Path(folder))
     with whole_file(path, "w") as file:
         for utterance in utterances:
             line = utterance.as_line()
-            line["audio_filepath"] = os.path.relpath(utterance.audio_filepath, folder)
+            if not mirrored or is_mirrored(Path(utterance.audio_filepath)):
+                line["audio_filepath"] = os.path.relpath(utterance.audio_filepath, folder)
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             count += 1
     return count
