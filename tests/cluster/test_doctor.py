@@ -1,0 +1,141 @@
+"""`voxline doctor`: each line says well, a problem and what mends it, or what was not checked and why."""
+
+import base64
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pipelines.cluster.image_registry import Image, NotToldError, is_there
+from tests.cluster.conftest import Shell
+from tests.cluster.kfp_stand_in import StandIn
+
+
+@dataclass
+class Registry:
+    """A STAND-IN for an image registry: manifests by tag behind a token service, as distribution's API has them."""
+
+    host: str = ""
+    images: set[str] = field(default_factory=set)
+    """`name:tag`."""
+    login: str = ""
+    """`user:password`; empty: anybody may pull."""
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    kept = Registry()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            basic = f"Basic {base64.b64encode(kept.login.encode()).decode()}"
+            if kept.login and self.headers.get("Authorization") != basic:
+                return self._answer(401)
+            return self._answer(200, {"token": "pull-token"})
+
+        def do_HEAD(self) -> None:
+            if self.headers.get("Authorization") != "Bearer pull-token":
+                return self._answer(401)
+            _, _, *name, _, tag = self.path.split("/")
+            return self._answer(200 if f"{'/'.join(name)}:{tag}" in kept.images else 404)
+
+        def _answer(self, status: int, body: object = None) -> None:
+            data = json.dumps(body).encode() if body else b""
+            self.send_response(status)
+            if status == 401:
+                realm = f'Bearer realm="http://{kept.host}/token",service="registry",scope="repository:x:pull"'
+                self.send_header("WWW-Authenticate", realm)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Says nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    kept.host = f"127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield kept
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_image_is_there_or_not_for_anybody_and_for_who_has_logged_in(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    registry.images.add("team/data:1")
+    there, absent = Image(registry.host, "team/data", "1"), Image(registry.host, "team/data", "2")
+    assert is_there(there)
+    assert not is_there(absent)
+    registry.login = "robot:password"
+    with pytest.raises(NotToldError, match="docker login"):
+        is_there(there)
+    auth = base64.b64encode(b"robot:password").decode()
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {registry.host: {"auth": auth}}}), encoding="utf-8")
+    assert is_there(there)
+
+
+@pytest.mark.parametrize(
+    ("text", "image"),
+    [
+        ("localhost:5000/data:1", Image("localhost:5000", "data", "1")),
+        ("ghcr.io/team/voxline/data@sha256:ab", Image("ghcr.io", "team/voxline/data", "sha256:ab")),
+        ("debian", Image("docker.io", "library/debian", "latest")),
+    ],
+)
+def test_names_of_images_are_read_as_docker_does(text: str, image: Image) -> None:
+    assert Image.read(text) == image
+
+
+def test_a_registry_that_cannot_be_reached_is_no_verdict() -> None:
+    with pytest.raises(NotToldError, match="cannot be reached"):
+        is_there(Image("127.0.0.1:1", "data", "1"))
+
+
+def test_each_line_says_what_is_well_and_what_mends_the_rest(shell: Shell, kfp: StandIn, registry: Registry) -> None:
+    given = ["--config", "nightly.yaml"]
+    for key in ("store", "registry", "corpus.uri"):
+        given += ["--set", f"{key}=/mnt/voxline/{key}"]
+    given += ["--set", f"cluster.images.registry={registry.host}/team", "--set", "cluster.images.tag=v1"]
+    registry.images |= {"team/data:v1"}
+    ended = shell("doctor", *given)
+    assert ended.status == 1, ended.err
+    lines = ended.out.splitlines()
+    assert any(line.startswith("ok           server") and "KFP 2.15.0" in line for line in lines)
+    assert any(line.startswith("ok           image") and "team/data:v1" in line for line in lines)
+    assert any(line.startswith("problem      image") and "model:v1" in line and "make images" in line for line in lines)
+    assert any(line.startswith("problem      store") and "mend: --set store=gs://" in line for line in lines)
+    assert any(line.startswith("not checked  namespace") for line in lines)
+    assert not kfp.changes(), "nothing is booked"
+    registry.images |= {f"team/{name}:v1" for name in ("model", "validate")}
+    claim = "cluster.claims=[{name: voxline, mount: /mnt/voxline}]"
+    assert shell("doctor", *given, "--set", claim).status == 0
+
+
+def test_without_a_config_the_server_alone_is_looked_at(shell: Shell, kfp: StandIn) -> None:
+    ended = shell("doctor")
+    assert ended.status == 0, ended.out
+    assert "not checked  images       no --config was given" in ended.out
+
+
+def test_a_server_that_is_down_is_a_problem_and_the_rest_is_looked_at_all_the_same(shell: Shell) -> None:
+    ended = shell("doctor", "--host", "http://localhost:1", "--deadline", "1", "--config", "nightly.yaml",
+                  "--set", "store=/s", "--set", "registry=/r", "--set", "corpus.uri=/c")  # fmt: skip
+    assert ended.status == 1
+    assert "problem      server" in ended.out
+    assert "kubectl -n kubeflow port-forward" in ended.out
+    assert "compiles to 7 steps" in ended.out
+
+
+def test_a_schedule_that_a_crash_has_halved_is_told(shell: Shell, kfp: StandIn) -> None:
+    shell("schedule", "asr", "--config", "nightly.yaml", "--cron", "0 12 1 * *")
+    (one,) = kfp.state.recurring.values()
+    one["status"] = "DISABLED"
+    ended = shell("doctor")
+    assert ended.status == 1
+    assert "nightly: 0 are enabled in place of 1; mend: run its `voxline schedule` command again" in ended.out

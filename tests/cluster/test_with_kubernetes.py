@@ -1,0 +1,154 @@
+"""What `voxline doctor` and `voxline logs` ask of the Kubernetes API itself, against a stand-in of its few calls."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.cluster.conftest import Shell
+from tests.cluster.kfp_stand_in import StandIn
+
+
+@dataclass
+class Kubernetes:
+    """A STAND-IN for a Kubernetes API server: what is there, what is allowed, pods and their logs."""
+
+    there: set[str] = field(default_factory=set)
+    """Paths of objects below /api/v1."""
+    allowed: bool = True
+    pods: dict[str, tuple[dict[str, str], dict[str, str], str]] = field(default_factory=dict)
+    """Name → labels, annotations, log."""
+
+
+@pytest.fixture
+def kubernetes(tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubernetes]:
+    """One that a kubeconfig leads to."""
+    kept = Kubernetes()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            path = url.path.removeprefix("/api/v1/")
+            *_, kind, name = path.split("/")
+            if path.endswith("/log"):
+                self._answer(200, kept.pods[path.split("/")[-2]][2])
+            elif kind != "pods" and name == "pods":
+                label, _, value = parse_qs(url.query)["labelSelector"][0].partition("=")
+                items = [
+                    {
+                        "metadata": {
+                            "name": pod,
+                            "namespace": "team-speech",
+                            "labels": labels,
+                            "annotations": annotations,
+                            "creationTimestamp": "2026-01-01T00:00:00Z",
+                        }
+                    }
+                    for pod, (labels, annotations, _) in kept.pods.items()
+                    if labels.get(label) == value
+                ]
+                self._answer(200, {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
+            elif path in kept.there:
+                self._answer(200, {"metadata": {"name": name}})
+            else:
+                self._answer(404, {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self._answer(201, {**asked, "status": {"allowed": kept.allowed}})
+
+        def _answer(self, status: int, body: object) -> None:
+            data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain" if isinstance(body, str) else "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Says nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "users": [{"name": "me", "user": {}}],
+    }
+    (tmp_path / "home" / ".kube").mkdir()
+    (tmp_path / "home" / ".kube" / "config").write_text(json.dumps(config), encoding="utf-8")
+    # The library has worked out its place when it was imported, in another home.
+    monkeypatch.setattr(
+        "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "home" / ".kube" / "config")
+    )
+    yield kept
+    server.shutdown()
+    server.server_close()
+
+
+def test_accounts_volumes_and_rights_of_a_namespace_are_looked_at(
+    shell: Shell, kfp: StandIn, kubernetes: Kubernetes
+) -> None:
+    kfp.state.multi_user = True
+    given = (
+        "--config", "nightly.yaml", "--namespace", "team-speech",
+        "--set", "cluster.service_account=voxline-steps", "--set", "cluster.claims=[{name: work, mount: /mnt/work}]",
+        "--set", "store=/mnt/work/store", "--set", "registry=/mnt/work/registry",
+        "--set", "corpus.uri=/mnt/work/corpus",
+    )  # fmt: skip
+    ended = shell("doctor", *given)
+    assert "problem      namespace    there is no namespace team-speech; mend: kubectl apply -k k8s" in ended.out
+    kubernetes.there = {"namespaces/team-speech", "namespaces/team-speech/serviceaccounts/voxline-steps"}
+    kubernetes.allowed = False
+    ended = shell("doctor", *given)
+    assert ended.status == 1
+    assert "ok           account      service account voxline-steps" in ended.out
+    assert "problem      volume       team-speech has no volume claim work" in ended.out
+    assert "may not create experiments, runs, schedules, pipelines in team-speech; mend: kubectl -n team-s" in ended.out
+    kubernetes.there.add("namespaces/team-speech/persistentvolumeclaims/work")
+    kubernetes.allowed = True
+    ended = shell("doctor", *given)
+    assert ended.status == 0, ended.out
+    assert "can be created in team-speech" in ended.out
+
+
+def test_what_the_server_has_lost_of_a_log_is_asked_of_kubernetes(
+    shell: Shell, kfp: StandIn, kubernetes: Kubernetes
+) -> None:
+    kfp.state.hanging = True
+    shell.submit()
+    (run_id,) = kfp.state.runs
+    shell("status", run_id)
+    kfp.state.pods_are_gone = True
+    lost = shell("logs", run_id, "ingest", "--deadline", "3")
+    assert lost.status == 1
+    assert "nothing that ingest printed is to be had" in lost.err
+    name = "workflows.argoproj.io/node-name"
+    mine = {"pipeline/runid": run_id}
+    kubernetes.pods = {
+        "a": (mine, {name: "asr-x7k.root.ingest.executor"}, "▸ 12 recordings\n"),
+        "b": (mine, {name: "asr-x7k.root.ingest-driver"}, "a driver\n"),
+        "c": (mine, {name: "asr-x7k.root.convert.executor"}, "another step\n"),
+        "d": ({"pipeline/runid": "other"}, {name: "asr-y.root.ingest.executor"}, "another run\n"),
+    }
+    found = shell("logs", run_id, "ingest", "--deadline", "3")
+    assert found.status == 0, found.err
+    assert found.out.splitlines() == ["== ingest, pod a", "▸ 12 recordings"]
+
+
+def test_a_step_that_a_run_does_not_have_is_told(shell: Shell, kfp: StandIn) -> None:
+    kfp.state.hanging = True
+    shell.submit()
+    (run_id,) = kfp.state.runs
+    shell("status", run_id)
+    ended = shell("logs", run_id, "trian")
+    assert ended.status == 1
+    assert "no step 'trian'; it has ingest" in ended.err
