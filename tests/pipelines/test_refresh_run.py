@@ -1,0 +1,97 @@
+"""`voxline run refresh`, for real: a version is published, nothing new for nothing new, and one more for a change."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.speech.storage import read_json
+from pipelines.config import load_config
+from pipelines.graph import STEPS
+from tests.pipelines.conftest import House
+
+OURS = Path(__file__).parents[2] / "configs"
+CONFIG = """
+pipeline: refresh
+name: tiny
+corpus: {uri: corpus}
+extract: {features: {mels: 16}}
+publish: {name: commands}
+"""
+
+
+def refresh(house: House) -> dict[str, Any]:
+    process = house.start("run", "refresh", "--config", "refresh.yaml")
+    seen, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, seen
+    return {"seen": seen.splitlines(), "record": read_json(house.run_dir / "run.json")}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> House:
+    """A copy of the corpus that may be changed: its transcripts are files, its audio is linked to."""
+    house = House(tmp_path_factory.mktemp("refreshed"), corpus)
+    for file in corpus.rglob("*"):
+        if file.is_file():
+            copied = house.folder / "corpus" / file.relative_to(corpus)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            copied.write_bytes(file.read_bytes())
+    (house.folder / "refresh.yaml").write_text(CONFIG, encoding="utf-8")
+    return house
+
+
+@pytest.fixture(scope="module")
+def runs(house: House) -> dict[str, Any]:
+    """The first run, one more of the same, and one after a transcript was corrected."""
+    runs = {"first": refresh(house), "again": refresh(house)}
+    transcripts = min((house.folder / "corpus").rglob("*.trans.txt"))
+    lines = transcripts.read_text(encoding="utf-8").splitlines()
+    utterance, _, text = lines[0].partition(" ")
+    transcripts.write_text("\n".join([f"{utterance} {text} NOW", *lines[1:]]) + "\n", encoding="utf-8")
+    runs["corrected"] = refresh(house)
+    return runs
+
+
+def test_what_a_corpus_holds_is_published_as_a_version(house: House, runs: dict[str, Any]) -> None:
+    record = runs["first"]["record"]
+    assert [step["name"] for step in record["steps"]] == list(STEPS["refresh"])
+    assert (record["pipeline"], record["status"]) == ("refresh", "succeeded")
+    assert record["dataset"] == str(house.run_dir / "datasets" / "commands" / "1")
+    assert read_json(Path(record["dataset"]) / "version.json")["number"] == 1
+    assert runs["first"]["seen"][-1] == record["reason"] == "Published as version 1 of commands"
+    assert "<html" in (house.run_dir / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_corpus_that_has_not_changed_costs_no_work_and_makes_no_version(runs: dict[str, Any]) -> None:
+    record = runs["again"]["record"]
+    assert all(step["reused"] for step in record["steps"])
+    assert record["dataset"] == runs["first"]["record"]["dataset"]
+    assert runs["again"]["seen"][-1] == "Nothing has changed since version 1 of commands"
+
+
+def test_a_corrected_transcript_makes_a_version_and_costs_no_audio_work(runs: dict[str, Any]) -> None:
+    record = runs["corrected"]["record"]
+    steps = {step["name"]: step for step in record["steps"]}
+    assert steps["convert"]["counts"]["decoded"] == 0
+    assert record["dataset"].endswith("/commands/2")
+    rows = [json.loads(line) for line in (Path(record["dataset"]) / "rows.jsonl").read_text("utf-8").splitlines()]
+    assert sum("now" in json.dumps(row) for row in rows) == 1
+
+
+def test_a_recogniser_trains_on_a_version_by_its_folder(house: House, runs: dict[str, Any]) -> None:
+    version = runs["first"]["record"]["dataset"]
+    process = house.start("step", "train", "--config", "tiny.yaml", "--dataset", version)
+    seen, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, seen
+    assert "model       /" in seen
+
+
+@pytest.mark.parametrize(
+    ("dataset", "training"), [("demo", "asr/demo"), ("librispeech", "asr/librispeech"), ("ljspeech", "tts/ljspeech")]
+)
+def test_our_datasets_are_what_our_models_train_on(dataset: str, training: str) -> None:
+    refreshed = load_config(OURS / "refresh" / f"{dataset}.yaml").plain()
+    trained = load_config(OURS / f"{training}.yaml").plain()
+    for section in ("corpus", "convert", "extract"):
+        assert refreshed[section] == trained[section]
