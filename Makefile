@@ -95,7 +95,7 @@ images: $(READY) ## Build the container images (IMAGES="data model validate", IM
 	@$(PY) -m pipelines.images build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
 
 test-containers: $(READY) ## Build the images and run the asr graph in them, where a Docker engine is or may be started
-	@$(PY) -m pytest -q -rs tests/containers -m containers --timeout 3600
+	@VOXLINE_TEST_CONTAINERS=1 $(PY) -m pytest -q -rs -s tests/containers --timeout 3600
 
 lock: $(READY) ## Resolve the requirements anew into requirements.lock and requirements.bootstrap
 	@$(PY) -m uv pip compile --quiet pyproject.toml --extra dev --universal --generate-hashes --no-header \

@@ -37,7 +37,7 @@ IMAGES = {
     "model": Image(),
     "model-gpu": Image(),
     # TensorFlow for TPUs is one version behind, and asks for a TensorBoard of the same.
-    "model-tpu": Image(free=frozenset({"tensorboard", "ml-dtypes"}), platform="x86_64-manylinux_2_31"),
+    "model-tpu": Image(free=frozenset({"tensorboard"}), platform="x86_64-manylinux_2_31"),
     # TFDV asks for an absl-py below 2, and its wheels for glibc 2.39.
     "validate": Image(
         overrides=("validate/requirements.override",), free=frozenset({"absl-py"}), platform="x86_64-manylinux_2_39"

@@ -1,0 +1,34 @@
+# The same images by BuildKit: side by side, and with one time on every file (buildx with a container driver).
+#
+#   TAG=$(python -m pipelines.images tag) docker buildx bake -f docker/docker-bake.hcl
+#   REGISTRY=registry.example.org/voxline TAG=... docker buildx bake -f docker/docker-bake.hcl --push all
+
+variable "REGISTRY" { default = "voxline" }
+variable "TAG" { default = "" }  # the content tag; `latest` names nothing
+variable "BASE" { default = "python:3.11-slim-trixie" }
+variable "BUILDER" { default = "" }
+variable "REVISION" { default = "unknown" }
+variable "SOURCE" { default = "unknown" }
+variable "SOURCE_DATE_EPOCH" { default = "1767225600" }
+
+group "default" { targets = ["data", "model", "validate"] }
+group "all" { targets = ["data", "model", "validate", "model-gpu", "model-tpu"] }
+
+target "image" {
+  name       = image
+  matrix     = { image = ["data", "model", "validate", "model-gpu", "model-tpu"] }
+  context    = "."
+  dockerfile = "docker/Dockerfile"
+  tags       = ["${REGISTRY}/${image}:${TAG}"]
+  platforms  = ["linux/amd64"]
+  args = {
+    IMAGE             = image
+    BASE              = BASE
+    BUILDER           = notequal(BUILDER, "") ? BUILDER : BASE
+    REVISION          = REVISION
+    SOURCE            = SOURCE
+    VERSION           = TAG
+    SOURCE_DATE_EPOCH = SOURCE_DATE_EPOCH
+  }
+  output = ["type=image,rewrite-timestamp=true"]
+}

@@ -1,0 +1,102 @@
+"""The asr graph in its images, by kfp.local.DockerRunner: what comes out is what comes out of processes."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.speech.storage import read_json
+from pipelines.config import load_config
+from tests.containers.conftest import ROOT, Image
+from tests.pipelines.conftest import House
+
+pytest.importorskip("docker.types", reason="the Docker SDK that kfp's runner needs is not installed; make setup")
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
+STEPS = ("ingest", "convert", "validate", "extract", "train", "evaluate", "push")
+
+
+@pytest.fixture(scope="module")
+def stores(image: Image, tag: str, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The folders of a run in processes and of one in containers, each with a store and a registry."""
+    images = image("data"), image("model")
+    assert all(name.endswith(f":{tag}") for name in images)
+    here = House(tmp_path_factory.mktemp("processes"), corpus)
+    status, seen = here.run("--set", "push.max_wer=10")
+    assert status == 0, seen
+
+    there = tmp_path_factory.mktemp("containers")
+    for name in ("store", "registry", "kfp"):
+        (there / name).mkdir()
+        (there / name).chmod(0o777)
+    config = load_config(here.folder / "tiny.yaml", ["push.max_wer=10"], pipeline="asr").placed(there)
+    request = {
+        "config": config.plain(),
+        "pipeline_root": str(there / "kfp"),
+        "read": [str(corpus)],
+        "written": [config.store, config.registry],
+    }
+    (there / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "tests.containers.graph_in_containers", str(there / "request.json")],
+        cwd=there,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "VOXLINE_IMAGE_REGISTRY": images[0].rpartition("/")[0],
+            "VOXLINE_IMAGE_TAG": tag,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{ran.stdout[-8000:]}\n{ran.stderr[-4000:]}"
+    for step in STEPS:
+        assert f"Task {step!r} finished with status SUCCESS" in ran.stdout + ran.stderr
+    return here.run_dir, there
+
+
+def works(run: Path) -> dict[str, dict[str, Any]]:
+    """`<step>/<key>` → done.json, of all work in a run's store."""
+    found = sorted((run / "store").glob("*/*/done.json"))
+    return {f"{file.parent.parent.name}/{file.parent.name}": read_json(file) for file in found}
+
+
+def digests(run: Path, pattern: str) -> dict[str, str]:
+    """Path below the store → hash of its bytes."""
+    files = sorted(file for file in (run / "store").glob(pattern) if file.is_file())
+    return {str(file.relative_to(run / "store")): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_the_same_work_is_done_under_the_same_keys(stores: tuple[Path, Path]) -> None:
+    here, there = map(works, stores)
+    assert {key.split("/")[0] for key in there} >= {"ingest", "convert", "validate", "extract", "train", "evaluate"}
+    assert list(there) == list(here)
+
+
+def test_the_dataset_has_the_same_bytes(stores: tuple[Path, Path]) -> None:
+    here, there = (digests(run, "**/*.tfrecord*") for run in stores)
+    assert here
+    assert there == here
+    here, there = (digests(run, "**/*.wav") for run in stores)
+    assert len(here) == 34
+    assert there == here
+
+
+def test_the_model_makes_the_same_figures_and_is_pushed(stores: tuple[Path, Path]) -> None:
+    here, there = map(works, stores)
+    for key in here:
+        assert there[key]["counts"] == here[key]["counts"], key
+        assert there[key]["metrics"] == pytest.approx(here[key]["metrics"], rel=1e-5), key
+    for run in stores:
+        assert [path.name for path in (run / "registry" / "asr").iterdir() if path.name.isdigit()] == ["1"]
+
+
+def test_what_is_written_belongs_to_the_numbered_user(stores: tuple[Path, Path]) -> None:
+    written = [path for path in (stores[1] / "store").rglob("*") if path.is_file()]
+    assert {path.stat().st_uid for path in written} == {65532}

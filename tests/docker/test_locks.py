@@ -1,0 +1,80 @@
+"""The images' locks: within the project's lock, by hash, and holding what the images' steps import."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+IMAGES = ("tools", "data", "model", "model-gpu", "model-tpu", "validate")
+FREE = {"model-tpu": {"tensorboard"}, "validate": {"absl-py"}}
+"""Packages whose version is not the project's; the same as docker/lock.py says, and why."""
+
+STEPS = {
+    "data": ("ingest", "convert", "validate", "extract", "publish"),
+    "model": ("train", "evaluate", "push"),
+}
+NOT_THERE = {"data": {"pyarrow", "tensorflow"}, "model": {"imageio-ffmpeg", "pydub"}}
+"""What is imported only where it is asked for: TFX's statistics, in an image of their own; and compressed audio, which
+the steps after convert do not meet."""
+
+
+def pins(file: Path) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(r"^([a-z0-9._-]+)==([^\s;]+)", file.read_text(encoding="utf-8"), re.MULTILINE):
+        found.setdefault(name, set()).add(version)
+    return found
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_the_versions_of_the_projects_lock(image: str) -> None:
+    project = pins(ROOT / "requirements.lock") | pins(ROOT / "requirements.bootstrap")
+    project["tensorflow-cpu"] = project["tensorflow"]
+    ours = pins(ROOT / "docker" / image / "requirements.lock")
+    other = {name for name, versions in ours.items() if not versions <= project.get(name, versions)}
+    assert other == FREE.get(image, set())
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_a_lock_is_one_version_and_hashes_for_each_package_and_names_no_index(image: str) -> None:
+    file = ROOT / "docker" / image / "requirements.lock"
+    text = file.read_text(encoding="utf-8")
+    assert all(len(versions) == 1 for versions in pins(file).values())
+    blocks = re.split(r"^(?=\S)", text, flags=re.MULTILINE)[1:]
+    assert all("--hash=sha256:" in block for block in blocks)
+    assert "://" not in text
+    assert "--index" not in text
+
+
+@pytest.mark.parametrize("image", sorted(STEPS))
+def test_what_the_steps_of_an_image_import_is_in_its_lock(image: str) -> None:
+    graph = grimp.build_graph("components", "pipelines", include_external_packages=True)
+    roots = [f"components.{step}" for step in STEPS[image]]
+    modules = {module for root in roots for module in (root, *graph.find_descendants(root))}
+    modules |= {upstream for module in tuple(modules) for upstream in graph.find_upstream_modules(module)}
+    names = {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names) - {"components", "pipelines"}
+    of = packages_distributions()
+    needed = {re.sub(r"[-_.]+", "-", of[name][0]).lower() for name in names - {"google"} if name in of}
+    held = set(pins(ROOT / "docker" / image / "requirements.lock"))
+    held |= {"tensorflow"} if "tensorflow-cpu" in held else set()
+    assert needed - held - NOT_THERE[image] == set()
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_a_lock_holds_all_that_is_asked_for_by_name(image: str) -> None:
+    """Nobody edits a list and forgets `make image-locks`."""
+    asked = (ROOT / "docker" / image / "requirements.in").read_text(encoding="utf-8")
+    if "-r ../model/requirements.base" in asked:
+        asked += (ROOT / "docker" / "model" / "requirements.base").read_text(encoding="utf-8")
+    names = set(re.findall(r"^([a-z][a-z0-9-]*)", asked, re.MULTILINE))
+    assert names <= set(pins(ROOT / "docker" / image / "requirements.lock"))
+
+
+def test_an_unknown_image_is_told_by_name() -> None:
+    ran = subprocess.run([sys.executable, ROOT / "docker" / "lock.py", "nosuch"], capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert "no image 'nosuch'; there are tools, data, model" in ran.stderr
