@@ -13,7 +13,7 @@ JOBS ?= 2
 FSDD ?= /data/fsdd
 SPEAKERS := george jackson lucas nicolas theo yweweler
 
-.PHONY: help setup demo demo-tts test test-browser lint format bench leave-one-out golden images test-containers lock image-locks clean
+.PHONY: help setup demo demo-tts test test-browser lint format bench leave-one-out golden images test-containers test-cluster lock image-locks clean
 
 help: ## Explain every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -96,6 +96,9 @@ images: $(READY) ## Build the container images (IMAGES="data model validate", IM
 
 test-containers: $(READY) ## Build the images and run the asr graph in them, where a Docker engine is or may be started
 	@VOXLINE_TEST_CONTAINERS=1 $(PY) -m pytest -q -rs -s tests/containers --timeout 3600
+
+test-cluster: $(READY) ## Run what submits, follows and schedules, and k8s/, against stand-ins of the cluster's servers
+	@VOXLINE_TEST_CLUSTER=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
 
 lock: $(READY) ## Resolve the requirements anew into requirements.lock and requirements.bootstrap
 	@$(PY) -m uv pip compile --quiet pyproject.toml --extra dev --universal --generate-hashes --no-header \

@@ -1,0 +1,91 @@
+"""The workflows of .github: pinned, with no more rights than they need, and calling what there is to call."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+WRITES = {
+    "images.yml": {"contents", "packages", "id-token", "attestations"},
+    "refresh.yml": {"id-token"},
+    "tests.yml": set(),
+}
+"""Workflow → what its jobs may write; the repository's code nowhere."""
+
+
+@pytest.fixture(params=FILES, ids=lambda file: file.name)
+def file(request: pytest.FixtureRequest) -> Path:
+    return Path(request.param)
+
+
+@pytest.fixture
+def workflow(file: Path) -> Any:
+    return yaml.load(file.read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 - `on` is no boolean; only text
+
+
+def steps(workflow: Any) -> list[Any]:
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+def test_there_are_three() -> None:
+    assert {file.name for file in FILES} == set(WRITES)
+
+
+def test_actions_are_pinned_by_commit_with_their_version_beside(file: Path, workflow: Any) -> None:
+    used = re.findall(r"uses: (.*)", file.read_text(encoding="utf-8"))
+    assert used
+    for line in used:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
+
+
+def test_rights_are_those_that_are_needed(file: Path, workflow: Any) -> None:
+    assert workflow["permissions"] == {"contents": "read"}
+    written = {
+        right for job in workflow["jobs"].values() for right, value in job.get("permissions", {}).items()
+        if value == "write"
+    }  # fmt: skip
+    assert written == WRITES[file.name]
+
+
+def test_each_job_ends_and_each_workflow_runs_once_at_a_time(workflow: Any) -> None:
+    assert workflow["concurrency"]["group"]
+    for job in workflow["jobs"].values():
+        assert int(job["timeout-minutes"]) <= 360
+
+
+def test_nothing_from_outside_is_pasted_into_a_shell_and_no_secret_is_written_out(file: Path, workflow: Any) -> None:
+    for step in steps(workflow):
+        assert "${{" not in step.get("run", ""), "give it by env"
+    text = file.read_text(encoding="utf-8")
+    assert not re.search(r"AKIA|ghp_|-----BEGIN|AIza", text)
+    assert "pull_request_target" not in text
+
+
+def test_credentials_of_the_checkout_are_not_kept(workflow: Any) -> None:
+    for step in steps(workflow):
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] == "false"
+
+
+def test_what_they_call_is_there(workflow: Any) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for step in steps(workflow):
+        for line in step.get("run", "").splitlines():
+            words = shlex.split(line.strip(), comments=True) if line.count("'") % 2 == 0 else []
+            if words[:1] == ["make"]:
+                assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), line
+            if words[:1] == [".venv/bin/voxline"]:
+                assert words[1] in ("doctor", "submit")
+
+
+def test_a_refresh_waits_for_its_end_and_follows_the_corpus() -> None:
+    workflow = yaml.load((ROOT / ".github/workflows/refresh.yml").read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506
+    assert {"push", "workflow_dispatch", "repository_dispatch"} <= set(workflow["on"])
+    assert any(path.endswith(".jsonl") for path in workflow["on"]["push"]["paths"])
+    assert 'voxline submit refresh --config "$CONFIG" --wait' in steps(workflow)[-1]["run"]
+    assert workflow["concurrency"]["cancel-in-progress"] == "false"
