@@ -39,7 +39,7 @@ class ImageSettings(Settings):
     tag: str = pydantic.Field(
         "",
         pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$",
-        description="of every image; empty: VOXLINE_IMAGE_TAG, else the tag of the images that this code makes",
+        description="of every image; empty: VOXLINE_IMAGE_TAG, else the one that `make images` gives to this code",
     )
     digests: dict[ImageName, Digest] = pydantic.Field(
         {}, description="image → sha256:…; those named here are taken by digest, whatever the tag"
@@ -224,8 +224,8 @@ class StepPlacements(Settings):
 class User(Settings):
     """Who the steps run as; a number, since Kubernetes cannot tell of a name that it is not root."""
 
-    uid: int = pydantic.Field(10001, ge=1, lt=2**31, description="user")
-    gid: int = pydantic.Field(10001, ge=1, lt=2**31, description="group")
+    uid: int = pydantic.Field(65532, ge=1, lt=2**31, description="user; that of the images, unless yours has another")
+    gid: int = pydantic.Field(65532, ge=1, lt=2**31, description="group")
 
 
 class ClusterSettings(Placement):

@@ -5,8 +5,11 @@ would take the same folder of recordings for the same recordings; our steps look
 made by that (docs/decisions/0001, 0046).
 """
 
+import functools
 import math
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from kfp import kubernetes
@@ -14,6 +17,7 @@ from kfp import kubernetes
 from components import images
 from components.speech.attempts import ATTEMPT
 from pipelines.cluster_settings import Accelerator, ClusterSettings, Placement, StepPlacement, Toleration
+from pipelines.image_content import content_tag
 
 RESOURCES = {"gpu": "nvidia.com/gpu", "tpu": "google.com/tpu"}
 TYPE_LABELS = {"gpu": "cloud.google.com/gke-accelerator", "tpu": "cloud.google.com/gke-tpu-accelerator"}
@@ -58,7 +62,18 @@ def image_of(step: str, own: StepPlacement, cluster: ClusterSettings) -> str:
     name = own.image or IMAGES.get(step, variant)
     repository = f"{cluster.images.registry.rstrip('/') or images.REGISTRY}/{name}"
     digest = {str(image): digest for image, digest in cluster.images.digests.items()}.get(name)
-    return f"{repository}@{digest}" if digest else f"{repository}:{cluster.images.tag or images.TAG}"
+    return f"{repository}@{digest}" if digest else f"{repository}:{cluster.images.tag or _tag_of_this_code()}"
+
+
+@functools.cache
+def _tag_of_this_code() -> str:
+    """The tag that whoever compiles says, else that of the images which `make images` builds from this very code."""
+    if said := os.environ.get("VOXLINE_IMAGE_TAG"):
+        return said
+    try:
+        return content_tag(Path(__file__).parent.parent, os.environ.get("VOXLINE_IMAGE_BASE", ""))
+    except OSError:  # installed as a package, without what images are built from
+        return images.TAG
 
 
 def _resources(task: Any, own: StepPlacement) -> None:

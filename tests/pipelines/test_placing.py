@@ -49,7 +49,7 @@ def test_without_a_word_pods_ask_for_what_a_step_needs_and_are_no_root(tmp_path:
         pod, resources = compiled.pod(step), compiled.container(step)["resources"]
         assert resources["resourceMemoryRequest"] == resources["resourceMemoryLimit"]
         assert "resourceCpuLimit" not in resources
-        assert pod["securityContext"] == {"runAsUser": "10001", "runAsGroup": "10001", "runAsNonRoot": True}
+        assert pod["securityContext"] == {"runAsUser": "65532", "runAsGroup": "65532", "runAsNonRoot": True}
         assert {"mountPath": "/tmp", "sizeLimit": "20Gi", "volumeName": "scratch"} in pod["emptyDirMounts"]
         assert pod["podMetadata"]["labels"]["app.kubernetes.io/component"] == step
         assert pod["imagePullPolicy"] == "IfNotPresent"
