@@ -27,12 +27,12 @@ from components.speech.progress import PASSES, Progress
 from components.speech.storage import read_json, write_json
 
 
-def write_shards(tasks: list[Task], settings: ExtractSettings, pool: Path, folder: Path) -> list[Failed]:
+def write_shards(tasks: list[Task], settings: ExtractSettings, store: str, folder: Path) -> list[Failed]:
     """Runs the pipeline to its end: every shard lies in the pool.
 
     Args:
       tasks: a shard each.
-      pool: where shards lie.
+      store: holds the pool of shards; a folder that all workers share, or gs://…
       folder: for what is unfinished; a disk that all workers share.
 
     Returns:
@@ -51,7 +51,7 @@ def write_shards(tasks: list[Task], settings: ExtractSettings, pool: Path, folde
         pipeline
         | "tasks" >> beam.Create(tasks)
         | "to all workers" >> (beam.Map(_as_it_is) if settings.runner == IN_PROCESS else beam.Reshuffle())
-        | "write" >> beam.ParDo(WriteShard(settings, sum(task.utterances for task in tasks), pool, folder))
+        | "write" >> beam.ParDo(WriteShard(settings, sum(task.utterances for task in tasks), store, folder))
     )
     _ = pipeline | "once" >> beam.Create([results]) | "gather" >> beam.Map(_save, failed=beam.pvalue.AsList(failed))
     try:
@@ -96,9 +96,9 @@ def _number(numbered: tuple[Any, ...]) -> int:
 class WriteShard(beam.DoFn):
     """A task to a shard in the pool; what comes out are the clips that failed."""
 
-    def __init__(self, settings: ExtractSettings, utterances: int, pool: Path, folder: Path) -> None:
+    def __init__(self, settings: ExtractSettings, utterances: int, store: str, folder: Path) -> None:
         super().__init__()
-        self.settings, self.utterances, self.pool, self.folder = settings, utterances, pool, folder
+        self.settings, self.utterances, self.store, self.folder = settings, utterances, store, folder
 
     def setup(self) -> None:
         self.progress = Progress("utterances", total=self.utterances)
@@ -106,7 +106,7 @@ class WriteShard(beam.DoFn):
     def process(self, task: Task) -> Iterator[Any]:
         alone = self.settings.runner == IN_PROCESS
         advance = self.progress.advance if alone else lambda count: None
-        failed = write_shard(task, self.settings, self.pool, self.folder, advance)
+        failed = write_shard(task, self.settings, self.store, self.folder, advance)
         if not alone:
             print(f"{PASSES}shard {task.number:,} of {task.of:,} is written", flush=True)
         for failure in failed:

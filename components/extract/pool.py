@@ -10,13 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from components.extract.intake import NAME, Names
-from components.speech.dataset import FRAMES, OFFSET, SHARD, SIZE, Places
+from components.speech.buckets import is_remote
+from components.speech.dataset import FRAMES, OFFSET, SHARD, SIZE, Places, path_to
 from components.speech.dataset import Shard as Listed
 from components.speech.errors import WorkError
-from components.speech.mirror import is_mirrored
+from components.speech.feature_settings import FeatureSettings
+from components.speech.mirror import Mirror, is_mirrored
 from components.speech.progress import say
 from components.speech.records import FRAME
-from components.speech.shards import ShardIndex
+from components.speech.shards import SHARD as INDEX
+from components.speech.shards import ShardIndex, pool_folder
 
 NUMBER, FOUND = 4, 5
 """Columns of what is found: those of places, and the number in the shard."""
@@ -38,8 +41,8 @@ class Pool:
     Shards that other processes add are seen after the next `refresh`; none ever changes.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, store: Path | str, features: FeatureSettings) -> None:
+        self.store, self.folder = store, pool_folder(store, features)
         self.shards: list[InPool] = []
         self._known: set[str] = set()
         self._names: Names = np.empty(0, NAME)
@@ -48,6 +51,8 @@ class Pool:
 
     def refresh(self) -> None:
         """Reads the indices of shards that were not there before."""
+        if is_remote(self.store):
+            self._bring_indices()
         try:
             found = {entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")}
         except (FileNotFoundError, NotADirectoryError):
@@ -65,6 +70,12 @@ class Pool:
             self.shards.append(InPool(index.path, count, index.bytes, index.checksum))
             self._known.add(name)
         self._names, self._places = np.concatenate(names), np.concatenate(places)
+
+    def _bring_indices(self) -> None:
+        """Of a pool in a bucket, only which clips there are and where; they themselves stay there."""
+        mirror = Mirror.of(self.store)
+        below = self.folder.relative_to(mirror.root).as_posix()
+        mirror.pull([entry for entry in mirror.bucket.list(f"{below}/") if entry.name.endswith(f"/{INDEX}")])
 
     def _whole(self, name: str) -> ShardIndex | None:
         """The index of a shard; one that is damaged is put aside, so that its clips are made again."""
@@ -120,7 +131,7 @@ class Pool:
         live_bytes = np.bincount(records[:, SHARD], records[:, SIZE] + FRAME, len(used)).astype(int).tolist()
         shards = [self.shards[number] for number in used.tolist()]
         listed = [
-            Listed(os.path.relpath(shard.path, seen_from), shard.examples, shard.bytes, *alive, shard.checksum)
+            Listed(path_to(shard.path, seen_from), shard.examples, shard.bytes, *alive, shard.checksum)
             for shard, alive in zip(shards, zip(live, live_bytes, strict=True), strict=True)
         ]
         return listed, counted

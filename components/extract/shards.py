@@ -11,9 +11,10 @@ from components.extract.plan import Task
 from components.extract.recordings import at_speed, read_samples
 from components.extract.settings import ExtractSettings
 from components.speech.bad_audio import BadAudio
-from components.speech.shards import SHARD, ShardWriter
+from components.speech.mirror import bring
+from components.speech.shards import SHARD, ShardWriter, pool_folder, send_shard
 from components.speech.spectra import Array, features
-from components.speech.utterances import Reason, each_utterance
+from components.speech.utterances import Reason, read_manifest
 
 LOUDEST = 1e6
 """No feature of speech comes near it; one infinity would spoil the statistics of the whole dataset."""
@@ -30,13 +31,14 @@ class Failed(NamedTuple):
 def write_shard(
     task: Task,
     settings: ExtractSettings,
-    pool: Path,
+    store: str,
     unfinished: Path,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[Failed]:
     """Makes sure that a shard lies in the pool.
 
     Args:
+      store: holds the pool; a folder, or gs://…
       unfinished: a folder on the pool's disk for the shard until it is whole.
       advance: told how many utterances were done since the last time.
 
@@ -44,12 +46,15 @@ def write_shard(
       The clips that failed. A shard from which some are missing bears the name of those that are in it, so that a
       name never has two contents.
     """
+    pool = pool_folder(store, settings.features)
     if (pool / task.shard / SHARD).is_file():
         advance(task.utterances)
         return []
     failed: list[Failed] = []
     shard = ShardWriter(unfinished, settings.features.bins)
-    for utterance in each_utterance(task.manifest):
+    utterances = read_manifest(task.manifest)
+    bring(utterance.audio_filepath for utterance in utterances)
+    for utterance in utterances:
         clip = clip_of(utterance.as_line(), task.speed)
         try:
             samples = at_speed(read_samples(utterance, settings.features.sample_rate), task.speed)
@@ -60,7 +65,7 @@ def write_shard(
             shard.add(clip, made, task.speed)
         advance(1)
     if shard:
-        shard.close(pool)
+        send_shard(shard.close(pool), store)
     else:
         shard.discard()
     return failed

@@ -13,6 +13,7 @@ from components.extract.settings import ExtractSettings
 from components.speech.dataset import DATASET, Dataset
 from components.speech.errors import SettingsError, WorkError
 from components.speech.fingerprints import converted_fingerprint
+from components.speech.mirror import local
 from components.speech.progress import Progress, say
 from components.speech.rows import ROWS
 from components.speech.utterances import REJECTS, Reason, Reject, check_reject_share, manifest_file, write_rejects
@@ -39,31 +40,36 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
 
     Args:
       manifest: the folder of convert's output, or a manifest file.
-      store: the dataset goes to `<store>/extract/<key>/`, with `rejects.jsonl` beside it, shards to `<store>/shards/`.
+      store: a folder, or gs://…; the dataset goes to `<store>/extract/<key>/`, with `rejects.jsonl` beside it, shards
+        to `<store>/shards/`.
 
     Raises:
       SettingsError: the recordings have another sample rate than `features.sample_rate`.
       WorkError: the manifest is absent or was not converted, or too many recordings failed.
     """
-    named = converted_fingerprint(manifest, store)
+    file = manifest_file(local(manifest))
+    named = converted_fingerprint(file, store)
     inputs = {"utterances": named}
-    with keyed_work(store, "extract", settings.naming(), inputs, revision=REVISION, check=Dataset.read) as work:
+    with keyed_work(store, "extract", settings.naming(), inputs, revision=REVISION, check=_check) as work:
         if not work.reused:
-            _extract(manifest_file(Path(manifest)), named, Path(store), settings, work)
+            _extract(file, named, str(store), settings, work)
     return work
 
 
-def _extract(manifest: Path, named: str, store: Path, settings: ExtractSettings, work: Work) -> None:
+def _check(folder: Path) -> None:
+    Dataset.read(folder, shards=False)
+
+
+def _extract(manifest: Path, named: str, store: str, settings: ExtractSettings, work: Work) -> None:
     from components.extract.intake import take_in
     from components.extract.plan import plan
     from components.extract.pool import Pool
-    from components.speech.shards import pool_folder
 
     unfinished = work.folder / "unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     intake = take_in(manifest, settings, unfinished)
-    pool = Pool(pool_folder(store, settings.features))
+    pool = Pool(store, settings.features)
     found = pool.find(intake.clips)
     missing = (intake.clips != b"") & (found[..., 0] < 0)
     failed: dict[str, Failed] = {}
@@ -72,7 +78,7 @@ def _extract(manifest: Path, named: str, store: Path, settings: ExtractSettings,
     if tasks:
         _check_rate(intake, missing, settings.features.sample_rate)
         say(f"extract: {records:,} new clips of {len(intake.ids):,} utterances, into {len(tasks):,} shards")
-        failed = {failure.clip: failure for failure in _write(tasks, settings, pool.folder, unfinished)}
+        failed = {failure.clip: failure for failure in _write(tasks, settings, store, unfinished)}
         pool.refresh()
         found = pool.find(intake.clips)
     there = found[:, settings.speeds.index(1.0), 0] >= 0
@@ -99,16 +105,16 @@ def _extract(manifest: Path, named: str, store: Path, settings: ExtractSettings,
     )
 
 
-def _write(tasks: "list[Task]", settings: ExtractSettings, pool: Path, unfinished: Path) -> "list[Failed]":
+def _write(tasks: "list[Task]", settings: ExtractSettings, store: str, unfinished: Path) -> "list[Failed]":
     """Writes the new shards: a few right here, since to import and start Beam takes four seconds."""
     if sum(task.bytes for task in tasks) >= settings.beam_from_megabytes * 1e6:
         from components.extract.pipeline import write_shards
 
-        return write_shards(tasks, settings, pool, unfinished)
+        return write_shards(tasks, settings, store, unfinished)
     from components.extract.shards import write_shard
 
     progress = Progress("utterances", total=sum(task.utterances for task in tasks))
-    return [failure for task in tasks for failure in write_shard(task, settings, pool, unfinished, progress.advance)]
+    return [failure for task in tasks for failure in write_shard(task, settings, store, unfinished, progress.advance)]
 
 
 def _rejects(

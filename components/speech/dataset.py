@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from components.speech.buckets import is_remote
 from components.speech.errors import WorkError
 from components.speech.feature_settings import FeatureSettings
+from components.speech.mirror import address_of, bring, folder_of, is_mirrored
 from components.speech.reading.settings import ReadingSettings
 from components.speech.rows import ROWS, Row, read_rows
 from components.speech.shards import present
@@ -115,6 +117,8 @@ class Dataset:
 
     def file(self, shard: Shard) -> Path:
         """Where the file of a shard lies on this machine; `present` makes sure that it does."""
+        if is_remote(shard.path):
+            return folder_of(shard.path)
         return Path(os.path.normpath(self.folder / shard.path))
 
     def files(self) -> list[Path]:
@@ -149,20 +153,21 @@ class Dataset:
         """
         for name in (ROWS, self.places):
             shutil.copyfile(self.folder / name, folder / name)
-        shards = [
-            dataclasses.replace(shard, path=os.path.relpath(self.folder / shard.path, seen_from))
-            for shard in self.shards
-        ]
+        shards = [dataclasses.replace(shard, path=path_to(self.file(shard), seen_from)) for shard in self.shards]
         dataclasses.replace(self, shards=shards, folder=folder).write(folder)
 
     @classmethod
-    def read(cls, folder: Path | str) -> "Dataset":
+    def read(cls, folder: Path | str, *, shards: bool = True) -> "Dataset":
         """Reads `dataset.json` in a folder.
+
+        Args:
+          shards: whether they are wanted here too, where they lie in a bucket.
 
         Raises:
           WorkError: there is none, or what it lists is absent or of another size.
         """
         folder = Path(folder).absolute()
+        bring([folder / DATASET])
         if not (folder / DATASET).is_file():
             raise WorkError(f"{folder}: no {DATASET} here; run extract first")
         values: dict[str, Any] = read_json(folder / DATASET)
@@ -185,15 +190,35 @@ class Dataset:
             )
         except (KeyError, TypeError) as error:
             raise WorkError(f"{folder / DATASET}: not of this version of Voxline ({error}); {_AGAIN}") from None
+        bring([folder / ROWS, folder / dataset.places])
         for name in (ROWS, dataset.places):
             if not (folder / name).is_file():
                 raise WorkError(f"{folder / name}: named in {DATASET} and absent; {_AGAIN}")
-        present(dataset.files())
+        if shards:
+            present(dataset.files())
         for shard in dataset.shards:
             file = dataset.file(shard)
+            if not shards and is_mirrored(file):
+                continue
             if not file.is_file() or file.stat().st_size != shard.bytes:
                 raise WorkError(f"{file}: listed in {DATASET} and absent or cut short; {_AGAIN}")
         return dataset
+
+
+def path_to(file: Path, seen_from: Path) -> str:
+    """The path of a shard as a dataset in a folder tells it; between a bucket and a folder, its address.
+
+    Raises:
+      WorkError: nobody elsewhere could find it.
+    """
+    if is_mirrored(file) == is_mirrored(seen_from):
+        return os.path.relpath(file, seen_from)
+    if is_mirrored(file):
+        return address_of(file)
+    raise WorkError(
+        f"{file}: a dataset in a bucket cannot lead to shards on this machine; set `store` to a bucket too, or "
+        "`datasets` to a folder"
+    )
 
 
 def save_places(folder: Path, places: Places) -> str:

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from components.speech.errors import WorkError
 from components.speech.feature_settings import FeatureSettings
-from components.speech.mirror import bring
+from components.speech.mirror import bring, folder_of, send
 from components.speech.records import encode_example, write_record
 from components.speech.storage import HASH_CHARACTERS, hash_bytes, hash_value, read_json, whole_file, write_text
 
@@ -46,7 +46,7 @@ Sums = npt.NDArray[np.float64]
 
 def pool_folder(store: Path | str, features: FeatureSettings) -> Path:
     """Where shards of features that are made in this way lie."""
-    return Path(store).absolute() / POOL / hash_value({"revision": REVISION, "features": features.plain()})
+    return folder_of(store) / POOL / hash_value({"revision": REVISION, "features": features.plain()})
 
 
 def clip_name(audio_hash: str, offset: float, duration: float, speed: float) -> str:
@@ -173,7 +173,6 @@ class ShardWriter:
                 raise
             shutil.rmtree(self._folder)
             return ShardIndex.read(target)
-        shard_written(target)
         return index
 
     def discard(self) -> None:
@@ -193,8 +192,10 @@ def present(files: Iterable[Path]) -> None:
     bring(files)
 
 
-def shard_written(folder: Path) -> None:
-    """Told of every shard that this process has put into a pool."""
+def send_shard(index: ShardIndex, store: Path | str) -> None:
+    """Sends a shard to a store that lies in a bucket, its index last: without one it is no shard."""
+    send([index.path, index.path.with_suffix(".npy")], store)
+    send([index.folder / SHARD], store)
 
 
 class _Hashing:
