@@ -10,7 +10,7 @@ import functools
 import os
 import stat
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -81,13 +81,30 @@ class Corpus:
       outward: folders that are links out of the corpus, by path: never entered.
     """
 
-    def __init__(self, root: Path | str, name: str = "", without: Path | str | None = None) -> None:
-        """Lists the folder, but for what lies under `without` (a store may stand inside the corpus)."""
+    def __init__(
+        self,
+        root: Path | str,
+        name: str = "",
+        without: Path | str | None = None,
+        before_listing: Callable[[], object] | None = None,
+    ) -> None:
+        """Lists the folder, but for what lies under `without` (a store may stand inside the corpus).
+
+        With `before_listing` it is listed when it is first looked into, after that was called.
+        """
         self.root = Path(os.path.realpath(root))
         self.name = name or self.root.name
         self.outward: dict[str, str] = {}
-        skipped = os.path.realpath(without) if without is not None else None
-        self.files = dict(sorted(self._list(skipped)))
+        self._skipped = os.path.realpath(without) if without is not None else None
+        self._before_listing = before_listing
+        if before_listing is None:
+            self.files  # noqa: B018 - what cannot be listed is told now
+
+    @functools.cached_property
+    def files(self) -> dict[str, "Listed"]:
+        if self._before_listing:
+            self._before_listing()
+        return dict(sorted(self._list(self._skipped)))
 
     def named_by(self) -> dict[str, Any]:
         """What names this corpus: where it is and each file's path, size and times."""

@@ -51,7 +51,9 @@ class SplitSettings(Settings):
 class CorpusSettings(Settings):
     """A corpus in its publisher's own layout."""
 
-    uri: str = pydantic.Field("", description="folder, .tar, .tar.gz, .tgz or .zip that holds the corpus")
+    uri: str = pydantic.Field(
+        "", description="folder, .tar, .tar.gz, .tgz or .zip that holds the corpus; may be gs://…"
+    )
     format: str = pydantic.Field("librispeech", description=f"its layout: {', '.join(CORPORA)}")
     text: str = pydantic.Field(
         "",
@@ -61,9 +63,11 @@ class CorpusSettings(Settings):
     split: SplitSettings = pydantic.Field(SplitSettings(), description="who decides the splits: the corpus, or shares")
     max_reject_share: float = pydantic.Field(0.01, ge=0, le=1, description="share of rejects past which the step fails")
     max_unpacked_gigabytes: float = pydantic.Field(
-        200.0, gt=0, description="GB (10⁹ bytes) that an archive may unpack to"
+        200.0, gt=0, description="GB (10⁹ bytes) that an archive may unpack to, or a bucket's folder may hold"
     )
-    max_unpacked_files: int = pydantic.Field(2_000_000, ge=1, description="files and folders that an archive may hold")
+    max_unpacked_files: int = pydantic.Field(
+        2_000_000, ge=1, description="files that an archive or a bucket's folder may hold"
+    )
 
     @pydantic.field_validator("format")
     @classmethod

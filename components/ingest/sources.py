@@ -1,16 +1,16 @@
 """From `corpus.uri` to a folder that can be listed: where it is a folder already, and where it is an archive.
 
-This is the one place that knows where corpora lie. A `gs://` prefix would be brought here: listed,
-downloaded below the store as archives are, and handed on as a `Corpus` named by the objects' checksums.
+This is the one place that knows where corpora lie: on a disk, or in a bucket, from where `brought` gets them.
 """
 
 import os
 from pathlib import Path
 from typing import Any
 
-from components.ingest import archives
+from components.ingest import archives, brought
 from components.ingest.corpus import Corpus
 from components.ingest.settings import CorpusSettings
+from components.speech.buckets import is_remote
 from components.speech.errors import SettingsError
 
 
@@ -22,9 +22,14 @@ def open_corpus(store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str
 
     Raises:
       SettingsError: `corpus.uri` is empty, or leads to nothing that is a corpus.
-      WorkError: an archive is refused or damaged, or a folder cannot be listed.
+      WorkError: an archive is refused or damaged, a folder cannot be listed, or a bucket not be read.
     """
-    path = _local(settings.uri)
+    if is_remote(settings.uri):
+        if not brought.is_archive(settings.uri):
+            return brought.open_folder(settings.uri, store, settings)
+        path = brought.bring_archive(settings.uri, store)
+    else:
+        path = _local(settings.uri)
     if path.is_dir():
         corpus = Corpus(path, without=store)
         return corpus, corpus.named_by()
@@ -36,16 +41,11 @@ def open_corpus(store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str
 
 
 def _local(uri: str) -> Path:
-    accepted = f"a folder, or an archive that ends in {', '.join(archives.EXTENSIONS)}"
+    accepted = f"a folder, or an archive that ends in {', '.join(archives.EXTENSIONS)}; either may be in gs://"
     if not uri.strip():
         raise SettingsError(f"corpus.uri is empty; give {accepted}, as in: --set corpus.uri=/data/LibriSpeech")
-    if uri.startswith("gs://"):
-        raise SettingsError(
-            f"corpus.uri is {uri!r}; corpora are not read from buckets yet. Copy it here first, as in: "
-            f"gcloud storage cp -r {uri} DIR, and set corpus.uri to DIR"
-        )
     if "://" in uri:
-        raise SettingsError(f"corpus.uri is {uri!r}; accepted is {accepted}, on a disk of this machine")
+        raise SettingsError(f"corpus.uri is {uri!r}; accepted is {accepted}")
     path = Path(uri).expanduser().absolute()
     if not os.path.exists(path):
         raise SettingsError(f"corpus.uri is {uri!r}, and {path} does not exist; accepted is {accepted}")

@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
     ("uri", "message"),
     [
         ("", "corpus.uri is empty; give a folder, or an archive"),
-        ("gs://bucket/corpus", "gcloud storage cp -r gs://bucket/corpus"),
-        ("https://example.org/corpus.tar.gz", "on a disk of this machine"),
+        ("s3://bucket/corpus", "either may be in gs://"),
+        ("https://example.org/corpus.tar.gz", "either may be in gs://"),
         ("no/such/folder", "does not exist"),
         ("long" * 2_000, "does not exist"),
         ("corpus.rar", "ends in .tar, .tar.gz, .tgz, .zip"),

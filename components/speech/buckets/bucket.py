@@ -17,7 +17,7 @@ from components.speech.buckets.faults import told
 from components.speech.buckets.place import SCHEME, fault_of, parted
 from components.speech.errors import WorkError
 
-_FIELDS = "items(name,size,crc32c,generation,updated),prefixes,nextPageToken"
+_FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _WRITE = "voxline-write"
 """Metadata that tells our own write from another's, where the answer to it was lost."""
 
@@ -121,9 +121,11 @@ class Bucket:
         except WorkError as error:
             self._absent(error)
 
-    def download(self, names: Iterable[str | Entry], folder: Path | str) -> Sequence[Entry]:
-        """Brings objects into a folder, under their names. See `transfer.download`."""
-        return transfer.download(self, names, Path(folder))
+    def download(
+        self, names: Iterable[str | Entry], folder: Path | str, *, named: Callable[[Entry], str] | None = None
+    ) -> Sequence[Entry]:
+        """Brings objects into a folder, under their names, or as `named` has it. See `transfer.download`."""
+        return transfer.download(self, names, Path(folder), named)
 
     def upload(self, folder: Path | str, names: Iterable[str], *, absent_only: bool = False) -> Sequence[Entry]:
         """Sends files of a folder, under their names. See `transfer.upload`."""
@@ -184,7 +186,8 @@ class Bucket:
             self._exists = True
 
     def _entry(self, blob: Any) -> Entry:
-        return Entry(blob.name[len(self._base) :], blob.size, blob.crc32c, blob.generation, blob.updated)
+        name = blob.name[len(self._base) :]
+        return Entry(name, blob.size, blob.crc32c, blob.generation, blob.updated, blob.md5_hash or "")
 
 
 def _is_not_found(error: WorkError) -> bool:

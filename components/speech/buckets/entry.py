@@ -25,6 +25,7 @@ class Entry:
       crc32c: of its bytes, in base64 as Google Cloud Storage writes it.
       generation: a number that no other content of this name has, higher the later.
       updated: when it was written.
+      md5: of its bytes, in base64; empty where the storage has none (of objects that were composed of others).
     """
 
     name: str
@@ -32,6 +33,7 @@ class Entry:
     crc32c: str
     generation: int
     updated: datetime.datetime
+    md5: str = ""
 
 
 def crc32c_of(data: bytes) -> str:

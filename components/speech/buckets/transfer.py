@@ -27,15 +27,20 @@ _ONE_BY_ONE = 100
 """Names up to which each is asked for by itself; of more, their folder is listed."""
 
 
-def download(bucket: "Bucket", names: Iterable[str | Entry], folder: Path) -> list[Entry]:
+def download(
+    bucket: "Bucket", names: Iterable[str | Entry], folder: Path, named: Callable[[Entry], str] | None = None
+) -> list[Entry]:
     """Brings objects into a folder; files that hold those bytes already stay.
+
+    Args:
+      named: the name of an object's file; None: its own.
 
     Raises:
       WorkError: an object is not there, or its name would leave the folder; then nothing was brought.
       Interruption: the storage or the network failed; what has arrived stays.
     """
     entries = _entries(bucket, list(names))
-    targets = [inside(folder, entry.name, bucket.uri) for entry in entries]
+    targets = [inside(folder, named(entry) if named else entry.name, bucket.uri) for entry in entries]
     progress = Progress("files brought", total=len(entries))
     jobs = list(zip(entries, targets, strict=True))
     with told(bucket.uri + "/", "read"):
