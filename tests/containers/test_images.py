@@ -30,7 +30,7 @@ def test_no_shell_is_needed(which: str, ran: Ran, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     nothing.touch(mode=0o644)
     shells = [f"--volume={nothing}:/usr/bin/{name}:ro" for name in ("dash", "bash", "sh")]
-    ran(which, "sh", "-c", "true", flags=shells, status=126)
+    ran(which, "sh", "-c", "true", flags=shells, status=127)
     assert ran(which, "voxline", "--version", flags=shells).stdout.startswith("voxline ")
 
 
