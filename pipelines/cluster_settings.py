@@ -5,24 +5,32 @@ a run on this machine passes it over. Secrets stand here by name alone; their va
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pydantic
 
 from components.speech.settings import Settings
 from pipelines.dotted import Values, over
+from pipelines.kubernetes_names import (
+    Bytes,
+    Cpu,
+    Digest,
+    Folder,
+    LabelKey,
+    LabelValue,
+    ObjectName,
+    OptionalBytes,
+    OptionalCpu,
+    OptionalFolder,
+    OptionalKey,
+    OptionalName,
+    Registry,
+    SubPath,
+    Tag,
+    Topology,
+    VariableName,
+)
 
-ObjectName = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
-LabelKey = Annotated[
-    str, pydantic.Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,62}$")
-]
-LabelValue = Annotated[str, pydantic.Field(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
-VariableName = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-MountPath = Annotated[str, pydantic.Field(pattern=r"^/[^:]*[^:/]$")]
-Cpu = Annotated[str, pydantic.Field(pattern=r"^([0-9]+(\.[0-9]+)?|[0-9]+m)$"), pydantic.BeforeValidator(str)]
-Bytes = Annotated[str, pydantic.Field(pattern=r"^[1-9][0-9]*(K|M|G|T|P|Ki|Mi|Gi|Ti|Pi)$")]
-NoBytes = Literal[""]
-Digest = Annotated[str, pydantic.Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 ImageName = Literal["data", "model", "model-gpu", "model-tpu", "validate"]
 
 _SECRET = re.compile(r"(?i)(password|passwd|secret|token|api_?key|access_?key|private_?key|credentials?)$")
@@ -31,14 +39,12 @@ _SECRET = re.compile(r"(?i)(password|passwd|secret|token|api_?key|access_?key|pr
 class ImageSettings(Settings):
     """Where the images lie: `<registry>/<name>:<tag>`, or `<registry>/<name>@<digest>`."""
 
-    registry: str = pydantic.Field(
+    registry: Registry = pydantic.Field(
         "",
-        pattern=r"^[a-z0-9]?[a-z0-9._:/-]*$",
         description="such as europe-docker.pkg.dev/team/voxline; empty: VOXLINE_IMAGE_REGISTRY, else voxline",
     )
-    tag: str = pydantic.Field(
+    tag: Tag = pydantic.Field(
         "",
-        pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$",
         description="of every image; empty: VOXLINE_IMAGE_TAG, else the one that `make images` gives to this code",
     )
     digests: dict[ImageName, Digest] = pydantic.Field(
@@ -79,7 +85,7 @@ class Secret(Settings):
 
     name: ObjectName = pydantic.Field(..., description="of the Secret")
     env: dict[str, VariableName] = pydantic.Field({}, description="key of the Secret → variable that holds its value")
-    mount: MountPath | NoBytes = pydantic.Field("", description="folder that holds a file for each key")
+    mount: OptionalFolder = pydantic.Field("", description="folder that holds a file for each key")
 
     @pydantic.model_validator(mode="after")
     def _goes_somewhere(self) -> "Secret":
@@ -92,10 +98,8 @@ class Claim(Settings):
     """A PersistentVolumeClaim of the namespace, mounted into every step."""
 
     name: ObjectName = pydantic.Field(..., description="of the claim; ReadWriteMany, where pods run on several nodes")
-    mount: MountPath = pydantic.Field(..., description="folder in the pods, such as /mnt/voxline")
-    sub_path: str = pydantic.Field(
-        "", pattern=r"^([^/.][^/]*(/[^/.][^/]*)*)?$", description="folder in the volume; empty: all of it"
-    )
+    mount: Folder = pydantic.Field(..., description="folder in the pods, such as /mnt/voxline")
+    sub_path: SubPath = pydantic.Field("", description="folder in the volume; empty: all of it")
 
 
 class Accelerator(Settings):
@@ -105,21 +109,18 @@ class Accelerator(Settings):
     count: int = pydantic.Field(
         1, ge=0, le=256, description="GPUs, or TPU chips of one host, of the step's pod; 0: none, whatever lies over it"
     )
-    resource: str = pydantic.Field(
+    resource: OptionalKey = pydantic.Field(
         "",
-        pattern=r"^([a-z0-9.-]+/[A-Za-z0-9._-]+)?$",
         description="what the devices are called; empty: nvidia.com/gpu, or google.com/tpu",
     )
     type: LabelValue = pydantic.Field(
         "", description="such as nvidia-l4 or tpu-v5-lite-podslice; empty: whichever the cluster has"
     )
-    type_label: LabelKey | NoBytes = pydantic.Field(
+    type_label: OptionalKey = pydantic.Field(
         "",
         description="the nodes' label that names the type; empty: GKE's",
     )
-    topology: str = pydantic.Field(
-        "", pattern=r"^([0-9]+x[0-9]+(x[0-9]+)?)?$", description="of TPU chips, such as 2x2; none for GPUs"
-    )
+    topology: Topology = pydantic.Field("", description="of TPU chips, such as 2x2; none for GPUs")
 
     @pydantic.model_validator(mode="after")
     def _topology_is_of_tpus(self) -> "Accelerator":
@@ -134,7 +135,7 @@ class Scratch(Settings):
     """The pod's own disk, at /tmp: what is fetched from a bucket, and what is not finished yet."""
 
     size: Bytes = pydantic.Field("20Gi", description="a pod that writes more is evicted")
-    storage_class: ObjectName | NoBytes = pydantic.Field(
+    storage_class: OptionalName = pydantic.Field(
         "", description="of a volume made for the pod and gone with it; empty: the node's own disk"
     )
 
@@ -167,13 +168,15 @@ class Placement(Settings):
 class StepPlacement(Placement):
     """What one step's pod asks for, in addition to what holds for all."""
 
-    image: ImageName | NoBytes = pydantic.Field("", description="empty: the step's own, by its accelerator")
+    image: Literal["", "data", "model", "model-gpu", "model-tpu", "validate"] = pydantic.Field(
+        "", description="empty: the step's own, by its accelerator"
+    )
     cpu: Cpu = pydantic.Field("1", description="cores that are reserved: 2, 0.5 or 500m")
-    cpu_limit: Cpu | NoBytes = pydantic.Field("", description="cores at most; empty: what the node has idle")
+    cpu_limit: OptionalCpu = pydantic.Field("", description="cores at most; empty: what the node has idle")
     memory: Bytes = pydantic.Field("4Gi", description="memory that is reserved")
-    memory_limit: Bytes | NoBytes = pydantic.Field("", description="past which the pod is killed; empty: as reserved")
+    memory_limit: OptionalBytes = pydantic.Field("", description="past which the pod is killed; empty: as reserved")
     accelerator: Accelerator | None = pydantic.Field(None, description="GPUs or TPUs; none: the CPU")
-    shared_memory: Bytes | NoBytes = pydantic.Field(
+    shared_memory: OptionalBytes = pydantic.Field(
         "", description="size of /dev/shm, out of the pod's memory; empty: the container engine's 64 MB"
     )
     scratch: Scratch = pydantic.Field(default_factory=Scratch, description="the pod's own disk")
@@ -232,7 +235,7 @@ class ClusterSettings(Placement):
     """What a cluster is asked for."""
 
     images: ImageSettings = pydantic.Field(default_factory=ImageSettings, description="where the images lie")
-    service_account: ObjectName | NoBytes = pydantic.Field(
+    service_account: OptionalName = pydantic.Field(
         "", description="that a submitted run has; empty: the one that the cluster gives"
     )
     user: User = pydantic.Field(default_factory=User, description="who the steps run as")

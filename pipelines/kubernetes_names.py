@@ -1,0 +1,63 @@
+"""How Kubernetes and container registries spell things, as types: what does not fit is refused in words."""
+
+import re
+from typing import Annotated, Any
+
+import pydantic
+
+
+def _form(pattern: str, accepted: str) -> pydantic.AfterValidator:
+    """Accepts a text of that form. A person reads no pattern, so it is told in words."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"accepted: {accepted}")
+        return text
+
+    return pydantic.AfterValidator(check)
+
+
+def _number_as_text(value: Any) -> Any:
+    """`cpu: 4` in YAML is a number, and means the text."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+_AS_TEXT = pydantic.BeforeValidator(_number_as_text)
+_NAME, _TOLD_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", "a Kubernetes name: small letters, digits, - and ."
+_KEY, _TOLD_KEY = (
+    r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
+    "a word, or domain/word, such as team or nvidia.com/gpu",
+)
+_CPU, _TOLD_CPU = r"[0-9]+(\.[0-9]+)?|[0-9]+m", "cores, such as 2, 0.5 or 500m"
+_BYTES, _TOLD_BYTES = r"[1-9][0-9]*(K|M|G|T|P|Ki|Mi|Gi|Ti|Pi)", "a number and a unit, such as 500Mi or 16Gi"
+_FOLDER, _TOLD_FOLDER = r"/[^:]*[^:/]", "a folder from the root on, such as /mnt/store"
+
+ObjectName = Annotated[str, _form(_NAME, _TOLD_NAME)]
+OptionalName = Annotated[str, _form(f"({_NAME})?", _TOLD_NAME)]
+LabelKey = Annotated[str, _form(_KEY, _TOLD_KEY)]
+OptionalKey = Annotated[str, _form(f"({_KEY})?", _TOLD_KEY)]
+LabelValue = Annotated[
+    str,
+    _AS_TEXT,
+    _form(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", "63 letters, digits, -, _ and . at most"),
+]
+VariableName = Annotated[str, _form(r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and _, such as LOG_LEVEL")]
+Folder = Annotated[str, _form(_FOLDER, _TOLD_FOLDER)]
+OptionalFolder = Annotated[str, _form(f"({_FOLDER})?", _TOLD_FOLDER)]
+SubPath = Annotated[str, _form(r"([^/.][^/]*(/[^/.][^/]*)*)?", "a folder in the volume, without / before it and ..")]
+Cpu = Annotated[str, _AS_TEXT, _form(_CPU, _TOLD_CPU)]
+OptionalCpu = Annotated[str, _AS_TEXT, _form(f"({_CPU})?", _TOLD_CPU)]
+Bytes = Annotated[str, _form(_BYTES, _TOLD_BYTES)]
+OptionalBytes = Annotated[str, _form(f"({_BYTES})?", _TOLD_BYTES)]
+Topology = Annotated[str, _form(r"([0-9]+x[0-9]+(x[0-9]+)?)?", "chips by chips, such as 2x2 or 2x2x1")]
+Registry = Annotated[
+    str,
+    _form(
+        r"([a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*/?)?",
+        "a host and a path without https://, such as europe-docker.pkg.dev/team/voxline",
+    ),
+]
+Tag = Annotated[
+    str, _AS_TEXT, _form(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?", "128 letters, digits, -, _ and . at most")
+]
+Digest = Annotated[str, _form(r"sha256:[0-9a-f]{64}", "sha256: and 64 digits, as `docker push` prints it")]
