@@ -17,8 +17,8 @@ from components.evaluate.synthesis import measure as synthesis
 from components.evaluate.synthesis.listener import find_listener
 from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
 from components.speech.errors import WorkError
-from components.speech.evaluation import METRICS
-from components.speech.exported import digest, exported_folder
+from components.speech.exported import BESIDE_A_MODEL, digest, exported_folder
+from components.speech.mirror import bring, local
 from components.speech.progress import say
 from components.speech.registry import Registry
 from components.speech.storage import read_json
@@ -40,14 +40,14 @@ def run(
     Args:
       model: train's folder, or an exported model.
       manifest: convert's folder, or a manifest.
-      registry: the folder of the registry; need not be there yet.
+      registry: the folder of the registry, or gs://…; need not be there yet.
 
     Raises:
       WorkError: the split is empty, a recording or a model cannot be read.
       SettingsError: a slicing by a field that no utterance has, or a listener that the registry has not.
     """
-    folder = exported_folder(model)
-    utterances = _utterances(Path(manifest), settings)
+    folder = exported_folder(local(model, without=BESIDE_A_MODEL))
+    utterances = _utterances(local(manifest), settings)
     judged = digest(folder)
     champion = find_champion(Registry(registry, settings.model_name), judged)
     inputs: dict[str, Any] = {
@@ -61,14 +61,16 @@ def run(
         inputs["listener"] = listener and listener.plain()
         with keyed_work(store, "evaluate", settings, inputs, revision=REVISION) as work:
             if not work.reused:
+                bring(utterance.audio_filepath for utterance in utterances)
                 synthesis.measure(work, folder, utterances, champion, listener, settings, inputs)
-            say(f"evaluate: {synthesis.summary(read_json(work.folder / METRICS))}")
+            say(f"evaluate: {synthesis.summary(read_json(work.path('metrics')))}")
         return work
     recognition.check_slices(utterances, settings)
     with keyed_work(store, "evaluate", settings, inputs, revision=REVISION) as work:
         if not work.reused:
+            bring(utterance.audio_filepath for utterance in utterances)
             recognition.measure(work, folder, utterances, champion, settings, inputs)
-        say(f"evaluate: {recognition.summary(read_json(work.folder / METRICS))}")
+        say(f"evaluate: {recognition.summary(read_json(work.path('metrics')))}")
     return work
 
 

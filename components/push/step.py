@@ -20,13 +20,14 @@ from components.push.synthesis.known_text import known_text
 from components.speech.bootstrap import ratio
 from components.speech.errors import SettingsError, WorkError
 from components.speech.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
-from components.speech.exported import about, digest, exported_folder
+from components.speech.exported import BESIDE_A_MODEL, about, digest, exported_folder
 from components.speech.figures import FIGURES
 from components.speech.journal import utc
+from components.speech.mirror import address_of, local
 from components.speech.progress import say
 from components.speech.registry import CARD, EVALUATION, PROVENANCE, Registry
 from components.speech.storage import hash_value, write_json, write_text
-from components.speech.work import DONE, Work
+from components.speech.work import Work, keyed_work
 
 VERDICT = "verdict.json"
 STALE = "evaluate the model again, and push then"
@@ -70,15 +71,15 @@ def run(
     Args:
       model: train's folder, or an exported model.
       evaluation: evaluate's folder.
-      registry: the folder of the registry; made if need be.
+      registry: the folder of the registry, or gs://…; made if need be.
 
     Raises:
       WorkError: the evaluation is of another model, or the registry cannot be written.
       SettingsError: a slicing that evaluate did not make, or another model's name.
     """
     start = time.monotonic()
-    measured = Evaluation.read(evaluation)
-    source = exported_folder(model)
+    measured = Evaluation.read(local(evaluation))
+    source = exported_folder(local(model, without=BESIDE_A_MODEL))
     _check_is_of(measured, source, settings)
     gate.check_settings(measured, settings)
     versions = Registry(registry, settings.model_name)
@@ -132,7 +133,7 @@ def _decide(measured: Evaluation, source: Path, versions: Registry, settings: Pu
         figures = _figures(measured)
         details = {"wer": figures.get("wer"), "figures": figures}
         with versions.publishing(source, measured.digest, "push", **details) as (version, incoming):
-            decided = Verdict(True, version, str(versions.folder / str(version)), in_service, [], checks)
+            decided = Verdict(True, version, address_of(versions.folder / str(version)), in_service, [], checks)
             _describe(incoming, decided, measured, settings)
         return decided
 
@@ -157,7 +158,7 @@ def _serving(versions: Registry, judged: str) -> Verdict | None:
     if version is None or versions.change(version).digest != judged or not versions.is_whole(version):
         return None
     reasons = [f"already in service as version {version}"]
-    return Verdict(False, version, str(versions.path(version)), version, reasons, [])
+    return Verdict(False, version, address_of(versions.path(version)), version, reasons, [])
 
 
 def _against_service(
@@ -249,14 +250,11 @@ def _written(
     Runs that share a store each keep their own: one pushed a model, the next one finds it in service.
     """
     judged = dataclasses.asdict(decided)
-    named_by = {
+    inputs = {
         "evaluation": measured.metrics["key"],
-        "settings": settings.plain(),
-        "registry": str(versions.folder),
+        "registry": address_of(versions.folder),
         "verdict": hash_value(judged),
     }
-    key = hash_value(named_by)
-    work = Work("push", Path(store).absolute() / "push" / key, key)
     summary: dict[str, Any] = {
         "model_name": settings.model_name,
         "digest": measured.digest,
@@ -267,22 +265,10 @@ def _written(
         wer = measured.metrics["wer"]
         summary |= {"wer": wer["rate"], "wer_interval": [wer["interval"]["low"], wer["interval"]["high"]]}
     values: dict[str, Any] = {**judged, "heading": decided.heading, **summary}
-    write_json(work.folder / VERDICT, values)
-    write_text(work.folder / REPORT, _report(decided, measured))
-    work.outputs = {"verdict": VERDICT, "report": REPORT}
-    work.counts = {"pushed": int(decided.pushed), "checks": len(decided.checks)}
+    with keyed_work(store, "push", settings, inputs, again=True) as work:
+        write_json(work.folder / VERDICT, values)
+        write_text(work.folder / REPORT, _report(decided, measured))
+        work.outputs = {"verdict": VERDICT, "report": REPORT}
+        work.counts = {"pushed": int(decided.pushed), "checks": len(decided.checks)}
     work.seconds = time.monotonic() - start
-    write_json(
-        work.folder / DONE,
-        {
-            "step": "push",
-            "inputs": named_by,
-            "key": key,
-            "seconds": round(work.seconds, 3),
-            "finished": utc(time.time()),
-            "counts": work.counts,
-            "metrics": work.metrics,
-            "outputs": work.outputs,
-        },
-    )
     return work

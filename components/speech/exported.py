@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ABOUT = "model.json"
 PARTS = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", ABOUT)
 """What an exported model is made of; whatever else lies beside it (a model card) is no part of it."""
+BESIDE_A_MODEL = ("checkpoints/", "best/", "logs/")
+"""What lies beside an exported model where it was trained, and is not needed to run it."""
 
 REQUIRED = ("name", "kind", "alphabet", "sample_rate", "features", "settings", "dataset", "provenance")
 

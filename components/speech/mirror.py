@@ -130,13 +130,14 @@ def bring(paths: Iterable[Path | str]) -> None:
 def send(paths: Iterable[Path | str], store: Path | str) -> None:
     """Sends files below a remote store that are not there yet; their names name their content, so none is replaced.
 
-    Files that lie elsewhere, as all do where the store is a folder, are left alone.
+    Files that lie elsewhere, as all do where the store is a folder, are left alone. What another machine was quicker to
+    send counts for this one too (floating point differs between processors), and takes the file's place.
     """
     if not is_remote(store):
         return
     mirror = Mirror.of(store)
     below = [Path(path) for path in paths if Path(path).is_relative_to(mirror.root)]
-    mirror.push(sorted({path.relative_to(mirror.root).as_posix() for path in below}), absent_only=True)
+    mirror.pull(mirror.push(sorted({path.relative_to(mirror.root).as_posix() for path in below}), absent_only=True))
 
 
 def _bring(mirror: Mirror, names: list[str]) -> None:

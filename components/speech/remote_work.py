@@ -81,9 +81,13 @@ class RemoteWork:
         there = [entry.name for entry in self._attempt_bucket().list()]
         return [one for one in outputs if not any(name == one or name.startswith(f"{one}/") for name in there)]
 
-    def begin(self) -> None:
-        """Makes an attempt's folder: the one left unfinished here, or one that goes on with another machine's."""
-        left = self._left_here()
+    def begin(self, alone: bool = True) -> None:
+        """Makes an attempt's folder: the one left unfinished here, or one that goes on with another machine's.
+
+        Args:
+          alone: False: never the one left here.
+        """
+        left = self._left_here() if alone else ""
         saved = self._saved()
         if left and (saved is None or saved["attempt"] == left):
             self.attempt = left
@@ -96,6 +100,13 @@ class RemoteWork:
         if saved:
             self._take_over(saved)
             self._taken_over = saved["attempt"]
+
+    def go_along(self) -> None:
+        """Makes a folder for a machine that helps the one whose attempt it is: with what that one saved so far."""
+        self.attempt = secrets.token_hex(6)
+        self.folder.mkdir(parents=True)
+        if saved := self._saved():
+            self._take_over(saved)
 
     def save(self) -> None:
         """Sends what is in the folder so far, so that another machine can go on from it."""
@@ -125,7 +136,9 @@ class RemoteWork:
         if not ours <= set(there):  # whoever finished before us has tidied, and then the marker was taken away
             self._sent.clear()
             self._send(names)
-        passed = [name for name in there if name != DONE and name not in ours]
+        # What the marker named so far stays: somebody may be reading it.
+        stays = (DONE, f"{self.done['attempt']}/" if self.done else DONE)
+        passed = [name for name in there if name not in ours and not name.startswith(stays)]
         marker = {**marker, "attempt": self.attempt}
         try:
             entry = self.mirror.bucket.write(DONE, _json(marker), if_generation=self._generation)

@@ -18,7 +18,7 @@ from components.speech.buckets import is_remote
 from components.speech.claim import claimed, told_of_the_disk
 from components.speech.errors import Interruption, WorkError
 from components.speech.mirror import DONE as DONE
-from components.speech.mirror import Mirror, folder_of, local
+from components.speech.mirror import Mirror, address_of, folder_of, local
 from components.speech.progress import say
 from components.speech.remote_work import RemoteWork
 from components.speech.settings import Settings
@@ -117,6 +117,8 @@ def keyed_work(
     *,
     revision: int = 1,
     check: Callable[[Path], object] = lambda folder: None,
+    again: bool = False,
+    alone: bool = True,
 ) -> Iterator[Work]:
     """Claims the output folder of one piece of work; the block does it, unless `work.reused`.
 
@@ -128,6 +130,9 @@ def keyed_work(
       revision: raised whenever the step's code changes what it writes.
       check: looks at the folder of finished work before it is reused, and raises WorkError where something that it
         leads to is gone; it is made again then, as it is where one of its own outputs is gone.
+      again: it is done though it was done before: it looks at more than what names it.
+      alone: False where machines do it together, which all go on from what the bucket holds: what was left unfinished
+        on the disk of this one is of no use then.
 
     Two processes that want the same work take turns; the second one finds it done.
 
@@ -150,7 +155,7 @@ def keyed_work(
     remote = RemoteWork(Mirror.of(f"{store}/{step}/{folder.name}")) if is_remote(store) else None
     with told_of_the_disk(step, folder), claimed(folder):
         work = Work(step, folder, folder.name, remote=remote)
-        if done := _finished(work, check):
+        if (done := _finished(work, check)) and not again:
             work.reused = True
             work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
             say(f"{step}: reused, nothing changed since it was made")
@@ -158,7 +163,7 @@ def keyed_work(
             work.seconds = time.monotonic() - start
             return
         if remote:
-            remote.begin()
+            remote.begin(alone)
             work.folder = remote.folder
         try:
             yield work
@@ -198,6 +203,33 @@ def named_work(
     """What names a piece of work, and the folder that it has by that name, without claiming it."""
     named_by = {"step": step, "revision": revision, "settings": settings.plain(), "inputs": inputs}
     return named_by, folder_of(store) / step / hash_value(named_by)
+
+
+def is_finished(store: Path | str, folder: Path) -> bool:
+    """Whether the store holds the result of a piece of work.
+
+    Args:
+      folder: as `named_work` gave it.
+    """
+    if is_remote(store):
+        return Mirror.of(address_of(folder)).bucket.stat(DONE) is not None
+    return (folder / DONE).is_file()
+
+
+@contextlib.contextmanager
+def helping(
+    store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], *, revision: int = 1
+) -> Iterator[Work]:
+    """The same work for a machine that helps the one that has claimed it: nothing of what it writes counts."""
+    _, folder = named_work(store, step, settings, inputs, revision)
+    work = Work(step, folder, folder.name, reused=is_finished(store, folder))
+    if is_remote(store) and not work.reused:
+        work.remote = RemoteWork(Mirror.of(address_of(folder)))
+        work.remote.go_along()
+        work.folder = work.remote.folder
+    yield work
+    if work.remote:
+        shutil.rmtree(work.folder, ignore_errors=True)
 
 
 def read_done(folder: Path) -> dict[str, Any]:

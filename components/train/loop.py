@@ -1,6 +1,7 @@
 """The train loop: epochs, looks at dev, checkpoints, and going on from one after a kill."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +59,22 @@ class Trained:
     stopped_early: bool
 
 
-def fit(teacher: Teacher, folder: Path) -> Trained:
+def fit(teacher: Teacher, folder: Path, kept: Callable[[], None] = lambda: None) -> Trained:
     """Trains a model, or goes on where a killed run in the same folder left off.
 
     Args:
-      folder: gets `checkpoints/`, `best/` and `logs/`; all workers must see the same one.
+      folder: gets `checkpoints/`, `best/` and `logs/`; all workers must find the same checkpoints there.
+      kept: called by the chief after each checkpoint, so that it may be sent to where another machine finds it.
 
     Raises:
       WorkError: too many steps were not finite.
     """
-    return _Run(teacher, folder).fit()
+    return _Run(teacher, folder, kept).fit()
 
 
 class _Run:
-    def __init__(self, teacher: Teacher, folder: Path) -> None:
+    def __init__(self, teacher: Teacher, folder: Path, kept: Callable[[], None]) -> None:
+        self.kept = kept
         self.teacher, self.settings, self.chief = teacher, teacher.settings, devices.is_chief()
         self.train, self.learner = teacher.train, teacher.learner
         self.steps = self.settings.epochs * self.train.steps
@@ -163,6 +166,7 @@ class _Run:
         arrays = self.learner.state()
         if self.chief:
             self.checkpoints.write(self.standing.step, arrays, dataclasses.asdict(self.standing))
+            self.kept()
 
     def _resume(self) -> None:
         found = self.checkpoints.newest()

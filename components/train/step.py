@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from components.speech.dataset import Dataset
 from components.speech.errors import WorkError
+from components.speech.mirror import local
 from components.speech.progress import say
-from components.speech.work import DONE, Work, keyed_work, named_work
+from components.speech.work import Work, helping, is_finished, keyed_work, named_work
 from components.train.recognition.settings import RecognitionSettings
 from components.train.settings import TeachingSettings
 
@@ -23,7 +24,7 @@ def run(dataset: Path | str, store: Path | str, settings: TeachingSettings) -> W
 
     Args:
       dataset: the folder that extract wrote.
-      store: holds all keyed work; where several workers train, all see the same one.
+      store: holds all keyed work, a folder or gs://…; where several workers train, all see the same one.
 
     Returns:
       Work whose outputs are `model` (SavedModel and model.json) and `logs` (TensorBoard, curves.json).
@@ -31,13 +32,14 @@ def run(dataset: Path | str, store: Path | str, settings: TeachingSettings) -> W
     Raises:
       WorkError: the dataset is damaged, or too much of it or of the training is not finite.
     """
-    read = Dataset.read(dataset)
+    read = Dataset.read(local(dataset))
     inputs = {"dataset": read.key}
     if not _is_chief():
         return _follow(read, store, settings, inputs)
     if _asks_for_workers(settings):
         return _lead(str(dataset), store, settings, inputs)
-    with keyed_work(store, "train", settings.naming(), inputs, revision=REVISION) as work:
+    alone = not os.environ.get("TF_CONFIG")
+    with keyed_work(store, "train", settings.naming(), inputs, revision=REVISION, alone=alone) as work:
         if work.reused:
             return work
         _train(read, settings, work)
@@ -46,13 +48,12 @@ def run(dataset: Path | str, store: Path | str, settings: TeachingSettings) -> W
 
 def _follow(dataset: Dataset, store: Path | str, settings: TeachingSettings, inputs: dict[str, str]) -> Work:
     """What a worker other than the chief does: it trains along in the folder that the chief has claimed."""
-    _, folder = named_work(store, "train", settings.naming(), inputs, REVISION)
-    work = Work("train", folder, folder.name, reused=(folder / DONE).is_file())
-    if not work.reused:
-        from components.train.loop import fit
+    with helping(store, "train", settings.naming(), inputs, revision=REVISION) as work:
+        if not work.reused:
+            from components.train.loop import fit
 
-        fit(_teacher(dataset, settings), folder)
-        say("train: this worker is done; the chief exports the model")
+            fit(_teacher(dataset, settings), work.folder)
+            say("train: this worker is done; the chief exports the model")
     return work
 
 
@@ -76,7 +77,7 @@ def _lead(dataset: str, store: Path | str, settings: TeachingSettings, inputs: d
 
     start = time.monotonic()
     _, folder = named_work(store, "train", settings.naming(), inputs, REVISION)
-    made = train_by_workers(folder.name, dataset, str(store), settings, lambda: (folder / DONE).is_file())
+    made = train_by_workers(folder.name, dataset, str(store), settings, lambda: is_finished(store, folder))
     with keyed_work(store, "train", settings.naming(), inputs, revision=REVISION) as work:
         if not work.reused:
             raise WorkError(f"train: what the workers made at {folder} is not whole; run the step again")
@@ -119,7 +120,8 @@ def _train(dataset: Dataset, settings: TeachingSettings, work: Work) -> None:
     teacher = _teacher(dataset, settings)
     from components.train.loop import fit
 
-    trained = fit(teacher, work.folder)
+    work.passing = ("checkpoints", "best")
+    trained = fit(teacher, work.folder, work.save)
     best, standing = trained.best, trained.standing
     figures = {f"dev_{name}": value for name, value in best.figures.items()}
     facts = {

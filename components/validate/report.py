@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from components.speech.mirror import bring
 from components.speech.pages import (
     Block,
     Page,
@@ -106,6 +107,7 @@ def _offenders(corpus: Corpus, results: list[Result], settings: ValidateSettings
         if result.outcome != "failed" or not rows:
             continue
         played, named = rows[: settings.played], rows[settings.played :]
+        bring(corpus.paths[row] for row in played)
         inside = [listing(*[_utterance(corpus, result, row, reel) for row in played])] if played else []
         if named:
             cells = [

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.speech.errors import WorkError
+from components.speech.mirror import local
 from components.speech.progress import say
 from components.speech.storage import write_json
 from components.speech.work import Work, keyed_work
@@ -24,7 +25,7 @@ def run(
 
     Args:
       manifest: convert's folder, or a manifest; rejects.jsonl beside it is read too.
-      store: the folder that holds all keyed work.
+      store: the folder that holds all keyed work, or gs://…
       registry, model_name: of the model in service, to compare with the dataset that it was trained on; empty: drift
         is not checked.
 
@@ -46,7 +47,7 @@ def run(
     plan = Plan.of(settings, store, registry, model_name)
     if plan.skipped and settings.tfdv != "off":
         say(f"validate: TFX's data validation is skipped: {plan.skipped}")
-    corpus, utterances = Corpus.read(Path(manifest))
+    corpus, utterances = Corpus.read(local(manifest))
     inputs = {"utterances": utterances, "rejects": corpus.key_of_rejects, **plan.named_by()}
     with keyed_work(store, "validate", settings, inputs, revision=REVISION) as work:
         if work.reused:

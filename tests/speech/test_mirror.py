@@ -72,7 +72,7 @@ def test_what_is_there_is_not_sent_again_nor_replaced(gcs: Storage, fresh_pod: P
     wavs.mkdir(parents=True)
     (wavs / "a").write_text("by this one", encoding="utf-8")
     send([wavs / "a"], gcs.uri)
-    assert gcs.bucket("wavs").read("a") == b"by another machine"
+    assert gcs.bucket("wavs").read("a") == (wavs / "a").read_bytes() == b"by another machine"
 
 
 def test_a_name_that_no_file_may_have_brings_nothing(gcs: Storage, fresh_pod: Pod) -> None:
