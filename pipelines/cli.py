@@ -42,7 +42,9 @@ Assignments = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Lays a value over the config: --set train.epochs=3. Repeatable."),
 ]
 RunDir = Annotated[Path | None, typer.Option(help="Where the run's record and report go.  [default: runs/<name>]")]
-RegistryDir = Annotated[Path, typer.Option("--registry", help="The folder that holds <model>/<version>/.")]
+RegistryDir = Annotated[
+    str, typer.Option("--registry", metavar="PLACE", help="The folder, or gs://…, that holds <model>/<version>/.")
+]
 Input = Annotated[Path | None, typer.Option(show_default=False)]
 
 
@@ -104,10 +106,10 @@ def step(
     config: Config,
     set_: Assignments = None,
     run_dir: RunDir = None,
-    manifest: Annotated[Path | None, typer.Option(help="What ingest made (convert), or convert (the others).")] = None,
-    dataset: Annotated[Path | None, typer.Option(help="What extract made.")] = None,
-    model: Annotated[Path | None, typer.Option(help="What train made, or an exported model.")] = None,
-    evaluation: Annotated[Path | None, typer.Option(help="What evaluate made.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="What ingest made (convert), or convert (the others).")] = None,
+    dataset: Annotated[str | None, typer.Option(help="What extract made.")] = None,
+    model: Annotated[str | None, typer.Option(help="What train made, or an exported model.")] = None,
+    evaluation: Annotated[str | None, typer.Option(help="What evaluate made.")] = None,
 ) -> None:
     """Runs one step by itself; inputs that are not given are those made last in the run's folder."""
     from pipelines.config import load_config
@@ -122,7 +124,7 @@ def step(
             name, chosen, run_dir or Path("runs") / chosen.name, {key: path for key, path in given.items() if path}
         )
     for output in work.outputs:
-        typer.echo(f"{output:<12}{work.path(output)}")
+        typer.echo(f"{output:<12}{work.place_of(output)}")
     for metric, value in work.metrics.items():
         typer.echo(f"{metric:<12}{value}")
 
@@ -148,7 +150,7 @@ def compile_(
 @app.command()
 def transcribe(
     audio: Annotated[list[Path], typer.Argument(help="Recordings, of any format and sample rate.")],
-    model: Annotated[Path, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
+    model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
 ) -> None:
     """Prints what is said in recordings, a line each."""
     from components.speech.exported import Recogniser
@@ -166,7 +168,7 @@ def transcribe(
 @app.command()
 def synthesize(
     text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
-    model: Annotated[Path, typer.Option(help="An exported voice, a registry's version, or <registry>/<model>.")],
+    model: Annotated[str, typer.Option(help="An exported voice, a registry's version, or <registry>/<model>.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The WAV to write.")],
 ) -> None:
     """Speaks a text into a WAV."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from components.speech.buckets import Bucket, is_remote
 from components.speech.errors import SettingsError, WorkError
 from components.speech.storage import write_json, write_text
 from pipelines.failure import Failure, failure_in
@@ -55,7 +56,7 @@ def run_pipeline(config: RunConfig, run_dir: Path, screen: Screen) -> tuple[RunR
     """
     run_dir = run_dir.absolute()
     config = config.placed(run_dir)
-    refuse_remote(config, run_dir)
+    refuse_places(config, run_dir)
     config.check_places()
     make_run_dir(run_dir)
     with _held(run_dir), _stoppable():
@@ -84,14 +85,19 @@ def run_pipeline(config: RunConfig, run_dir: Path, screen: Screen) -> tuple[RunR
     return record, failure
 
 
-def refuse_remote(config: RunConfig, run_dir: Path) -> None:
-    """A bucket cannot hold a local run's files: kfp.local would write them to a folder called `gs:`."""
-    for name, value in (("store", config.store), ("registry", config.registry), ("--run-dir", str(run_dir))):
-        if re.match(r"[a-z0-9]+:/", value) or "/gs:/" in value:
-            raise SettingsError(
-                f"{name} is {value!r}; a run on this machine keeps its files on a local disk: give a folder "
-                "(a corpus may lie in a bucket, through corpus.uri)"
-            )
+def refuse_places(config: RunConfig, run_dir: Path) -> None:
+    """Refuses places that a run on this machine cannot have; a bucket may hold all but the run's own folder."""
+    if re.match(r".*[a-z0-9]+:/", str(run_dir)):  # kfp.local would write to a folder called `gs:`
+        raise SettingsError(
+            f"--run-dir is {str(run_dir)!r}; a run on this machine keeps its files on a local disk: give a folder "
+            "(the store and the registry may lie in a bucket)"
+        )
+    for name in config.places:
+        value = getattr(config, name)
+        if is_remote(value):
+            Bucket(value)  # which says what is wrong with the address
+        elif re.match(r"[a-z0-9]+:/", value):
+            raise SettingsError(f"{name} is {value!r}; accepted is a folder, or gs://BUCKET/FOLDER")
 
 
 def _walk(config: RunConfig, run_dir: Path, record: RunRecord, screen: Screen) -> Failure | None:
@@ -115,7 +121,7 @@ def _walk(config: RunConfig, run_dir: Path, record: RunRecord, screen: Screen) -
                 read_task(run_dir / "kfp", step)
                 record.write()
                 if step.status == "succeeded":
-                    remember(run_dir, step.name, Path(step.folder))
+                    remember(run_dir, step.name, step.folder)
                     screen.say(f"  {step.name} done in {step.seconds:.1f} s ({len(record.steps)} of {steps})")
             else:
                 printed = [*printed[-_LINES_KEPT:], line.rstrip("\n")]

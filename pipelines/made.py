@@ -24,13 +24,14 @@ def make_run_dir(run_dir: Path) -> Path:
     return run_dir
 
 
-def remember(run_dir: Path, step: str, folder: Path) -> None:
+def remember(run_dir: Path, step: str, place: str) -> None:
     file = run_dir / MADE
     made = read_json(file) if file.is_file() else {}
-    write_json(file, {**made, step: str(folder)})
+    write_json(file, {**made, step: place})
 
 
-def made_by(run_dir: Path, step: str) -> Path | None:
+def made_by(run_dir: Path, step: str) -> str | None:
+    """Where it lies: a folder, or gs://…"""
     file = run_dir / MADE
-    folder = read_json(file).get(step) if file.is_file() else None
-    return Path(folder) if folder else None
+    place: str | None = read_json(file).get(step) if file.is_file() else None
+    return place

@@ -15,11 +15,11 @@ ORDER = ("model", "manifest", "dataset", "evaluation")
 """Inputs in the order in which every `run` takes them."""
 
 
-def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, Path]) -> Work:
+def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str]) -> Work:
     """Runs a step on the inputs given, and where none is given on what was last made in `run_dir`.
 
     Args:
-      given: input name → folder (see `pipelines.graph.STEPS`).
+      given: input name → folder or gs://… (see `pipelines.graph.STEPS`).
 
     Raises:
       SettingsError: there is no such step, or it takes no such input.
@@ -40,16 +40,16 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, Path]
     step = importlib.import_module(f"components.{name}.step")
     make_run_dir(run_dir)
     work: Work = step.run(*inputs, *places, config.store, *after, config.section(name))
-    remember(run_dir, name, work.folder)
+    remember(run_dir, name, work.place)
     return work
 
 
-def _made(run_dir: Path, wanted: str, maker: str, step: str) -> Path:
+def _made(run_dir: Path, wanted: str, maker: str, step: str) -> str:
     """What a step last made for this run."""
-    folder = made_by(run_dir, maker)
-    if folder is None:
+    place = made_by(run_dir, maker)
+    if place is None:
         raise WorkError(
             f"{step}: no --{wanted} given, and {maker} has made nothing in {run_dir} yet; "
             f"run `voxline step {maker}` first, or give --{wanted} the folder of what it made"
         )
-    return folder
+    return place

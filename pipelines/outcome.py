@@ -3,7 +3,10 @@
 import shutil
 from pathlib import Path
 
+from components.speech.buckets import is_remote
+from components.speech.errors import WorkError
 from components.speech.figures import FIGURES
+from components.speech.mirror import folder_of, local
 from components.speech.storage import read_json
 from pipelines.record import RunRecord, StepRecord
 
@@ -18,7 +21,7 @@ def conclude(record: RunRecord) -> None:
     if evaluated:
         record.metrics = dict(evaluated.metrics)
     if pushed and pushed.status == "succeeded":
-        verdict = read_json(Path(pushed.outputs["verdict"]))
+        verdict = read_json(local(pushed.outputs["verdict"]))
         record.pushed = bool(verdict["pushed"])
         record.reason = verdict["heading"]
         record.model = verdict["model"]
@@ -46,14 +49,22 @@ def _page(record: RunRecord) -> Path | None:
         step = record.step(name)
         if step is None:
             continue
-        if "report" in step.outputs and Path(step.outputs["report"]).is_file():
-            return Path(step.outputs["report"])
+        if "report" in step.outputs and (page := _there(step.outputs["report"])):
+            return page
         # A step that failed says nothing of its folder; what it wrote since this run began is its page.
-        pages = Path(record.config["store"], name).glob(f"*/{REPORT}")
+        pages = Path(folder_of(record.config["store"]), name).glob(f"**/{REPORT}")
         fresh = [page for page in pages if page.stat().st_mtime >= record.started]
         if step.status == "failed" and fresh:
             return max(fresh, key=lambda page: page.stat().st_mtime)
     return None
+
+
+def _there(place: str) -> Path | None:
+    try:
+        page = local(place)
+    except WorkError:
+        return None
+    return page if page.is_file() else None
 
 
 def summary(record: RunRecord) -> list[str]:
@@ -110,5 +121,7 @@ def _figures(record: RunRecord) -> list[str]:
 
 def _short(path: Path | str) -> str:
     """The path as a person would type it from here."""
+    if is_remote(str(path)):
+        return str(path)
     path = Path(path)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -23,8 +23,8 @@ class StepRecord:
       seconds: from its start to its end, the start of its process included.
       work_seconds: of these, what the step itself took.
       key: names its work in the store; empty when the step did not come to an end.
-      folder: where its output lies.
-      outputs: named files, absolute.
+      folder: where its output lies, on a disk or at gs://…
+      outputs: named files, there.
     """
 
     name: str
@@ -107,13 +107,13 @@ def read_task(folder: Path, step: StepRecord) -> None:
                 metadata = artifact.get("metadata", {})
                 if metadata.get("step") != step.name:
                     continue
-                step.folder = artifact["uri"]
+                step.folder = metadata["place"]
                 step.key = metadata["key"]
                 step.reused = bool(metadata["reused"])
                 step.work_seconds = float(metadata["seconds"])
                 step.counts = {name: int(count) for name, count in metadata["counts"].items()}
                 step.metrics = dict(metadata["metrics"])
-                step.outputs = {name: str(Path(step.folder) / path) for name, path in metadata["outputs"].items()}
+                step.outputs = {name: f"{step.folder}/{path}" for name, path in metadata["outputs"].items()}
 
 
 def versions() -> dict[str, str]:
