@@ -8,7 +8,6 @@ from components.train.workers.cluster import Cluster, Object
 from components.train.workers.worker import FAULT
 
 CHIEF = 0
-LAST_LINES = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Pods:
         self.training = False
         self._read: dict[str, str] = {}
         """Uid of a chief's pod → time of the last line that was told."""
-        self._last: list[str] = []
         self._waiting: dict[int, str] = {}
         self._faults: dict[str, Fault] = {}
         """By uid of the pod; the pods themselves may be gone when the job has failed."""
@@ -81,7 +79,9 @@ class Pods:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
         if pod.get("status", {}).get("phase") not in ("Running", "Succeeded", "Failed"):
             return
-        since = self._read.get(uid, "")
+        if self._read and uid not in self._read:  # how the ones before ended may have gone with their pods
+            say("train: the workers were started again; they go on from the last checkpoint")
+        since = self._read.setdefault(uid, "")
         for stamp, line in self.cluster.log(name, self.kind.container, since):
             if stamp > since:
                 print(line, flush=True)

@@ -1,8 +1,8 @@
-"""A stand-in for the operators and the kubelet: it makes pods of training jobs, and runs each as a process of this machine.
+"""A stand-in for the operators and the kubelet: pods of training jobs, each run as a process of this machine.
 
-What is Kubernetes' here: names and labels of pods, JOB_COMPLETION_INDEX and HOSTNAME, restart of all workers (JobSet) or
-of one (TFJob's ExitCode), the end of a job by an exit status, the last lines of a log as termination message. Pods have no
-network of their own: the names by which workers find each other become ports of this machine, and nothing else changes.
+What is Kubernetes' here: names and labels of pods, JOB_COMPLETION_INDEX and HOSTNAME, restart of all workers (JobSet)
+or of one (TFJob's ExitCode), the end of a job by an exit status, the last lines of a log as termination message. Pods
+have no network of their own: the names by which workers find each other become ports of this machine.
 """
 
 import contextlib

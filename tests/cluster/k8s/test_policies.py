@@ -1,0 +1,186 @@
+"""What holds of every object in k8s/, whatever overlay it is built by."""
+
+import re
+from typing import Any
+
+from tests.cluster.k8s.built import K8S, Object, containers, named, pods, values
+
+OURS = "voxline"
+CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PersistentVolume"}
+ALLOWED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected"}
+"""Those of the standard `restricted`; secrets are referred to by nobody here, so they are left out."""
+NODE_OWN = ("hostNetwork", "hostPID", "hostIPC", "hostPort", "hostPath", "hostUsers")
+LOOKS_SECRET = re.compile(r"(?i)(password|passwd|secret[_-]?key|api[_-]?key|access[_-]?key|private[_-]?key|token)$")
+
+
+def test_no_container_runs_as_root_or_can_become_it(objects: list[Object]) -> None:
+    for name, container, spec in containers(objects):
+        here, pod = container["securityContext"], spec["securityContext"]
+        assert {**pod, **here}["runAsNonRoot"] is True, name
+        assert {**pod, **here}["runAsUser"] >= 1_000, f"{name}: a number, since Kubernetes cannot tell it of a name"
+        assert here["allowPrivilegeEscalation"] is False, name
+        assert here["capabilities"] == {"drop": ["ALL"]}, name
+        assert not here.get("privileged"), name
+        assert {**pod, **here}["seccompProfile"] == {"type": "RuntimeDefault"}, name
+
+
+def test_no_container_writes_but_to_its_volumes(objects: list[Object]) -> None:
+    for name, container, _ in containers(objects):
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True, name
+
+
+def test_every_container_says_what_it_takes(objects: list[Object]) -> None:
+    for name, container, _ in containers(objects):
+        limits, requests = container["resources"]["limits"], container["resources"]["requests"]
+        assert {"cpu", "memory", "ephemeral-storage"} <= limits.keys(), name
+        assert {"cpu", "memory", "ephemeral-storage"} <= requests.keys(), name
+
+
+def test_a_worker_reserves_the_memory_that_it_may_use(objects: list[Object]) -> None:
+    for name, container, _ in containers(objects):
+        if container["name"] == "node":  # else it is the first to go when its node is short, and takes the others along
+            assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"], name
+
+
+def test_what_lives_in_memory_or_on_a_nodes_disk_has_a_size(objects: list[Object]) -> None:
+    for name, template in pods(objects):
+        for volume in template["spec"].get("volumes", []):
+            assert set(volume) - {"name"} <= ALLOWED_VOLUMES, f"{name}: {volume}"
+            if "emptyDir" in volume:
+                assert volume["emptyDir"].get("sizeLimit"), f"{name}: {volume['name']}"
+
+
+def test_every_image_has_a_tag_that_does_not_move_or_a_digest(objects: list[Object]) -> None:
+    for name, container, _ in containers(objects):
+        image = container["image"]
+        assert "@sha256:" in image or re.search(r":[^/:]+$", image), f"{name}: {image}"
+        assert not image.endswith(":latest"), f"{name}: {image}"
+
+
+def test_no_pod_shares_anything_with_its_node(objects: list[Object]) -> None:
+    for one in objects:
+        for key, value in values(one):
+            assert key not in NODE_OWN or value in (False, None), f"{named(one)}: {key}"
+
+
+def test_what_serves_is_asked_whether_it_does(objects: list[Object]) -> None:
+    for one in objects:
+        if one["kind"] not in ("Deployment", "StatefulSet"):
+            continue
+        for container in one["spec"]["template"]["spec"]["containers"]:
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                assert probe in container, f"{named(one)}: {container['name']} has no {probe}"
+
+
+def test_there_is_no_secret_among_the_manifests(objects: list[Object]) -> None:
+    for one in objects:
+        assert one["kind"] != "Secret", named(one)
+        for key, value in values(one):
+            if key == "name" and isinstance(value, str) and LOOKS_SECRET.search(value):
+                raise AssertionError(f"{named(one)}: a variable called {value}; name a Secret instead")
+            assert not (LOOKS_SECRET.search(str(key)) and isinstance(value, str)), f"{named(one)}: {key}: {value}"
+
+
+def test_every_account_is_ours_and_gets_a_token_only_where_a_run_needs_one(objects: list[Object]) -> None:
+    accounts = {one["metadata"]["name"]: one for one in objects if one["kind"] == "ServiceAccount"}
+    with_token = {name for name, one in accounts.items() if one["automountServiceAccountToken"]}
+    assert with_token <= {"voxline-data", "voxline-train", "voxline-push"}, "of runs: KFP's launcher calls the API"
+    for name, template in pods(objects):
+        assert template["spec"]["serviceAccountName"] in accounts, f"{name}: an account that k8s/ does not make"
+        assert template["spec"]["automountServiceAccountToken"] is False, f"{name}: no pod of ours here calls the API"
+
+
+def test_no_rule_is_wider_than_what_it_is_for(objects: list[Object]) -> None:
+    for one in objects:
+        assert one["kind"] not in ("ClusterRole", "ClusterRoleBinding"), f"{named(one)}: rights end at the namespace"
+        for rule in one.get("rules", []):
+            everything = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            assert "*" not in everything, f"{named(one)}: {rule}"
+            assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"]), f"{named(one)}: {rule}"
+            if "secrets" in rule["resources"]:
+                assert rule.get("resourceNames"), f"{named(one)}: secrets by name alone"
+                assert rule["verbs"] == ["get"], f"{named(one)}: listing secrets reads all of them"
+            assert "pods" not in rule["resources"] or "create" not in rule["verbs"], "a pod may mount any secret"
+
+
+def test_every_binding_leads_from_an_account_to_a_role_that_are_there(objects: list[Object]) -> None:
+    there = {(one["kind"], one["metadata"]["name"]) for one in objects}
+    for one in objects:
+        if one["kind"] == "RoleBinding":
+            assert (one["roleRef"]["kind"], one["roleRef"]["name"]) in there, named(one)
+            for subject in one["subjects"]:
+                assert (subject["kind"], subject["name"]) in there, f"{named(one)}: {subject}"
+                assert subject.get("namespace", OURS) == OURS, f"{named(one)}: {subject}"
+
+
+def test_everything_lies_in_our_namespace_and_is_labelled(objects: list[Object]) -> None:
+    for one in objects:
+        if one["kind"] not in CLUSTER_SCOPED:
+            assert one["metadata"].get("namespace") == OURS, named(one)
+        assert one["metadata"]["labels"]["app.kubernetes.io/part-of"] == OURS, named(one)
+
+
+def test_the_namespace_refuses_what_is_not_restricted(objects: list[Object]) -> None:
+    (namespace,) = (one for one in objects if one["kind"] == "Namespace")
+    labels = namespace["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert labels["pod-security.kubernetes.io/enforce-version"] != "latest", "an upgrade must not refuse pods by itself"
+
+
+def test_all_traffic_is_refused_that_no_policy_names(objects: list[Object]) -> None:
+    policies = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "NetworkPolicy"}
+    assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    for name, spec in policies.items():
+        for rule in [*spec.get("egress", []), *spec.get("ingress", [])]:
+            ends = rule.get("to", rule.get("from"))
+            assert ends, f"{name}: a rule without ends is for the whole world"
+            for end in ends:
+                block = end.get("ipBlock", {}).get("cidr", "10.0.0.0/8")
+                assert int(block.rpartition("/")[2]) >= 8, f"{name}: {block}"
+        for key, value in values(spec.get("podSelector")):
+            assert value, f"{name}: {key}"
+
+
+def test_selectors_find_the_pods_that_they_are_for(objects: list[Object]) -> None:
+    labels = [template["metadata"].get("labels", {}) for _, template in pods(objects)]
+    for one in objects:
+        if one["kind"] in ("Service", "PodDisruptionBudget", "Deployment"):
+            selector = one["spec"]["selector"]
+            wanted = selector.get("matchLabels", selector)
+            assert any(wanted.items() <= found.items() for found in labels), named(one)
+
+
+def test_claims_and_config_maps_that_pods_mount_are_there(objects: list[Object]) -> None:
+    there = {(one["kind"], one["metadata"]["name"]) for one in objects}
+    for name, template in pods(objects):
+        for volume in template["spec"].get("volumes", []):
+            if "persistentVolumeClaim" in volume:
+                claim = volume["persistentVolumeClaim"]["claimName"]
+                assert ("PersistentVolumeClaim", claim) in there, f"{name}: {claim}"
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in there, f"{name}: {volume}"
+        mounted = {one["name"] for container in template["spec"]["containers"] for one in container["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}, name
+
+
+def test_serving_survives_the_drain_of_a_node_and_training_does_not_hold_one_up(objects: list[Object]) -> None:
+    budgets = [one for one in objects if one["kind"] == "PodDisruptionBudget"]
+    replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in objects if one["kind"] == "Deployment"}
+    assert {one["metadata"]["name"] for one in budgets} == ({"serving"} if replicas["serving"] > 1 else set())
+    for one in budgets:
+        assert one["spec"]["minAvailable"] < replicas["serving"], "else no node could ever be drained"
+
+
+def test_the_trainers_of_both_kinds_are_one_description(objects: list[Object]) -> None:
+    by_kind: dict[str, Any] = {one["kind"]: one for one in objects if one["metadata"]["name"] == "voxline-train"}
+    if "TrainingRuntime" in by_kind:
+        (node,) = by_kind["TrainingRuntime"]["spec"]["template"]["spec"]["replicatedJobs"]
+        assert node["template"]["spec"]["template"] == by_kind["PodTemplate"]["template"]
+        assert node["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+
+
+def test_every_folder_of_k8s_is_built_by_some_overlay_or_component() -> None:
+    used = "".join(path.read_text() for path in K8S.rglob("kustomization.yaml"))
+    for path in K8S.rglob("*"):
+        if path.is_file() and path.name != "kustomization.yaml":
+            assert path.name in used, f"{path}: no kustomization.yaml names it"

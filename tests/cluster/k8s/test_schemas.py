@@ -1,0 +1,61 @@
+"""Every object of k8s/, and every job that the train step asks for, against the schemas of what reads it."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from components.train.workers.jobs import KINDS, Task
+from tests.cluster.k8s import fetched, schemas
+from tests.cluster.k8s.built import K8S, Object
+from tests.train.tones import tiny
+
+
+@pytest.fixture(scope="session")
+def schema_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("schemas")
+    swagger = fetched.module(fetched.KUBERNETES) / "api" / "openapi-spec" / "swagger.json"
+    schemas.write_kubernetes(swagger, folder)
+    schemas.write_definitions(fetched.definition_files(), folder)
+    return folder
+
+
+def faults(objects: list[Object], folder: Path) -> list[str]:
+    """What kubeconform finds fault with; a kind without a schema is a fault too."""
+    place = f"{folder}/{{{{ .Group }}}}_{{{{ .ResourceAPIVersion }}}}_{{{{ .ResourceKind }}}}.json"
+    done = subprocess.run(
+        [str(fetched.kubeconform()), "-strict", "-output", "json", "-schema-location", place, "-"],
+        input=yaml.safe_dump_all(objects),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = json.loads(done.stdout)
+    return [f"{one['kind']} {one['name']}: {one['msg']}" for one in told["resources"]]
+
+
+def test_every_object_is_what_the_cluster_takes(objects: list[Object], schema_folder: Path) -> None:
+    assert faults(objects, schema_folder) == []
+
+
+def test_a_field_that_nobody_knows_is_found(schema_folder: Path) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}, "automountToken": False}
+    (fault,) = faults([account], schema_folder)
+    assert "automountToken" in fault
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_the_jobs_that_the_train_step_asks_for_are_what_their_operators_take(kind: str, schema_folder: Path) -> None:
+    task = Task(
+        "0f" * 16,
+        "/mnt/store/extract/ab",
+        "/mnt/store",
+        tiny(strategy="auto", workers={"count": 4, "kind": kind}),
+        "model:1",
+    )
+    template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "train-1", "uid": "1"}
+    metadata = {"name": task.job, "namespace": "voxline", "ownerReferences": [owner]}
+    assert faults([KINDS[kind].body(task, metadata, template)], schema_folder) == []
