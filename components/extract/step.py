@@ -4,6 +4,7 @@ Features are looked up by what they are made of, in a pool that all datasets of 
 goes to new shards. Everything else of a dataset (texts, speakers, splits, the statistics) comes without any audio.
 """
 
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,7 @@ from components.speech.fingerprints import converted_fingerprint
 from components.speech.mirror import local
 from components.speech.progress import Progress, say
 from components.speech.rows import ROWS
+from components.speech.shards import pool_folder, pool_held
 from components.speech.utterances import REJECTS, Reason, Reject, check_reject_share, manifest_file, write_rejects
 from components.speech.work import Work, keyed_work
 
@@ -51,8 +53,12 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
     named = converted_fingerprint(file, store)
     inputs = {"utterances": named}
     with keyed_work(store, "extract", settings.naming(), inputs, revision=REVISION, check=_check) as work:
-        if not work.reused:
-            _extract(file, named, str(store), settings, work)
+        if work.reused:
+            # It is not forgotten yet: its shards are wanted for as long again.
+            os.utime(work.folder / DATASET)
+        else:
+            with pool_held(pool_folder(store, settings.features)):
+                _extract(file, named, str(store), settings, work)
     return work
 
 

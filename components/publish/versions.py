@@ -1,12 +1,15 @@
 """The published versions of a dataset: `<datasets>/<name>/<number>/`, whole or absent, never changed.
 
 A version holds what extract wrote for it, and `version.json`, which says when it came about and what it replaced.
-It appears by the rename of a hidden folder; numbers only grow.
+In a folder it appears by the rename of a hidden one; in a bucket its number is claimed first, and `version.json` is
+written last, so that what has none is no version. Numbers only grow.
 """
 
 import contextlib
 import dataclasses
 import fcntl
+import json
+import os
 import re
 import secrets
 import shutil
@@ -14,15 +17,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from components.speech.buckets import Bucket, Changed, is_remote
 from components.speech.errors import WorkError
 from components.speech.journal import sync_folder
+from components.speech.mirror import folder_of, local
 from components.speech.progress import say
 from components.speech.storage import read_json, write_json
 
-VERSION = "version.json"
+VERSION, CLAIM = "version.json", "claim.json"
 _INCOMING = ".incoming-"
 _LOCK = ".lock"
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+Write = Callable[[Path, Path], None]
+"""Puts a version's files into a folder: (that folder, the one that it will be)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +43,8 @@ class Published:
       key: names its content, by what went into it.
       at: when it was published, UTC.
       replaces: the version before it; None for the first.
-      note: in words, why.
+      note: in words, why, where it is not a new content.
+      counts: utterances by split, and how many were added, removed and changed since the version before it.
     """
 
     number: int
@@ -42,41 +52,56 @@ class Published:
     at: str
     replaces: int | None = None
     note: str = ""
-    details: dict[str, Any] = dataclasses.field(default_factory=dict)
+    counts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Published":
+        """Reads it; keys that a later version of Voxline added are passed over.
+
+        Raises:
+          TypeError, AttributeError: it is none.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})
 
 
 class Versions:
     """The versions of one dataset.
 
     Args:
-      root: the folder that holds a folder for each dataset; made when the first version is published.
+      root: the folder that holds a folder for each dataset, or gs://…; made when the first version is published.
       name: the dataset's name.
     """
 
     def __init__(self, root: Path | str, name: str) -> None:
         self.name = name
-        self.folder = Path(root).absolute() / name
+        self._bucket = Bucket(f"{root}/{name}") if is_remote(root) else None
+        self.place = self._bucket.uri if self._bucket else str(Path(root).absolute() / name)
+        self.folder = folder_of(self.place)
 
     def numbers(self) -> list[int]:
         """The versions that are there, oldest first."""
-        if not self.folder.is_dir():
-            return []
-        found = [path.name for path in self.folder.iterdir() if _NUMBER.fullmatch(path.name)]
-        return sorted(int(number) for number in found if (self.folder / number / VERSION).is_file())
+        if self._bucket:
+            found = [entry.name.split("/") for entry in self._bucket.list()]
+            numbers = [number for number, *file in found if _NUMBER.fullmatch(number) and file == [VERSION]]
+        else:
+            numbers = [number for number in self._taken() if (self.folder / number / VERSION).is_file()]
+        return sorted(map(int, numbers))
 
     def latest(self) -> Published | None:
-        return self.published(self.numbers()[-1]) if self.numbers() else None
+        numbers = self.numbers()
+        return self.published(numbers[-1]) if numbers else None
 
     def path(self, number: int) -> Path:
-        """The folder of a version.
+        """The folder of a version, on this machine.
 
         Raises:
           WorkError: there is no such version.
         """
-        if number not in self.numbers():
-            there = ", ".join(map(str, self.numbers())) or "none"
-            raise WorkError(f"{self.folder}: no version {number}; there: {there}")
-        return self.folder / str(number)
+        numbers = self.numbers()
+        if number not in numbers:
+            raise WorkError(f"{self.place}: no version {number}; there: {', '.join(map(str, numbers)) or 'none'}")
+        return local(f"{self.place}/{number}")
 
     def published(self, number: int) -> Published:
         """How a version came about.
@@ -86,13 +111,13 @@ class Versions:
         """
         file = self.path(number) / VERSION
         try:
-            return Published(**read_json(file))
-        except (ValueError, TypeError) as error:
+            return Published.of(read_json(file))
+        except (ValueError, TypeError, AttributeError) as error:
             raise WorkError(f"{file}: damaged ({error}); remove that version's folder, and publish again") from None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds these versions against other processes; the lock goes when its process does."""
+        """Holds these versions against other processes of this machine; the lock goes when its process does."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / _LOCK, "ab") as lock:
             try:
@@ -104,27 +129,69 @@ class Versions:
                 shutil.rmtree(path, ignore_errors=True)
             yield
 
-    def publish(self, write: Callable[[Path, Path], None], published: Published) -> Path:
-        """Publishes a version; to be called with the lock held.
+    def publish(self, write: Write, described: Callable[[int], Published]) -> Path:
+        """Publishes a version under the next number; to be called with the lock held.
 
         Args:
-          write: puts the version's files into a folder: (the hidden one, the one that it will become).
-          published: with the number that `next_number` gave.
+          described: what `version.json` is to say, given the number.
         """
-        target = self.folder / str(published.number)
-        incoming = self.folder / f"{_INCOMING}{published.number}-{secrets.token_hex(4)}"
+        number = self._claimed() if self._bucket else max(map(int, self._taken()), default=0) + 1
+        target = self.folder / str(number)
+        incoming = self.folder / f"{_INCOMING}{number}-{secrets.token_hex(4)}"
         try:
-            incoming.mkdir()
+            incoming.mkdir(parents=True)
             write(incoming, target)
-            write_json(incoming / VERSION, dataclasses.asdict(published))
-            sync_folder(incoming)
+            files = [path.name for path in incoming.iterdir()]
+            write_json(incoming / VERSION, dataclasses.asdict(described(number)))
+            _sync(incoming)
+            if self._bucket:
+                shutil.rmtree(target, ignore_errors=True)
             incoming.rename(target)
             sync_folder(self.folder)
         finally:
             shutil.rmtree(incoming, ignore_errors=True)
+        if self._bucket:
+            self._bucket.upload(self.folder, [f"{number}/{name}" for name in files])
+            self._bucket.write(f"{number}/{VERSION}", (target / VERSION).read_bytes(), if_generation=0)
         return target
 
-    def next_number(self) -> int:
-        """One above all that were ever there and are not wholly gone."""
-        taken = [int(path.name) for path in self.folder.iterdir() if _NUMBER.fullmatch(path.name)]
-        return max(taken, default=0) + 1
+    def _claimed(self) -> int:
+        """The next number of a bucket, which no other process will get; one whose process dies stays unused."""
+        bucket = self._bucket or Bucket(self.place)
+        number = max((int(name) for name in bucket.folders() if _NUMBER.fullmatch(name)), default=0) + 1
+        while True:
+            try:
+                bucket.write(f"{number}/{CLAIM}", json.dumps({"version": number}).encode(), if_generation=0)
+            except Changed:
+                number += 1
+            else:
+                return number
+
+    def _taken(self) -> list[str]:
+        """Numbers that are used, or were by what is not wholly gone."""
+        if not self.folder.is_dir():
+            return []
+        return [path.name for path in self.folder.iterdir() if _NUMBER.fullmatch(path.name)]
+
+
+def names(root: Path | str) -> list[str]:
+    """The datasets that have a version.
+
+    Raises:
+      WorkError: there is no such folder.
+    """
+    if is_remote(root):
+        found = list(Bucket(str(root)).folders())
+    elif Path(root).is_dir():
+        found = [path.name for path in Path(root).iterdir()]
+    else:
+        raise WorkError(f"{root}: no such folder, so no datasets here; give the one that refresh publishes to")
+    return sorted(name for name in found if _NAME.fullmatch(name) and Versions(root, name).numbers())
+
+
+def _sync(folder: Path) -> None:
+    """Sends all files to the disk, so that the rename cannot outrun them."""
+    for path in folder.iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    sync_folder(folder)

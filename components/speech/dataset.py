@@ -151,28 +151,29 @@ class Dataset:
         Args:
           seen_from: where that folder will lie when it is read.
         """
-        for name in (ROWS, self.places):
-            shutil.copyfile(self.folder / name, folder / name)
+        self.copy_rows(folder)
+        shutil.copyfile(self.folder / self.places, folder / self.places)
         shards = [dataclasses.replace(shard, path=path_to(self.file(shard), seen_from)) for shard in self.shards]
         dataclasses.replace(self, shards=shards, folder=folder).write(folder)
 
-    @classmethod
-    def read(cls, folder: Path | str, *, shards: bool = True) -> "Dataset":
-        """Reads `dataset.json` in a folder.
+    def copy_rows(self, folder: Path) -> None:
+        """Writes the rows into another folder."""
+        shutil.copyfile(self.folder / ROWS, folder / ROWS)
 
-        Args:
-          shards: whether they are wanted here too, where they lie in a bucket.
+    @classmethod
+    def listed(cls, folder: Path | str) -> "Dataset":
+        """What `dataset.json` in a folder says; nothing else is looked at.
 
         Raises:
-          WorkError: there is none, or what it lists is absent or of another size.
+          WorkError: there is none, or it is damaged.
         """
         folder = Path(folder).absolute()
         bring([folder / DATASET])
         if not (folder / DATASET).is_file():
             raise WorkError(f"{folder}: no {DATASET} here; run extract first")
-        values: dict[str, Any] = read_json(folder / DATASET)
         try:
-            dataset = cls(
+            values: dict[str, Any] = read_json(folder / DATASET)
+            return cls(
                 key=values["key"],
                 fingerprint=values["fingerprint"],
                 features=FeatureSettings.of(values["features"]),
@@ -188,8 +189,21 @@ class Dataset:
                 folder=folder,
                 reading=values["reading"],
             )
-        except (KeyError, TypeError) as error:
-            raise WorkError(f"{folder / DATASET}: not of this version of Voxline ({error}); {_AGAIN}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise WorkError(f"{folder / DATASET}: damaged, or of another version ({error}); {_AGAIN}") from None
+
+    @classmethod
+    def read(cls, folder: Path | str, *, shards: bool = True) -> "Dataset":
+        """Reads the dataset in a folder.
+
+        Args:
+          shards: whether they are wanted here too, where they lie in a bucket.
+
+        Raises:
+          WorkError: there is none, or what it lists is absent or of another size.
+        """
+        dataset = cls.listed(folder)
+        folder = dataset.folder
         bring([folder / ROWS, folder / dataset.places])
         for name in (ROWS, dataset.places):
             if not (folder / name).is_file():

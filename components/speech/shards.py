@@ -16,14 +16,16 @@ new clip. Which clips a dataset has is in its rows. A record is a `tf.train.Exam
 A shard's folder appears by one rename, so it is there whole or not at all, and nothing in it ever changes.
 """
 
+import contextlib
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,6 +49,23 @@ Sums = npt.NDArray[np.float64]
 def pool_folder(store: Path | str, features: FeatureSettings) -> Path:
     """Where shards of features that are made in this way lie."""
     return folder_of(store) / POOL / hash_value({"revision": REVISION, "features": features.plain()})
+
+
+@contextlib.contextmanager
+def pool_held(pool: Path, *, alone: bool = False) -> Iterator[None]:
+    """Holds a pool: together with others who add to it or look clips up, or alone, to take shards away.
+
+    Raises:
+      WorkError: it is wanted alone, and somebody holds it.
+    """
+    if not alone:
+        pool.mkdir(parents=True, exist_ok=True)
+    with open(pool / ".lock", "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+        except BlockingIOError:
+            raise WorkError(f"{pool}: a process is adding to these shards; try again when it is done") from None
+        yield
 
 
 def clip_name(audio_hash: str, offset: float, duration: float, speed: float) -> str:

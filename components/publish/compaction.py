@@ -1,0 +1,114 @@
+"""Compaction: what is left alive of shards that are mostly dead goes to new shards. Nothing is taken away.
+
+Refreshes leave clips behind that no row asks for any more: of removed speakers, of recordings that were made anew.
+They cost no reader anything but room. Where less than a share of a shard is alive, its live records are copied, byte
+by byte, with their sums; a dataset that leads to the copies has the same rows, and so the same content and key. Older
+versions go on leading to the old shards, until these are collected (components/publish/collection.py).
+"""
+
+import dataclasses
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from components.speech.dataset import OFFSET, SHARD, SIZE, Dataset, Places, Shard, path_to
+from components.speech.records import FRAME, record_at
+from components.speech.shards import SHARD as INDEX
+from components.speech.shards import ShardIndex, ShardWriter, Sums, present, send_shard
+
+
+@dataclasses.dataclass(frozen=True)
+class Compacted:
+    """A dataset's new layout.
+
+    Attributes:
+      shards, places: of the dataset.
+      rewritten: shards whose live records were copied.
+      bytes_alive: that were copied.
+      bytes_dead: that this dataset leads to no more.
+    """
+
+    shards: list[Shard]
+    places: Places
+    rewritten: int
+    bytes_alive: int
+    bytes_dead: int
+
+
+def mostly_dead(dataset: Dataset, below: float) -> list[int]:
+    """The numbers of the shards of which less than this share is alive."""
+    return [number for number, shard in enumerate(dataset.shards) if shard.live_bytes < below * shard.bytes]
+
+
+def compact(dataset: Dataset, store: Path | str, seen_from: Path, *, below: float) -> Compacted:
+    """Writes new shards into the pool, for what is left alive of those that are mostly dead.
+
+    Args:
+      seen_from: the folder in which the new list of shards will lie.
+      below: share of a shard's bytes that must be alive for it to stay.
+    """
+    places, dead = dataset.read_places(), mostly_dead(dataset, below)
+    files = [dataset.file(shard) for shard in dataset.shards]
+    present(file for number in dead for file in _files_of(files[number]))
+    kept = [number for number in range(len(files)) if number not in set(dead)]
+    shards = [dataclasses.replace(dataset.shards[number], path=path_to(files[number], seen_from)) for number in kept]
+    moved = {number: position for position, number in enumerate(kept)}
+    where: dict[tuple[int, int], tuple[int, int]] = {}
+    for group in _groups(dataset, dead, max((shard.bytes for shard in dataset.shards), default=0)):
+        new, begins = _copied(dataset, group, places, files, store)
+        where |= {old: (len(shards), begin) for old, begin in begins.items()}
+        count, live_bytes = len(new.clips), sum(new.sizes) + FRAME * len(new.clips)
+        shards.append(Shard(path_to(new.path, seen_from), count, new.bytes, count, live_bytes, new.checksum))
+    laid = places.copy()
+    for row, column in np.argwhere(places[..., SHARD] >= 0).tolist():
+        number, offset = places[row, column, :SIZE].tolist()
+        laid[row, column, :SIZE] = where[number, offset] if number not in moved else (moved[number], offset)
+    alive = sum(shard.bytes for shard in shards[len(kept) :])
+    return Compacted(shards, laid, len(dead), alive, sum(dataset.shards[number].bytes for number in dead) - alive)
+
+
+def _files_of(records: Path) -> list[Path]:
+    """All files of a shard."""
+    return [records, records.with_suffix(".npy"), records.parent / INDEX]
+
+
+def _groups(dataset: Dataset, dead: list[int], limit: int) -> list[list[int]]:
+    """Shards whose live records together fill one."""
+    groups: list[list[int]] = []
+    size = 0
+    for number in dead:
+        more = dataset.shards[number].live_bytes
+        if not groups or size + more > limit:
+            groups.append([])
+            size = 0
+        groups[-1].append(number)
+        size += more
+    return groups
+
+
+def _copied(
+    dataset: Dataset, group: list[int], places: Places, files: list[Path], store: Path | str
+) -> tuple[ShardIndex, dict[tuple[int, int], int]]:
+    """A new shard of what is alive of some; and where each record begins in it, by where it began in which shard."""
+    pool = files[group[0]].parent.parent
+    where: dict[tuple[int, int], int] = {}
+    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=pool) as unfinished:
+        writer = ShardWriter(Path(unfinished), dataset.features.bins)
+        for number in group:
+            index = ShardIndex.read(files[number].parent)
+            sums: Sums = np.load(files[number].with_suffix(".npy"), allow_pickle=False)
+            live = set(places[places[..., SHARD] == number][:, OFFSET].tolist())
+            file = os.open(files[number], os.O_RDONLY)
+            try:
+                for position, offset in enumerate(index.offsets):
+                    if offset in live:
+                        data = record_at(file, offset, index.sizes[position], files[number])
+                        where[number, offset] = writer.size
+                        writer.add_record(index.clips[position], data, index.frames[position], sums[position])
+            finally:
+                os.close(file)
+        new = writer.close(pool)
+    send_shard(new, store)
+    return new, where

@@ -1,0 +1,160 @@
+"""A corpus that is edited and refreshed, edited and refreshed: what is read is what a fresh extraction would give."""
+
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.extract.settings import ExtractSettings
+from components.extract.step import run
+from components.publish.settings import PublishSettings
+from components.publish.step import run as publish
+from components.speech.dataset import OFFSET, SHARD, Dataset
+from components.speech.storage import hash_file
+from components.speech.utterances import Utterance, write_manifest
+from components.train.batches import Batches
+from tests.extract.conftest import WORDS, write_wav
+
+HOW = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "speeds": [0.9, 1.0], "shard_megabytes": 0.002})
+"""About four recordings a shard."""
+
+RECORDINGS = 16
+SPLITS = ("train", "train", "train", "dev")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """An utterance of the corpus, all of which may be edited."""
+
+    recording: int
+    text: int = 0
+    speaker: int = 0
+    split: int = 0
+
+
+EDITS = st.lists(
+    st.dictionaries(
+        st.integers(0, 11),
+        st.none()
+        | st.builds(Line, st.integers(0, RECORDINGS - 1), st.integers(0, 9), st.integers(0, 2), st.integers(0, 3)),
+        max_size=5,
+    ),
+    min_size=1,
+    max_size=4,
+)
+"""Each refresh: which utterances become what; None: it is removed."""
+
+
+@pytest.fixture(scope="module")
+def wavs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, float, str]]:
+    folder = tmp_path_factory.mktemp("wavs")
+    random = np.random.default_rng(0)
+    found = []
+    for number in range(RECORDINGS):
+        samples = int(random.integers(2_000, 6_000))
+        path = write_wav(folder / f"{number}.wav", random.standard_normal(samples) / 10)
+        found.append((path, samples / 16_000, hash_file(path)))
+    return found
+
+
+def manifest(folder: Path, corpus: dict[int, Line], wavs: list[tuple[Path, float, str]]) -> Path:
+    utterances = []
+    for number, line in corpus.items():
+        path, seconds, named = wavs[line.recording]
+        text, speaker = WORDS[line.text], f"s{line.speaker}"
+        utterances.append(Utterance(f"u{number:02}", str(path), seconds, text, speaker, SPLITS[line.split], named))
+    write_manifest(folder / "manifest.jsonl", utterances)
+    return folder
+
+
+def content(folder: Path) -> dict[str, object]:
+    """All that training can learn of a dataset."""
+    dataset = Dataset.read(folder)
+    batches = {}
+    for split in dataset.counts:
+        found = Batches(dataset, split, batch_size=3, shuffled=True, length_noise=0.2, seed=1)
+        batches[split] = [
+            (batch.ids, batch.texts, batch.features.tobytes(), batch.labels.tolist(), batch.frames.tolist())
+            for epoch in (0, 1)
+            for batch in found.epoch(epoch)
+        ]
+    return {
+        "key": dataset.key,
+        "rows": list(dataset.rows()),
+        "mean": dataset.mean,
+        "deviation": dataset.deviation,
+        "counts": dataset.counts,
+        "seconds": dataset.seconds,
+        "batches": batches,
+    }
+
+
+@settings(deadline=None, max_examples=25)
+@given(first=st.integers(4, 12), edits=EDITS, compacted=st.booleans())
+def test_any_edits_refreshed_one_by_one_give_what_a_fresh_extraction_gives(
+    wavs: list[tuple[Path, float, str]], first: int, edits: list[dict[int, Line | None]], compacted: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        corpus: dict[int, Line] = {number: Line(number) for number in range(first)}
+        for edit in [{}, *edits]:
+            corpus |= {number: line for number, line in edit.items() if line}
+            for number in [number for number, line in edit.items() if line is None]:
+                corpus.pop(number, None)
+            corpus = corpus or {0: Line(0)}
+            work = run(manifest(folder / "corpus", corpus, wavs), folder / "store", HOW)
+            how = PublishSettings(compact_below=0.9 if compacted else 0.0)
+            version = publish(work.folder, folder / "store", folder / "datasets", how).folder
+        fresh = run(manifest(folder / "corpus", corpus, wavs), folder / "fresh", HOW)
+        expected = content(fresh.folder)
+        assert content(work.folder) == expected
+        assert content(version) == expected
+
+
+def test_only_what_is_new_to_the_store_is_extracted(wavs: list[tuple[Path, float, str]], tmp_path: Path) -> None:
+    def extracted(corpus: dict[int, Line]) -> int:
+        return run(manifest(tmp_path / "corpus", corpus, wavs), tmp_path / "store", HOW).counts["extracted"]
+
+    corpus = {number: Line(number) for number in range(8)}
+    assert extracted(corpus) == 16
+    others = {number: dataclasses.replace(line, text=3, speaker=2) for number, line in corpus.items()}
+    assert extracted(others) == 0
+    assert extracted({number + 20: line for number, line in corpus.items()}) == 0
+    assert extracted({**corpus, 0: Line(9)}) == 2
+    assert extracted({**corpus, 0: Line(10, split=3)}) == 1  # no copies of what is not trained on
+    assert extracted({**corpus, 0: Line(10)}) == 1
+    del corpus[3]
+    assert extracted(corpus) == 0
+
+
+def test_a_removed_speaker_is_in_no_row_and_in_no_place(wavs: list[tuple[Path, float, str]], tmp_path: Path) -> None:
+    corpus = {number: Line(number, speaker=number % 2) for number in range(10)}
+    before = run(manifest(tmp_path / "corpus", corpus, wavs), tmp_path / "store", HOW)
+    left = {number: line for number, line in corpus.items() if line.speaker == 0}
+    after = run(manifest(tmp_path / "corpus", left, wavs), tmp_path / "store", HOW)
+    dataset, whole = Dataset.read(after.folder), Dataset.read(before.folder)
+    assert {row.speaker for row in dataset.rows()} == {"s0"}
+    assert "s1" not in (dataset.folder / "rows.jsonl").read_text()
+    removed = [row.number for row in whole.rows() if row.speaker == "s1"]
+    gone = {(whole.shards[s].checksum, o) for s, o in whole.read_places()[removed][..., :2].reshape(-1, 2).tolist()}
+    places = dataset.read_places()
+    asked = {(dataset.shards[s].checksum, o) for s, o in places[..., [SHARD, OFFSET]].reshape(-1, 2).tolist()}
+    assert len(gone) == len(asked) == 10
+    assert not gone & asked
+
+
+def test_how_often_a_corpus_was_edited_does_not_show_in_its_statistics(
+    wavs: list[tuple[Path, float, str]], tmp_path: Path
+) -> None:
+    corpus = {number: Line(number) for number in range(RECORDINGS)}
+    for number in range(RECORDINGS):
+        part = {other: line for other, line in corpus.items() if other != number}
+        run(manifest(tmp_path / "corpus", part, wavs), tmp_path / "store", HOW)
+    edited = Dataset.read(run(manifest(tmp_path / "corpus", corpus, wavs), tmp_path / "store", HOW).folder)
+    fresh = Dataset.read(run(manifest(tmp_path / "corpus", corpus, wavs), tmp_path / "fresh", HOW).folder)
+    assert len(edited.shards) != len(fresh.shards)
+    assert (edited.mean, edited.deviation) == (fresh.mean, fresh.deviation)

@@ -1,0 +1,207 @@
+"""Versions of a dataset: numbered, whole or absent, never changed; what is dead is left behind, and then collected."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.publish.collection import collect
+from components.publish.settings import PublishSettings
+from components.publish.step import run
+from components.publish.versions import VERSION, Versions, names
+from components.speech import storage
+from components.speech.dataset import Dataset
+from components.speech.errors import SettingsError, WorkError
+from components.train.batches import Batches
+from tests.publish.conftest import Extract
+
+KEEP = PublishSettings(compact_below=0)
+COMPACT = PublishSettings(compact_below=0.9)
+
+
+def content(folder: Path) -> list[Any]:
+    dataset = Dataset.read(folder)
+    batches = Batches(dataset, "train", batch_size=4, shuffled=True, seed=1)
+    return [list(dataset.rows()), dataset.mean, *((b.ids, b.features.tobytes()) for b in batches.epoch(1))]
+
+
+def test_a_version_is_numbered_and_the_same_content_again_is_no_new_one(extracted: Extract, tmp_path: Path) -> None:
+    first = run(extracted(), tmp_path / "store", tmp_path / "datasets", KEEP)
+    again = run(extracted(), tmp_path / "store", tmp_path / "datasets", KEEP)
+    other = run(extracted(range(10)), tmp_path / "store", tmp_path / "datasets", KEEP)
+    back = run(extracted(), tmp_path / "store", tmp_path / "datasets", KEEP)
+    assert [work.folder.name for work in (first, again, other, back)] == ["1", "1", "2", "3"]
+    assert [work.reused for work in (first, again, other, back)] == [False, True, False, False]
+    assert first.counts == {"version": 1, "utterances": 20, "train": 16, "dev": 4}
+    versions = Versions(tmp_path / "datasets", "corpus")
+    assert [versions.published(number).replaces for number in versions.numbers()] == [None, 1, 2]
+    assert content(first.folder) == content(back.folder) == content(extracted())
+    assert names(tmp_path / "datasets") == ["corpus"]
+
+
+def test_a_version_is_never_changed_and_numbers_are_not_used_again(extracted: Extract, tmp_path: Path) -> None:
+    first = run(extracted(), tmp_path / "store", tmp_path / "datasets", KEEP).folder
+    before = {path.name: path.read_bytes() for path in first.iterdir()}
+    run(extracted(range(3)), tmp_path / "store", tmp_path / "datasets", COMPACT)
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == before
+    (tmp_path / "datasets" / "corpus" / "2" / VERSION).unlink()
+    assert run(extracted(range(4)), tmp_path / "store", tmp_path / "datasets", KEEP).folder.name == "3"
+    with pytest.raises(WorkError, match=r"no version 2; there: 1, 3"):
+        Versions(tmp_path / "datasets", "corpus").path(2)
+
+
+def test_what_is_mostly_dead_is_left_behind_and_read_as_before(extracted: Extract, tmp_path: Path) -> None:
+    extracted()
+    left = extracted([0, 3, 7, 11, 19])
+    assert any(shard.live < shard.examples / 2 for shard in Dataset.read(left).shards)
+    version = run(left, tmp_path / "store", tmp_path / "datasets", COMPACT).folder
+    compacted = Dataset.read(version)
+    assert all(shard.live == shard.examples for shard in compacted.shards)
+    assert sum(shard.examples for shard in compacted.shards) == 5
+    assert content(version) == content(left)
+    # What is extracted from now on leads to the new shards, so that nothing asks for the old ones.
+    more = Dataset.read(extracted([0, 3, 7, 11, 18, 19]))
+    assert {shard.checksum for shard in compacted.shards} <= {shard.checksum for shard in more.shards}
+
+
+def test_every_write_may_fail_and_readers_see_whole_versions(
+    extracted: Extract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extracted()
+    small = extracted(range(3))
+    run(extracted(), tmp_path / "store", tmp_path / "datasets", KEEP)
+    expected = content(small)
+    replace, rename, calls = os.replace, Path.rename, 0
+
+    def failing(at: int, whole: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                raise OSError(28, "No space left on device", "/full")
+            return whole(*arguments)
+
+        return call
+
+    failures: list[str] = []
+    for at in range(1, 50):
+        calls = 0
+        monkeypatch.setattr(os, "replace", failing(at, replace))
+        monkeypatch.setattr(Path, "rename", failing(at, rename))
+        try:
+            run(small, tmp_path / "store", tmp_path / "datasets", COMPACT)
+        except WorkError as error:
+            failures.append(str(error))
+            monkeypatch.undo()
+            assert Versions(tmp_path / "datasets", "corpus").numbers() == [1]
+            assert content(small) == expected
+            continue
+        break
+    monkeypatch.undo()
+    assert len(failures) >= 5
+    assert all("No space left" in failure for failure in failures)
+    assert Versions(tmp_path / "datasets", "corpus").numbers() == [1, 2]
+    assert content(tmp_path / "datasets" / "corpus" / "2") == expected
+    assert storage.read_json(tmp_path / "datasets" / "corpus" / "2" / VERSION)["replaces"] == 1
+    assert not [path for path in (tmp_path / "datasets" / "corpus").iterdir() if path.name.startswith(".incoming")]
+
+
+def test_processes_that_publish_at_once_get_a_number_each(extracted: Extract, tmp_path: Path) -> None:
+    folders = [extracted(range(number)) for number in (5, 8, 11, 14)]
+    script = (
+        "import sys; from components.publish.step import run; from components.publish.settings import PublishSettings;"
+        "run(*sys.argv[1:4], PublishSettings())"
+    )
+    stores = [tmp_path / "store", tmp_path / "datasets"]
+    running = [subprocess.Popen([sys.executable, "-c", script, folder, *stores]) for folder in folders]
+    assert [process.wait(120) for process in running] == [0] * 4
+    versions = Versions(tmp_path / "datasets", "corpus")
+    assert versions.numbers() == [1, 2, 3, 4]
+    assert {versions.published(number).key for number in versions.numbers()} == {folder.name for folder in folders}
+    for number in versions.numbers():
+        assert content(versions.path(number)) == content(
+            tmp_path / "store" / "extract" / versions.published(number).key
+        )
+
+
+def test_refreshes_and_compactions_go_on_while_a_dataset_is_read(extracted: Extract, tmp_path: Path) -> None:
+    folder = extracted()
+    version = run(folder, tmp_path / "store", tmp_path / "datasets", KEEP).folder
+    expected = content(version)
+    stop, faults = threading.Event(), list[str]()
+
+    def read() -> None:
+        while not stop.is_set():
+            if content(version) != expected:
+                faults.append("another content")
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for last in (3, 6, 9, 12):
+        run(extracted(range(last)), tmp_path / "store", tmp_path / "datasets", COMPACT)
+        collect(tmp_path / "store", [tmp_path / "datasets"], grace_days=0, look_only=False)
+    stop.set()
+    reader.join()
+    assert not faults
+    assert content(version) == expected
+
+
+def old(folder: Path, days: float) -> None:
+    for path in folder.rglob("*"):
+        os.utime(path, (time.time() - days * 86_400,) * 2)
+
+
+def test_what_nothing_leads_to_is_collected_after_days_of_grace(extracted: Extract, tmp_path: Path) -> None:
+    store, datasets = tmp_path / "store", tmp_path / "datasets"
+    extracted()
+    kept = run(extracted([0, 3, 7]), store, datasets, COMPACT).folder
+    expected = content(kept)
+    assert collect(store, [datasets], grace_days=1, look_only=False).shards == 0
+    old(store, days=2)
+    dry = collect(store, [datasets], grace_days=1, look_only=True)
+    done = collect(store, [datasets], grace_days=1, look_only=False)
+    assert dry == done
+    assert done.shards >= 3
+    assert content(kept) == expected
+    assert len(list(store.glob("shards/*/[0-9a-f]*"))) == len(Dataset.read(kept).shards)
+    # What was taken away is made again when it is wanted.
+    assert len(list(Dataset.read(extracted()).rows())) == 20
+
+
+def test_a_version_in_use_is_collected_from_no_pool(extracted: Extract, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    reading = Batches(Dataset.read(extracted()), "train", batch_size=4)
+    old(store, days=2)
+    found = collect(store, [], grace_days=1, look_only=False)
+    assert (found.shards, found.in_use) == (1, 4)  # the one of dev is read by nobody
+    assert sum(len(batch.ids) for batch in reading.epoch(0)) == 16
+    del reading
+    assert collect(store, [], grace_days=1, look_only=False).shards == 4
+
+
+def test_nothing_is_collected_where_a_version_cannot_be_read_or_the_store_is_a_bucket(
+    extracted: Extract, tmp_path: Path
+) -> None:
+    store, datasets = tmp_path / "store", tmp_path / "datasets"
+    version = run(extracted(), store, datasets, KEEP).folder
+    (version / "dataset.json").write_text(json.dumps({"half": "written"}))
+    old(store, days=9)
+    with pytest.raises(WorkError, match=r"datasets/corpus/1/dataset\.json: damaged"):
+        collect(store, [datasets], grace_days=1, look_only=False)
+    with pytest.raises(SettingsError, match="gs://bucket/store: shards are collected from a folder"):
+        collect("gs://bucket/store", [datasets], grace_days=1, look_only=False)
+
+
+def test_a_dataset_whose_shards_are_gone_is_not_published(extracted: Extract, tmp_path: Path) -> None:
+    folder = extracted()
+    shutil.rmtree(Dataset.read(folder).files()[0].parent)
+    with pytest.raises(WorkError, match="absent or cut short; run extract again"):
+        run(folder, tmp_path / "store", tmp_path / "datasets", KEEP)
+    assert not (tmp_path / "datasets").exists() or names(tmp_path / "datasets") == []
