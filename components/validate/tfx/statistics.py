@@ -6,6 +6,9 @@ finds their statistics, whatever schema or thresholds they were once held agains
 
 from pathlib import Path
 
+from components.speech.buckets import is_remote
+from components.speech.errors import Interruption, WorkError
+from components.speech.mirror import local
 from components.speech.settings import Settings
 from components.speech.work import DONE, Work, keyed_work, named_work
 from components.validate.tfx.examples import Examples
@@ -29,7 +32,20 @@ def statistics_of(examples: Examples, utterances: str, store: Path | str) -> Wor
 
 
 def kept_statistics(store: Path | str, utterances: str) -> Path | None:
-    """The statistics of the utterances of that fingerprint, where the store has them."""
+    """The statistics of the utterances of that fingerprint, where the store has them; brought, where it is a bucket.
+
+    Raises:
+      Interruption: the bucket cannot be asked.
+    """
     _, folder = named_work(store, STEP, Settings(), {"utterances": utterances}, REVISION)
+    if is_remote(store):
+        try:
+            folder = local(f"{str(store).rstrip('/')}/{STEP}/{folder.name}")
+        except Interruption:
+            raise
+        except WorkError:  # nothing is there
+            return None
+    elif not (folder / DONE).is_file():
+        return None
     file = folder / STATISTICS
-    return file if (folder / DONE).is_file() and file.is_file() else None
+    return file if file.is_file() else None

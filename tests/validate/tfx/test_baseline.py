@@ -1,0 +1,71 @@
+"""The dataset of the model in service is found by what its version says; where it cannot be, the reason is told."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.speech.errors import WorkError
+from components.speech.registry import PROVENANCE
+from components.speech.settings import Settings
+from components.speech.storage import write_json
+from components.speech.work import keyed_work
+from components.validate.tfx.baseline import Baseline
+from components.validate.tfx.statistics import REVISION, STATISTICS, STEP
+
+
+def version(registry: Path, number: int, provenance: Any) -> None:
+    write_json(registry / "asr" / str(number) / PROVENANCE, provenance)
+
+
+def statistics(store: Path, utterances: str) -> Path:
+    """What a run of validate leaves in the store of such a corpus."""
+    with keyed_work(store, STEP, Settings(), {"utterances": utterances}, revision=REVISION) as work:
+        work.outputs = {"statistics": STATISTICS}
+        work.path("statistics").write_bytes(b"kept")
+    return work.folder
+
+
+def test_the_version_in_service_leads_to_the_statistics_of_its_utterances(tmp_path: Path) -> None:
+    for number, utterances in ((1, "older"), (2, "newer")):
+        version(tmp_path / "registry", number, {"dataset": {"fingerprint": utterances}})
+        statistics(tmp_path / "store", utterances)
+    found = Baseline.in_service(tmp_path / "registry", "asr", tmp_path / "store")
+    assert (found.name, found.utterances, found.absent) == ("asr, version 2", "newer", "")
+    assert found.statistics == statistics(tmp_path / "store", "newer") / STATISTICS
+
+
+def test_without_a_baseline_the_reason_is_told(tmp_path: Path) -> None:
+    registry, store = tmp_path / "registry", tmp_path / "store"
+
+    def reason() -> str:
+        found = Baseline.in_service(registry, "asr", store)
+        assert (found.name, found.statistics) == ("", None)
+        return found.absent
+
+    assert "told of no registry" in Baseline.in_service("", "", store).absent
+    assert reason() == "no version of asr is in service yet"
+    (registry / "asr" / "1").mkdir(parents=True)
+    assert reason() == "asr, version 1 does not say what it was trained on"
+    version(registry, 2, {"dataset": {}})
+    assert reason() == "asr, version 2 does not say what it was trained on"
+    version(registry, 3, {"dataset": {"fingerprint": "other"}})
+    assert "keeps no statistics of the utterances that asr, version 3 was trained on" in reason()
+
+
+def test_statistics_that_were_never_finished_are_no_baseline(tmp_path: Path) -> None:
+    version(tmp_path / "registry", 1, {"dataset": {"fingerprint": "some"}})
+    folder = statistics(tmp_path / "store", "some")
+    (folder / "done.json").unlink()
+    assert "keeps no statistics" in Baseline.in_service(tmp_path / "registry", "asr", tmp_path / "store").absent
+    shutil.rmtree(folder)
+    assert "keeps no statistics" in Baseline.in_service(tmp_path / "registry", "asr", tmp_path / "store").absent
+
+
+def test_a_damaged_provenance_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "registry" / "asr" / "1"
+    folder.mkdir(parents=True)
+    (folder / PROVENANCE).write_text("{")
+    with pytest.raises(WorkError, match=r"1/provenance\.json: damaged"):
+        Baseline.in_service(tmp_path / "registry", "asr", tmp_path / "store")
