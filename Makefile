@@ -13,7 +13,7 @@ JOBS ?= 2
 FSDD ?= /data/fsdd
 SPEAKERS := george jackson lucas nicolas theo yweweler
 
-.PHONY: help setup demo demo-tts test test-browser lint format bench leave-one-out golden images test-containers test-cluster lock image-locks clean
+.PHONY: help setup demo demo-tts test test-browser lint format bench leave-one-out golden images test-containers test-cluster cluster-server lock image-locks clean
 
 help: ## Explain every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -99,6 +99,9 @@ test-containers: $(READY) ## Build the images and run the asr graph in them, whe
 
 test-cluster: $(READY) ## Run what submits, follows and schedules, and k8s/, against stand-ins of the cluster's servers
 	@VOXLINE_TEST_CLUSTER=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
+
+cluster-server: $(READY) ## Build Kubernetes' API server with Go (10 minutes), for test-cluster to try k8s/ on
+	@$(PY) -m tests.cluster.k8s.api_server
 
 lock: $(READY) ## Resolve the requirements anew into requirements.lock and requirements.bootstrap
 	@$(PY) -m uv pip compile --quiet pyproject.toml --extra dev --universal --generate-hashes --no-header \
