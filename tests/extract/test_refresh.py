@@ -1,8 +1,11 @@
 """A corpus that is edited and refreshed, edited and refreshed: what is read is what a fresh extraction would give."""
 
 import dataclasses
+import os
+import signal
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,3 +161,55 @@ def test_how_often_a_corpus_was_edited_does_not_show_in_its_statistics(
     fresh = Dataset.read(run(manifest(tmp_path / "corpus", corpus, wavs), tmp_path / "fresh", HOW).folder)
     assert len(edited.shards) != len(fresh.shards)
     assert (edited.mean, edited.deviation) == (fresh.mean, fresh.deviation)
+
+
+def test_killed_at_any_write_and_started_again_it_ends_the_same(
+    wavs: list[tuple[Path, float, str]], tmp_path: Path
+) -> None:
+    corpus = {number: Line(number, split=number % 4) for number in range(6)}
+    source = manifest(tmp_path / "corpus", corpus, wavs)
+    run(source, tmp_path / "fresh", HOW)
+    expected = whole_files(tmp_path / "fresh")
+    for at in range(1, 200):
+        store = tmp_path / f"store-{at}"
+        killed = child_killed_at_write(at, source, store)
+        run(source, store, HOW)
+        assert whole_files(store) == expected, f"killed at write {at}"
+        if not killed:
+            break
+    assert 20 < at < 200
+
+
+def whole_files(store: Path) -> dict[str, bytes]:
+    """What a store holds but for what tells of time, of locks, and for hidden files, which nobody reads."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in store.rglob("*")
+        if path.is_file() and path.name != "done.json" and path.suffix != ".lock" and "/." not in str(path)
+    }
+
+
+def child_killed_at_write(at: int, source: Path, store: Path) -> bool:
+    """Extracts in a process that dies before the write of that number reaches the disk, or takes its name."""
+    child = os.fork()
+    if child == 0:
+        try:
+            count = 0
+
+            def counted(call: Any) -> Any:
+                def before(*arguments: Any) -> Any:
+                    nonlocal count
+                    count += 1
+                    if count == at:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return call(*arguments)
+
+                return before
+
+            os.fsync, os.replace = counted(os.fsync), counted(os.replace)
+            Path.rename = counted(Path.rename)  # type: ignore[method-assign]
+            run(source, store, HOW)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
