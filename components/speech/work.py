@@ -72,12 +72,16 @@ class Work:
         if self.remote and not self.reused:
             self.remote.save()
 
-    def publish(self, folder: Any, *, html: Any = None, metrics: Any = None) -> "Work":
+    def publish(self, folder: Any, *, html: Any = None, metrics: Any = None, **pages: Any) -> "Work":
         """Hands the work to KFP artifacts (duck-typed: this file does not import kfp).
 
         The folder artifact tells where in the store the work lies; an HTML page is copied to where the UI reads it. On
         a cluster an artifact's uri stays the one that KFP gave to it: of an output that says it lies anywhere else, its
         launcher fails the task, or brings all of it to the next one's disk.
+
+        Args:
+          html: gets the output `report`.
+          pages: further HTML artifacts, by the name of their output.
         """
         if "://" not in folder.uri:
             folder.uri = self.place
@@ -94,9 +98,10 @@ class Work:
         if "://" in folder.uri:  # what a person finds who opens the artifact
             Path(folder.path).parent.mkdir(parents=True, exist_ok=True)
             write_json(Path(folder.path), folder.metadata)
-        if html is not None:
-            Path(html.path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self.path("report"), html.path)
+        for output, page in {"report": html, **pages}.items():
+            if page is not None:
+                Path(page.path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.path(output), page.path)
         if metrics is not None:
             for name, value in self.metrics.items():
                 metrics.log_metric(name, value)
@@ -167,8 +172,8 @@ def keyed_work(
             work.folder = remote.folder
         try:
             yield work
-        except WorkError:
-            if remote:
+        except WorkError as error:
+            if remote and not isinstance(error, Interruption):
                 remote.leave()
             raise
         work.seconds = time.monotonic() - start
