@@ -10,10 +10,10 @@ REGISTRY = os.environ.get("VOXLINE_IMAGE_REGISTRY", "voxline").rstrip("/")
 TAG = os.environ.get("VOXLINE_IMAGE_TAG", "0.1.0")
 
 DATA = f"{REGISTRY}/data:{TAG}"
-"""Audio, Beam and Arrow: ingest, convert, validate, extract."""
+"""Audio and Beam: ingest, convert, extract, publish."""
 
 MODEL = f"{REGISTRY}/model:{TAG}"
 """TensorFlow and Keras: train, evaluate, push."""
 
 VALIDATE = f"{REGISTRY}/validate:{TAG}"
-"""The data steps, and TensorFlow Data Validation: validate, where its statistics are asked for."""
+"""TensorFlow Data Validation, and what reads audio: validate."""

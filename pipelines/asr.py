@@ -54,7 +54,7 @@ def asr(
       convert_alphabet: the characters of the transcripts: english, or the characters themselves.
       convert_reading_kind: how a transcript becomes them: transcript (lower case, no punctuation) or as_is.
       convert_settings: JSON: limits on length, silence and rejects.
-      validate_settings: JSON: thresholds and severities of the checks.
+      validate_settings: JSON: thresholds and severities of the checks, the schema of TFX's data validation.
       extract_features_kind: log_mel, mfcc or linear.
       extract_features_mels: mel bins.
       extract_runner: FnApiRunner, multi_process, or any Beam runner.
@@ -84,7 +84,7 @@ def asr(
         settings=convert_settings,
     )
     wavs = converted.outputs["wavs"]
-    checked = validate(wavs=wavs, store=store, settings=validate_settings)
+    checked = validate(wavs=wavs, store=store, registry=registry, model_name=model, settings=validate_settings)
     extracted = extract(
         wavs=wavs,
         store=store,

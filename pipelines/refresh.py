@@ -40,7 +40,7 @@ def refresh(
       convert_alphabet: the characters of the transcripts: a name (english, english_speech, ...), or they themselves.
       convert_reading_kind: how a transcript becomes them: transcript, as_is, english, mandarin, ...
       convert_settings: JSON: limits on length, silence and rejects.
-      validate_settings: JSON: thresholds and severities of the checks.
+      validate_settings: JSON: thresholds and severities of the checks, the schema of TFX's data validation.
       extract_features_kind: log_mel, mfcc, linear or mel_and_linear.
       extract_features_mels: mel bins.
       extract_runner: FnApiRunner, multi_process, or any Beam runner.

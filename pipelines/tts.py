@@ -56,7 +56,7 @@ def tts(
       convert_alphabet: the symbols that the voice reads: english_speech, phonemes, pinyin_speech, or the characters.
       convert_reading_kind: how a text becomes them: english, english_phonemes, mandarin or pinyin.
       convert_settings: JSON: trimming, loudness, limits; sandhi (the same as in extract_settings).
-      validate_settings: JSON: thresholds and severities of the checks.
+      validate_settings: JSON: thresholds and severities of the checks, the schema of TFX's data validation.
       extract_features_kind: log_mel for Tacotron 2, mel_and_linear for Tacotron.
       extract_features_mels: mel bins.
       extract_runner: FnApiRunner, multi_process, or any Beam runner.
@@ -88,7 +88,7 @@ def tts(
         settings=convert_settings,
     )
     wavs = converted.outputs["wavs"]
-    checked = validate(wavs=wavs, store=store, settings=validate_settings)
+    checked = validate(wavs=wavs, store=store, registry=registry, model_name=model, settings=validate_settings)
     extracted = extract(
         wavs=wavs,
         store=store,

@@ -28,6 +28,7 @@ DEFAULTS = {
     "corpus": {"format": "ljspeech"},
     "convert": {"reading": {"kind": READING}},
     "validate": {
+        "schema": "synthesis",
         "ctc_feasibility": {"severity": "off"},
         "speaker_overlap": {"severity": "off"},
         "dominant_speaker": {"severity": "off"},

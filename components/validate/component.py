@@ -2,15 +2,18 @@
 
 from kfp import dsl
 
-from components.images import DATA
+from components.images import VALIDATE
 
 
-@dsl.component(base_image=DATA, install_kfp_package=False)
+@dsl.component(base_image=VALIDATE, install_kfp_package=False)
 def validate(
     wavs: dsl.Input[dsl.Dataset],
     validation: dsl.Output[dsl.Dataset],
     report: dsl.Output[dsl.HTML],
+    statistics_page: dsl.Output[dsl.HTML],
     store: str,
+    registry: str = "",
+    model_name: str = "",
     settings: str = "{}",
 ) -> None:
     """Checks the utterances before an accelerator is booked; fails where a check of severity "error" does.
@@ -19,8 +22,11 @@ def validate(
       wavs: what convert made.
       validation: each check, its figures and the utterances that offend.
       report: histograms, and the offending utterances to listen to.
+      statistics_page: what TFX's data validation found: every feature, anomalies, drift; or why it was skipped.
       store: folder of all keyed work.
-      settings: JSON of the config's section `validate`: thresholds and severities.
+      registry: folder of served models, to compare with the dataset of the one in service; empty: drift is not checked.
+      model_name: its name there.
+      settings: JSON of the config's section `validate`: thresholds, severities, the schema.
     """
     from components.speech.attempts import attempt
     from components.speech.work import place_of
@@ -28,4 +34,6 @@ def validate(
     from components.validate.step import run
 
     with attempt(store):
-        run(place_of(wavs), store, ValidateSettings.of(settings, "validate")).publish(validation, html=report)
+        run(
+            place_of(wavs), store, ValidateSettings.of(settings, "validate"), registry=registry, model_name=model_name
+        ).publish(validation, html=report, statistics_page=statistics_page)

@@ -18,23 +18,24 @@ from tests.pipelines.conftest import House
 pytest.importorskip("docker.types", reason="the Docker SDK that kfp's runner needs is not installed; make setup")
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
+NO_TFDV = "validate.tfdv=off"  # which would run there and not here: test_tfdv shows it
 STEPS = ("ingest", "convert", "validate", "extract", "train", "evaluate", "push")
 
 
 @pytest.fixture(scope="module")
 def stores(image: Image, tag: str, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The folders of a run in processes and of one in containers, each with a store and a registry."""
-    images = image("data"), image("model")
+    images = image("data"), image("model"), image("validate")
     assert all(name.endswith(f":{tag}") for name in images)
     here = House(tmp_path_factory.mktemp("processes"), corpus)
-    status, seen = here.run("--set", "push.max_wer=10")
+    status, seen = here.run("--set", "push.max_wer=10", "--set", NO_TFDV)
     assert status == 0, seen
 
     there = tmp_path_factory.mktemp("containers")
     for name in ("store", "registry", "kfp"):
         (there / name).mkdir()
         (there / name).chmod(0o777)
-    config = load_config(here.folder / "tiny.yaml", ["push.max_wer=10"], pipeline="asr").placed(there)
+    config = load_config(here.folder / "tiny.yaml", ["push.max_wer=10", NO_TFDV], pipeline="asr").placed(there)
     request = {
         "config": config.plain(),
         "pipeline_root": str(there / "kfp"),
