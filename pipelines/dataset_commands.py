@@ -1,0 +1,85 @@
+"""The commands of datasets: list, show, compact, collect. They parse, call and print."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Datasets = Annotated[str, typer.Option("--datasets", help="Folder or gs:// that holds <name>/<number>/.")]
+Name = Annotated[str, typer.Argument(help="The dataset's name.", metavar="NAME")]
+
+datasets = typer.Typer(help="Lists, shows, compacts and clears up the versions of datasets.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the `voxline` command."""
+    app.add_typer(datasets, name="datasets")
+
+
+@datasets.command("list")
+def list_datasets(root: Datasets) -> None:
+    """Names each dataset, its latest version, and what that holds."""
+    from pipelines.datasets import table_of_datasets
+
+    _print(table_of_datasets(root))
+
+
+@datasets.command("show")
+def show_dataset(
+    name: Name,
+    root: Datasets,
+    version: Annotated[int | None, typer.Argument(help="All of one version.", show_default=False)] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Its utterances, a line each: split, speaker, id, text.")
+    ] = False,
+) -> None:
+    """Shows every version of a dataset, or all that is known of one, or its utterances."""
+    from pipelines.datasets import details_of, history_of, rows_of
+
+    if rows:
+        for line in rows_of(root, name, version):
+            typer.echo(line)
+    else:
+        _print(history_of(root, name) if version is None else details_of(root, name, version))
+
+
+@datasets.command("compact")
+def compact_dataset(
+    name: Name,
+    root: Datasets,
+    below: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of a shard that must be alive for it to stay as it is.")
+    ] = 0.5,
+) -> None:
+    """Copies what is alive of shards that are mostly dead, and publishes the same content once more, led to the copies.
+
+    Nothing is taken away; `collect` does, once no version leads to the old shards.
+    """
+    from pipelines.datasets import compact_latest
+
+    typer.echo(compact_latest(root, name, below))
+
+
+@datasets.command("collect")
+def collect_shards(
+    store: Annotated[Path, typer.Option(help="The store whose shards are looked at.")],
+    root: Annotated[
+        list[str], typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
+    ],
+    grace_days: Annotated[
+        float, typer.Option(min=0, help="Days for which shards stay after the last extraction that used them.")
+    ] = 7.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Says what would go, and takes nothing away.")] = False,
+) -> None:
+    """Takes away shards of a store to which no version of a dataset leads any more.
+
+    A dataset that was published somewhere else than told here loses its shards.
+    """
+    from pipelines.datasets import collect_unused
+
+    typer.echo(collect_unused(store, list(root), grace_days, look_only=dry_run))
+
+
+def _print(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line)
