@@ -22,12 +22,20 @@ def tidy(folder: Path, epoch: int) -> None:
     for packages in folder.rglob("site-packages"):
         for name in LEFT_OUT:
             shutil.rmtree(packages / name, ignore_errors=True)
-        for record in packages.glob("*.dist-info/uv_cache.json"):  # when it was installed
-            record.unlink()
+        for name in ("uv_cache.json", "direct_url.json"):  # when, and from which folder, it was installed
+            for record in packages.glob(f"*.dist-info/{name}"):
+                record.unlink()
     for found in sorted(folder.rglob("*")):
         if found.name in ("tests", "__pycache__") and found.is_dir() and not found.is_symlink():
             shutil.rmtree(found)
-    compileall.compile_dir(folder, quiet=2, workers=0, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    compileall.compile_dir(
+        folder,
+        quiet=2,
+        workers=0,
+        invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,
+        stripdir=folder,
+        prependdir="/",  # tracebacks name the file where it will lie
+    )
     for found in (folder, *folder.rglob("*")):
         if not found.is_symlink():
             found.chmod(0o755 if found.is_dir() or os.access(found, os.X_OK) else 0o644)
