@@ -6,29 +6,25 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from components.speech.errors import SettingsError, VoxlineError
+from components.speech.errors import VoxlineError
 from components.speech.storage import A_PERSON_MENDS
-from pipelines import cluster_commands
+from pipelines import cluster_commands, dataset_commands, model_commands
 from pipelines.graph import PIPELINES, check_pipeline
 
 app = typer.Typer(
     help="Retrains speech models: recordings in, a model shown to be no worse out.",
     epilog="Exit status: 0 done (refusing to push a worse model included); 1 the work failed; 2 the command or the "
-    "config is wrong; 130 or 143 stopped by a signal.",
+    "config is wrong; 75 a storage or a network failed, the same command may succeed; 130 or 143 stopped by a signal.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-models = typer.Typer(help="Lists, shows and rolls back the models in a registry.", no_args_is_help=True)
 corpus = typer.Typer(help="Writes corpora.", no_args_is_help=True)
-app.add_typer(models, name="models")
-app.add_typer(corpus, name="corpus")
-cluster_commands.register(app)
 
 Pipeline = Annotated[str, typer.Argument(help=f"Which graph: {', '.join(PIPELINES)}.", metavar="PIPELINE")]
 Config = Annotated[
@@ -42,10 +38,6 @@ Assignments = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Lays a value over the config: --set train.epochs=3. Repeatable."),
 ]
 RunDir = Annotated[Path | None, typer.Option(help="Where the run's record and report go.  [default: runs/<name>]")]
-RegistryDir = Annotated[
-    str, typer.Option("--registry", metavar="PLACE", help="The folder, or gs://…, that holds <model>/<version>/.")
-]
-Input = Annotated[Path | None, typer.Option(show_default=False)]
 
 
 def main() -> None:
@@ -84,7 +76,7 @@ def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: R
     from pipelines.screen import Screen
 
     check_pipeline(pipeline)
-    _tensorflow_tells("errors")
+    _tensorflow_tells_errors()
     with _signals_end_the_process():
         chosen = load_config(config, set_ or [], pipeline=pipeline)
         folder = run_dir or Path("runs") / chosen.name
@@ -107,7 +99,7 @@ def step(
     set_: Assignments = None,
     run_dir: RunDir = None,
     manifest: Annotated[str | None, typer.Option(help="What ingest made (convert), or convert (the others).")] = None,
-    dataset: Annotated[str | None, typer.Option(help="What extract made.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="What extract made, or a published version.")] = None,
     model: Annotated[str | None, typer.Option(help="What train made, or an exported model.")] = None,
     evaluation: Annotated[str | None, typer.Option(help="What evaluate made.")] = None,
 ) -> None:
@@ -116,7 +108,7 @@ def step(
     from pipelines.one_step import run_step
     from pipelines.screen import Screen, shown_on
 
-    _tensorflow_tells("errors")
+    _tensorflow_tells_errors()
     chosen = load_config(config, set_ or [])
     given = {"manifest": manifest, "dataset": dataset, "model": model, "evaluation": evaluation}
     with _signals_end_the_process(), shown_on(Screen(sys.stdout)):
@@ -137,79 +129,16 @@ def compile_(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="[default: <name>.yaml]")] = None,
 ) -> None:
     """Writes a pipeline as the IR YAML that a Kubeflow cluster takes."""
-    from pipelines.compiled import compile_pipeline
+    from pipelines.compiled import compile_pipeline, places_unseen
     from pipelines.config import load_config
 
     check_pipeline(pipeline)
     chosen = load_config(config, set_ or [], pipeline=pipeline)
     target = output or Path(f"{chosen.name}.yaml")
     compile_pipeline(chosen, target)
+    for line in places_unseen(chosen):
+        typer.echo(f"voxline: {line}", err=True)
     typer.echo(str(target))
-
-
-@app.command()
-def transcribe(
-    audio: Annotated[list[Path], typer.Argument(help="Recordings, of any format and sample rate.")],
-    model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
-) -> None:
-    """Prints what is said in recordings, a line each."""
-    from components.speech.exported import Recogniser
-    from pipelines.models import model_folder
-
-    _tensorflow_tells("nothing")
-    for file in audio:
-        if not file.is_file():
-            raise SettingsError(f"{file}: no such file; give recordings, one or more")
-    texts = Recogniser(model_folder(model)).transcribe_files(audio)
-    for file, text in zip(audio, texts, strict=True):
-        typer.echo(text if len(audio) == 1 else f"{file}\t{text}")
-
-
-@app.command()
-def synthesize(
-    text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
-    model: Annotated[str, typer.Option(help="An exported voice, a registry's version, or <registry>/<model>.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The WAV to write.")],
-) -> None:
-    """Speaks a text into a WAV."""
-    from pipelines.models import model_folder
-    from pipelines.spoken import speak_into, text_of
-
-    _tensorflow_tells("nothing")
-    _print(speak_into(output, text_of(text), model_folder(model)))
-
-
-@models.command("list")
-def list_models(registry: RegistryDir) -> None:
-    """Names each model, and what is in service."""
-    from pipelines.models import table_of_models
-
-    _print(table_of_models(registry))
-
-
-@models.command("show")
-def show_model(
-    model: Annotated[str, typer.Argument(help="The model's name.")],
-    registry: RegistryDir,
-    version: Annotated[int | None, typer.Argument(help="All of one version.", show_default=False)] = None,
-) -> None:
-    """Shows every change of a model, or all that is known of one version."""
-    from pipelines.models import details_of, journal_of
-
-    _print(journal_of(registry, model) if version is None else details_of(registry, model, version))
-
-
-@models.command("rollback")
-def roll_back_model(
-    model: Annotated[str, typer.Argument(help="The model's name.")],
-    registry: RegistryDir,
-    to: Annotated[int | None, typer.Option(help="Which version.  [default: the one before]")] = None,
-    note: Annotated[str, typer.Option(help="Why, for the journal.")] = "",
-) -> None:
-    """Puts an older version back into service, under a new number."""
-    from pipelines.models import roll_back
-
-    typer.echo(roll_back(registry, model, to, note))
 
 
 @corpus.command("demo")
@@ -227,6 +156,12 @@ def demo_corpus(
         generate(folder, GenerateSettings.of(overlay({}, set_ or [])[0], "--set"))
 
 
+app.add_typer(corpus, name="corpus")
+model_commands.register(app)
+cluster_commands.register(app)
+dataset_commands.register(app)
+
+
 @contextlib.contextmanager
 def _signals_end_the_process() -> Iterator[None]:
     """Ctrl-C and a polite kill end with a line, and the exit status that shells give to them."""
@@ -237,14 +172,9 @@ def _signals_end_the_process() -> Iterator[None]:
         _fail("stopped; start it again and it goes on from where it was", 128 + by)
 
 
-def _tensorflow_tells(what: Literal["errors", "nothing"]) -> None:
-    """What TensorFlow logs: its search for a GPU is no part of an answer. A level that a person has set stays."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if what == "errors" else "3")
-
-
-def _print(lines: list[str]) -> None:
-    for line in lines:
-        typer.echo(line)
+def _tensorflow_tells_errors() -> None:
+    """And no more: its search for a GPU is no news. A level that a person has set stays."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def _fail(message: str, status: int) -> None:

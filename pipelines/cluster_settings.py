@@ -247,3 +247,12 @@ class ClusterSettings(Placement):
         7.0, ge=0, le=3650, description="that a run's pods and their logs are kept for after its end; 0: for ever"
     )
     steps: StepPlacements = pydantic.Field(default_factory=StepPlacements, description="a section a step")
+
+    def mounts(self, path: str) -> bool:
+        """Whether a path lies on one of the volumes.
+
+        >>> chosen = ClusterSettings.of({"claims": [{"name": "voxline-store", "mount": "/mnt/store"}]})
+        >>> chosen.mounts("/mnt/store/speech"), chosen.mounts("/mnt/stored")
+        (True, False)
+        """
+        return any(path == claim.mount or path.startswith(f"{claim.mount}/") for claim in self.claims)

@@ -6,9 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+from components.speech.buckets import is_remote
 from components.speech.errors import SettingsError
 from pipelines.arguments import pipeline_arguments
 from pipelines.cluster_settings import ClusterSettings
+from pipelines.config import PATHS
+from pipelines.dotted import get
 from pipelines.run_config import RunConfig
 
 
@@ -36,6 +39,17 @@ def compile_pipeline(config: RunConfig, output: Path) -> None:
     given = {name: value for name, value in arguments.items() if value != ""}
     output.parent.mkdir(parents=True, exist_ok=True)
     compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=given)
+
+
+def places_unseen(config: RunConfig) -> list[str]:
+    """A line for each path of the config that lies on no volume of its cluster's: pods would not see it."""
+    paths = {key: str(get(config.plain(), key) or "") for key in PATHS}
+    return [
+        f"{key} is {path}, and no claim of cluster.claims is mounted there: pods will not see it. Give a gs:// "
+        "address, a path on a claim, or another one in the form when the run is started"
+        for key, path in paths.items()
+        if path and not is_remote(path) and not config.cluster.mounts(path)
+    ]
 
 
 def placed_pipeline(name: str, cluster: ClusterSettings) -> Any:

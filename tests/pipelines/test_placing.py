@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from components.speech.attempts import ATTEMPT
-from pipelines.compiled import compile_pipeline
+from pipelines.compiled import compile_pipeline, places_unseen
 from pipelines.config import load_config
 
 RUN = """
@@ -154,3 +154,18 @@ def test_scratch_may_be_a_volume_of_its_own(tmp_path: Path) -> None:
     (volume,) = compiled.pod("convert")["genericEphemeralVolume"]
     assert (volume["mountPath"], volume["size"], volume["storageClassName"]) == ("/tmp", "500Gi", "fast")
     assert "emptyDirMounts" not in compiled.pod("convert")
+
+
+def test_a_path_that_no_pod_sees_is_told(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        """
+name: nightly
+store: /mnt/store/speech
+registry: /mnt/models
+corpus: {uri: gs://speech/corpora/LibriSpeech}
+cluster: {claims: [{name: voxline-store, mount: /mnt/store}]}
+""",
+        encoding="utf-8",
+    )
+    (told,) = places_unseen(load_config(tmp_path / "run.yaml"))
+    assert told.startswith("registry is /mnt/models, and no claim of cluster.claims is mounted there")
