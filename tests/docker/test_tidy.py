@@ -1,0 +1,91 @@
+"""What tidy.py leaves of an installed folder, and that it leaves the same each time."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TIDY = Path(__file__).parent.parent.parent / "docker" / "tidy.py"
+EPOCH = 1_767_225_600
+
+
+def installed(root: Path) -> Path:
+    """A folder as an installer leaves it, with a package, its tests, headers and records."""
+    packages = root / "opt" / "voxline" / "lib" / "python3.11" / "site-packages"
+    files = {
+        "speech/__init__.py": "def fail():\n    raise ValueError('told')\n",
+        "speech/tests/test_speech.py": "pass\n",
+        "speech/__pycache__/__init__.cpython-311.pyc": "stale",
+        "tensorflow/include/tensor.h": "int x;\n",
+        "speech-1.dist-info/direct_url.json": "{}",
+        "speech-1.dist-info/uv_cache.json": "{}",
+        "speech-1.dist-info/METADATA": "Name: speech\n",
+    }
+    for name, text in files.items():
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_text(text, encoding="utf-8")
+    (packages / "speech" / "__init__.py").chmod(0o600)
+    (packages / "link").symlink_to("speech")
+    return packages
+
+
+def tidy(root: Path) -> None:
+    subprocess.run([sys.executable, TIDY, root], env={**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH)}, check=True)
+
+
+def state(root: Path) -> dict[str, tuple[int, int, str]]:
+    """Path → mode, time and hash of everything in a folder."""
+    return {
+        str(path.relative_to(root)): (
+            path.lstat().st_mode,
+            int(path.lstat().st_mtime),
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+        )
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def test_what_a_step_never_opens_is_gone(tmp_path: Path) -> None:
+    packages = installed(tmp_path)
+    tidy(tmp_path)
+    left = {path.name for path in (*packages.glob("speech/*"), *packages.glob("speech-1.dist-info/*"))}
+    assert left == {"__init__.py", "__pycache__", "METADATA"}
+    assert not (packages / "tensorflow" / "include").exists()
+
+
+def test_everything_has_one_time_and_a_plain_mode(tmp_path: Path) -> None:
+    installed(tmp_path)
+    tidy(tmp_path)
+    found = state(tmp_path)
+    assert {time for _, time, _ in found.values()} == {EPOCH}
+    assert {mode & 0o777 for path, (mode, _, _) in found.items() if not (tmp_path / path).is_symlink()} == {
+        0o644,
+        0o755,
+    }
+
+
+def test_two_folders_installed_at_other_times_become_the_same(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        packages = installed(tmp_path / name)
+        if name == "two":
+            os.utime(packages / "speech" / "__init__.py", (1, 1))
+        tidy(tmp_path / name)
+    assert state(tmp_path / "one") == state(tmp_path / "two")
+
+
+def test_byte_code_is_used_and_its_source_never_looked_at(tmp_path: Path) -> None:
+    packages = installed(tmp_path)
+    tidy(tmp_path)
+    (packages / "speech" / "__init__.py").write_text("", encoding="utf-8")
+    sys.path.insert(0, str(packages))
+    try:
+        import speech  # type: ignore[import-not-found]
+
+        with pytest.raises(ValueError, match="told"):
+            speech.fail()
+    finally:
+        sys.path.remove(str(packages))
+        sys.modules.pop("speech", None)
