@@ -109,10 +109,20 @@ class RemoteWork:
             self._take_over(saved)
 
     def save(self) -> None:
-        """Sends what is in the folder so far, so that another machine can go on from it."""
-        if time.monotonic() < self._next_save:
-            return
+        """Sends what is in the folder so far, so that another machine can go on from it.
+
+        A storage that does not answer for now is no reason to stop: the next save sends more.
+        """
         began = time.monotonic()
+        if began < self._next_save:
+            return
+        try:
+            self._save()
+        except Interruption as error:
+            say(f"not saved for other machines, the work goes on: {error}")
+        self._next_save = time.monotonic() + max(SAVE_SECONDS, 9 * (time.monotonic() - began))
+
+    def _save(self) -> None:
         names = self._files()
         self._send(names)
         self.mirror.bucket.write(PROGRESS, _json({"attempt": self.attempt, "files": names}))
@@ -121,7 +131,6 @@ class RemoteWork:
         if self._taken_over:
             self._tidy(self._there(self._taken_over))
             self._taken_over = ""
-        self._next_save = time.monotonic() + max(SAVE_SECONDS, 9 * (time.monotonic() - began))
 
     def finish(self, marker: dict[str, Any], without: tuple[str, ...] = ()) -> bool:
         """Sends the files, then the marker. Returns whether the result is ours: False where another came first.

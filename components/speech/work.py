@@ -54,7 +54,7 @@ class Work:
     @property
     def place(self) -> str:
         """Where the folder lies for all machines: a path, or gs://…"""
-        return self.remote.place if self.remote else str(self.folder)
+        return self.remote.place if self.remote else address_of(self.folder)
 
     def path(self, output: str) -> Path:
         """The path of a named output; brought first where it is in a bucket alone."""

@@ -84,10 +84,10 @@ def run(
             say(f"validate: warning: {_told(result)}")
         if failed:
             raise WorkError(
-                f"validate: {'; '.join(map(_told, failed))}. Look at {work.path('report')}, then mend the corpus, "
+                f"validate: {'; '.join(map(_told, failed))}. Look at {work.place_of('report')}, then mend the corpus, "
                 f"or raise validate.{failed[0].check.name}.threshold, or make its severity a warning"
             )
-        say(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.path('report')}")
+        say(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.place_of('report')}")
     return work
 
 

@@ -129,6 +129,21 @@ def test_another_machine_goes_on_from_what_was_saved(gcs: Storage, fresh_pod: Po
     assert sorted(name.split("/")[3] for name in gcs.names()) == [work.folder.name, work.folder.name, "done.json"]
 
 
+def test_a_save_that_the_storage_does_not_take_stops_nothing(
+    gcs: Storage, fresh_pod: Pod, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def save_in_vain(work: Work) -> None:
+        fault = gcs.fails("status", "POST", times=10_000, code=503)
+        work.save()
+        fault.times = 0
+
+    fresh_pod()
+    make(gcs, meanwhile=save_in_vain)
+    assert "not saved for other machines, the work goes on" in capsys.readouterr().out
+    fresh_pod()
+    assert make(gcs).reused
+
+
 def test_the_same_machine_goes_on_from_its_own_disk(gcs: Storage, fresh_pod: Pod) -> None:
     fresh_pod()
     with pytest.raises(Preempted):
