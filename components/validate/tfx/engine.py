@@ -22,8 +22,9 @@ from components.speech.errors import SettingsError, WorkError
 from components.speech.storage import whole_file
 from components.speech.tensorflow_alone import tensorflow
 from components.validate.tfx.anomalies import anomaly_kind
-from components.validate.tfx.examination import Anomaly, Drift, Limits, Spread, Spreads
+from components.validate.tfx.examination import Anomaly, Drift
 from components.validate.tfx.examples import Examples
+from components.validate.tfx.protos import whole
 
 tensorflow()  # first and alone: TFDV would load Keras with it
 with contextlib.suppress(ImportError):
@@ -45,8 +46,6 @@ TOP = 200
 BUCKETS = 40
 """Of a histogram. With TFDV's 10, one recording of a minute among 3,000 of seconds comes to a drift of 0.09 bits: all
 others fall into one bucket. With 40 it is 0.03."""
-WHOLE = "All Examples"
-SLICE = "split_"
 MEASURES = {
     anomalies_pb2.DriftSkewInfo.Measurement.JENSEN_SHANNON_DIVERGENCE: "Jensen-Shannon",
     anomalies_pb2.DriftSkewInfo.Measurement.L_INFTY: "L-infinity",
@@ -131,34 +130,6 @@ def look(statistics: Any, schema: Any, before: Any | None) -> tuple[list[Anomaly
     return sorted(anomalies, key=lambda one: (one.feature, one.code)), drifts
 
 
-def limits(schema: Any) -> dict[str, Limits]:
-    """What the schema accepts of single values, by feature."""
-    shared = {domain.name: tuple(domain.value) for domain in schema.string_domain}
-    found = {}
-    for feature in schema.feature:
-        kind = feature.WhichOneof("domain_info")
-        if kind in ("int_domain", "float_domain"):
-            domain = getattr(feature, kind)
-            found[feature.name] = Limits(
-                domain.min if domain.HasField("min") else None, domain.max if domain.HasField("max") else None
-            )
-        elif kind == "string_domain":
-            found[feature.name] = Limits(values=tuple(feature.string_domain.value))
-        elif kind == "domain":
-            found[feature.name] = Limits(values=shared.get(feature.domain, ()))
-    return found
-
-
-def spreads(statistics: Any) -> Spreads:
-    """The statistics as plain values, of the whole corpus and of each split."""
-    return {
-        "" if dataset.name == WHOLE else dataset.name.removeprefix(SLICE): [
-            _spread(feature, dataset.num_examples) for feature in dataset.features
-        ]
-        for dataset in statistics.datasets
-    }
-
-
 def _drifts(measured: Any, told: dict[str, str], schema: Any, statistics: Any, before: Any) -> list[Drift]:
     drifts = []
     for info in measured:
@@ -171,7 +142,7 @@ def _drifts(measured: Any, told: dict[str, str], schema: Any, statistics: Any, b
             )
     counts = schema.dataset_constraints.num_examples_drift_comparator
     if counts.HasField("min_fraction_threshold"):
-        share = _whole(statistics).num_examples / max(_whole(before).num_examples, 1)
+        share = whole(statistics).num_examples / max(whole(before).num_examples, 1)
         fewest = counts.min_fraction_threshold
         drifts.append(Drift("", "utterances", share, fewest, share < fewest, told.pop("", "")))
     comparators = {feature.name: _measures(feature) for feature in schema.feature}
@@ -187,40 +158,9 @@ def _measures(feature: Any) -> list[str]:
     return [name for name in names if feature.drift_comparator.HasField(name)]
 
 
-def _whole(statistics: Any) -> Any:
-    return next((one for one in statistics.datasets if one.name == WHOLE), statistics.datasets[0])
-
-
 def _only_whole(statistics: Any) -> Any:
     """The statistics without those of the splits, which a schema is not held against."""
-    return statistics_pb2.DatasetFeatureStatisticsList(datasets=[_whole(statistics)])
-
-
-def _spread(feature: Any, examples: int) -> Spread:
-    (name,) = feature.path.step
-    which = feature.WhichOneof("stats")
-    stats = getattr(feature, which)
-    common = stats.common_stats
-    present = int(common.num_non_missing)
-    missing, values = examples - present, int(common.tot_num_values)
-    if which != "num_stats":
-        top = tuple((one.value, one.frequency) for one in stats.top_values)
-        return Spread(name, False, present, missing, values, distinct=int(stats.unique), top=top)
-    standard = [one.buckets for one in stats.histograms if one.type == statistics_pb2.Histogram.STANDARD]
-    return Spread(
-        name,
-        True,
-        present,
-        missing,
-        values,
-        mean=stats.mean,
-        deviation=stats.std_dev,
-        least=stats.min,
-        median=stats.median,
-        most=stats.max,
-        zeros=int(stats.num_zeros),
-        buckets=tuple((one.low_value, one.high_value, one.sample_count) for buckets in standard for one in buckets),
-    )
+    return statistics_pb2.DatasetFeatureStatisticsList(datasets=[whole(statistics)])
 
 
 def _batches(examples: Examples) -> Iterator[Any]:

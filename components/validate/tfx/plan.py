@@ -74,7 +74,7 @@ class Plan:
         """
         if self.skipped or not len(corpus):
             return Examination(skipped=self.skipped or "there are no utterances")
-        from components.validate.tfx import engine
+        from components.validate.tfx import engine, protos
 
         schema = engine.read_schema(self.schema_text, self.schema, settings.drift.thresholds)
         made = statistics_of(Examples.of(corpus), utterances, store).path("statistics")
@@ -89,7 +89,7 @@ class Plan:
             not_compared=self.baseline.absent,
             anomalies=tuple(anomalies),
             drifts=tuple(drifts),
-            limits=engine.limits(schema),
-            spreads=engine.spreads(now),
-            before=engine.spreads(before) if before is not None else {},
+            limits=protos.limits(schema),
+            spreads=protos.spreads(now),
+            before=protos.spreads(before) if before is not None else {},
         )

@@ -1,0 +1,175 @@
+"""TFX's data validation in its image: statistics, anomalies and drift of real recordings, as a cluster runs it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.speech.registry import PROVENANCE
+from components.speech.storage import read_json, write_json
+from components.speech.utterances import MANIFEST
+from components.validate.step import STATISTICS, VALIDATION
+from components.validate.tfx.page import BEFORE, HERE
+from tests.containers.conftest import Ran
+from tests.validate.takes import SMALL, Take, fit, speech, written
+
+Settings = dict[str, Any]
+Validated = Callable[..., Any]
+
+PROGRAM = """
+import json, sys
+from components.speech.errors import WorkError
+from components.validate.settings import ValidateSettings
+from components.validate.step import run
+folder, corpus, settings = sys.argv[1:]
+try:
+    work = run(f"{folder}/{corpus}", f"{folder}/store", ValidateSettings.of(settings), f"{folder}/registry", "asr")
+except WorkError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+print(work.folder)
+"""
+
+# Takes of these tests are short and alike; our own checks of that are no matter here.
+LENIENT: Settings = {
+    **SMALL,
+    "tfdv": "required",
+    **{name: {"severity": "off"} for name in ("identical_transcripts", "ctc_feasibility", "speaking_rate")},
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the numbered user of the image may write to, with a fit corpus in it."""
+    folder = tmp_path_factory.mktemp("tfdv")
+    (folder / "store").mkdir()
+    (folder / "store").chmod(0o777)
+    written(folder / "fit", fit())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def validated(place: Path, ran: Ran) -> Validated:
+    """Runs the step on a corpus in the folder; what fails ends with the status given."""
+
+    def run(corpus: str, *, status: int = 0, **changes: Any) -> Any:
+        settings = json.dumps({**LENIENT, **changes})
+        flags = [f"--volume={place}:{place}", "--env=TF_CPP_MIN_LOG_LEVEL=2"]
+        ended = ran("validate", "python3", "-c", PROGRAM, str(place), corpus, settings, flags=flags, status=status)
+        return ended.stderr if status else Path(ended.stdout.splitlines()[-1])
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def fit_work(validated: Validated) -> Path:
+    """The work on a fit corpus, before there is any model."""
+    work: Path = validated("fit")
+    return work
+
+
+@pytest.fixture(scope="module")
+def in_service(place: Path, fit_work: Path) -> None:
+    """A model in service that was trained on the fit corpus."""
+    trained_on = read_json(fit_work / "done.json")["inputs"]["utterances"]
+    write_json(place / "registry" / "asr" / "1" / PROVENANCE, {"dataset": {"fingerprint": trained_on}})
+
+
+def checks(work: Path) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in read_json(work / VALIDATION)["checks"]}
+
+
+def spoilt() -> list[Take]:
+    """The fit takes, half of train longer and by one voice, one in a split that there is not, one of over a minute."""
+    takes = fit()
+    for number, take in enumerate(takes[:25]):
+        take.samples = speech(number, 2.5)
+    for take in takes[6:20]:
+        take.speaker, take.text = "newcomer", "blue blue blue"
+    takes[3].split = "holdout"
+    takes[4].samples = speech(4, 70.0)
+    return takes
+
+
+def test_a_fit_corpus_breaks_nothing_of_the_schema(fit_work: Path) -> None:
+    tfdv = read_json(fit_work / VALIDATION)["tfdv"]
+    assert tfdv["ran"] is True
+    assert tfdv["anomalies"] == []
+    found = checks(fit_work)
+    assert {found[name]["outcome"] for name in ("missing_features", "wrong_types", "out_of_range")} == {"passed"}
+    assert found["drift"]["outcome"] == "not checked"
+    assert found["drift"]["detail"] == "no version of asr is in service yet"
+    assert (fit_work / STATISTICS).stat().st_size > 1000
+
+
+def test_the_data_of_the_model_in_service_is_no_drift_from_itself(in_service: None, validated: Validated) -> None:
+    work = validated("fit")
+    measured = read_json(work / VALIDATION)["tfdv"]["drift"]
+    assert {one["feature"]: one["distance"] for one in measured if one["measure"] != "utterances"} == dict.fromkeys(
+        ("duration", "labels", "level", "silence", "speaker", "speaking_rate", "split", "tokens"), 0
+    )
+    assert checks(work)["drift"]["outcome"] == "passed"
+
+
+def test_anomalies_and_drift_are_found_and_the_utterances_named(
+    in_service: None, place: Path, validated: Validated
+) -> None:
+    written(place / "spoilt", spoilt())
+    work = validated("spoilt")
+    found = checks(work)
+    assert [one["id"] for one in found["out_of_range"]["offenders"]] == ["train-4"]
+    assert "frames 7000" in found["out_of_range"]["offenders"][0]["note"]
+    assert [one["note"] for one in found["unexpected_values"]["offenders"]] == ["split holdout"]
+    drifted = {one["feature"]: one for one in read_json(work / VALIDATION)["tfdv"]["drift"] if one["drifted"]}
+    assert set(drifted) == {"duration", "level", "speaker", "speaking_rate", "tokens"}
+    assert drifted["duration"]["measure"] == "Jensen-Shannon"
+    assert drifted["speaker"]["measure"] == "L-infinity"
+    assert drifted["speaker"]["distance"] == pytest.approx(14 / 60)
+    assert found["drift"]["outcome"] == "failed"
+    page = (work / "statistics.html").read_text(encoding="utf-8")
+    assert HERE in page
+    assert BEFORE in page
+    assert "<script" not in page
+    assert "src=" not in page
+
+
+def test_an_anomaly_of_severity_error_fails_the_step(in_service: None, validated: Validated) -> None:
+    told = validated("spoilt", status=1, unexpected_values={"severity": "error"})
+    assert "unexpected_values is 1, at most 0 accepted (split: " in told
+
+
+def test_a_threshold_of_drift_is_set_by_its_feature(in_service: None, validated: Validated) -> None:
+    thresholds = {"duration": 1.0, "level": 1.0, "speaking_rate": 1.0, "speaker": 0.5, "tokens": 0.5}
+    work = validated("spoilt", drift={"thresholds": thresholds})
+    assert checks(work)["drift"]["outcome"] == "passed"
+
+
+def test_a_threshold_of_what_is_not_compared_is_refused_by_its_key(in_service: None, validated: Validated) -> None:
+    told = validated("fit", status=1, drift={"thresholds": {"frames": 0.1}})
+    assert "'drift.thresholds.frames' is 0.1" in told
+
+
+def test_a_schema_that_is_none_is_refused_by_its_line(place: Path, validated: Validated) -> None:
+    (place / "own.pbtxt").write_text('feature {\n  nam: "duration"\n}')
+    told = validated("fit", status=1, schema=str(place / "own.pbtxt"))
+    assert "own.pbtxt', and line 2:" in told
+    assert 'no field named "nam"' in told
+
+
+def test_a_bare_manifest_lacks_what_convert_measures_and_is_examined_all_the_same(
+    place: Path, validated: Validated
+) -> None:
+    """TFX's slicing has crashed on columns of nothing but nulls."""
+    written(place / "bare", fit())
+    lines = [json.loads(line) for line in (place / "bare" / MANIFEST).read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        del line["measured"], line["speaker"]
+    bare = "".join(json.dumps(line) + "\n" for line in lines)
+    (place / "bare" / MANIFEST).write_text(bare, encoding="utf-8")
+    assert read_json(validated("bare") / VALIDATION)["tfdv"]["anomalies"] == []
+
+
+@pytest.mark.parametrize("schema", ["recognition", "synthesis"])
+def test_every_curated_schema_is_one(schema: str, validated: Validated) -> None:
+    assert read_json(validated("fit", schema=schema) / VALIDATION)["tfdv"]["schema"] == schema
