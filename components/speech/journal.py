@@ -1,4 +1,7 @@
-"""The journal of a model in the registry: one line of JSON for every change, oldest first."""
+"""The journal of a model in the registry: one line of JSON for every change, oldest first.
+
+On a disk it is a file that grows; in a bucket an object that is written anew, on condition that nobody else did so.
+"""
 
 import dataclasses
 import json
@@ -7,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from components.speech.buckets import Bucket, Changed
 from components.speech.errors import WorkError
 
 
@@ -62,21 +66,14 @@ class Journal:
         Raises:
           WorkError: naming the line that is none of ours.
         """
-        changes = []
-        for number, line in enumerate(self._whole_lines(), start=1):
-            try:
-                changes.append(Change.of(json.loads(line)))
-            except (ValueError, TypeError, AttributeError) as error:
-                raise WorkError(
-                    f"{self.file}:{number}: no line of a journal ({error}); mend or remove that line"
-                ) from None
-        return changes
+        return _changes(self._whole_lines(), str(self.file))
 
-    def append(self, change: Change) -> None:
-        """Writes one line, and returns when it is on the disk."""
-        line = json.dumps(dataclasses.asdict(change), ensure_ascii=False) + "\n"
+    def append(self, changes: list[Change]) -> None:
+        """Writes a line for each, and returns when they are on the disk."""
+        if not changes:
+            return
         with open(self.file, "ab") as file:
-            file.write(line.encode())
+            file.write(b"".join(map(_line, changes)))
             file.flush()
             os.fsync(file.fileno())
         sync_folder(self.file.parent)
@@ -88,8 +85,81 @@ class Journal:
             os.truncate(self.file, whole)
 
     def _whole_lines(self) -> list[bytes]:
-        lines = self.file.read_bytes().splitlines(keepends=True) if self.file.is_file() else []
-        return lines[:-1] if lines and not lines[-1].endswith(b"\n") else lines
+        return _whole(self.file.read_bytes() if self.file.is_file() else b"")
+
+
+class RemoteJournal:
+    """An object of changes. Who has fenced it alone can append, until another one fences it.
+
+    Args:
+      bucket: the folder of the model.
+      name: of the object.
+    """
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self.bucket, self.name = bucket, name
+        self._data, self._generation = b"", 0
+
+    def read(self) -> list[Change]:
+        """The changes written so far.
+
+        Raises:
+          WorkError: naming the line that is none of ours.
+        """
+        return _changes(_whole(self._read()[0]), self.bucket.place(self.name))
+
+    def fence(self) -> None:
+        """Writes it anew as it is: whoever fenced it before can append no more.
+
+        Raises:
+          Changed: another one did so at the same time.
+        """
+        data, self._generation = self._read()
+        self._write(b"".join(_whole(data)))
+
+    def append(self, changes: list[Change]) -> None:
+        """Writes a line for each, all or none.
+
+        Raises:
+          Changed: another one has fenced it since.
+        """
+        if changes:
+            self._write(self._data + b"".join(map(_line, changes)))
+
+    def _read(self) -> tuple[bytes, int]:
+        try:
+            data, entry = self.bucket.read_entry(self.name)
+        except FileNotFoundError:
+            return b"", 0
+        return data, entry.generation
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._generation = self.bucket.write(self.name, data, if_generation=self._generation).generation
+        except Changed as error:
+            raise Changed(
+                f"{self.bucket.uri}: another process changed the registry meanwhile, so this one did not; start again"
+            ) from error
+        self._data = data
+
+
+def _changes(lines: list[bytes], source: str) -> list[Change]:
+    changes = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            changes.append(Change.of(json.loads(line)))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise WorkError(f"{source}:{number}: no line of a journal ({error}); mend or remove that line") from None
+    return changes
+
+
+def _line(change: Change) -> bytes:
+    return (json.dumps(dataclasses.asdict(change), ensure_ascii=False) + "\n").encode()
+
+
+def _whole(data: bytes) -> list[bytes]:
+    lines = data.splitlines(keepends=True)
+    return lines[:-1] if lines and not lines[-1].endswith(b"\n") else lines
 
 
 def utc(seconds: float) -> str:

@@ -20,6 +20,7 @@ class Fault:
       method: of the requests that it befalls; empty: of all.
       path: what stands in their path or query; empty: anything.
       after: requests of that kind that it lets pass first.
+      met: it has befallen one.
     """
 
     kind: Kind
@@ -29,6 +30,7 @@ class Fault:
     after: int = 0
     code: int = 503
     seconds: float = 0.0
+    met: bool = False
 
 
 class Faults:
@@ -43,6 +45,10 @@ class Faults:
             self._waiting.append(fault)
         return fault
 
+    def met(self) -> bool:
+        """Whether one that is still in wait has befallen a request."""
+        return any(fault.met for fault in self._waiting)
+
     def clear(self) -> None:
         with self._lock:
             self._waiting.clear()
@@ -56,6 +62,7 @@ class Faults:
                         fault.after -= 1
                         continue
                     fault.times -= 1
+                    fault.met = True
                     return fault
         return None
 

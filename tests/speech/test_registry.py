@@ -11,24 +11,7 @@ import pytest
 from components.speech.errors import SettingsError, WorkError
 from components.speech.exported import digest
 from components.speech.registry import Change, Registry, models
-
-
-def exported(folder: Path, content: str) -> Path:
-    """Bytes in the places of an exported model's; the registry does not look into them."""
-    (folder / "variables").mkdir(parents=True)
-    (folder / "saved_model.pb").write_text(content)
-    (folder / "variables" / "variables.index").write_text(content)
-    (folder / "model.json").write_text("{}")
-    return folder
-
-
-def publish(registry: Registry, model: Path) -> int:
-    with (
-        registry.locked(),
-        registry.publishing(model, digest(model), "push", wer=0.25, figures={"wer": 0.25}) as (version, incoming),
-    ):
-        (incoming / "model_card.md").write_text(f"# version {version}")
-    return version
+from tests.speech.published import exported, publish, served
 
 
 @pytest.fixture
@@ -38,12 +21,6 @@ def registry(tmp_path: Path) -> Registry:
     for content in "abc":
         publish(made, exported(tmp_path / content, content))
     return made
-
-
-def served(registry: Registry) -> str:
-    version = registry.in_service()
-    assert version is not None
-    return (registry.path(version) / "saved_model.pb").read_text()
 
 
 def test_versions_are_numbered_in_order_and_the_highest_is_in_service(registry: Registry, tmp_path: Path) -> None:
@@ -229,9 +206,9 @@ def test_names_that_could_leave_the_registry_are_refused(tmp_path: Path, name: s
         Registry(tmp_path, name)
 
 
-def test_a_bucket_is_refused_before_a_folder_of_that_name_is_made() -> None:
-    with pytest.raises(SettingsError, match="gs://models"):
-        Registry("gs://models", "asr")
+def test_another_kind_of_storage_is_refused_before_a_folder_of_that_name_is_made() -> None:
+    with pytest.raises(SettingsError, match=r"s3://models: .*gs://BUCKET/FOLDER"):
+        Registry("s3://models", "asr")
 
 
 def test_whoever_comes_while_a_version_is_being_published_waits_for_it(tmp_path: Path) -> None:

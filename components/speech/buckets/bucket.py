@@ -109,6 +109,28 @@ class Bucket:
 
         return self.send(name, send)
 
+    def copy(self, name: str, to: "Bucket", *, if_generation: int | None = None) -> Entry:
+        """Copies an object within the storage, under its name; no byte of it comes here.
+
+        Raises:
+          Changed: there is one of another generation.
+          FileNotFoundError: there is no such object.
+        """
+
+        def rewrite(blob: Any, patience: dict[str, Any]) -> None:
+            blob.content_type = _type_of(name)  # who gives metadata has to give all of it
+            token = None
+            while True:
+                token, _, _ = blob.rewrite(self._blob(name), token=token, if_generation_match=if_generation, **patience)
+                if token is None:
+                    return
+
+        try:
+            return to.send(name, rewrite)
+        except WorkError as error:
+            self._absent(error)
+            raise FileNotFoundError(self.place(name)) from error
+
     def delete(self, name: str, *, if_generation: int | None = None) -> None:
         """Removes an object; one that is not there is none to remove.
 

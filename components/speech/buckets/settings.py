@@ -17,6 +17,7 @@ class TransferSettings(Settings):
     first_wait_seconds: float = pydantic.Field(1, gt=0, description="s before the second try; doubled for each further")
     longest_wait_seconds: float = pydantic.Field(30, gt=0, description="s between two tries, at most")
     timeout_seconds: float = pydantic.Field(60, gt=0, description="s without a byte, past which a request has failed")
+    lease_seconds: float = pydantic.Field(60, gt=0, description="s after which a lock that nobody renews is free")
     connections: int = pydantic.Field(8, ge=1, le=64, description="requests at a time")
     chunk_megabytes: int = pydantic.Field(16, ge=1, le=1024, description="MiB of a large file that one request moves")
 
