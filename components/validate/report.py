@@ -29,6 +29,10 @@ from components.validate.corpus import Corpus
 from components.validate.settings import ValidateSettings
 
 MOST_SPEAKERS = 20
+TFX = (
+    "From missing_features to drift, they are made by TFX's data validation; what it measured of every feature "
+    "stands in its own page, statistics.html."
+)
 
 
 def page(corpus: Corpus, results: list[Result], settings: ValidateSettings) -> Page:
@@ -40,7 +44,7 @@ def page(corpus: Corpus, results: list[Result], settings: ValidateSettings) -> P
         "under validate.",
     )
     made.opening(_verdict(results), _facts(corpus))
-    made.section("Checks", _checks(results))
+    made.section("Checks", _checks(results), note(TFX))
     to_look_at = _offenders(corpus, results, settings)
     if to_look_at:
         made.section("Utterances to look at", *to_look_at)

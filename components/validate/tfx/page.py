@@ -46,9 +46,10 @@ def statistics_page(examination: Examination) -> Page:
     page.opening(_verdict(examination), _facts(examination))
     page.section("Anomalies", _anomalies(examination))
     page.section("Drift", *_drift(examination))
-    now = examination.spreads.get("", [])
-    page.section("Numbers", _numbers(examination.spreads), *_curves(now, examination.before.get("", [])))
-    page.section("Texts", _texts(examination.spreads), *_values(now, examination.before.get("", [])))
+    now, before = examination.spreads.get("", []), examination.before.get("", [])
+    shown = {**examination.spreads, **({BEFORE: before} if before else {})}
+    page.section("Numbers", _numbers(shown), *_curves(now, before))
+    page.section("Texts", _texts(shown), *_values(now, before))
     return page
 
 
@@ -110,7 +111,7 @@ def _distance(one: Drift) -> str:
 
 
 def _numbers(spreads: Spreads) -> Block:
-    columns = ["feature", "split", "present", "missing", "mean", "deviation", "zeros", "least", "median", "most"]
+    columns = ["feature", "of", "present", "missing", "mean", "deviation", "zeros", "least", "median", "most"]
     rows = [
         [
             one.feature, split or "all", one.present, one.missing,
@@ -135,17 +136,17 @@ def _texts(spreads: Spreads) -> Block:
         ]
         for one, split in _by_feature(spreads, numeric=False)
     ]
-    columns = ["feature", "split", "present", "missing", "values", "distinct", "most frequent", "so often"]
+    columns = ["feature", "of", "present", "missing", "values", "distinct", "most frequent", "so often"]
     return table(columns, rows)
 
 
 def _by_feature(spreads: Spreads, *, numeric: bool) -> list[tuple[Spread, str]]:
-    """Every feature with its splits, the whole corpus first."""
+    """Every feature with its splits: the whole corpus first, what is in service last."""
     features = [one.feature for one in spreads.get("", []) if one.numeric == numeric]
     return [
         (one, split)
         for feature in features
-        for split, inside in sorted(spreads.items())
+        for split, inside in sorted(spreads.items(), key=lambda item: (item[0] == BEFORE, item[0]))
         for one in inside
         if one.feature == feature
     ]
