@@ -1,0 +1,205 @@
+"""What a refresh costs, as a share of a full one; and how fast a dataset is read that was refreshed many times.
+
+A corpus of generated utterances is ingested, converted, validated, extracted and published, changed, and refreshed.
+Each refresh is a process of its own; processor time of it and its workers, so that a busy machine does not show.
+
+  python -m benchmarks.refresh [UTTERANCES]
+"""
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from benchmarks.table import Row, print_table
+
+UTTERANCES = 20_000
+SMALLER = 10
+"""How many times smaller the corpus is beside which memory is measured."""
+EDITS, ROUNDS = 12, 9
+RATE = 16_000
+DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+TARGETS = {"nothing changed": 0.02, "1% changed": 0.04, "10% changed": 0.15, "all transcripts changed": 0.03}
+
+
+def refreshes(utterances: int) -> list[Row]:
+    """The shares of a full refresh, and the memory that one takes beside a smaller corpus."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        small = _refreshed(folder / "small", Corpus(folder / "small", utterances // SMALLER))
+        corpus = Corpus(folder / "large", utterances)
+        full = _refreshed(folder / "large", corpus)
+        edits: dict[str, Callable[[], None]] = {
+            "nothing changed": lambda: None,
+            "1% changed": lambda: corpus.speak_anew(utterances // 100),
+            "10% changed": lambda: corpus.speak_anew(utterances // 10),
+            "all transcripts changed": corpus.correct_all,
+        }
+        rows = []
+        for change, edit in edits.items():
+            edit()
+            found = _refreshed(folder / "large", corpus)
+            share = found["seconds"] / full["seconds"]
+            rows.append(
+                Row.of(
+                    f"refresh of {utterances:,} utterances, {change}, share of a full one",
+                    f"{found['seconds']:.1f} s, {found['megabytes']:,.0f} MB",
+                    f"{full['seconds']:.1f} s",
+                    share,
+                    "<=",
+                    TARGETS[change],
+                )
+            )
+            print(change, found, file=sys.stderr)
+    print("full", full, file=sys.stderr)
+    more = full["megabytes"] / small["megabytes"]
+    told = f"memory of a full refresh of {utterances:,} utterances, x that of {utterances // SMALLER:,}"
+    rows.append(Row.of(told, f"{full['megabytes']:,.0f} MB", f"{small['megabytes']:,.0f} MB", more, "<=", 1.1))
+    return rows
+
+
+class Corpus:
+    """Recordings of noise of 1 to 2.5 s, FLAC, with a manifest."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder = folder / "corpus"
+        self._random = np.random.default_rng(1)
+        self._noise = np.cumsum(self._random.standard_normal(RATE * 60)) % 1 - 0.5
+        self._texts = {number: " ".join(DIGITS[int(digit)] for digit in f"{number:05}") for number in range(count)}
+        self._next = 0
+        self.folder.mkdir(parents=True)
+        for number in range(count):
+            self._speak(number)
+        self._write()
+
+    def speak_anew(self, count: int) -> None:
+        for _ in range(count):
+            self._speak(self._next % len(self._texts))
+            self._next += 1
+
+    def correct_all(self) -> None:
+        self._texts = {number: f"{text} sharp" for number, text in self._texts.items()}
+        self._write()
+
+    def _speak(self, number: int) -> None:
+        samples, begin = int(self._random.uniform(1, 2.5) * RATE), int(self._random.integers(RATE * 55))
+        level = self._random.uniform(0.1, 0.8)
+        recording = self._noise[begin : begin + samples] * level
+        soundfile.write(self.folder / f"{number:06}.flac", recording, RATE, subtype="PCM_16")
+
+    def _write(self) -> None:
+        with open(self.folder / "manifest.jsonl", "w", encoding="utf-8") as file:
+            for number, text in self._texts.items():
+                split = "test" if number % 20 == 0 else "dev" if number % 20 == 1 else "train"
+                line = {"id": f"u{number:06}", "audio_filepath": f"{number:06}.flac", "text": text}
+                file.write(json.dumps({**line, "speaker": f"s{number % 200:03}", "split": split}) + "\n")
+
+
+def _refreshed(folder: Path, corpus: Corpus) -> dict[str, Any]:
+    """Refreshes in a process of its own."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.refresh", "once", str(folder), str(corpus.folder)]
+    before = os.times()
+    done = subprocess.run(command, cwd=Path(__file__).parent.parent, stdout=subprocess.PIPE, text=True, check=True)
+    after = os.times()
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    return {"seconds": seconds, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def once(folder: Path, corpus: Path) -> None:
+    """One refresh; prints the processor time of each step, and the most memory that this process took."""
+    import resource
+
+    from components.convert.settings import ConvertSettings
+    from components.convert.step import run as convert
+    from components.extract.settings import ExtractSettings
+    from components.extract.step import run as extract
+    from components.ingest.settings import CorpusSettings
+    from components.ingest.step import run as ingest
+    from components.publish.settings import PublishSettings
+    from components.publish.step import run as publish
+    from components.validate.settings import ValidateSettings
+    from components.validate.step import run as validate
+
+    store, steps = folder / "store", {}
+
+    def timed(name: str, call: Callable[[], Any]) -> Any:
+        start = os.times()
+        work = call()
+        end = os.times()
+        steps[name] = round(sum(end[:4]) - sum(start[:4]), 2)
+        return work.folder
+
+    settings = CorpusSettings.of({"uri": str(corpus), "format": "manifest"})
+    manifest = timed("ingest", lambda: ingest(store, settings))
+    wavs = timed("convert", lambda: convert(manifest, store, ConvertSettings()))
+    timed("validate", lambda: validate(wavs, store, ValidateSettings()))
+    dataset = timed("extract", lambda: extract(wavs, store, ExtractSettings()))
+    timed("publish", lambda: publish(dataset, store, folder / "datasets", PublishSettings()))
+    print(json.dumps({"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "steps": steps}))
+
+
+def reading() -> Row:
+    """Epochs of batches of a dataset after many refreshes, and of the same one extracted afresh, in turns."""
+    from components.extract.settings import ExtractSettings
+    from components.extract.step import run as extract
+    from components.speech.dataset import Dataset
+    from components.speech.utterances import Utterance, write_manifest
+    from components.train.batches import Batches
+
+    how = ExtractSettings(shard_megabytes=8)
+    random = np.random.default_rng(2)
+    noise = np.cumsum(random.standard_normal(RATE * 60)) % 1 - 0.5
+    with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(sys.stderr):
+        folder = Path(name)
+
+        def spoken(number: int, take: int) -> Utterance:
+            path, samples = folder / f"{number}-{take}.wav", int(random.uniform(1, 4) * RATE)
+            soundfile.write(path, noise[take * RATE :][:samples], RATE, subtype="PCM_16")
+            return Utterance(f"u{number}", str(path), samples / RATE, "some words", "s", "train", path.stem)
+
+        corpus = {number: spoken(number, 0) for number in range(1_500)}
+        for edit in range(EDITS):
+            write_manifest(folder / "manifest.jsonl", corpus.values())
+            edited = extract(folder, folder / "edited", how).folder
+            for number in random.choice(1_500, 150, replace=False).tolist() if edit < EDITS - 1 else []:
+                corpus[number] = spoken(number, edit + 1)
+        fresh = extract(folder, folder / "fresh", how).folder
+        datasets = [Dataset.read(edited), Dataset.read(fresh)]
+        read = [Batches(dataset, "train", batch_size=16, time_stride=3, shuffled=True) for dataset in datasets]
+        seconds: list[list[float]] = [[], []]
+        for epoch in range(ROUNDS + 1):
+            for which in (0, 1) if epoch % 2 else (1, 0):
+                start = time.process_time()
+                count = sum(len(batch.ids) for batch in read[which].epoch(epoch))
+                seconds[which].append((time.process_time() - start) / count)
+    ours, peer = ([one * 1e3 for one in each[1:]] for each in seconds)
+    shards = [len(dataset.shards) for dataset in datasets]
+    return Row.of(
+        f"reading a dataset after {EDITS - 1} refreshes ({shards[0]} shards), x a fresh one ({shards[1]})",
+        f"{statistics.median(ours):.3f} ms an utterance",
+        f"{statistics.median(peer):.3f} ms an utterance",
+        statistics.median(mine / theirs for mine, theirs in zip(ours, peer, strict=True)),
+        "<=",
+        1.05,
+    )
+
+
+def main() -> None:
+    print_table([reading(), *refreshes(int(sys.argv[1]) if len(sys.argv) > 1 else UTTERANCES)])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["once"]:
+        once(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        main()
