@@ -10,7 +10,6 @@ from pipelines.graph import STEPS
 from pipelines.made import made_by, make_run_dir, remember
 from pipelines.refresh_config import RefreshConfig
 from pipelines.run_config import RunConfig
-from pipelines.teaching_config import TeachingConfig
 
 ORDER = ("model", "manifest", "dataset", "evaluation")
 """Inputs in the order in which every `run` takes them."""
@@ -38,12 +37,10 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
     inputs = [given.get(one) or _made(run_dir, one, needed[one], name) for one in sorted(needed, key=ORDER.index)]
     places: list[Any] = [config.registry] if name in ("evaluate", "push") else []
     after: list[Any] = [config.datasets] if isinstance(config, RefreshConfig) and name == "publish" else []
-    in_service = {"registry": config.registry, "model_name": config.model} if isinstance(config, TeachingConfig) else {}
+    in_service = {"registry": config.registry, "model_name": config.model} if name == "validate" else {}
     step = importlib.import_module(f"components.{name}.step")
     make_run_dir(run_dir)
-    work: Work = step.run(
-        *inputs, *places, config.store, *after, config.section(name), **(in_service if name == "validate" else {})
-    )
+    work: Work = step.run(*inputs, *places, config.store, *after, config.section(name), **in_service)
     remember(run_dir, name, work.place)
     return work
 

@@ -102,6 +102,11 @@ FIGURES_TOLD = {
 
 def _figures(record: RunRecord) -> list[str]:
     """A line a figure, with its interval where there is one."""
+    if published := record.step("publish"):
+        shown = [
+            f"{published.counts[split]:,} {split}" for split in ("train", "dev", "test") if split in published.counts
+        ]
+        return [f"{'utterances':<17}{', '.join(shown)}"] if shown else []
     if not record.metrics:
         return []
     confidence = f"{100 * record.config['evaluate']['confidence']:g}%"

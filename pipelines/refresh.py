@@ -14,6 +14,8 @@ def refresh(
     store: str,
     datasets: str,
     corpus_uri: str,
+    registry: str = "",
+    model: str = "",
     corpus_format: str = "librispeech",
     corpus_settings: str = "{}",
     convert_sample_rate: int = 16000,
@@ -34,6 +36,8 @@ def refresh(
       store: folder or gs:// of all keyed work; runs that share it reuse what has not changed.
       datasets: folder or gs:// of dataset versions, <datasets>/<name>/<number>.
       corpus_uri: folder, archive or gs:// that holds the corpus.
+      registry: folder or gs:// of served models.
+      model: the one in service there whose dataset this one is compared with; empty: nobody asks what has drifted.
       corpus_format: its layout: librispeech, ljspeech, thchs30, fsdd, manifest, csv or kaldi.
       corpus_settings: JSON: splits, limits on archives and rejects.
       convert_sample_rate: Hz of the converted audio, and of all that follows.
@@ -58,7 +62,7 @@ def refresh(
         settings=convert_settings,
     )
     wavs = converted.outputs["wavs"]
-    checked = validate(wavs=wavs, store=store, settings=validate_settings)
+    checked = validate(wavs=wavs, store=store, registry=registry, model_name=model, settings=validate_settings)
     extracted = extract(
         wavs=wavs,
         store=store,

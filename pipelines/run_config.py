@@ -15,7 +15,8 @@ from pipelines.cluster_settings import ClusterSettings
 from pipelines.documents import write_document
 from pipelines.dotted import Values, get
 
-Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+Name = Annotated[str, pydantic.Field(pattern=NAME)]
 
 
 class RunConfig(Settings):
@@ -35,6 +36,7 @@ class RunConfig(Settings):
     name: Name = pydantic.Field(..., description="of the run; its folder is runs/<name>")
     store: str = pydantic.Field("", description="folder or gs:// of all keyed work; empty: <run-dir>/store")
     registry: str = pydantic.Field("", description="folder or gs:// of served models; empty: <run-dir>/registry")
+    model: str = pydantic.Field("", description="name of the model in the registry that a run is for, or compares with")
     corpus: CorpusSettings = pydantic.Field(..., description="the recordings")
     convert: ConvertSettings = pydantic.Field(default_factory=ConvertSettings, description="any audio to wav")
     validate_: ValidateSettings = pydantic.Field(
