@@ -91,6 +91,15 @@ class Registry:
         self._check_is_there(version)
         return self._shelf.fetch(str(version))
 
+    def beside(self, version: int, file: str) -> bytes | None:
+        """A file that lies beside a version's model, such as its provenance, without the model; None: there is none.
+
+        Raises:
+          WorkError: there is no such version.
+        """
+        self._check_is_there(version)
+        return self._shelf.read(str(version), file)
+
     def change(self, version: int) -> Change:
         """How a version came about.
 
