@@ -7,6 +7,7 @@ in, its shard appears in the pool with sums beside it, and what flows on are the
 # mypy: disable-error-code="no-untyped-call"
 
 import contextlib
+import dataclasses
 import logging
 import shlex
 import sys
@@ -22,7 +23,9 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 from components.extract.plan import Task
 from components.extract.settings import IN_PROCESS, MULTI_PROCESS, ExtractSettings
 from components.extract.shards import Failed, write_shard
+from components.speech.buckets import is_remote
 from components.speech.errors import SettingsError, WorkError
+from components.speech.mirror import Mirror, address_of, folder_of, local, send
 from components.speech.progress import PASSES, Progress
 from components.speech.storage import read_json, write_json
 
@@ -33,7 +36,8 @@ def write_shards(tasks: list[Task], settings: ExtractSettings, store: str, folde
     Args:
       tasks: a shard each.
       store: holds the pool of shards; a folder that all workers share, or gs://…
-      folder: for what is unfinished; a disk that all workers share.
+      folder: for what is unfinished; a disk that all workers share, or the mirror of a bucket: then each finds in its
+        own what this process sends.
 
     Returns:
       The clips that failed, in the order of the tasks.
@@ -42,7 +46,10 @@ def write_shards(tasks: list[Task], settings: ExtractSettings, store: str, folde
       SettingsError: Beam knows no such runner.
       WorkError: the pipeline failed: a full disk, a store that cannot be written, a worker that died.
     """
-    results = folder / "results.json"
+    results = address_of(folder / "results.json")
+    if settings.runner != IN_PROCESS:
+        send([task.manifest for task in tasks], store)
+        tasks = [dataclasses.replace(task, manifest=address_of(task.manifest)) for task in tasks]
     try:
         pipeline = beam.Pipeline(runner=_runner(settings), options=_options(settings))
     except ValueError as error:
@@ -51,7 +58,7 @@ def write_shards(tasks: list[Task], settings: ExtractSettings, store: str, folde
         pipeline
         | "tasks" >> beam.Create(tasks)
         | "to all workers" >> (beam.Map(_as_it_is) if settings.runner == IN_PROCESS else beam.Reshuffle())
-        | "write" >> beam.ParDo(WriteShard(settings, sum(task.utterances for task in tasks), store, folder))
+        | "write" >> beam.ParDo(WriteShard(settings, sum(task.utterances for task in tasks), store, address_of(folder)))
     )
     _ = pipeline | "once" >> beam.Create([results]) | "gather" >> beam.Map(_save, failed=beam.pvalue.AsList(failed))
     try:
@@ -62,7 +69,7 @@ def write_shards(tasks: list[Task], settings: ExtractSettings, store: str, folde
             f"extract: the Beam pipeline on {settings.runner} failed: {error}; mend that and run it again: "
             "shards that are written already stay"
         ) from error
-    return [Failed(*failure) for _, *failure in sorted(read_json(results), key=_number)]
+    return [Failed(*failure) for _, *failure in sorted(read_json(local(results)), key=_number)]
 
 
 def _as_it_is(task: Task) -> Task:
@@ -96,7 +103,7 @@ def _number(numbered: tuple[Any, ...]) -> int:
 class WriteShard(beam.DoFn):
     """A task to a shard in the pool; what comes out are the clips that failed."""
 
-    def __init__(self, settings: ExtractSettings, utterances: int, store: str, folder: Path) -> None:
+    def __init__(self, settings: ExtractSettings, utterances: int, store: str, folder: str) -> None:
         super().__init__()
         self.settings, self.utterances, self.store, self.folder = settings, utterances, store, folder
 
@@ -106,15 +113,18 @@ class WriteShard(beam.DoFn):
     def process(self, task: Task) -> Iterator[Any]:
         alone = self.settings.runner == IN_PROCESS
         advance = self.progress.advance if alone else lambda count: None
-        failed = write_shard(task, self.settings, self.store, self.folder, advance)
+        failed = write_shard(task, self.settings, self.store, folder_of(self.folder), advance)
         if not alone:
             print(f"{PASSES}shard {task.number:,} of {task.of:,} is written", flush=True)
         for failure in failed:
             yield task.number, *failure
 
 
-def _save(path: Path, failed: list[Any]) -> None:
-    write_json(path, failed)
+def _save(place: str, failed: list[Any]) -> None:
+    """Writes what failed to where the process that waits for it looks: each worker may be another machine."""
+    write_json(folder_of(place), failed)
+    if is_remote(place):
+        Mirror.of(place.rpartition("/")[0]).push([place.rpartition("/")[2]])
 
 
 def _runner(settings: ExtractSettings) -> FnApiRunner | None:

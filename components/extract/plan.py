@@ -28,14 +28,15 @@ class Task:
 
     Attributes:
       shard: its name if no recording fails.
-      manifest: its utterances, in order; what is wanted of each is the clip at this speed.
+      manifest: its utterances, in order; what is wanted of each is the clip at this speed. A file, or gs://… for
+        workers on other machines.
       utterances: how many.
       bytes: of features, about.
     """
 
     shard: str
     speed: float
-    manifest: Path
+    manifest: Path | str
     number: int
     of: int
     utterances: int

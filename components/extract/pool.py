@@ -51,10 +51,12 @@ class Pool:
 
     def refresh(self) -> None:
         """Reads the indices of shards that were not there before."""
-        if is_remote(self.store):
-            self._bring_indices()
         try:
-            found = {entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")}
+            found = (
+                self._brought()
+                if is_remote(self.store)
+                else {entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")}
+            )
         except (FileNotFoundError, NotADirectoryError):
             return
         names, places = [self._names], [self._places]
@@ -71,11 +73,16 @@ class Pool:
             self._known.add(name)
         self._names, self._places = np.concatenate(names), np.concatenate(places)
 
-    def _bring_indices(self) -> None:
-        """Of a pool in a bucket, only which clips there are and where; they themselves stay there."""
+    def _brought(self) -> set[str]:
+        """Of a pool in a bucket, only which clips there are and where; they themselves stay there.
+
+        What lies in the mirror alone counts for nothing: no other machine would find it.
+        """
         mirror = Mirror.of(self.store)
         below = self.folder.relative_to(mirror.root).as_posix()
-        mirror.pull([entry for entry in mirror.bucket.list(f"{below}/") if entry.name.endswith(f"/{INDEX}")])
+        indices = [entry for entry in mirror.bucket.list(f"{below}/") if entry.name.endswith(f"/{INDEX}")]
+        mirror.pull(indices)
+        return {entry.name.split("/")[-2] for entry in indices}
 
     def _whole(self, name: str) -> ShardIndex | None:
         """The index of a shard; one that is damaged is put aside, so that its clips are made again."""

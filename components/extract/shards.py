@@ -11,8 +11,8 @@ from components.extract.plan import Task
 from components.extract.recordings import at_speed, read_samples
 from components.extract.settings import ExtractSettings
 from components.speech.bad_audio import BadAudio
-from components.speech.mirror import bring
-from components.speech.shards import SHARD, ShardWriter, pool_folder, send_shard
+from components.speech.mirror import bring, local
+from components.speech.shards import SHARD, ShardIndex, ShardWriter, pool_folder, send_shard
 from components.speech.spectra import Array, features
 from components.speech.utterances import Reason, read_manifest
 
@@ -48,11 +48,12 @@ def write_shard(
     """
     pool = pool_folder(store, settings.features)
     if (pool / task.shard / SHARD).is_file():
+        send_shard(ShardIndex.read(pool / task.shard), store)  # whoever wrote it may have been killed before it did
         advance(task.utterances)
         return []
     failed: list[Failed] = []
     shard = ShardWriter(unfinished, settings.features.bins)
-    utterances = read_manifest(task.manifest)
+    utterances = read_manifest(local(task.manifest))
     bring(utterance.audio_filepath for utterance in utterances)
     for utterance in utterances:
         clip = clip_of(utterance.as_line(), task.speed)

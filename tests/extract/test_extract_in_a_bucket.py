@@ -1,0 +1,72 @@
+"""Shards in a bucket: written by workers that share no disk, and never counted before every machine finds them."""
+
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.extract.settings import ExtractSettings
+from components.extract.step import run
+from components.speech.dataset import Dataset
+from components.speech.errors import WorkError
+from components.speech.mirror import Mirror, local
+from components.speech.utterances import Utterance
+from tests.buckets.emulator import Storage
+
+SMALL = ExtractSettings.of(shard_megabytes=0.1)
+
+
+@pytest.fixture
+def converted(
+    gcs: Storage, fresh_pod: Callable[[], Path], corpus: Callable[..., list[Utterance]], tmp_path: Path
+) -> str:
+    """Converted recordings in a bucket."""
+    corpus(20)
+    fresh_pod()
+    mirror = Mirror.of(f"{gcs.uri}/converted")
+    shutil.copytree(tmp_path / "converted", mirror.root)
+    mirror.push([path.relative_to(mirror.root).as_posix() for path in mirror.root.rglob("*") if path.is_file()])
+    fresh_pod()
+    return f"{gcs.uri}/converted"
+
+
+def test_workers_that_share_no_disk_write_the_shards_of_one_machine(
+    gcs: Storage, converted: str, fresh_pod: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+    from components.extract import pipeline
+
+    def elsewhere(settings: ExtractSettings) -> FnApiRunner:
+        command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
+        other_disk = f"env VOXLINE_MIRROR={shlex.quote(str(tmp_path / 'worker'))} {command}"
+        return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(other_disk))
+
+    monkeypatch.setattr(pipeline, "_runner", elsewhere)
+    by_workers = SMALL.model_copy(update={"beam_from_megabytes": 0, "runner": "multi_process", "workers": 1})
+    work = run(converted, f"{gcs.uri}/store", by_workers)
+    assert not list(fresh_pod().rglob("*.tfrecord"))
+    alone = run(converted, tmp_path / "store", SMALL)
+    read, expected = Dataset.read(local(work.place)), Dataset.read(alone.folder)
+    assert [shard.checksum for shard in read.shards] == [shard.checksum for shard in expected.shards]
+    assert read.counts == expected.counts
+    assert not [name for name in gcs.names() if "/unfinished/" in name]
+
+
+@pytest.mark.parametrize("sent", [0, 1, 2])
+def test_a_shard_that_was_written_and_not_sent_counts_for_nothing_and_is_sent_in_the_end(
+    gcs: Storage, converted: str, fresh_pod: Callable[[], Path], sent: int
+) -> None:
+    gcs.fails("status", "POST", after=sent, times=1_000, code=403)
+    with pytest.raises(WorkError, match="permission denied"):
+        run(converted, f"{gcs.uri}/store", SMALL)
+    gcs.proxy.faults.clear()
+    assert not run(converted, f"{gcs.uri}/store", SMALL).reused
+    fresh_pod()
+    again = run(converted, f"{gcs.uri}/store", SMALL)
+    assert again.reused
+    assert sum(Dataset.read(local(again.place)).counts.values()) == 20

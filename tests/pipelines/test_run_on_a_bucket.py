@@ -1,0 +1,133 @@
+"""Every step in a pod of its own, with an empty disk: nothing but a bucket leads from one to the next."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.speech.errors import WorkError
+from components.speech.mirror import local
+from components.speech.storage import read_json
+from components.speech.work import Work
+from pipelines.config import load_config
+from pipelines.one_step import run_step
+from pipelines.run_config import RunConfig
+from tests.buckets.emulator import Storage
+from tests.pipelines.conftest import CONFIG
+
+TO_A_DATASET = ("ingest", "convert", "validate", "extract")
+
+Pod = Callable[[], Path]
+
+
+class Cluster:
+    """Runs steps, each on a machine of its own: all that they share is the bucket, and where in it the work lies."""
+
+    def __init__(self, gcs: Storage, fresh_pod: Pod, folder: Path, corpus: str) -> None:
+        self.gcs, self.fresh_pod, self.run_dir = gcs, fresh_pod, folder / "run"
+        self.file = folder / "tiny.yaml"
+        self.file.write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
+        self.settings = [f"store={gcs.uri}/store", f"registry={gcs.uri}/registry"]
+
+    def config(self, *settings: str) -> RunConfig:
+        return load_config(self.file, [*self.settings, *settings])
+
+    def run(self, *steps: str, settings: tuple[str, ...] = ()) -> dict[str, Work]:
+        made = {}
+        for step in steps:
+            self.disk = self.fresh_pod()
+            made[step] = run_step(step, self.config(*settings), self.run_dir, {})
+        return made
+
+
+@pytest.fixture
+def cluster(gcs: Storage, fresh_pod: Pod, tmp_path: Path, corpus: Path) -> Cluster:
+    return Cluster(gcs, fresh_pod, tmp_path, str(corpus))
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_pods_with_empty_disks_find_each_others_work_and_do_nothing_twice(cluster: Cluster) -> None:
+    first = cluster.run(*TO_A_DATASET)
+    assert [work.reused for work in first.values()] == [False] * 4
+    assert {work.place.partition("/store/")[0] for work in first.values()} == {cluster.gcs.uri}
+    before = cluster.gcs.names()
+    again = cluster.run(*TO_A_DATASET)
+    assert [work.reused for work in again.values()] == [True] * 4
+    assert [work.place for work in again.values()] == [work.place for work in first.values()]
+    assert sorted(cluster.gcs.names()) == sorted(before)
+    assert not [path for path in files(cluster.disk) if path.suffix in (".wav", ".tfrecord")]
+
+
+def test_a_pod_that_converts_more_decodes_only_what_is_new(cluster: Cluster) -> None:
+    cluster.run("ingest", "convert")
+    again = cluster.run("convert", settings=("convert.max_seconds=20",))["convert"]
+    assert not again.reused
+    assert again.counts["decoded"] == 0
+    assert not [path for path in files(cluster.disk) if path.suffix == ".wav"]
+
+
+def test_a_convert_that_was_cut_off_leaves_nothing_that_looks_finished(cluster: Cluster) -> None:
+    cluster.run("ingest")
+    cluster.gcs.fails("status", "POST", after=20, times=1_000, code=403)
+    with pytest.raises(WorkError, match="permission denied"):
+        cluster.run("convert")
+    cluster.gcs.proxy.faults.clear()
+    assert not [name for name in cluster.gcs.names() if name.startswith("store/convert/") and "done.json" in name]
+    assert not cluster.run("convert")["convert"].reused
+
+
+def test_a_pod_plays_in_its_report_what_it_has_to_bring(cluster: Cluster) -> None:
+    cluster.run("ingest", "convert")
+    strict = ("validate.level.lowest=-10", "validate.level.severity=warning", "validate.level.threshold=0")
+    judged = cluster.run("validate", settings=strict)["validate"]
+    assert "data:audio" in judged.path("report").read_text(encoding="utf-8")
+    assert 0 < len([path for path in files(cluster.disk) if path.suffix == ".wav"]) < judged.counts["utterances"]
+
+
+@pytest.mark.timeout(600)
+def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and_served(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pipelines.models import model_folder, table_of_models
+
+    cluster.run(*TO_A_DATASET)
+    long = ("train.epochs=40", "train.checkpoint_steps=2", "train.evaluate_epochs=20")
+    _train_until_it_is_preempted(cluster, long)
+    trained = cluster.run("train", settings=long)["train"]
+    assert "going on from the checkpoint of step " in capsys.readouterr().out
+    assert trained.metrics["steps"] == 120
+    assert not [name for name in cluster.gcs.names() if "/checkpoints/" in name or name.endswith("progress.json")]
+    made = cluster.run("evaluate", "push", settings=(*long, "push.max_wer=10", "push.known_clip=false"))
+    assert read_json(local(made["push"].place_of("verdict")))["model"] == f"{cluster.gcs.uri}/registry/asr/1"
+    assert not files(cluster.fresh_pod())
+    assert table_of_models(f"{cluster.gcs.uri}/registry")[0].startswith("asr  version 1")
+    assert (model_folder(f"{cluster.gcs.uri}/registry/asr") / "saved_model.pb").is_file()
+
+
+def _train_until_it_is_preempted(cluster: Cluster, settings: tuple[str, ...]) -> None:
+    """Starts the step in a process of its own, and kills that once it has saved something."""
+    cluster.fresh_pod()
+    assigned = [one for setting in (*cluster.settings, *settings) for one in ("--set", setting)]
+    command = ["step", "train", "--config", cluster.file, "--run-dir", cluster.run_dir, *assigned]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipelines.cli", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+    )
+    end = time.monotonic() + 240
+    try:
+        while not any(name.endswith("progress.json") for name in cluster.gcs.names()):
+            assert process.poll() is None, "it ended before it saved anything"
+            assert time.monotonic() < end, "waited for a save"
+            time.sleep(0.2)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
