@@ -1,0 +1,73 @@
+"""`voxline datasets`: what a person sees of published versions."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from components.publish.settings import PublishSettings
+from components.publish.step import run as publish
+from components.speech.dataset_by_hand import Spoken, write_by_hand
+from components.speech.feature_settings import FeatureSettings
+from components.speech.text import Alphabet
+from pipelines.cli import app
+
+FEATURES = FeatureSettings(mels=8)
+
+
+@pytest.fixture
+def datasets(tmp_path: Path) -> Path:
+    """Two versions of `commands`: of ten utterances in two shards, and of nine."""
+    random = np.random.default_rng(0)
+    spoken = [
+        Spoken(f"u{n}", f"{'abc'[n % 3]} word", "dev" if n > 7 else "train", random.random((20, 8), np.float32), "anna")
+        for n in range(10)
+    ]
+    for count in (10, 9):
+        folder = tmp_path / "store" / str(count)
+        write_by_hand(folder, spoken[:count], FEATURES, Alphabet.named("english"))
+        publish(folder, tmp_path / "store", tmp_path / "datasets", PublishSettings(name="commands"))
+    return tmp_path / "datasets"
+
+
+def told(*arguments: str | Path, status: int = 0) -> list[str]:
+    result = CliRunner().invoke(app, ["datasets", *map(str, arguments)])
+    assert result.exit_code == status or result.exception, result.output
+    return [str(result.exception)] if result.exception else result.output.splitlines()
+
+
+def test_datasets_their_versions_and_one_version_are_told(datasets: Path) -> None:
+    (line,) = told("list", "--datasets", datasets)
+    assert line.startswith("commands  version 2  20")
+    assert line.endswith("8 train, 1 dev  (of 2 versions)")
+    first, second = told("show", "commands", "--datasets", datasets)
+    assert (first[:2], second[:2]) == ("  ", "▸ ")
+    shown = "\n".join(told("show", "commands", "1", "--datasets", datasets))
+    assert "dev          2 utterances, 0.00 h" in shown
+    assert "shards       2, 0.0 MB, of which 100% are alive" in shown
+
+
+def test_the_rows_of_a_version_are_printed_for_a_person_and_for_grep(datasets: Path) -> None:
+    lines = told("show", "commands", "1", "--rows", "--datasets", datasets)
+    assert len(lines) == 10
+    assert lines[0].split("\t") == ["train", "anna", "u0", "a word"]
+    assert len(told("show", "commands", "--rows", "--datasets", datasets)) == 9
+
+
+def test_nothing_is_compacted_where_nothing_is_dead(datasets: Path) -> None:
+    assert told("compact", "commands", "--datasets", datasets) == [
+        "commands: no shard of version 2 is less than 50% alive; nothing to do"
+    ]
+
+
+def test_what_is_not_there_is_told_with_what_is(datasets: Path, tmp_path: Path) -> None:
+    assert told("show", "digits", "--datasets", datasets) == [f"{datasets}: no dataset 'digits' here; there: commands"]
+    assert told("show", "commands", "7", "--datasets", datasets) == [f"{datasets}/commands: no version 7; there: 1, 2"]
+    (absent,) = told("list", "--datasets", tmp_path / "absent")
+    assert "absent: no such folder, so no datasets here; give the one that refresh publishes to" in absent
+
+
+def test_what_would_be_collected_is_told_and_stays(datasets: Path, tmp_path: Path) -> None:
+    arguments = ("--store", tmp_path / "store", "--datasets", datasets, "--grace-days", "0", "--dry-run")
+    assert told("collect", *arguments) == [f"{tmp_path / 'store'}: 0 shards, 0.0 MB, would go"]
