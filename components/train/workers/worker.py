@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not _lost_peers(error):
             raise
-        say(f"train: lost the other workers: {str(error).splitlines()[0][:300]}")
+        say(f"train: lost the other workers: {' '.join(str(error).split())[:300]}")
         return int(given.retry_status)
     return 0
 
