@@ -6,11 +6,11 @@ from a store in which validate had TFDV at hand.
 """
 
 import dataclasses
+import json
 from pathlib import Path
 
 from components.speech.errors import WorkError
 from components.speech.registry import PROVENANCE, Registry
-from components.speech.storage import read_json
 from components.validate.tfx.statistics import kept_statistics
 
 
@@ -44,7 +44,8 @@ class Baseline:
         if version is None:
             return cls(absent=f"no version of {model_name} is in service yet")
         name = f"{model_name}, version {version}"
-        utterances = _trained_on(versions.path(version) / PROVENANCE)
+        provenance = versions.beside(version, PROVENANCE)
+        utterances = "" if provenance is None else _trained_on(provenance, f"{name}: {PROVENANCE}")
         if not utterances:
             return cls(absent=f"{name} does not say what it was trained on")
         statistics = kept_statistics(store, utterances)
@@ -53,16 +54,14 @@ class Baseline:
         return cls(name, utterances, statistics)
 
 
-def _trained_on(provenance: Path) -> str:
+def _trained_on(provenance: bytes, where: str) -> str:
     """The fingerprint of the utterances of a version's dataset; empty where it is not told."""
-    if not provenance.is_file():
-        return ""
     try:
-        told = read_json(provenance)["dataset"]["fingerprint"]
+        told = json.loads(provenance)["dataset"]["fingerprint"]
     except KeyError:
         return ""
     except (ValueError, TypeError) as error:
         raise WorkError(
-            f"{provenance}: damaged ({error}); put the version's own copy back, or set validate.tfdv to off"
+            f"{where} is damaged ({error}); put the version's own copy back, or set validate.tfdv to off"
         ) from None
     return told if isinstance(told, str) else ""

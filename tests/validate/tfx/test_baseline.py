@@ -7,19 +7,22 @@ from typing import Any
 import pytest
 
 from components.speech.errors import WorkError
-from components.speech.registry import PROVENANCE
+from components.speech.exported import digest
+from components.speech.registry import PROVENANCE, Registry
 from components.speech.settings import Settings
 from components.speech.storage import write_json
 from components.speech.work import keyed_work
 from components.validate.tfx.baseline import Baseline
 from components.validate.tfx.statistics import REVISION, STATISTICS, STEP
+from tests.buckets.emulator import Storage
+from tests.speech.published import exported
 
 
 def version(registry: Path, number: int, provenance: Any) -> None:
     write_json(registry / "asr" / str(number) / PROVENANCE, provenance)
 
 
-def statistics(store: Path, utterances: str) -> Path:
+def statistics(store: Path | str, utterances: str) -> Path:
     """What a run of validate leaves in the store of such a corpus."""
     with keyed_work(store, STEP, Settings(), {"utterances": utterances}, revision=REVISION) as work:
         work.outputs = {"statistics": STATISTICS}
@@ -67,5 +70,20 @@ def test_a_damaged_provenance_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "registry" / "asr" / "1"
     folder.mkdir(parents=True)
     (folder / PROVENANCE).write_text("{")
-    with pytest.raises(WorkError, match=r"1/provenance\.json: damaged"):
+    with pytest.raises(WorkError, match=r"asr, version 1: provenance\.json is damaged"):
         Baseline.in_service(tmp_path / "registry", "asr", tmp_path / "store")
+
+
+def test_registry_and_store_may_lie_in_a_bucket(gcs: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "another machine"))
+    registry, model = Registry(f"{gcs.uri}/models", "asr"), exported(tmp_path / "model", "a")
+    with registry.locked(), registry.publishing(model, digest(model), "push") as (_, incoming):
+        write_json(incoming / PROVENANCE, {"dataset": {"fingerprint": "some"}})
+    assert "keeps no statistics" in Baseline.in_service(f"{gcs.uri}/models", "asr", f"{gcs.uri}/store").absent
+    statistics(f"{gcs.uri}/store", "some")
+    monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "this machine"))
+    found = Baseline.in_service(f"{gcs.uri}/models", "asr", f"{gcs.uri}/store")
+    assert (found.name, found.absent) == ("asr, version 1", "")
+    assert found.statistics is not None
+    assert found.statistics.read_bytes() == b"kept"
+    assert not list((tmp_path / "this machine").rglob("saved_model.pb"))  # the model itself is not wanted
