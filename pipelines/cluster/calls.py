@@ -16,6 +16,7 @@ from kfp_server_api.exceptions import ApiException
 
 from components.speech.errors import Interruption, WorkError
 from pipelines.cluster.access import TOKEN_FILE, Access
+from pipelines.cluster.terminal import harmless
 
 DEADLINE = 120.0
 """Seconds for one answer, retries included."""
@@ -141,4 +142,4 @@ def _said(body: Any) -> str:
         text = str(told.get("error_message") or told.get("message") or told.get("error") or text)
     except (ValueError, AttributeError):
         text = "" if "<html" in text.lower() else text
-    return " ".join(text.split())[:500]
+    return harmless(" ".join(text.split())[:500])

@@ -52,6 +52,7 @@ def follow(cluster: Cluster, run_id: str, tell: Tell, *, poll: float = POLL, out
 
     Raises:
       NoAnswer: the server has been silent for long; the run goes on.
+      RefusalError: it does not let us look any more; the run goes on all the same.
     """
     told: dict[str, str] = {}
     answered = spoken = time.monotonic()
@@ -65,6 +66,9 @@ def follow(cluster: Cluster, run_id: str, tell: Tell, *, poll: float = POLL, out
             tell("the server does not answer; the run goes on, trying again")
             time.sleep(poll)
             continue
+        except RefusalError as refusal:  # a token that has expired is one
+            again = f"the run goes on, `voxline status {run_id}` asks again"
+            raise RefusalError(f"{refusal}; {again}", refusal.status) from None
         for step in steps_of(run):
             if told.get(step.name) != step.state:
                 told[step.name], spoken = step.state, time.monotonic()

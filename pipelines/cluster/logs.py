@@ -7,6 +7,7 @@ from components.speech.errors import VoxlineError, WorkError
 from pipelines.cluster.calls import RefusalError
 from pipelines.cluster.client import Cluster
 from pipelines.cluster.steps import Step, steps_of
+from pipelines.cluster.terminal import harmless
 
 CONTAINER = "main"
 """Argo's name of the container that does the work."""
@@ -41,11 +42,6 @@ def print_logs(cluster: Cluster, run: Any, step: str, write: Callable[[str], Non
             f"run {run.run_id}: nothing that {step or 'its steps'} printed is to be had: {why}; pods are kept "
             "for `cluster.kept_days` after a run's end, then only a log collector of the cluster still has it"
         )
-
-
-def harmless(line: str) -> str:
-    """A line without what would steer the terminal: recordings have names, and names may be anything."""
-    return "".join(char if char.isprintable() or char == "\t" else "�" for char in line)
 
 
 def _of_step(cluster: Cluster, run: Any, step: Step, reasons: list[str]) -> Iterator[tuple[str, str]]:

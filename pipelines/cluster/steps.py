@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pipelines.cluster.terminal import harmless
+
 OVER = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
 """States of a run or a step that do not change any more."""
 
@@ -101,8 +103,8 @@ def _time(moment: datetime | None) -> datetime | None:
 
 def _message(item: Any) -> str:
     if item.error and item.error.message:
-        return " ".join(str(item.error.message).split())
+        return harmless(" ".join(str(item.error.message).split()))
     for status in reversed(item.state_history or []):
         if status.error and status.error.message:
-            return " ".join(str(status.error.message).split())
+            return harmless(" ".join(str(status.error.message).split()))
     return ""

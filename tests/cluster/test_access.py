@@ -82,6 +82,18 @@ def test_a_token_that_is_replaced_while_a_run_is_followed_is_read_anew(shell: Sh
     assert shell.submit("--wait", "--poll", "0.05", "--token-file", str(file)).status == 0
 
 
+def test_a_token_that_expires_while_a_run_is_followed_ends_the_command_and_not_the_run(
+    shell: Shell, guarded: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOXLINE_KFP_TOKEN", TOKEN)
+    guarded.faults.append(Fault(status=401, where="GET .*/runs/"))
+    ended = shell.submit("--wait", "--poll", "0.05")
+    assert ended.status == 1
+    (run_id,) = guarded.state.runs
+    assert "it may have expired" in ended.err
+    assert f"the run goes on, `voxline status {run_id}` asks again" in ended.err
+
+
 def test_what_lies_in_the_home_folder_is_neither_read_nor_written(shell: Shell, kfp: StandIn) -> None:
     kept = shell.folder / "home" / ".config" / "kfp" / "context.json"
     kept.parent.mkdir(parents=True)
