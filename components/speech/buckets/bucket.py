@@ -33,7 +33,6 @@ class Bucket:
         self.bucket, self.prefix = parted(str(uri))
         self.uri = f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
         self._base = f"{self.prefix}/" if self.prefix else ""
-        self._exists = False
 
     def __truediv__(self, folder: str) -> "Bucket":
         """The folder below this one."""
@@ -49,7 +48,7 @@ class Bucket:
             for blob in self._listed(prefix):
                 if not blob.name.endswith("/"):
                     yield self._entry(blob)
-        self._exists = True
+        self.connection.known.add(self.bucket)
 
     def folders(self, prefix: str = "") -> Sequence[str]:
         """The names, up to the next /, of what lies below a prefix that is empty or ends in /."""
@@ -203,9 +202,9 @@ class Bucket:
         """Says nothing of an object that is not there; raises every other error, and where the bucket is not there."""
         if not _is_not_found(error):
             raise error
-        if not self._exists:
+        if self.bucket not in self.connection.known:
             next(self.list(), None)
-            self._exists = True
+            self.connection.known.add(self.bucket)
 
     def _entry(self, blob: Any) -> Entry:
         name = blob.name[len(self._base) :]

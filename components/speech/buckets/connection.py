@@ -22,12 +22,14 @@ class Connection:
 
     Attributes:
       settings: of this process' environment.
+      known: buckets that were seen to be there.
     """
 
     def __init__(self, settings: TransferSettings) -> None:
         from google.cloud import storage
 
         self.settings = settings
+        self.known: set[str] = set()
         self.client: Any = storage.Client(project=os.environ.get("GOOGLE_CLOUD_PROJECT") or "voxline")
 
     def patience(self, place: str) -> dict[str, Any]:
