@@ -131,15 +131,6 @@ class Accelerator(Settings):
         return self
 
 
-class Scratch(Settings):
-    """The pod's own disk, at /tmp: what is fetched from a bucket, and what is not finished yet."""
-
-    size: Bytes = pydantic.Field("20Gi", description="a pod that writes more is evicted")
-    storage_class: OptionalName = pydantic.Field(
-        "", description="of a volume made for the pod and gone with it; empty: the node's own disk"
-    )
-
-
 class Placement(Settings):
     """Where pods run and what they see; given for all steps, and once more for one."""
 
@@ -179,7 +170,10 @@ class StepPlacement(Placement):
     shared_memory: OptionalBytes = pydantic.Field(
         "", description="size of /dev/shm, out of the pod's memory; empty: the container engine's 64 MB"
     )
-    scratch: Scratch = pydantic.Field(default_factory=Scratch, description="the pod's own disk")
+    scratch: Bytes = pydantic.Field(
+        "20Gi",
+        description="size of /tmp, on the node's disk: what is fetched from a bucket; past it the pod is evicted",
+    )
     timeout_hours: float = pydantic.Field(24.0, gt=0, le=24 * 365, description="after which an attempt is ended")
     retries: int = pydantic.Field(3, ge=0, le=12, description="attempts after the first; what cannot be mended has one")
     retry_seconds: int = pydantic.Field(30, ge=0, le=3600, description="before the first retry; doubles with each")

@@ -87,17 +87,7 @@ def _resources(task: Any, own: StepPlacement) -> None:
         task.set_accelerator_limit(own.devices.count)
     if own.shared_memory:
         kubernetes.empty_dir_mount(task, "shared-memory", "/dev/shm", medium="Memory", size_limit=own.shared_memory)  # noqa: S108
-    if own.scratch.storage_class:
-        kubernetes.add_ephemeral_volume(
-            task,
-            volume_name="scratch",
-            mount_path="/tmp",  # noqa: S108
-            access_modes=["ReadWriteOnce"],
-            size=own.scratch.size,
-            storage_class_name=own.scratch.storage_class,
-        )
-    else:
-        kubernetes.empty_dir_mount(task, "scratch", "/tmp", size_limit=own.scratch.size)  # noqa: S108
+    kubernetes.empty_dir_mount(task, "scratch", "/tmp", size_limit=own.scratch)  # noqa: S108
 
 
 def _nodes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:

@@ -149,11 +149,10 @@ def test_an_attempt_knows_its_number_so_that_it_need_not_fail_for_good_twice(tmp
     assert variable == {"name": ATTEMPT, "fieldPath": "metadata.annotations['workflows.argoproj.io/node-name']"}
 
 
-def test_scratch_may_be_a_volume_of_its_own(tmp_path: Path) -> None:
-    compiled = Compiled(tmp_path, "{steps: {convert: {scratch: {size: 500Gi, storage_class: fast}}}}")
-    (volume,) = compiled.pod("convert")["genericEphemeralVolume"]
-    assert (volume["mountPath"], volume["size"], volume["storageClassName"]) == ("/tmp", "500Gi", "fast")
-    assert "emptyDirMounts" not in compiled.pod("convert")
+def test_a_step_may_have_more_scratch_than_others(tmp_path: Path) -> None:
+    compiled = Compiled(tmp_path, "{steps: {convert: {scratch: 500Gi}}}")
+    (mount,) = compiled.pod("convert")["emptyDirMounts"]
+    assert (mount["mountPath"], mount["sizeLimit"]) == ("/tmp", "500Gi")
 
 
 def test_a_path_that_no_pod_sees_is_told(tmp_path: Path) -> None:
