@@ -1,4 +1,4 @@
-"""The commands of datasets: list, show, compact, collect. They parse, call and print."""
+"""The commands of datasets: list, show, compact, collect, and diff. They parse, call and print."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,18 @@ datasets = typer.Typer(help="Lists, shows, compacts and clears up the versions o
 def register(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
     app.add_typer(datasets, name="datasets")
+    app.command("diff")(diff)
+
+
+def diff(
+    before: Annotated[str, typer.Argument(help="A dataset: the folder of a version, or what extract made; or gs://…")],
+    after: Annotated[str, typer.Argument(help="The one to compare with it.")],
+    limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers that are named of each kind.")] = 10,
+) -> None:
+    """Says what changed from one dataset to another: utterances, audio, texts, splits, speakers."""
+    from pipelines.dataset_difference import told
+
+    _print(told(before, after, limit))
 
 
 @datasets.command("list")

@@ -95,4 +95,6 @@ def _known(root: str, name: str) -> Versions:
 
 def _told(published: Published) -> str:
     counts = ", ".join(f"{count:,} {split}" for split, count in published.counts.items())
+    changes = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in published.changes.items() if count)
+    counts += f"  ({changes})" if changes else ""
     return f"version {published.number}  {published.at}  {counts}" + (f"  {published.note}" if published.note else "")

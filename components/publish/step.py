@@ -73,9 +73,13 @@ def publish_version(
     To be called with the lock of the versions held.
     """
     from components.publish.compaction import compact, mostly_dead
+    from components.publish.difference import difference
     from components.speech.dataset import save_places
 
     latest = versions.latest()
+    changes: dict[str, int] = {}
+    if latest:
+        changes = difference(Dataset.listed(versions.path(latest.number)), dataset).counts()
 
     def write(folder: Path, target: Path) -> None:
         if not mostly_dead(dataset, compact_below):
@@ -91,10 +95,13 @@ def publish_version(
         )
 
     def described(number: int) -> Published:
-        return Published(
-            number, dataset.key, utc(time.time()), latest.number if latest else None, note, dict(dataset.counts)
-        )
+        replaces = latest.number if latest else None
+        return Published(number, dataset.key, utc(time.time()), replaces, note, dict(dataset.counts), changes)
 
     folder = versions.publish(write, described)
-    say(f"publish: version {folder.name} of {versions.name}, {sum(dataset.counts.values()):,} utterances")
+    told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in changes.items() if count)
+    say(
+        f"publish: version {folder.name} of {versions.name}, {sum(dataset.counts.values()):,} utterances"
+        + (f"; since version {latest.number}: {told}" if latest and told else "")
+    )
     return folder

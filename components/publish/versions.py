@@ -44,7 +44,8 @@ class Published:
       at: when it was published, UTC.
       replaces: the version before it; None for the first.
       note: in words, why, where it is not a new content.
-      counts: utterances by split, and how many were added, removed and changed since the version before it.
+      counts: utterances by split.
+      changes: how many were added, removed and changed since the version that it replaces.
     """
 
     number: int
@@ -52,7 +53,8 @@ class Published:
     at: str
     replaces: int | None = None
     note: str = ""
-    counts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    changes: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Published":

@@ -1,0 +1,152 @@
+"""What changed from one dataset to another: two files of rows, both sorted by id, read side by side.
+
+A line that stands in both is passed over unread, so that comparing costs what changed; of the rest only the changed
+utterances are kept in memory.
+"""
+
+import dataclasses
+import difflib
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from components.speech.dataset import Dataset
+from components.speech.rows import ROWS
+
+Line = dict[str, Any]
+TEST = "test"
+
+
+@dataclasses.dataclass(frozen=True)
+class Changed:
+    """An utterance that is in both, and not the same: what each says of it."""
+
+    id: str
+    before: Line
+    after: Line
+
+    def differs(self, *keys: str) -> bool:
+        return any(self.before[key] != self.after[key] for key in keys)
+
+
+@dataclasses.dataclass
+class Difference:
+    """What changed.
+
+    Attributes:
+      added, removed: lines of utterances that are in one alone.
+      changed: those that are in both with another text, audio, speaker, split, or anything else.
+    """
+
+    before: Dataset
+    after: Dataset
+    added: list[Line] = dataclasses.field(default_factory=list)
+    removed: list[Line] = dataclasses.field(default_factory=list)
+    changed: list[Changed] = dataclasses.field(default_factory=list)
+
+    @property
+    def audio(self) -> list[Changed]:
+        return [one for one in self.changed if one.differs("audio_hash", "offset", "duration")]
+
+    @property
+    def texts(self) -> list[Changed]:
+        return [one for one in self.changed if one.differs("text")]
+
+    @property
+    def speakers(self) -> list[Changed]:
+        return [one for one in self.changed if one.differs("speaker")]
+
+    @property
+    def moved(self) -> list[Changed]:
+        """From one split to another."""
+        return [one for one in self.changed if one.differs("split")]
+
+    def counts(self) -> dict[str, int]:
+        """How many of each kind; one utterance may be of several kinds."""
+        return {
+            "added": len(self.added),
+            "removed": len(self.removed),
+            "audio_changed": len(self.audio),
+            "text_changed": len(self.texts),
+            "speaker_changed": len(self.speakers),
+            "moved": len(self.moved),
+        }
+
+    def test_changed(self) -> bool:
+        """Whether models measured on both test sets were not measured on the same: text, audio or members differ."""
+        pairs = (
+            (one.before, one.after) for one in self.changed if one.differs("text", "audio_hash", "offset", "split")
+        )
+        return any(line["split"] == TEST for line in itertools.chain(self.added, self.removed, *pairs))
+
+    def seconds_of_speakers(self) -> dict[str, tuple[float, float]]:
+        """How long those speakers speak, before and after, of whom something changed; most changed first."""
+        totals: dict[str, list[float]] = {}
+        for which, dataset in enumerate((self.before, self.after)):
+            for row in dataset.rows():
+                totals.setdefault(row.speaker, [0.0, 0.0])[which] += row.duration
+        found = {speaker: (before, after) for speaker, (before, after) in totals.items() if before != after}
+        return dict(sorted(found.items(), key=lambda item: (-abs(item[1][1] - item[1][0]), item[0])))
+
+
+def difference(before: Dataset, after: Dataset) -> Difference:
+    """Compares two datasets by their rows; no shard is looked at."""
+    found = Difference(before, after)
+    if before.rows_hash == after.rows_hash:
+        return found
+    for old, new in _side_by_side(before.folder / ROWS, after.folder / ROWS):
+        if old and new:
+            found.changed.append(Changed(old["id"], old, new))
+        elif new:
+            found.added.append(new)
+        elif old:
+            found.removed.append(old)
+    return found
+
+
+def word_difference(before: str, after: str) -> str:
+    """Two texts as one, word by word.
+
+    >>> word_difference("the cat sat", "the black cat sits")
+    'the {+black+} cat [-sat-] {+sits+}'
+    """
+    old, new = before.split(), after.split()
+    parts: list[str] = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            parts += old[a:b]
+            continue
+        parts += [f"[-{' '.join(old[a:b])}-]"] if a < b else []
+        parts += [f"{{+{' '.join(new[c:d])}+}}"] if c < d else []
+    return " ".join(parts)
+
+
+def words_changed(texts: list[Changed]) -> Counter[tuple[str, str]]:
+    """How often which words became which: ("sat", "sits"); nothing stands for what was added or dropped."""
+    found: Counter[tuple[str, str]] = Counter()
+    for one in texts:
+        old, new = one.before["text"].split(), one.after["text"].split()
+        for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            if kind != "equal":
+                found[" ".join(old[a:b]), " ".join(new[c:d])] += 1
+    return found
+
+
+def _side_by_side(before: Path, after: Path) -> Iterator[tuple[Line | None, Line | None]]:
+    """Lines that are not the same in both, paired by id."""
+    with open(before, encoding="utf-8") as old_lines, open(after, encoding="utf-8") as new_lines:
+        old, new = next(old_lines, None), next(new_lines, None)
+        while old is not None or new is not None:
+            if old == new:
+                old, new = next(old_lines, None), next(new_lines, None)
+                continue
+            left: Line | None = json.loads(old) if old else None
+            right: Line | None = json.loads(new) if new else None
+            if left and right and left["id"] != right["id"]:
+                left, right = (left, None) if left["id"] < right["id"] else (None, right)
+            yield left, right
+            old = next(old_lines, None) if left else old
+            new = next(new_lines, None) if right else new

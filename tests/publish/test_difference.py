@@ -1,0 +1,104 @@
+"""What changed between two datasets: against a comparison of all rows in memory, and in words for a person."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.publish.difference import Difference, difference, word_difference
+from components.publish.settings import PublishSettings
+from components.publish.step import run as publish
+from components.publish.versions import Versions
+from components.speech.dataset import Dataset
+from components.speech.feature_settings import FeatureSettings
+from components.speech.rows import ROWS, row_line
+from components.speech.storage import hash_file
+from components.speech.text import Alphabet
+from pipelines.dataset_difference import told
+from tests.publish.conftest import Extract
+
+ROW = st.fixed_dictionaries(
+    {
+        "text": st.sampled_from(["one", "one two", "two"]),
+        "split": st.sampled_from(["train", "dev", "test"]),
+        "speaker": st.sampled_from(["anna", "bob"]),
+        "audio_hash": st.sampled_from(["a", "b"]),
+    }
+)
+ROWS_OF = st.dictionaries(st.text("ab0é", min_size=1, max_size=3), ROW, max_size=8)
+
+
+def dataset(folder: Path, rows: dict[str, dict[str, Any]]) -> Dataset:
+    folder.mkdir()
+    lines = [row_line({"id": name, "duration": 1.0, **rows[name]}) for name in sorted(rows)]
+    (folder / ROWS).write_text("".join(lines), encoding="utf-8")
+    return Dataset(
+        "k", "f", FeatureSettings(), Alphabet.named("english"), [], [], {}, {}, [], folder=folder,
+        rows_hash=hash_file(folder / ROWS),
+    )  # fmt: skip
+
+
+@settings(deadline=None, max_examples=100)
+@given(before=ROWS_OF, after=ROWS_OF)
+def test_reading_side_by_side_finds_what_comparing_everything_finds(
+    before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        found = difference(dataset(Path(name) / "a", before), dataset(Path(name) / "b", after))
+    assert [line["id"] for line in found.added] == sorted(after.keys() - before.keys())
+    assert [line["id"] for line in found.removed] == sorted(before.keys() - after.keys())
+    both = sorted(before.keys() & after.keys())
+    for key, kind in (
+        ("text", found.texts),
+        ("split", found.moved),
+        ("speaker", found.speakers),
+        ("audio_hash", found.audio),
+    ):
+        assert [one.id for one in kind] == [name for name in both if before[name][key] != after[name][key]]
+
+    def test_set(rows: dict[str, dict[str, Any]]) -> set[tuple[str, str, str]]:
+        return {(name, row["text"], row["audio_hash"]) for name, row in rows.items() if row["split"] == "test"}
+
+    assert found.test_changed() == (test_set(before) != test_set(after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("the cat sat", "the cat sat", "the cat sat"),
+        ("the cat sat", "a cat sat down", "[-the-] {+a+} cat sat {+down+}"),
+        ("one", "two three", "[-one-] {+two three+}"),
+        ("", "one", "{+one+}"),
+    ],
+)
+def test_texts_are_compared_word_by_word(before: str, after: str, said: str) -> None:
+    assert word_difference(before, after) == said
+
+
+def test_a_version_says_what_changed_and_the_comparison_names_it(extracted: Extract, tmp_path: Path) -> None:
+    store, datasets = tmp_path / "store", tmp_path / "datasets"
+    first = publish(extracted(range(1, 18)), store, datasets, PublishSettings()).folder
+    second = publish(extracted(range(15)), store, datasets, PublishSettings()).folder
+    versions = Versions(datasets, "corpus")
+    assert versions.published(1).changes == {}
+    assert {kind: count for kind, count in versions.published(2).changes.items() if count} == {"added": 1, "removed": 3}
+    lines = told(str(first), str(second), limit=1)
+    assert lines[0].startswith("1 added, 3 removed, 0 audio changed")
+    assert "  u00  train  s0  one" in lines
+    assert lines[lines.index("removed: 3") + 2] == "  … and 2 more"
+    assert lines[-1].startswith("the test set is the same")
+    assert told(str(first), str(first), limit=1) == ["the same utterances, texts, audio, speakers and splits"]
+
+
+def test_a_speaker_who_is_gone_is_named(tmp_path: Path) -> None:
+    row = {"text": "one", "split": "test", "audio_hash": "a"}
+    before = dataset(tmp_path / "a", {"1": {**row, "speaker": "anna"}, "2": {**row, "speaker": "bob"}})
+    after = dataset(tmp_path / "b", {"1": {**row, "speaker": "anna"}})
+    found: Difference = difference(before, after)
+    assert found.seconds_of_speakers() == {"bob": (1.0, 0.0)}
+    assert found.test_changed()
+    assert json.loads((after.folder / ROWS).read_text())["speaker"] == "anna"
