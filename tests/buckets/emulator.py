@@ -1,7 +1,8 @@
 """A real emulator of Google Cloud Storage over HTTP, for the length of a test process, and a bucket for each test.
 
 It is gcp-storage-emulator, in a thread of this process; or fake-gcs-server, where VOXLINE_FAKE_GCS names its program
-(`make test-buckets` builds it). Google's library talks to a proxy before it, see `tests/buckets/proxy.py`.
+(`make test-buckets` builds it): that one holds to the conditions of uploads by itself, and passes over those of copies
+and deletions. Google's library talks to a proxy before it, see `tests/buckets/proxy.py`.
 """
 
 import contextlib
@@ -58,7 +59,7 @@ class Storage:
 def gcs_proxy() -> Iterator[Proxy]:
     """The proxy of this process, with an emulator behind it."""
     with _fake_gcs() if os.environ.get(FAKE_GCS) else _gcp_storage_emulator() as port:
-        proxy = Proxy(("127.0.0.1", port))
+        proxy = Proxy(("127.0.0.1", port), holds_uploads=not os.environ.get(FAKE_GCS))
         yield proxy
         proxy.shutdown()
         proxy.server_close()

@@ -6,7 +6,7 @@ import struct
 import threading
 from typing import Literal
 
-Kind = Literal["status", "reset", "cut", "cut upload", "lost answer", "slow", "damage"]
+Kind = Literal["status", "reset", "cut", "cut upload", "lost answer", "slow", "damage", "damage upload"]
 
 
 @dataclasses.dataclass
@@ -15,8 +15,9 @@ class Fault:
 
     Attributes:
       kind: status: an answer with `code`, nothing done; slow: `seconds` pass before the answer; damage: a byte of the
-        answer is another; reset: the connection breaks before the request is read; cut upload: in the middle of the
-        body that is sent; lost answer: when the request was done; cut: in the middle of the answer's body.
+        answer is another; damage upload: one of what is sent is; reset: the connection breaks before the request is
+        read; cut upload: in the middle of the body that is sent; lost answer: when the request was done; cut: in the
+        middle of the answer's body.
       method: of the requests that it befalls; empty: of all.
       path: what stands in their path or query; empty: anything.
       after: requests of that kind that it lets pass first.

@@ -42,6 +42,7 @@ class Proxy(ThreadingHTTPServer):
     """Listens on a free port of this machine.
 
     Attributes:
+      holds_uploads: it looks after the conditions of uploads; False: the backend does so itself.
       faults: what is to befall requests.
       requests: method, path with its query, and status of each, in order.
     """
@@ -49,8 +50,9 @@ class Proxy(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, backend: tuple[str, int]) -> None:
+    def __init__(self, backend: tuple[str, int], *, holds_uploads: bool = True) -> None:
         super().__init__(("127.0.0.1", 0), _Request)
+        self.holds_uploads = holds_uploads
         self.backend = backend
         self.faults = Faults()
         self.requests: list[tuple[str, str, int]] = []
@@ -94,6 +96,8 @@ class _Request(BaseHTTPRequestHandler):
             self._break()
             return
         body = self._chunked() if "chunked" in self.headers.get("Transfer-Encoding", "") else self.rfile.read(length)
+        if fault and fault.kind == "damage upload":
+            body = body.replace(b"RIFF", b"RIFE")
         if fault and fault.kind == "slow":
             time.sleep(fault.seconds)
         if fault and fault.kind == "status":
@@ -151,6 +155,8 @@ class _Request(BaseHTTPRequestHandler):
         return answer
 
     def _holds(self, target: str, condition: str | None) -> bool:
+        if self.path.startswith("/upload/") and not self.server.holds_uploads:
+            return True
         return not condition or self._generation(target) == condition
 
     def _object_path(self) -> str:

@@ -47,7 +47,7 @@ def _told(place: str, action: str, error: Exception) -> Exception:
     cause = error.cause if isinstance(error, api.RetryError) and error.cause else error
     bucket = place.split("/")[2]
     code = cause.response.status_code if isinstance(cause, InvalidResponse) else getattr(cause, "code", None)
-    if isinstance(cause, DataCorruption):
+    if isinstance(cause, DataCorruption) or (code in (400, 409) and "crc32c" in str(cause).lower()):
         return Interruption(f"{place}: its bytes were damaged on the way; nothing was kept of them, start again")
     if isinstance(error, api.RetryError) or DEFAULT_RETRY._predicate(cause):
         return Interruption(

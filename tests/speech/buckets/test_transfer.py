@@ -130,6 +130,16 @@ def test_what_keeps_coming_damaged_is_kept_by_nobody(gcs: Storage, filled: Bucke
     assert files(tmp_path / "came") == {}
 
 
+@pytest.mark.parametrize("size", [0, HUGE])
+def test_what_is_damaged_on_the_way_there_is_not_kept(gcs: Storage, folder: Path, size: int) -> None:
+    (folder / "a.wav").write_bytes(b"RIFF" + bytes(size))
+    gcs.fails("damage upload", "PUT" if size else "POST", "/upload/", times=20)
+    with pytest.raises(Interruption, match=r"a.wav: its bytes were damaged on the way; nothing was kept of them"):
+        gcs.bucket("corpus").upload(folder, ["a.wav"])
+    gcs.proxy.faults.clear()
+    assert gcs.names() == []
+
+
 @pytest.mark.parametrize("name", ["wavs/3.wav", "huge.tar"])
 @pytest.mark.parametrize("kind", ["reset", "cut upload", "lost answer", "status"])
 def test_a_fault_on_the_way_there_changes_nothing_of_what_is_sent(
