@@ -23,7 +23,7 @@ from components.speech.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE
 from components.speech.exported import BESIDE_A_MODEL, about, digest, exported_folder
 from components.speech.figures import FIGURES
 from components.speech.journal import utc
-from components.speech.mirror import address_of, local
+from components.speech.mirror import local
 from components.speech.progress import say
 from components.speech.registry import CARD, EVALUATION, PROVENANCE, Registry
 from components.speech.storage import hash_value, write_json, write_text
@@ -133,7 +133,7 @@ def _decide(measured: Evaluation, source: Path, versions: Registry, settings: Pu
         figures = _figures(measured)
         details = {"wer": figures.get("wer"), "figures": figures}
         with versions.publishing(source, measured.digest, "push", **details) as (version, incoming):
-            decided = Verdict(True, version, address_of(versions.folder / str(version)), in_service, [], checks)
+            decided = Verdict(True, version, f"{versions.place}/{version}", in_service, [], checks)
             _describe(incoming, decided, measured, settings)
         return decided
 
@@ -158,7 +158,7 @@ def _serving(versions: Registry, judged: str) -> Verdict | None:
     if version is None or versions.change(version).digest != judged or not versions.is_whole(version):
         return None
     reasons = [f"already in service as version {version}"]
-    return Verdict(False, version, address_of(versions.path(version)), version, reasons, [])
+    return Verdict(False, version, f"{versions.place}/{version}", version, reasons, [])
 
 
 def _against_service(
@@ -252,7 +252,7 @@ def _written(
     judged = dataclasses.asdict(decided)
     inputs = {
         "evaluation": measured.metrics["key"],
-        "registry": address_of(versions.folder),
+        "registry": versions.place,
         "verdict": hash_value(judged),
     }
     summary: dict[str, Any] = {

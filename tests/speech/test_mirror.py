@@ -1,6 +1,7 @@
 """What lies in a bucket is where its address says on every machine, is brought once, and never outside the mirror."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,12 +85,13 @@ def test_a_name_that_no_file_may_have_brings_nothing(gcs: Storage, fresh_pod: Po
     assert not [path for path in disk.parent.rglob("*") if path.is_file()]
 
 
-def test_a_mirror_in_somebody_elses_folder_is_refused(
+def test_a_mirror_where_all_may_write_that_leads_elsewhere_is_refused(
     gcs: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "theirs").mkdir()
-    (tmp_path / "ours").symlink_to(tmp_path / "theirs")
-    monkeypatch.setenv(MIRROR, str(tmp_path / "ours"))
+    (tmp_path / "voxline-mirror").symlink_to(tmp_path / "theirs")
+    monkeypatch.delenv(MIRROR, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(WorkError, match=f"must be a folder of whoever runs this; set {MIRROR}"):
         Mirror.of(gcs.uri)
 
