@@ -40,7 +40,7 @@ def told(*arguments: str | Path, status: int = 0) -> list[str]:
 def test_datasets_their_versions_and_one_version_are_told(datasets: Path) -> None:
     (line,) = told("list", "--datasets", datasets)
     assert line.startswith("commands  version 2  20")
-    assert line.endswith("8 train, 1 dev  (of 2 versions)")
+    assert line.endswith("8 train, 1 dev  (1 removed)  (of 2 versions)")
     first, second = told("show", "commands", "--datasets", datasets)
     assert (first[:2], second[:2]) == ("  ", "▸ ")
     shown = "\n".join(told("show", "commands", "1", "--datasets", datasets))
