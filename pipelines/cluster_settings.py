@@ -230,7 +230,7 @@ class ClusterSettings(Placement):
 
     images: ImageSettings = pydantic.Field(default_factory=ImageSettings, description="where the images lie")
     service_account: OptionalName = pydantic.Field(
-        "", description="that a submitted run has; empty: the one that the cluster gives"
+        "", description="that a submitted run has, in a config voxline-data or voxline-train; empty: the cluster's own"
     )
     user: User = pydantic.Field(default_factory=User, description="who the steps run as")
     claims: list[Claim] = pydantic.Field([], description="volumes, for a store or a corpus that is a path")

@@ -32,6 +32,9 @@ class RunConfig(Settings):
     places: ClassVar[Mapping[str, str]] = {"store": "store", "registry": "registry"}
     """Key of a folder → the folder in the run's own that it is, where the config names none."""
 
+    account: ClassVar[str] = "voxline-data"
+    """The ServiceAccount of k8s/ that has the rights which a run of this pipeline needs."""
+
     pipeline: str = pydantic.Field(..., description="the graph that this config is for")
     name: Name = pydantic.Field(..., description="of the run; its folder is runs/<name>")
     store: str = pydantic.Field("", description="folder or gs:// of all keyed work; empty: <run-dir>/store")
@@ -50,7 +53,7 @@ class RunConfig(Settings):
     @classmethod
     def defaults(cls, document: Values) -> Values:
         """What this pipeline takes where a document says nothing and the steps would take something else."""
-        return {}
+        return {"cluster": {"service_account": cls.account}}
 
     def follows(self) -> dict[str, tuple[Any, str]]:
         """Key → its value, and what makes it so: a key, or words."""
@@ -75,7 +78,7 @@ class RunConfig(Settings):
         The section of the cluster stands there only where it says something: this is the record of a run here.
         """
         values = self.plain()
-        if self.cluster == ClusterSettings():
+        if self.cluster == ClusterSettings(service_account=self.account):
             del values["cluster"]
         return write_document(values)
 

@@ -21,6 +21,8 @@ class TeachingConfig(RunConfig):
         "push.model_name": "model",
     }
 
+    account: ClassVar[str] = "voxline-train"
+
     model: Name = pydantic.Field(..., description="name of the model in the registry")
     train: TeachingSettings = pydantic.Field(..., description="the model and its training")
     evaluate: EvaluateSettings = pydantic.Field(..., description="what is measured")

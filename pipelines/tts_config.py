@@ -67,4 +67,5 @@ class TtsConfig(TeachingConfig):
     def defaults(cls, document: Values) -> Values:
         kind = get(document, "convert.reading.kind")
         alphabet = ALPHABETS.get(READING if kind is None else str(kind))
-        return over(DEFAULTS, {"convert": {"alphabet": alphabet}} if alphabet else {})
+        follows = {"convert": {"alphabet": alphabet}} if alphabet else {}
+        return over(super().defaults(document), over(DEFAULTS, follows))
