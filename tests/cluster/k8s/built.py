@@ -18,6 +18,9 @@ COMPONENTS = sorted(path.parent.relative_to(K8S).as_posix() for path in K8S.glob
 BUILDABLE = ["base", *OVERLAYS, *COMPONENTS]
 """Folders of k8s/; a component is built over the base."""
 
+POD_FIELDS = {"serviceAccountName", "automountServiceAccountToken", "securityContext", "volumes"}
+"""What an InferenceService says of its pods; the rest of it is KServe's own."""
+
 
 def builder() -> list[str] | None:
     """The command that builds a folder; None where there is none."""
@@ -92,9 +95,10 @@ def _served(service: Object, objects: list[Object]) -> Object:
     runtime = next(one for one in objects if one["kind"] == "ServingRuntime" and one["metadata"]["name"] == name)
     (container,) = runtime["spec"]["containers"]
     mounts = [*container.get("volumeMounts", []), *predictor["model"]["volumeMounts"]]
+    pod = {key: value for key, value in predictor.items() if key in POD_FIELDS}
     return {
         "metadata": {"labels": service["metadata"]["labels"]},
-        "spec": {**predictor, "containers": [{**container, "volumeMounts": mounts}]},
+        "spec": {**pod, "containers": [{**container, "volumeMounts": mounts}]},
     }
 
 
