@@ -35,6 +35,7 @@ def main(request_file: str) -> None:
         security_opt=["no-new-privileges"],
         tmpfs={"/tmp": "mode=1777"},
         mounts=mounts,
+        environment={"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"},  # as the run in processes has them
     )
     local.init(runner, pipeline_root=request["pipeline_root"])
     pipeline = pipeline_named(request["config"]["pipeline"])

@@ -17,25 +17,25 @@ from tests.pipelines.conftest import House
 
 pytest.importorskip("docker.types", reason="the Docker SDK that kfp's runner needs is not installed; make setup")
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
-NO_TFDV = "validate.tfdv=off"  # which would run there and not here: test_tfdv shows it
+SETTINGS = ["push.max_wer=10", "validate.tfdv=off"]
+"""TFX's statistics are made in their image alone, so that with them the runs would differ; test_tfdv is about them."""
+
 STEPS = ("ingest", "convert", "validate", "extract", "train", "evaluate", "push")
 
 
 @pytest.fixture(scope="module")
 def stores(image: Image, tag: str, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The folders of a run in processes and of one in containers, each with a store and a registry."""
-    images = image("data"), image("model"), image("validate")
-    assert all(name.endswith(f":{tag}") for name in images)
+    registry = {image(name).rpartition("/")[0] for name in ("data", "model", "validate")}.pop()
     here = House(tmp_path_factory.mktemp("processes"), corpus)
-    status, seen = here.run("--set", "push.max_wer=10", "--set", NO_TFDV)
+    status, seen = here.run(*(part for setting in SETTINGS for part in ("--set", setting)))
     assert status == 0, seen
 
     there = tmp_path_factory.mktemp("containers")
     for name in ("store", "registry", "kfp"):
         (there / name).mkdir()
         (there / name).chmod(0o777)
-    config = load_config(here.folder / "tiny.yaml", ["push.max_wer=10", NO_TFDV], pipeline="asr").placed(there)
+    config = load_config(here.folder / "tiny.yaml", SETTINGS, pipeline="asr").placed(there)
     request = {
         "config": config.plain(),
         "pipeline_root": str(there / "kfp"),
@@ -49,7 +49,7 @@ def stores(image: Image, tag: str, corpus: Path, tmp_path_factory: pytest.TempPa
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-            "VOXLINE_IMAGE_REGISTRY": images[0].rpartition("/")[0],
+            "VOXLINE_IMAGE_REGISTRY": registry,
             "VOXLINE_IMAGE_TAG": tag,
         },
         capture_output=True,
