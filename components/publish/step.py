@@ -11,19 +11,22 @@ from components.publish.versions import VERSION, Published, Versions
 from components.speech.claim import told_of_the_disk
 from components.speech.dataset import DATASET, Dataset
 from components.speech.journal import utc
-from components.speech.mirror import address_of, local
+from components.speech.mirror import local
 from components.speech.progress import say
 from components.speech.rows import ROWS
 from components.speech.shards import pool_held
 from components.speech.work import Work
 
 
+@dataclasses.dataclass
 class PublishedWork(Work):
-    """The folder of a version: its place is no attempt of keyed work."""
+    """The folder of a version: where it lies is told by the versions, and not by keyed work."""
+
+    address: str = ""
 
     @property
     def place(self) -> str:
-        return address_of(self.folder)
+        return self.address
 
 
 def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: PublishSettings) -> Work:
@@ -47,7 +50,7 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
             say(f"publish: version {latest.number} of {settings.name} has this content already")
         else:
             folder = publish_version(read, store, versions, compact_below=settings.compact_below)
-    work = PublishedWork("publish", folder, read.key, reused=reused)
+    work = PublishedWork("publish", folder, read.key, reused=reused, address=f"{versions.place}/{folder.name}")
     work.counts = {"version": int(folder.name), "utterances": sum(read.counts.values()), **read.counts}
     work.outputs = {"dataset": DATASET, "rows": ROWS, "version": VERSION}
     work.seconds = time.monotonic() - start

@@ -1,0 +1,136 @@
+"""Versions in a bucket: every machine sees whole ones, and no two publish under one number."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.extract.step import run as extract
+from components.publish.settings import PublishSettings
+from components.publish.step import run
+from components.publish.versions import Versions, names
+from components.speech.buckets import Bucket
+from components.speech.dataset import Dataset
+from components.speech.errors import WorkError
+from components.speech.mirror import local
+from components.speech.storage import hash_file
+from components.speech.utterances import Utterance, write_manifest
+from components.speech.work import Work
+from components.train.batches import Batches
+from tests.buckets.emulator import Storage
+from tests.extract.conftest import write_wav
+from tests.publish.conftest import HOW
+from tests.publish.test_publish import content
+
+Pod = Callable[[], Path]
+COMPACT = PublishSettings(compact_below=0.9)
+
+
+@pytest.fixture
+def extracted(gcs: Storage, tmp_path: Path) -> Callable[[range], Work]:
+    """Extracts a corpus of some of twelve recordings into a store in the bucket."""
+    random = np.random.default_rng(0)
+    utterances = []
+    for number in range(12):
+        samples = int(random.integers(2_000, 6_000))
+        path = write_wav(tmp_path / "wavs" / f"{number}.wav", random.standard_normal(samples) / 10)
+        utterances.append(Utterance(f"u{number:02}", str(path), samples / 16_000, "one", "s", "train", hash_file(path)))
+
+    def make(which: range) -> Work:
+        write_manifest(tmp_path / "manifest.jsonl", [utterances[number] for number in which])
+        return extract(tmp_path, f"{gcs.uri}/store", HOW)
+
+    return make
+
+
+def test_a_version_is_read_on_another_machine_and_the_same_content_is_none_anew(
+    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], Work]
+) -> None:
+    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    fresh_pod()
+    whole = extracted(range(12))
+    first = run(whole.place, store, datasets, COMPACT)
+    expected = content(local(whole.place))
+    fresh_pod()
+    again = run(extracted(range(12)).place, store, datasets, COMPACT)
+    assert (first.place, first.reused) == (f"{datasets}/corpus/1", False)
+    assert (again.place, again.reused) == (f"{datasets}/corpus/1", True)
+    fresh_pod()
+    assert content(local(f"{datasets}/corpus/1")) == expected
+    assert names(datasets) == ["corpus"]
+
+
+def test_what_is_mostly_dead_is_left_behind_in_a_bucket_too(
+    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], Work]
+) -> None:
+    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    fresh_pod()
+    extracted(range(12))
+    fresh_pod()
+    left = extracted(range(0, 12, 4))
+    version = run(left.place, store, datasets, COMPACT)
+    fresh_pod()
+    dataset = Dataset.read(local(version.place))
+    assert all(shard.live == shard.examples for shard in dataset.shards)
+    read = Batches(dataset, "train", batch_size=4)
+    assert sorted(name for batch in read.epoch(0) for name in batch.ids) == ["u00", "u04", "u08"]
+
+
+def test_a_number_that_was_claimed_by_a_machine_that_died_is_no_version(
+    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], Work], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    fresh_pod()
+    dataset = extracted(range(12))
+    write = Bucket.write
+
+    def dying(self: Bucket, name: str, *arguments: Any, **named: Any) -> Any:
+        if name.endswith("version.json"):
+            raise WorkError("the machine is gone")
+        return write(self, name, *arguments, **named)
+
+    monkeypatch.setattr(Bucket, "write", dying)
+    with pytest.raises(WorkError, match="the machine is gone"):
+        run(dataset.place, store, datasets, COMPACT)
+    monkeypatch.setattr(Bucket, "write", write)
+    fresh_pod()
+    assert Versions(datasets, "corpus").numbers() == []
+    with pytest.raises(WorkError, match="no version 1; there: none"):
+        Versions(datasets, "corpus").path(1)
+    assert run(dataset.place, store, datasets, COMPACT).place == f"{datasets}/corpus/2"
+    assert json.loads(gcs.bucket("datasets").read("corpus/2/version.json"))["replaces"] is None
+
+
+def test_a_machine_that_comes_second_takes_the_next_number(
+    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], Work], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    fresh_pod()
+    slow, fast = extracted(range(12)), extracted(range(6))
+    folders, overtaken = Bucket.folders, []
+
+    def overtake(self: Bucket, prefix: str = "") -> Any:
+        found = folders(self, prefix)
+        if not overtaken:
+            overtaken.append(True)
+            fresh_pod()
+            run(fast.place, store, datasets, COMPACT)
+        return found
+
+    monkeypatch.setattr(Bucket, "folders", overtake)
+    run(slow.place, store, datasets, COMPACT)
+    versions = Versions(datasets, "corpus")
+    assert {number: versions.published(number).key for number in versions.numbers()} == {1: fast.key, 2: slow.key}
+
+
+def test_shards_on_this_machine_are_not_led_to_from_a_bucket(
+    gcs: Storage, fresh_pod: Pod, tmp_path: Path, extracted: Callable[[range], Work]
+) -> None:
+    fresh_pod()
+    extracted(range(3))
+    dataset = extract(tmp_path, tmp_path / "store", HOW).folder
+    with pytest.raises(WorkError, match="set `store` to a bucket too"):
+        run(dataset, tmp_path / "store", f"{gcs.uri}/datasets", COMPACT)
