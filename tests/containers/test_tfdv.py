@@ -43,6 +43,7 @@ LENIENT: Settings = {
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that the numbered user of the image may write to, with a fit corpus in it."""
     folder = tmp_path_factory.mktemp("tfdv")
+    folder.chmod(0o755)
     (folder / "store").mkdir()
     (folder / "store").chmod(0o777)
     written(folder / "fit", fit())

@@ -71,10 +71,22 @@ class Plan:
         Args:
           utterances: the corpus's fingerprint.
           statistics: where to put them.
+
+        Raises:
+          SettingsError: the schema is none, or compares no feature that has a threshold in the config.
+          WorkError: TFDV is there and damaged, or statistics are.
         """
         if self.skipped or not len(corpus):
             return Examination(skipped=self.skipped or "there are no utterances")
-        from components.validate.tfx import engine, protos
+        from components.validate.tfx import protos
+
+        try:
+            from components.validate.tfx import engine
+        except ImportError as error:
+            raise WorkError(
+                f"validate: {presence.PACKAGE} {self.version} is installed and cannot be imported ({error}); mend its "
+                "installation, or set validate.tfdv to off"
+            ) from error
 
         schema = engine.read_schema(self.schema_text, self.schema, settings.drift.thresholds)
         made = statistics_of(Examples.of(corpus), utterances, store).path("statistics")
