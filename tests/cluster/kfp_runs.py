@@ -45,7 +45,7 @@ def log_of(state: State, run: Item, pod: str) -> str | None:
     started = {pod_of(run["run_id"], step): step for step in _started(state, run)}
     if state.pods_are_gone or pod not in started:
         return None
-    return f"▸ {started[pod]} works\n\x1b[31m{state.failing.get(started[pod], 'done')}\n"
+    return f"▸ {started[pod]} works\n\x1b]0;a title\x07{state.failing.get(started[pod], 'done')}\n"
 
 
 def _started(state: State, run: Item) -> list[str]:

@@ -51,6 +51,8 @@ class StandIn:
     faults: list[Fault] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     """`METHOD path` of each request, in order."""
+    cookies: list[str] = field(default_factory=list)
+    """Those that were sent along."""
     dies_after: int | None = None
     """Requests that are answered; each one after that is cut off."""
 
@@ -99,6 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         stand_in = self.server_of
         with self.one_at_a_time:
             stand_in.asked.append(f"{self.command} {url.path}")
+            stand_in.cookies += self.headers.get_all("Cookie", [])
             fault = self._fault(f"{self.command} {url.path}")
             dead = stand_in.dies_after is not None and len(stand_in.asked) > stand_in.dies_after
             if dead or fault.reset == "before":

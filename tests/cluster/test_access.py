@@ -110,6 +110,8 @@ def test_what_lies_in_the_home_folder_is_neither_read_nor_written(shell: Shell, 
     assert told.returncode == 0, told.stderr
     assert told.stdout + told.stderr == ""
     assert kept.read_bytes() == before
+    assert kfp.asked
+    assert not kfp.cookies
 
 
 @pytest.mark.parametrize(
