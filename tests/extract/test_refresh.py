@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -213,3 +215,23 @@ def child_killed_at_write(at: int, source: Path, store: Path) -> bool:
             os._exit(0)
     _, status = os.waitpid(child, 0)
     return os.WIFSIGNALED(status)
+
+
+def test_refreshes_at_once_that_overlap_are_each_right(wavs: list[tuple[Path, float, str]], tmp_path: Path) -> None:
+    parts = [range(0, 9), range(4, 13), range(7, 16)]
+    sources = []
+    for number, part in enumerate(parts):
+        sources.append(manifest(tmp_path / f"corpus-{number}", {one: Line(one) for one in part}, wavs))
+    script = (
+        "import sys; from components.extract.step import run; from components.extract.settings import ExtractSettings;"
+        "run(sys.argv[1], sys.argv[2], ExtractSettings.of(sys.argv[3]))"
+    )
+    stores = [tmp_path / "store", HOW.model_dump_json()]
+    running = [subprocess.Popen([sys.executable, "-c", script, source, *stores]) for source in sources]
+    assert [process.wait(200) for process in running] == [0, 0, 0]
+    for source in sources:
+        work, fresh = run(source, tmp_path / "store", HOW), run(source, tmp_path / "fresh", HOW)
+        assert work.reused
+        assert content(work.folder) == content(fresh.folder)
+    everything = manifest(tmp_path / "corpus", {one: Line(one) for one in range(16)}, wavs)
+    assert run(everything, tmp_path / "store", HOW).counts["extracted"] == 0
