@@ -32,7 +32,9 @@ def permissions(cluster: Cluster) -> Iterator[Finding]:
         try:
             by_name(method, key, NOBODY, namespace=namespace or "")
         except VoxlineError as error:
-            mend = f"bind the role kubeflow-edit in {namespace or 'kubeflow'} to this account"
+            mend = (
+                f"kubectl -n {namespace or 'kubeflow'} create rolebinding voxline-submits --role=voxline-ci --user=YOU"
+            )
             yield Finding.problem("permissions", f"{what} cannot be listed: {error}", mend)
             return
     yield Finding.ok("permissions", f"{', '.join(listings)} can be listed")
@@ -78,7 +80,7 @@ def _creations(kubernetes: Any, namespace: str) -> Iterator[Finding]:
         yield Finding.problem(
             "permissions",
             f"this kubeconfig's account may not create {', '.join(missing)} in {namespace}",
-            f"kubectl -n {namespace} create rolebinding voxline-submits --clusterrole=kubeflow-edit --user=YOU",
+            f"kubectl -n {namespace} create rolebinding voxline-submits --role=voxline-ci --user=YOU",
         )
     else:
         yield Finding.ok("permissions", f"{', '.join(CREATED.values())} can be created in {namespace}")
