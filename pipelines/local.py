@@ -25,8 +25,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from components.speech.buckets import Bucket, is_remote
+from components.speech.buckets import is_remote
 from components.speech.errors import SettingsError, WorkError
+from components.speech.mirror import MIRROR, Mirror, mirror_folder
 from components.speech.storage import write_json, write_text
 from pipelines.failure import Failure, failure_in
 from pipelines.graph import STEPS
@@ -95,7 +96,7 @@ def refuse_places(config: RunConfig, run_dir: Path) -> None:
     for name in config.places:
         value = getattr(config, name)
         if is_remote(value):
-            Bucket(value)  # which says what is wrong with the address
+            Mirror.of(value)  # which says what is wrong with the address
         elif re.match(r"[a-z0-9]+:/", value):
             raise SettingsError(f"{name} is {value!r}; accepted is a folder, or gs://BUCKET/FOLDER")
 
@@ -153,6 +154,7 @@ def _graph(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
     environment = {
         **os.environ,
         "TMPDIR": scratch,
+        MIRROR: str(mirror_folder()),  # and not below that scratch, where it would be gone after the run
         "PYTHONUNBUFFERED": "1",
         "PYTHONUTF8": "1",
         "PYTHONSAFEPATH": "1",  # a folder `components` where the command was typed is not ours

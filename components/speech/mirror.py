@@ -22,6 +22,11 @@ DONE = "done.json"
 """The marker of finished work; in a bucket it names the attempt that counts."""
 
 
+def mirror_folder() -> Path:
+    """The folder of the mirror; it need not be there yet."""
+    return Path(os.environ.get(MIRROR) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
+
+
 class Mirror:
     """The local copy of a folder in a bucket.
 
@@ -32,7 +37,7 @@ class Mirror:
 
     def __init__(self, uri: str) -> None:
         self.bucket = Bucket(uri)
-        self.root = _ours(_base()) / self.bucket.bucket / self.bucket.prefix
+        self.root = _ours(mirror_folder()) / self.bucket.bucket / self.bucket.prefix
 
     @classmethod
     def of(cls, uri: Path | str) -> "Mirror":
@@ -75,7 +80,7 @@ def folder_of(place: Path | str) -> Path:
 
 def is_mirrored(path: Path) -> bool:
     """Whether a file is the copy of an object."""
-    return path.is_relative_to(_base()) and path != _base()
+    return path.is_relative_to(mirror_folder()) and path != mirror_folder()
 
 
 def address_of(path: Path | str) -> str:
@@ -85,7 +90,7 @@ def address_of(path: Path | str) -> str:
     '/data/corpus'
     """
     path = Path(path).absolute()
-    return f"gs://{path.relative_to(_base()).as_posix()}" if is_mirrored(path) else str(path)
+    return f"gs://{path.relative_to(mirror_folder()).as_posix()}" if is_mirrored(path) else str(path)
 
 
 def local(place: Path | str, *, without: Iterable[str] = ()) -> Path:
@@ -121,7 +126,7 @@ def bring(paths: Iterable[Path | str]) -> None:
     absent: dict[str, list[str]] = {}
     for path in map(Path, paths):
         if is_mirrored(path) and not path.exists():
-            bucket, *name = path.relative_to(_base()).parts
+            bucket, *name = path.relative_to(mirror_folder()).parts
             absent.setdefault(bucket, []).append(str(PurePosixPath(*name)))
     for bucket, names in absent.items():
         _bring(Mirror.of(f"gs://{bucket}"), list(dict.fromkeys(names)))
@@ -157,10 +162,6 @@ def _attempt(mirror: Mirror) -> str:
         return ""
     mirror.pull([DONE])
     return str(read_json(mirror.root / DONE).get("attempt", ""))
-
-
-def _base() -> Path:
-    return Path(os.environ.get(MIRROR) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
 
 
 def _ours(folder: Path) -> Path:
