@@ -50,14 +50,22 @@ class Namespace:
         self.operator = Operator(self.state, self.folder, **how)
         return self.operator
 
-    def lead(self, dataset: str, settings: RecognitionSettings, log: Path, pod: str = POD) -> "subprocess.Popen[str]":
+    def lead(
+        self, dataset: str, settings: RecognitionSettings, log: Path, pod: str = POD, store: str = ""
+    ) -> "subprocess.Popen[str]":
         environment = {
             **os.environ,
+            "VOXLINE_MIRROR": str(self.folder / "disks" / f"{pod}-{log.name}"),
             "KUBECONFIG": str(self.server.kubeconfig(self.folder / "kubeconfig")),
             "KFP_POD_NAME": pod,
             "PYTHONPATH": str(K8S.parent),
         }
-        command = [sys.executable, str(Path(__file__).with_name("leading.py")), dataset, str(self.folder / "store")]
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("leading.py")),
+            dataset,
+            store or str(self.folder / "store"),
+        ]
         with open(log, "w") as output:
             process = subprocess.Popen(
                 [*command, settings.model_dump_json()],

@@ -14,7 +14,7 @@ from components.speech.dataset import Dataset
 from components.speech.work import DONE, read_done
 from tests.cluster.workers.conftest import IMAGE, POD, Namespace, by_workers
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(2400)
 
 
 def test_workers_of_a_train_job_train_the_model_that_the_step_gives_back(
@@ -24,7 +24,7 @@ def test_workers_of_a_train_job_train_the_model_that_the_step_gives_back(
     lead = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log")
     _wait(lambda: bool(namespace.jobs()))
     job = json.loads(json.dumps(namespace.jobs()[0]))
-    assert lead.wait(400) == 0, _text(tmp_path / "lead.log")
+    assert lead.wait(900) == 0, _text(tmp_path / "lead.log")
     told = _text(tmp_path / "lead.log")
     assert "▸ train: asked for 2 workers (TrainJob voxline-train-" in told
     assert "on 2 devices" in told, "the chief's log is shown"
@@ -45,7 +45,7 @@ def test_a_tf_job_does_so_too(namespace: Namespace, tones: Dataset, tmp_path: Pa
     lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
     _wait(lambda: bool(namespace.jobs("tfjobs")))
     job = json.loads(json.dumps(namespace.jobs("tfjobs")[0]))
-    assert lead.wait(400) == 0, _text(tmp_path / "lead.log")
+    assert lead.wait(900) == 0, _text(tmp_path / "lead.log")
     assert "on 2 devices" in _text(tmp_path / "lead.log")
     assert len(operator.processes) == 2
     pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
@@ -61,7 +61,7 @@ def test_a_killed_worker_costs_the_steps_since_the_last_checkpoint_and_changes_n
     lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
     _wait(lambda: any((tmp_path / "store").glob("train/*/checkpoints/step-*")), 300)
     operator.kill_worker(namespace.jobs()[0]["metadata"]["name"], 1)
-    assert lead.wait(500) == 0, _text(tmp_path / "lead.log")
+    assert lead.wait(900) == 0, _text(tmp_path / "lead.log")
     told = _text(tmp_path / "lead.log")
     assert "▸ train: the workers were started again" in told
     assert "train: going on from the checkpoint of step" in told
@@ -69,7 +69,7 @@ def test_a_killed_worker_costs_the_steps_since_the_last_checkpoint_and_changes_n
     (broken,) = (tmp_path / "store").glob(f"train/*/{DONE}")
     (tmp_path / "store").rename(tmp_path / "broken")
     again = namespace.lead(str(tones.folder), settings, tmp_path / "whole.log")
-    assert again.wait(500) == 0, _text(tmp_path / "whole.log")
+    assert again.wait(900) == 0, _text(tmp_path / "whole.log")
     assert "going on from" not in _text(tmp_path / "whole.log")
     whole = broken.parent
     found = tmp_path / "broken" / "train" / whole.name
@@ -82,7 +82,7 @@ def test_a_fault_of_the_data_is_told_in_the_workers_words_and_not_tried_again(
     operator = namespace.operate()
     settings = by_workers(max_infeasible_share=0, model={"convolutions": [{"stride": [40, 2]}]})
     lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
-    assert lead.wait(300) == 1, _text(tmp_path / "lead.log")
+    assert lead.wait(900) == 1, _text(tmp_path / "lead.log")
     told = _text(tmp_path / "lead.log")
     assert "error: worker 0: train: " in told or "error: worker 1: train: " in told
     assert "utterances have too few frames for their labels" in told
@@ -114,7 +114,7 @@ def test_a_pod_that_is_started_again_finds_the_job_of_the_one_before(
     _wait(lambda: "is there already, and this pod follows it" in _text(tmp_path / "lead.log"))
     _wait(lambda: len(namespace.jobs()[0]["metadata"]["ownerReferences"]) == 2)
     operator.hold = False
-    assert second.wait(300) == 0, _text(tmp_path / "lead.log")
+    assert second.wait(900) == 0, _text(tmp_path / "lead.log")
     assert len(operator.processes) == 2
     assert namespace.state.calls.count("POST /apis/trainer.kubeflow.org/v1alpha1/namespaces/voxline/trainjobs") == 1
 
@@ -124,7 +124,7 @@ def test_work_that_is_done_asks_for_nothing(namespace: Namespace, tones: Dataset
     for log, asks in (("once.log", True), ("twice.log", False)):
         before = len(namespace.state.calls)
         lead = namespace.lead(str(tones.folder), by_workers(epochs=1), tmp_path / log)
-        assert lead.wait(300) == 0, _text(tmp_path / log)
+        assert lead.wait(900) == 0, _text(tmp_path / log)
         assert (len(namespace.state.calls) > before) == asks
     assert "ended: reused True" in _text(tmp_path / "twice.log")
 
