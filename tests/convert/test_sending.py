@@ -1,0 +1,68 @@
+"""New WAVs are on their way before the last is made; what the storage refuses stops the step."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.convert import sending
+from components.convert.job import Converted, Refused
+from components.convert.sending import Sending
+from components.speech.errors import WorkError
+from components.speech.mirror import Mirror
+from components.speech.utterances import Reason
+from tests.buckets.emulator import Storage
+
+WHOLE = Converted(1_000, {})
+
+
+@pytest.fixture
+def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> Mirror:
+    """A pool with ten WAVs, and a log that tells of them."""
+    monkeypatch.setattr(sending, "FIRST_BATCH", 2)
+    fresh_pod()
+    mirror = Mirror.of(f"{gcs.uri}/store/wavs")
+    for number in range(10):
+        (mirror.root / "ab").mkdir(parents=True, exist_ok=True)
+        (mirror.root / "ab" / f"{number}.wav").write_text(str(number), encoding="utf-8")
+    (mirror.root / "log").mkdir()
+    (mirror.root / "log" / "key.jsonl").write_text("{}\n", encoding="utf-8")
+    return mirror
+
+
+def wavs(pool: Mirror) -> list[Path]:
+    return sorted((pool.root / "ab").iterdir())
+
+
+def send_all(pool: Mirror) -> None:
+    with Sending(pool, pool.root / "log" / "key.jsonl") as sent:
+        for wav in wavs(pool):
+            sent.add(wav, WHOLE)
+
+
+def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: Mirror) -> None:
+    made = wavs(pool)
+    with Sending(pool, pool.root / "log" / "key.jsonl") as sent:
+        for wav in made[:4]:
+            sent.add(wav, WHOLE)
+        end = time.monotonic() + 30
+        while len(gcs.names()) < 3:  # two WAVs and the log
+            assert time.monotonic() < end, gcs.names()
+            time.sleep(0.05)
+        for wav in made[4:]:
+            sent.add(wav, WHOLE)
+        sent.add(pool.root / "ab" / "bad.wav", Refused(Reason.SILENT, ""))
+    assert len(gcs.names()) == 11
+    assert pool.bucket.read("ab/9.wav") == b"9"
+
+
+def test_what_the_storage_refuses_stops_the_step(gcs: Storage, pool: Mirror) -> None:
+    gcs.fails("status", "POST", times=1_000, code=403)
+    with pytest.raises(WorkError, match="permission denied"):
+        send_all(pool)
+
+
+def test_a_pool_in_a_folder_sends_nothing(tmp_path: Path) -> None:
+    with Sending(None, tmp_path / "log.jsonl") as sent:
+        sent.add(tmp_path / "a.wav", WHOLE)
