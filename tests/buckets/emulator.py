@@ -11,7 +11,7 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +21,10 @@ from tests.buckets.faults import Fault, Kind
 from tests.buckets.proxy import Proxy
 
 FAKE_GCS = "VOXLINE_FAKE_GCS"
+
+
+Started = tuple[int, Callable[[], None]]
+"""The port, and what wipes all that is there."""
 
 
 class Storage:
@@ -58,8 +62,9 @@ class Storage:
 @pytest.fixture(scope="session")
 def gcs_proxy() -> Iterator[Proxy]:
     """The proxy of this process, with an emulator behind it."""
-    with _fake_gcs() if os.environ.get(FAKE_GCS) else _gcp_storage_emulator() as port:
+    with _fake_gcs() if os.environ.get(FAKE_GCS) else _gcp_storage_emulator() as (port, wipe):
         proxy = Proxy(("127.0.0.1", port), holds_uploads=not os.environ.get(FAKE_GCS))
+        proxy.wipe = wipe
         yield proxy
         proxy.shutdown()
         proxy.server_close()
@@ -67,8 +72,12 @@ def gcs_proxy() -> Iterator[Proxy]:
 
 @pytest.fixture
 def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """A bucket of its own, and a library that does not wait long."""
+    """A bucket of its own, and a library that does not wait long.
+
+    What earlier tests left is wiped: the emulator writes the list of all objects anew whenever it gets one.
+    """
     gcs_proxy.faults.clear()
+    gcs_proxy.wipe()
     gcs_proxy.requests.clear()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_proxy.address)
     monkeypatch.setenv("VOXLINE_BUCKETS_FIRST_WAIT_SECONDS", "0.01")
@@ -79,7 +88,7 @@ def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
 
 
 @contextlib.contextmanager
-def _gcp_storage_emulator() -> Iterator[int]:
+def _gcp_storage_emulator() -> Iterator[Started]:
     from gcp_storage_emulator.server import create_server
 
     port = _free_port()
@@ -87,19 +96,19 @@ def _gcp_storage_emulator() -> Iterator[int]:
     server.start()
     try:
         _await(port)
-        yield port
+        yield port, server.wipe
     finally:
         server.stop()
 
 
 @contextlib.contextmanager
-def _fake_gcs() -> Iterator[int]:
+def _fake_gcs() -> Iterator[Started]:
     port = _free_port()
     program = [os.environ[FAKE_GCS], "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
     process = subprocess.Popen([*program, "-log-level", "error"])
     try:
         _await(port)
-        yield port
+        yield port, lambda: None
     finally:
         process.terminate()
         process.wait(10)

@@ -13,6 +13,7 @@ import re
 import threading
 import time
 import urllib.parse
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -44,6 +45,7 @@ class Proxy(ThreadingHTTPServer):
     Attributes:
       holds_uploads: it looks after the conditions of uploads; False: the backend does so itself.
       faults: what is to befall requests.
+      wipe: empties the emulator.
       requests: method, path with its query, and status of each, in order.
     """
 
@@ -56,6 +58,7 @@ class Proxy(ThreadingHTTPServer):
         self.backend = backend
         self.faults = Faults()
         self.requests: list[tuple[str, str, int]] = []
+        self.wipe: Callable[[], None] = lambda: None
         self.writing = threading.RLock()
         self._asking = threading.Semaphore(_BACKLOG - 1)
         self.uploads: dict[str, Upload] = {}

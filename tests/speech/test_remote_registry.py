@@ -53,7 +53,7 @@ publish(Registry(sys.argv[1], "asr"), Path(sys.argv[2]))
 @pytest.fixture(autouse=True)
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "mirror"))
-    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "2")
+    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "5")
 
 
 @pytest.fixture
@@ -191,8 +191,9 @@ KILLED = {
 
 @pytest.mark.parametrize("when", KILLED)
 def test_a_killed_push_is_finished_or_cleared_by_whoever_comes_next(
-    registry: Registry, gcs: Storage, tmp_path: Path, when: str
+    registry: Registry, gcs: Storage, tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.5")
     method, path, after, expected = KILLED[when]
     d, e = exported(tmp_path / "d", "d"), exported(tmp_path / "e", "e")
     gcs.fails("slow", method, path, after=after, times=10**6, seconds=60)
