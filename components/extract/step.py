@@ -4,6 +4,7 @@ Features are looked up by what they are made of, in a pool that all datasets of 
 goes to new shards. Everything else of a dataset (texts, speakers, splits, the statistics) comes without any audio.
 """
 
+import contextlib
 import os
 import shutil
 from collections import Counter
@@ -55,7 +56,8 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
     with keyed_work(store, "extract", settings.naming(), inputs, revision=REVISION, check=_check) as work:
         if work.reused:
             # It is not forgotten yet: its shards are wanted for as long again.
-            os.utime(work.folder / DATASET)
+            with contextlib.suppress(OSError):  # a store that may only be read
+                os.utime(work.folder / DATASET)
         else:
             with pool_held(pool_folder(store, settings.features)):
                 _extract(file, named, str(store), settings, work)
