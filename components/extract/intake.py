@@ -6,6 +6,7 @@ rows themselves go to a file at once, from which they are copied in the order of
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,11 @@ class Intake:
 
     def utterances(self, which: list[int]) -> Iterator[Utterance]:
         """Some of them, read from the manifest once more."""
+        folder = os.path.abspath(self.manifest.parent)
         with open(self.manifest, "rb") as file:
             for number in which:
                 file.seek(self._lines[number])
-                yield utterance_of(file.readline().decode(), str(self.manifest), self.manifest.parent)
+                yield utterance_of(file.readline().decode(), str(self.manifest), folder)
 
     def write_rows(self, target: Path, keep: npt.NDArray[np.bool_]) -> None:
         """Writes the rows of those to keep, in the order of their ids."""

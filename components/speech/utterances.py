@@ -129,8 +129,9 @@ def each_utterance(path: Path) -> Iterator[Utterance]:
     path = manifest_file(path)
     if not path.is_file():
         raise WorkError(f"{path}: no such manifest; run the step that writes it first")
+    folder, name = os.path.abspath(path.parent), str(path)
     for number, line in enumerate(_lines(path), start=1):
-        yield utterance_of(line, f"{path}:{number}", path.parent)
+        yield utterance_of(line, f"{name}:{number}", folder)
 
 
 def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
@@ -206,8 +207,8 @@ def _lines(path: Path) -> Iterator[str]:
         ) from None
 
 
-def utterance_of(line: str, where: str, folder: Path) -> Utterance:
-    """The utterance in a line of a manifest that lies in a folder; `where` names the line to a person."""
+def utterance_of(line: str, where: str, folder: str) -> Utterance:
+    """The utterance in a line of a manifest in a folder, an absolute path; `where` names the line to a person."""
     try:
         values = json.loads(line)
         if "\\u" in line:
@@ -226,7 +227,7 @@ def utterance_of(line: str, where: str, folder: Path) -> Utterance:
             "a manifest that somebody else wrote goes through ingest (corpus.format: manifest)"
         )
     known = {key: values.pop(key) for key in FIELDS if key in values}
-    known["audio_filepath"] = os.path.normpath(os.path.join(os.path.abspath(folder), known["audio_filepath"]))
+    known["audio_filepath"] = os.path.normpath(os.path.join(folder, known["audio_filepath"]))
     return Utterance(**known, extra=values)
 
 
