@@ -11,7 +11,7 @@ from components.speech.storage import read_json
 from pipelines.record import RunRecord, StepRecord
 
 REPORT = "report.html"
-JUDGES = ("push", "evaluate", "publish", "validate")
+JUDGES = ("push", "evaluate", "validate")
 """Steps that leave a page; the first of these that came to an end has the run's."""
 
 
@@ -29,6 +29,11 @@ def conclude(record: RunRecord) -> None:
     if published and published.status == "succeeded":
         record.dataset = published.folder
         record.reason = _published(record, published)
+        from pipelines.refresh_page import refresh_page
+
+        refresh_page(record, published).write(record.run_dir / REPORT)
+        record.report = REPORT
+        return
     page = _page(record)
     if page is None:
         (record.run_dir / REPORT).unlink(missing_ok=True)

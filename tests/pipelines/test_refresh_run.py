@@ -25,7 +25,11 @@ def refresh(house: House) -> dict[str, Any]:
     process = house.start("run", "refresh", "--config", "refresh.yaml")
     seen, _ = process.communicate(timeout=600)
     assert process.returncode == 0, seen
-    return {"seen": seen.splitlines(), "record": read_json(house.run_dir / "run.json")}
+    return {
+        "seen": seen.splitlines(),
+        "record": read_json(house.run_dir / "run.json"),
+        "page": (house.run_dir / "report.html").read_text(encoding="utf-8"),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +64,7 @@ def test_what_a_corpus_holds_is_published_as_a_version(house: House, runs: dict[
     assert record["dataset"] == str(house.run_dir / "datasets" / "commands" / "1")
     assert read_json(Path(record["dataset"]) / "version.json")["number"] == 1
     assert runs["first"]["seen"][-1] == record["reason"] == "Published as version 1 of commands"
-    assert "<html" in (house.run_dir / "report.html").read_text(encoding="utf-8")
+    assert "This is the first version." in runs["first"]["page"]
 
 
 def test_a_corpus_that_has_not_changed_costs_no_work_and_makes_no_version(runs: dict[str, Any]) -> None:
@@ -68,6 +72,7 @@ def test_a_corpus_that_has_not_changed_costs_no_work_and_makes_no_version(runs: 
     assert all(step["reused"] for step in record["steps"])
     assert record["dataset"] == runs["first"]["record"]["dataset"]
     assert runs["again"]["seen"][-1] == "Nothing has changed since version 1 of commands"
+    assert "Nothing has, since version 1 was published." in runs["again"]["page"]
 
 
 def test_a_corrected_transcript_makes_a_version_and_costs_no_audio_work(runs: dict[str, Any]) -> None:
@@ -77,6 +82,14 @@ def test_a_corrected_transcript_makes_a_version_and_costs_no_audio_work(runs: di
     assert record["dataset"].endswith("/commands/2")
     rows = [json.loads(line) for line in (Path(record["dataset"]) / "rows.jsonl").read_text("utf-8").splitlines()]
     assert sum("now" in json.dumps(row) for row in rows) == 1
+
+
+def test_the_page_of_a_refresh_names_what_changed_and_what_that_means(runs: dict[str, Any]) -> None:
+    page = runs["corrected"]["page"]
+    assert "Text changed: 1" in page
+    assert "{+now+}" in page
+    assert "The test set" in page
+    assert "small_splits" in page  # what the checks found stands there too
 
 
 def test_a_recogniser_trains_on_a_version_by_its_folder(house: House, runs: dict[str, Any]) -> None:
