@@ -70,7 +70,16 @@ def test_nothing_that_installs_or_compiles_is_left(which: str, ran: Ran) -> None
 def test_nothing_of_how_the_index_was_reached_is_left(which: str, ran: Ran, inspected: Inspected) -> None:
     names = {entry.partition("=")[0] for entry in json.loads(inspected(which, "{{json .Config.Env}}"))}
     assert names == {
-        *("PATH", "HOME", "LANG", "PYTHONUTF8", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH"),
+        *(
+            "_KFP_RUNTIME",
+            "PATH",
+            "HOME",
+            "LANG",
+            "PYTHONUTF8",
+            "PYTHONUNBUFFERED",
+            "PYTHONDONTWRITEBYTECODE",
+            "PYTHONSAFEPATH",
+        ),
     } | {name for name in names if name in ("GPG_KEY", "PYTHON_VERSION", "PYTHON_SHA256")}  # the official image's
     look = (
         "import os; print([os.path.join(at, name) for top in ('/opt', '/etc', '/usr/local', '/root', '/build') "

@@ -1,0 +1,35 @@
+"""The engine that the tests start where none answers: it comes, and it goes with them."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.containers.engine import ROOT_VARIABLE, NoEngineError, docker, engine
+
+NOWHERE = "unix:///nowhere/docker.sock"
+
+
+def test_an_engine_of_our_own_ends_with_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        pytest.skip("only root may start dockerd, where it is installed")
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "engine"))
+    with engine() as address:
+        assert docker("info", "--format", "{{.DockerRootDir}}") == str(tmp_path / "engine" / "data")
+    assert os.environ["DOCKER_HOST"] == NOWHERE
+    assert not Path(address.removeprefix("unix://")).exists()
+
+
+def test_why_there_is_no_engine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    program = shutil.which("docker")
+    assert program
+    (tmp_path / "docker").symlink_to(program)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoEngineError, match=r"no Docker engine answers, and (there is no dockerd|only root)"), engine():
+        pass
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(NoEngineError, match="no `docker` on the PATH"), engine():
+        pass
