@@ -42,17 +42,17 @@ def mostly_dead(dataset: Dataset, below: float) -> list[int]:
     return [number for number, shard in enumerate(dataset.shards) if shard.live_bytes < below * shard.bytes]
 
 
-def compact(dataset: Dataset, store: Path | str, seen_from: Path, *, below: float) -> Compacted:
-    """Writes new shards into the pool, for what is left alive of those that are mostly dead.
+def compact(dataset: Dataset, store: Path | str, seen_from: Path, dead: list[int]) -> Compacted:
+    """Writes new shards into the pool, for what is left alive of some.
 
     Args:
       seen_from: the folder in which the new list of shards will lie.
-      below: share of a shard's bytes that must be alive for it to stay.
+      dead: the numbers of the shards that the dataset is to lead to no more.
     """
-    places, dead = dataset.read_places(), mostly_dead(dataset, below)
+    places = dataset.read_places()
     files = [dataset.file(shard) for shard in dataset.shards]
     present(file for number in dead for file in _files_of(files[number]))
-    kept = [number for number in range(len(files)) if number not in set(dead)]
+    kept = sorted(set(range(len(files))) - set(dead))
     shards = [dataclasses.replace(dataset.shards[number], path=path_to(files[number], seen_from)) for number in kept]
     moved = {number: position for position, number in enumerate(kept)}
     where: dict[tuple[int, int], tuple[int, int]] = {}

@@ -85,10 +85,10 @@ def publish_version(
         changes = difference(Dataset.listed(versions.path(latest.number)), dataset).counts()
 
     def write(folder: Path, target: Path) -> None:
-        if not mostly_dead(dataset, compact_below):
+        if not (dead := mostly_dead(dataset, compact_below)):
             dataset.copy_to(folder, target)
             return
-        compacted = compact(dataset, store, target, below=compact_below)
+        compacted = compact(dataset, store, target, dead)
         dataset.copy_rows(folder)
         places = save_places(folder, compacted.places)
         dataclasses.replace(dataset, shards=compacted.shards, places=places).write(folder)
