@@ -1,6 +1,5 @@
 """The page of a refresh: what changed since the version before, what it cost, and what the checks found."""
 
-from pathlib import Path
 from typing import Any
 
 from components.publish.difference import Changed, Difference, Line, difference, word_difference
@@ -99,5 +98,5 @@ def _checks(record: RunRecord) -> list[Block]:
     rows = [
         (check["name"], check["severity"], check["detail"]) for check in found["checks"] if check["outcome"] == "failed"
     ]
-    page = f"All of them, with plots and players: {Path(validated.outputs['report'])}"
+    page = f"All of them, with plots and players: {validated.outputs['report']}"
     return [table(["check", "severity", "in words"], rows), note(page)] if rows else [note("No warnings."), note(page)]
