@@ -34,20 +34,14 @@ def test_no_shell_is_needed(which: str, ran: Ran, tmp_path: Path) -> None:
     assert ran(which, "voxline", "--version", flags=shells).stdout.startswith("voxline ")
 
 
-def test_kfp_runs_a_step_from_its_module_without_a_shell(ran: Ran, tmp_path: Path) -> None:
+def test_a_step_runs_without_a_shell(ran: Ran, corpus: Path, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     nothing.touch(mode=0o644)
-    outputs = {"outputFile": "/tmp/out.json", "artifacts": {"manifest": {"artifacts": [{"uri": "/tmp/manifest"}]}}}
-    executor_input = {"inputs": {"parameterValues": {"store": "/tmp/store", "uri": "/nowhere"}}, "outputs": outputs}
-    module = f"{SITE}/components/ingest/component.py"
-    seen = ran(
-        "data",
-        *("python3", "-m", "kfp.dsl.executor_main", "--component_module_path", module),
-        *("--executor_input", json.dumps(executor_input), "--function_to_execute", "ingest"),
-        flags=[f"--volume={nothing}:/usr/bin/{name}:ro" for name in ("dash", "bash", "sh")],
-        status=1,
-    )
-    assert "/nowhere" in seen.stderr + seen.stdout  # our own step has looked for the corpus
+    (tmp_path / "tiny.yaml").write_text("name: tiny\npipeline: asr\ncorpus: {uri: /corpus}\n", encoding="utf-8")
+    volumes = {nothing: "/usr/bin/dash", corpus: "/corpus", tmp_path / "tiny.yaml": "/opt/tiny.yaml"}
+    command = ("voxline", "step", "ingest", "--config", "/opt/tiny.yaml", "--run-dir", "/tmp/run")
+    seen = ran("data", *command, flags=[f"--volume={here}:{there}:ro" for here, there in volumes.items()])
+    assert "manifest    /tmp/run/store/ingest/" in seen.stdout
 
 
 def test_the_data_image_has_no_tensorflow(ran: Ran) -> None:
