@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from components.speech.dataset import Dataset
 from components.speech.errors import WorkError
+from components.speech.helping import helping, is_finished
 from components.speech.mirror import local
 from components.speech.progress import say
-from components.speech.work import Work, helping, is_finished, keyed_work, named_work
+from components.speech.work import Work, keyed_work, named_work
 from components.train.recognition.settings import RecognitionSettings
 from components.train.settings import TeachingSettings
 
