@@ -74,6 +74,13 @@ def test_a_wildcard_in_the_allow_list_is_refused_with_its_line(project: Path) ->
 
 def test_no_test_document_or_run_of_ours_goes_in() -> None:
     files = context_files(ROOT)
-    assert {file.split("/")[0] for file in files} == {"LICENSE", "components", "configs", "docker", "pipelines", "pyproject.toml"}
+    assert {file.split("/")[0] for file in files} == {
+        "LICENSE",
+        "components",
+        "configs",
+        "docker",
+        "pipelines",
+        "pyproject.toml",
+    }
     assert "docker/data/requirements.lock" in files
     assert not [file for file in files if file.endswith((".pyc", ".in", ".hcl"))]
