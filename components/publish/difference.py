@@ -17,6 +17,14 @@ from components.speech.dataset import Dataset
 from components.speech.rows import ROWS
 
 Line = dict[str, Any]
+KINDS = {
+    "audio_changed": ("audio_hash", "offset", "duration"),
+    "text_changed": ("text",),
+    "speaker_changed": ("speaker",),
+    "moved": ("split",),
+}
+"""What an utterance that is in both may differ in, by its keys."""
+
 TEST = "test"
 
 
@@ -49,7 +57,7 @@ class Difference:
 
     @property
     def audio(self) -> list[Changed]:
-        return [one for one in self.changed if one.differs("audio_hash", "offset", "duration")]
+        return [one for one in self.changed if one.differs(*KINDS["audio_changed"])]
 
     @property
     def texts(self) -> list[Changed]:
@@ -105,6 +113,20 @@ def difference(before: Dataset, after: Dataset) -> Difference:
         elif old:
             found.removed.append(old)
     return found
+
+
+def count_changes(before: Dataset, after: Dataset) -> dict[str, int]:
+    """As `Difference.counts`, with no utterance kept in memory."""
+    counts = dict.fromkeys(("added", "removed", *KINDS), 0)
+    if before.rows_hash == after.rows_hash:
+        return counts
+    for old, new in _side_by_side(before.folder / ROWS, after.folder / ROWS):
+        if old and new:
+            for kind, keys in KINDS.items():
+                counts[kind] += any(old[key] != new[key] for key in keys)
+        else:
+            counts["added" if new else "removed"] += 1
+    return counts
 
 
 def word_difference(before: str, after: str) -> str:

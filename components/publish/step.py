@@ -76,13 +76,13 @@ def publish_version(
     To be called with the lock of the versions held.
     """
     from components.publish.compaction import compact, mostly_dead
-    from components.publish.difference import difference
+    from components.publish.difference import count_changes
     from components.speech.dataset import save_places
 
     latest = versions.latest()
     changes: dict[str, int] = {}
     if latest:
-        changes = difference(Dataset.listed(versions.path(latest.number)), dataset).counts()
+        changes = count_changes(Dataset.listed(versions.path(latest.number)), dataset)
 
     def write(folder: Path, target: Path) -> None:
         if not (dead := mostly_dead(dataset, compact_below)):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.publish.difference import Difference, difference, word_difference
+from components.publish.difference import Difference, count_changes, difference, word_difference
 from components.publish.settings import PublishSettings
 from components.publish.step import run as publish
 from components.publish.versions import Versions
@@ -48,7 +48,9 @@ def test_reading_side_by_side_finds_what_comparing_everything_finds(
     before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
-        found = difference(dataset(Path(name) / "a", before), dataset(Path(name) / "b", after))
+        datasets = dataset(Path(name) / "a", before), dataset(Path(name) / "b", after)
+        found = difference(*datasets)
+        assert count_changes(*datasets) == found.counts()
     assert [line["id"] for line in found.added] == sorted(after.keys() - before.keys())
     assert [line["id"] for line in found.removed] == sorted(before.keys() - after.keys())
     both = sorted(before.keys() & after.keys())
