@@ -218,7 +218,9 @@ def test_a_killed_push_is_finished_or_cleared_by_whoever_comes_next(
     d, e = exported(tmp_path / "d", "d"), exported(tmp_path / "e", "e")
     gcs.fails("slow", method, path, after=after, times=10**6, seconds=60)
     command = [sys.executable, "-c", PUSH, f"{gcs.uri}/models é", str(d)]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(Path.cwd())})
+    # It renews its lock at no time, so that its requests can be counted.
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "VOXLINE_BUCKETS_LEASE_SECONDS": "600"}
+    process = subprocess.Popen(command, env=environment)
     fault = gcs.proxy.faults.met
     for _ in range(1200):
         if fault() or process.poll() is not None:
