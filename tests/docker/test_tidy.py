@@ -23,6 +23,7 @@ def installed(root: Path) -> Path:
         "speech-1.dist-info/direct_url.json": "{}",
         "speech-1.dist-info/uv_cache.json": "{}",
         "speech-1.dist-info/METADATA": "Name: speech\n",
+        "speech-1.dist-info/RECORD": "speech/__init__.py,,\nspeech-1.dist-info/uv_cache.json,sha256=ab,2\n",
     }
     for name, text in files.items():
         (packages / name).parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +53,8 @@ def test_what_a_step_never_opens_is_gone(tmp_path: Path) -> None:
     packages = installed(tmp_path)
     tidy(tmp_path)
     left = {path.name for path in (*packages.glob("speech/*"), *packages.glob("speech-1.dist-info/*"))}
-    assert left == {"__init__.py", "__pycache__", "METADATA"}
+    assert left == {"__init__.py", "__pycache__", "METADATA", "RECORD"}
+    assert (packages / "speech-1.dist-info" / "RECORD").read_text(encoding="utf-8") == "speech/__init__.py,,\n"
     assert not (packages / "tensorflow" / "include").exists()
 
 
