@@ -2,8 +2,9 @@
 
 A cluster retries a step whose pod ended badly, and cannot tell a machine that was taken away from a corpus that is
 damaged: Kubeflow Pipelines hands no exit status on. So a step that fails for good leaves a note in the store, by the
-name of its run, and the attempts that follow end at once with the same words. An `Interruption` leaves none, nor does
-a process that was killed. The first attempt of a run looks at no note, so that a person who starts it again is obeyed.
+name of its run, and the attempts that follow end at once with the same words. An `Interruption` leaves none, nor does a
+`Changed`, nor a process that was killed. The first attempt of a run looks at no note, so that a person who starts it
+again is obeyed.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from components.speech.buckets import Bucket, is_remote
-from components.speech.errors import Interruption, SettingsError, VoxlineError, WorkError
+from components.speech.errors import Changed, Interruption, SettingsError, VoxlineError, WorkError
 from components.speech.storage import write_json
 
 ATTEMPT = "VOXLINE_ATTEMPT"
@@ -58,7 +59,7 @@ def attempt(store: Path | str) -> Iterator[None]:
         raise earlier
     try:
         yield
-    except Interruption:
+    except (Interruption, Changed):
         raise
     except (WorkError, SettingsError) as error:
         note.write(error)

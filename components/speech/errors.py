@@ -1,8 +1,8 @@
 """The ways in which work stops, told to the person who can mend it.
 
-`WorkError` ends a command with exit status 1, `SettingsError` with 2, an `Interruption` with 75: that one alone is
-worth starting again as it is. All carry one message that names the utterance, file or key, what was there, what is
-accepted, and what to do next.
+`WorkError` ends a command with exit status 1, `SettingsError` with 2, an `Interruption` and a `Changed` with 75: these
+alone are worth starting again as they are. All carry one message that names the utterance, file or key, what was there,
+what is accepted, and what to do next.
 """
 
 
@@ -20,6 +20,15 @@ class Interruption(WorkError):  # noqa: N818 - the word says it
     """A storage or a network did not do its part: the same command, started again, may finish the work."""
 
     exit_status = 75  # EX_TEMPFAIL of sysexits.h
+
+
+class Changed(WorkError):  # noqa: N818 - what has happened, and it may be no fault
+    """An object is not of the generation that was asked for: somebody else wrote or deleted it.
+
+    Whoever starts again looks at what is there now.
+    """
+
+    exit_status = Interruption.exit_status
 
 
 class SettingsError(VoxlineError):

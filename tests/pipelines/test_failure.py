@@ -4,6 +4,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from pipelines.failure import Failure, failure_in
 
 
@@ -21,6 +23,12 @@ def test_an_error_of_ours_is_its_message_alone() -> None:
 def test_a_wrong_setting_keeps_all_its_lines_and_its_exit_status() -> None:
     code = "from components.speech.errors import SettingsError; raise SettingsError('one\\ntwo')"
     assert failure_in(printed(code)) == Failure("one\ntwo", exit_status=2)
+
+
+@pytest.mark.parametrize("error", ["Interruption", "Changed"])
+def test_what_a_retry_may_mend_is_told_by_its_exit_status(error: str) -> None:
+    code = f"from components.speech.errors import {error}; raise {error}('gs://a/b: start again')"
+    assert failure_in(printed(code)) == Failure("gs://a/b: start again", exit_status=75)
 
 
 def test_any_other_error_comes_with_the_way_through_our_code() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from components.speech.attempts import ATTEMPT, attempt
-from components.speech.errors import Interruption, SettingsError, VoxlineError, WorkError
+from components.speech.errors import Changed, Interruption, SettingsError, VoxlineError, WorkError
 from tests.buckets.emulator import Storage
 
 
@@ -43,7 +43,10 @@ def test_what_failed_for_good_ends_the_next_attempt_with_its_own_words(step: Ste
     assert step.worked == 1
 
 
-@pytest.mark.parametrize("error", [Interruption("the bucket does not answer"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error",
+    [Interruption("the bucket does not answer"), Changed("the registry was pushed to meanwhile"), KeyboardInterrupt()],
+)
 def test_what_a_retry_may_mend_is_tried_again(step: Step, error: BaseException) -> None:
     step.attempt("asr-1.root.convert.executor(0)", error)
     assert step.attempt("asr-1.root.convert.executor(1)") == "done"

@@ -4,7 +4,8 @@ Everything that talks to a bucket goes through `Bucket`; Google's library stands
 """
 
 from components.speech.buckets.bucket import Bucket
-from components.speech.buckets.entry import Changed, Entry
+from components.speech.buckets.entry import Entry
 from components.speech.buckets.place import is_remote
+from components.speech.errors import Changed
 
 __all__ = ["Bucket", "Changed", "Entry", "is_remote"]

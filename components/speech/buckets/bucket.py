@@ -12,10 +12,10 @@ from typing import Any
 
 from components.speech.buckets import transfer
 from components.speech.buckets.connection import Connection, connection
-from components.speech.buckets.entry import Changed, Entry
+from components.speech.buckets.entry import Entry
 from components.speech.buckets.faults import told
 from components.speech.buckets.place import SCHEME, fault_of, parted
-from components.speech.errors import WorkError
+from components.speech.errors import Changed, WorkError
 
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _WRITE = "voxline-write"

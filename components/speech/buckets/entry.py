@@ -1,4 +1,4 @@
-"""An object as a bucket lists it, and the error of a write that came second."""
+"""An object as a bucket lists it, and whether a file holds its bytes."""
 
 import base64
 import dataclasses
@@ -6,13 +6,7 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from components.speech.errors import WorkError
-
 _CHUNK = 1 << 20
-
-
-class Changed(WorkError):  # noqa: N818 - what has happened, and it may be no fault
-    """The object is not of the generation that was asked for: somebody else wrote or deleted it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from components.speech.buckets.entry import Changed
-from components.speech.errors import Interruption, VoxlineError, WorkError
+from components.speech.errors import Changed, Interruption, VoxlineError, WorkError
 
 PERMISSIONS = {
     "list": "storage.objects.list",

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from components.speech.buckets.bucket import Bucket
 from components.speech.buckets.connection import connection
-from components.speech.buckets.entry import Changed, Entry
-from components.speech.errors import WorkError
+from components.speech.buckets.entry import Entry
+from components.speech.errors import Changed, WorkError
 from components.speech.progress import say
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from components.speech.buckets.entry import Changed, Entry, crc32c_of, is_same
+from components.speech.buckets.entry import Entry, crc32c_of, is_same
 from components.speech.buckets.faults import told
 from components.speech.buckets.place import inside
 from components.speech.buckets.ranges import Ranges
-from components.speech.errors import Interruption, WorkError
+from components.speech.errors import Changed, Interruption, WorkError
 from components.speech.progress import Progress
 from components.speech.storage import whole_file
 
