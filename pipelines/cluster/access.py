@@ -119,9 +119,14 @@ def _token(file: str, env: Mapping[str, str], in_pod: bool) -> Token | None:
 
 
 def _checked_host(host: str, source: str) -> str:
-    url = urlsplit(host if "://" in host else f"https://{host}")
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise SettingsError(f"{source} {host!r}: accepted: https://name[:port][/path], such as https://kfp.example.com")
+    refusal = SettingsError(f"{source} {host!r}: accepted: https://name[:port][/path], such as https://kfp.example.com")
+    try:
+        url = urlsplit(host if "://" in host else f"https://{host}")
+        is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # brackets that do not close, a port that is no number or too large
+        raise refusal from None
+    if not is_address:
+        raise refusal
     if url.username or url.password:
         raise SettingsError(f"{source}: no name and password in an address; give a token by {TOKEN_FILE}")
     return url.geturl().rstrip("/")

@@ -222,3 +222,9 @@ def test_an_authority_of_ones_own_is_named_by_ca(shell: Shell, tls_server: str) 
     assert "TLS failed" in refused.err
     assert "--ca names the authority's PEM file" in refused.err
     assert shell("schedule", "list", "--host", tls_server, "--ca", "cert.pem").status == 0
+
+
+@pytest.mark.parametrize("host", ["http://[::1", "https://kfp:99999", "https://kfp:port", "ftp://kfp", "https://"])
+def test_what_is_no_address_is_refused_by_the_name_of_who_gave_it(host: str) -> None:
+    with pytest.raises(SettingsError, match=r"--host '.*': accepted: https://name\[:port\]\[/path\]"):
+        Access.found(host=host, env={})
