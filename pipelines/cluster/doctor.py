@@ -58,7 +58,7 @@ def examine(asked: Asked) -> Iterator[Finding]:
         yield from cluster_checks.objects(access, config)
     for image in sorted(set(compiled)):
         yield _image(image)
-    yield from place_checks.places(config)
+    yield from place_checks.places(config, asked.deadline)
 
 
 def _server(cluster: Cluster) -> Any:

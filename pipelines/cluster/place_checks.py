@@ -1,5 +1,7 @@
 """Whether the places of a config are there, and may be read and written: corpus, store, registry, datasets."""
 
+import contextlib
+import os
 from collections.abc import Iterator
 
 from components.speech.buckets import Bucket, is_remote
@@ -12,10 +14,15 @@ READ = ("storage.objects.get", "storage.objects.list")
 WRITE = (*READ, "storage.objects.create", "storage.objects.delete")
 NEEDS = {"corpus.uri": READ, "store": WRITE, "registry": WRITE, "datasets": WRITE}
 """Key → the permissions that a run needs there."""
+DEADLINE = "VOXLINE_BUCKETS_DEADLINE_SECONDS"
 
 
-def places(config: RunConfig) -> Iterator[Finding]:
-    """Seen with the credentials of whoever looks; a pod has those of its service account."""
+def places(config: RunConfig, deadline: float) -> Iterator[Finding]:
+    """Seen with the credentials of whoever looks; a pod has those of its service account.
+
+    Args:
+      deadline: seconds that one answer of a bucket may take, unless the environment says how many.
+    """
     values = config.plain()
     for key, needed in NEEDS.items():
         place = str(get(values, key) or "")
@@ -25,14 +32,28 @@ def places(config: RunConfig) -> Iterator[Finding]:
             yield _path(config, key, place)
             continue
         try:
-            yield from _bucket(key, place, needed)
+            with _patience(deadline):
+                found = list(_bucket(key, place, needed))
+            yield from found
         except VoxlineError as error:
             yield Finding.problem(key, str(error))
 
 
+@contextlib.contextmanager
+def _patience(seconds: float) -> Iterator[None]:
+    """A run waits for a storage for minutes; a person who asks whether it is there does not."""
+    if DEADLINE in os.environ:
+        yield
+        return
+    os.environ[DEADLINE] = str(seconds)
+    try:
+        yield
+    finally:
+        del os.environ[DEADLINE]
+
+
 def _path(config: RunConfig, key: str, place: str) -> Finding:
-    mounts = [claim.mount for claim in config.cluster.claims]
-    if any(place == mount or place.startswith(f"{mount}/") for mount in mounts):
+    if config.cluster.mounts(place):
         return Finding.not_checked(key, f"{place}: it lies on a volume, which only pods see")
     return Finding.problem(
         key, f"{place}: no volume of the config is mounted there, so pods do not see it",

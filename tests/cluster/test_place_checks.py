@@ -2,7 +2,9 @@
 
 import http.server
 import json
+import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ def found(folder: Path, **given: str) -> list[str]:
     """The findings' lines, on a config with these places."""
     (folder / "run.yaml").write_text("name: nightly\ncorpus: {uri: recordings}\n", encoding="utf-8")
     config = load_config([folder / "run.yaml"], [f"{key.replace('__', '.')}={place}" for key, place in given.items()])
-    return [finding.line for finding in places(config)]
+    return [finding.line for finding in places(config, 30)]
 
 
 def test_a_corpus_is_there_or_it_is_not(gcs: Storage, tmp_path: Path) -> None:
@@ -39,6 +41,20 @@ def test_a_corpus_is_there_or_it_is_not(gcs: Storage, tmp_path: Path) -> None:
 def test_a_bucket_that_is_not_there_is_a_problem(gcs: Storage, tmp_path: Path) -> None:
     lines = found(tmp_path, corpus__uri=gcs.uri, store="gs://voxline-of-nobody/store")
     assert any(line.startswith("problem      store") and "voxline-of-nobody" in line for line in lines)
+
+
+def test_a_storage_that_does_not_answer_is_a_problem_within_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
+    monkeypatch.delenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", raising=False)
+    (tmp_path / "run.yaml").write_text("name: nightly\ncorpus: {uri: gs://team/corpus}\n", encoding="utf-8")
+    began = time.monotonic()
+    (corpus,) = places(load_config(tmp_path / "run.yaml"), 1)
+    assert corpus.is_problem
+    assert "did not list it, however often it was asked" in corpus.line
+    assert time.monotonic() - began < 20
+    assert "VOXLINE_BUCKETS_DEADLINE_SECONDS" not in os.environ
 
 
 @pytest.fixture
