@@ -114,7 +114,7 @@ class WriteShard(beam.DoFn):
         alone = self.settings.runner == IN_PROCESS
         advance = self.progress.advance if alone else lambda count: None
         failed = write_shard(task, self.settings, self.store, folder_of(self.folder), advance)
-        if not alone:
+        if self.settings.runner == MULTI_PROCESS:  # others' workers may write to a pipe that nobody reads
             print(f"{PASSES}shard {task.number:,} of {task.of:,} is written", flush=True)
         for failure in failed:
             yield task.number, *failure
@@ -134,6 +134,8 @@ def _runner(settings: ExtractSettings) -> FnApiRunner | None:
     in it no worker starts, and the pipeline waits for ever.
     """
     if settings.runner != MULTI_PROCESS:
+        # It warns that it starts a job server, as it was told to.
+        logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
         return None
     # Each worker warns, as it starts, that it lacks a folder which one machine does not need; and the runner, that
     # several workers want the option which is not used here.

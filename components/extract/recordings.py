@@ -1,10 +1,28 @@
-"""The samples of an utterance, as convert wrote them, or why there are none; and copies at other speeds."""
+"""What features are made of: the samples of an utterance, as convert wrote them, or why there are none."""
 
 import numpy as np
 import numpy.typing as npt
 
+from components.extract.settings import ExtractSettings
 from components.speech.audio import BadAudio, decode, mono, resample
+from components.speech.spectra import Array, features
 from components.speech.utterances import Reason, Utterance
+
+LOUDEST = 1e6
+"""No feature of speech comes near it; one infinity would spoil the statistics of the whole dataset."""
+
+
+def made_of(utterance: Utterance, speed: float, settings: ExtractSettings) -> Array:
+    """The features of an utterance at a speed, float32 `[frames, bins]`.
+
+    Raises:
+      BadAudio: as `read_samples`, or features that are not finite.
+    """
+    samples = at_speed(read_samples(utterance, settings.features.sample_rate), speed)
+    made = features(samples, settings.features)
+    if not np.abs(made).max() < LOUDEST:
+        raise BadAudio(Reason.BAD_FEATURES, "features that are not finite: samples far beyond [-1, 1]")
+    return made
 
 
 def read_samples(utterance: Utterance, sample_rate: int) -> npt.NDArray[np.float32]:

@@ -4,20 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
+from components.extract.attempts import attempt, kills, suspects
 from components.extract.intake import clip_of
 from components.extract.plan import Task
-from components.extract.recordings import at_speed, read_samples
+from components.extract.recordings import made_of
 from components.extract.settings import ExtractSettings
 from components.speech.bad_audio import BadAudio
 from components.speech.mirror import bring, local
 from components.speech.shards import SHARD, ShardIndex, ShardWriter, pool_folder, send_shard
-from components.speech.spectra import Array, features
 from components.speech.utterances import Reason, read_manifest
 
-LOUDEST = 1e6
-"""No feature of speech comes near it; one infinity would spoil the statistics of the whole dataset."""
+ATTEMPTS = "attempts"
 
 
 class Failed(NamedTuple):
@@ -55,24 +52,22 @@ def write_shard(
     shard = ShardWriter(unfinished, settings.features.bins)
     utterances = read_manifest(local(task.manifest))
     bring(utterance.audio_filepath for utterance in utterances)
-    for utterance in utterances:
-        clip = clip_of(utterance.as_line(), task.speed)
-        try:
-            samples = at_speed(read_samples(utterance, settings.features.sample_rate), task.speed)
-            made = _usable(features(samples, settings.features))
-        except BadAudio as failure:
-            failed.append(Failed(clip, str(failure.reason), failure.detail))
-        else:
-            shard.add(clip, made, task.speed)
-        advance(1)
+    suspected = suspects(unfinished / ATTEMPTS, task.shard)
+    with attempt(unfinished / ATTEMPTS, task.shard) as begin:
+        for utterance in utterances:
+            clip = clip_of(utterance.as_line(), task.speed)
+            try:
+                if clip in suspected and kills(utterance, task.speed, settings):
+                    raise BadAudio(Reason.UNREADABLE, f"ended {suspected[clip]} workers, and a process of its own")
+                begin(clip)
+                made = made_of(utterance, task.speed, settings)
+            except BadAudio as failure:
+                failed.append(Failed(clip, str(failure.reason), failure.detail))
+            else:
+                shard.add(clip, made, task.speed)
+            advance(1)
     if shard:
         send_shard(shard.close(pool), store)
     else:
         shard.discard()
     return failed
-
-
-def _usable(made: Array) -> Array:
-    if not np.abs(made).max() < LOUDEST:
-        raise BadAudio(Reason.BAD_FEATURES, "features that are not finite: samples far beyond [-1, 1]")
-    return made

@@ -1,0 +1,79 @@
+"""What becomes of a recording that ends the process that reads it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.extract.attempts import attempt, kills, suspects
+from components.extract.intake import clip_of
+from components.extract.plan import Task
+from components.extract.settings import ExtractSettings
+from components.extract.shards import write_shard
+from components.speech.utterances import Utterance
+from tests.extract.deadly import DEADLY, written_deadly
+
+HOW = ExtractSettings()
+WRITE = (
+    "import sys; from pathlib import Path; from components.extract.plan import Task; "
+    "from components.extract.settings import ExtractSettings; from components.extract.shards import write_shard; "
+    "folder = Path(sys.argv[1]); task = Task('0' * 32, 1.0, folder / 'converted' / 'manifest.jsonl', 1, 1, 4, 1); "
+    "print(write_shard(task, ExtractSettings(), str(folder / 'store'), folder / 'unfinished'))"
+)
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on, processes die when they open a file of that name."""
+    written_deadly(tmp_path / "hook")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "hook"), str(Path.cwd())]))
+
+
+def write(folder: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", WRITE, str(folder)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.usefixtures("deadly")
+def test_a_recording_that_ends_each_worker_is_a_reject_at_the_third_attempt(
+    corpus: Callable[..., list[Utterance]], tmp_path: Path
+) -> None:
+    utterances = corpus(4)
+    Path(utterances[2].audio_filepath).rename(tmp_path / "converted" / "wavs" / DEADLY)
+    manifest = tmp_path / "converted" / "manifest.jsonl"
+    manifest.write_text(manifest.read_text().replace("wavs/2.wav", f"wavs/{DEADLY}"))
+    assert [write(tmp_path).returncode for _ in range(2)] == [-signal.SIGKILL] * 2
+    third = write(tmp_path)
+    assert third.returncode == 0, third.stderr
+    assert third.stdout.count("Failed(") == 1
+    assert "reason='unreadable', detail='ended 2 workers, and a process of its own'" in third.stdout
+
+
+@pytest.mark.usefixtures("deadly")
+def test_a_recording_beside_which_workers_died_is_read_all_the_same(
+    corpus: Callable[..., list[Utterance]], tmp_path: Path
+) -> None:
+    (utterance,) = corpus(1)
+    notes = tmp_path / "unfinished" / "attempts"
+    notes.mkdir(parents=True)
+    for name in ("one", "two"):
+        (notes / f"{'0' * 32}.{name}").write_text(clip_of(utterance.as_line(), 1.0))
+    assert list(suspects(notes, "0" * 32).values()) == [2]
+    assert not kills(utterance, 1.0, HOW)
+    task = Task("0" * 32, 1.0, tmp_path / "converted" / "manifest.jsonl", 1, 1, 1, 1)
+    assert write_shard(task, HOW, str(tmp_path / "store"), tmp_path / "unfinished") == []
+
+
+def test_what_fails_in_an_orderly_way_leaves_no_note(tmp_path: Path) -> None:
+    def fail() -> None:
+        with attempt(tmp_path, "a") as begin:
+            begin("clip")
+            assert [note.read_text().strip() for note in tmp_path.iterdir()] == ["clip"]
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
+    assert not list(tmp_path.iterdir())

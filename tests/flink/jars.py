@@ -1,0 +1,76 @@
+"""The jars of a Flink session cluster and of Beam's job server, got from Maven once and kept beside the project.
+
+python -m tests.flink.jars
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+POM = Path(__file__).parent / "pom.xml"
+JOB_SERVER = "job-server.jar"
+
+OPENS = (
+    *("java.lang", "java.net", "java.io", "java.nio", "sun.nio.ch", "java.lang.reflect", "java.text", "java.time"),
+    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks"),
+)
+"""Packages of Java that Flink reaches into; Java 17 wants it said."""
+
+
+class NoFlinkError(Exception):
+    """There is no Flink here, and none can be had; says why."""
+
+
+def jars() -> Path:
+    """The folder of jars; they are fetched where they are not there yet (156 MB).
+
+    Raises:
+      NoFlinkError: no Java, no Maven, or Maven could not get them.
+    """
+    if shutil.which("java") is None:
+        raise NoFlinkError("no `java` on the PATH; Flink 1.19 needs Java 11 or 17")
+    there = ROOT / ".flink" / f"{zlib.crc32(POM.read_bytes()):08x}"  # of the versions in it
+    if (there / JOB_SERVER).is_file():
+        return there
+    if shutil.which("mvn") is None:
+        raise NoFlinkError("no `mvn` on the PATH to get Flink's jars with")
+    there.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=there.parent) as name:
+        fetched = Path(name) / "jars"
+        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=1_200, check=False)
+        if done.returncode:
+            raise NoFlinkError(f"Maven could not get Flink's jars: {done.stdout.strip()[-600:]}")
+        _write_job_server(fetched)
+        os.replace(fetched, there)
+    return there
+
+
+def _write_job_server(folder: Path) -> None:
+    """A jar with nothing in it but the way to all others, so that Beam can start it as it does a released one."""
+    lines = [
+        "Manifest-Version: 1.0",
+        "Main-Class: org.apache.beam.runners.flink.FlinkJobServerDriver",
+        "Add-Opens: " + " ".join(f"java.base/{package}" for package in OPENS),
+        "Class-Path: " + " ".join(sorted(path.name for path in folder.glob("*.jar"))),
+    ]
+    with zipfile.ZipFile(folder / JOB_SERVER, "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "".join(_folded(line) for line in lines))
+
+
+def _folded(line: str) -> str:
+    """A line of a manifest, which has 72 bytes at most; what follows begins with a space."""
+    parts = [line[:70], *(line[at : at + 69] for at in range(70, len(line), 69))]
+    return "\r\n ".join(parts) + "\r\n"
+
+
+if __name__ == "__main__":
+    try:
+        print(f"test-flink: jars in {jars().relative_to(ROOT)}")
+    except NoFlinkError as error:
+        print(f"test-flink: {error}")
