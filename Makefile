@@ -14,7 +14,7 @@ FSDD ?= /data/fsdd
 FAKE_GCS ?= v1.56.1
 SPEAKERS := george jackson lucas nicolas theo yweweler
 
-.PHONY: help setup demo demo-tts test test-browser test-buckets lint format bench bench-refresh leave-one-out golden images test-containers test-cluster cluster-server lock image-locks clean
+.PHONY: help setup demo demo-tts test test-browser test-buckets lint format bench bench-refresh leave-one-out golden images test-containers test-cluster test-flink cluster-server lock image-locks clean
 
 help: ## Explain every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -111,6 +111,11 @@ test-containers: $(READY) ## Build the images and run the asr graph in them, whe
 
 test-cluster: $(READY) ## Run what submits, follows and schedules, and k8s/, against stand-ins of the cluster's servers
 	@VOXLINE_TEST_CLUSTER=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
+
+# 20,000 utterances: make test-flink UTTERANCES=20000
+test-flink: $(READY) ## Run extract on a Flink cluster of three processes, and kill one, where there are Java and Maven
+	@$(PY) -m tests.flink.jars
+	@VOXLINE_TEST_FLINK=1 VOXLINE_FLINK_UTTERANCES=$(or $(UTTERANCES),5000) $(PY) -m pytest -q -x -rs tests/flink
 
 cluster-server: $(READY) ## Build Kubernetes' API server with Go (10 minutes), for test-cluster to try k8s/ on
 	@$(PY) -m tests.cluster.k8s.api_server
