@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import os
 import stat
+import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
@@ -54,13 +55,15 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listed:
-    """A file of the listing. `size` is -1 where a link leads nowhere."""
+    """A file of the listing; where a link leads to one, that. `size` is -1 where it leads nowhere; times are ns."""
 
     size: int
     modified: int
     changed: int
     regular: bool
     link: bool
+    device: int = 0
+    inode: int = 0
 
 
 class NotFoundError(Exception):
@@ -78,6 +81,7 @@ class Corpus:
       root: its real path.
       name: the folder's (or the archive's) own name; LibriSpeech's split where the root is a split.
       files: by path relative to the root, in order of the path.
+      listed_at: when that began, in ns since 1970.
       outward: folders that are links out of the corpus, by path: never entered.
     """
 
@@ -95,6 +99,7 @@ class Corpus:
         self.root = Path(os.path.realpath(root))
         self.name = name or self.root.name
         self.outward: dict[str, str] = {}
+        self.listed_at = 0
         self._skipped = os.path.realpath(without) if without is not None else None
         self._before_listing = before_listing
         if before_listing is None:
@@ -104,6 +109,7 @@ class Corpus:
     def files(self) -> dict[str, "Listed"]:
         if self._before_listing:
             self._before_listing()
+        self.listed_at = time.time_ns()
         return dict(sorted(self._list(self._skipped)))
 
     def named_by(self) -> dict[str, Any]:
@@ -143,9 +149,11 @@ class Corpus:
         Raises:
           NotFoundError: it is absent, no regular file, or outside the corpus.
         """
-        joined = os.path.normpath(os.path.join(self.root, beside, path))
-        inside = os.path.relpath(joined, self.root)
-        found = self._listed(inside)
+        simple = path if beside in ("", ".") else f"{beside}/{path}"  # of tens of thousands, nearly all are
+        found = simple if simple in self.files else None
+        if found is None:
+            joined = os.path.normpath(os.path.join(self.root, beside, path))
+            found = self._listed(os.path.relpath(joined, self.root))
         if found is None:
             # The corpus may name it through a link: /data/corpus/a.wav where /data is a link to /mnt.
             try:
@@ -229,7 +237,13 @@ def _listed(item: "os.DirEntry[str]") -> Listed:
     except OSError:
         return Listed(-1, 0, 0, regular=False, link=True)
     return Listed(
-        found.st_size, found.st_mtime_ns, found.st_ctime_ns, stat.S_ISREG(found.st_mode), link=item.is_symlink()
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        stat.S_ISREG(found.st_mode),
+        link=item.is_symlink(),
+        device=found.st_dev,
+        inode=found.st_ino,
     )
 
 

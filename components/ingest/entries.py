@@ -97,7 +97,9 @@ def _settled(corpus: Corpus, entry: Entry) -> Found:
     extra = {"corpus_split": entry.split, **entry.extra} if entry.split else entry.extra
     try:
         # What cannot be written as JSON in UTF-8 (half a surrogate pair, a file name of odd bytes, NaN).
-        json.dumps([path, entry.id, entry.text, entry.speaker, extra], ensure_ascii=False, allow_nan=False).encode()
+        f"{path}{entry.id}{entry.text}{entry.speaker}".encode()
+        if extra:
+            _written(extra).encode()
     except ValueError as error:
         raise NotFoundError(Reason.BAD_ENTRY, f"holds what a manifest cannot: {error}") from None
     entry = dataclasses.replace(
@@ -108,6 +110,9 @@ def _settled(corpus: Corpus, entry: Entry) -> Found:
         extra=extra,
     )
     return Found(entry, path)
+
+
+_written = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def _derived_id(path: str, offset: float) -> str:

@@ -12,6 +12,7 @@ from components.ingest.corpora import CORPORA
 from components.ingest.corpus import Corpus
 from components.ingest.entries import settle, utterance_of
 from components.ingest.recordings import measure
+from components.ingest.remembered import Remembered
 from components.ingest.settings import CorpusSettings
 from components.ingest.sources import open_corpus
 from components.ingest.splits import LEFT_OUT, splits_of
@@ -58,7 +59,7 @@ def run(store: Path | str, settings: CorpusSettings) -> Work:
         check=functools.partial(_check_place, corpus.root),
     ) as work:
         if not work.reused:
-            _ingest(corpus, settings, work)
+            _ingest(corpus, settings, work, Remembered(folder_of(store), corpus))
             send((utterance.audio_filepath for utterance in each_utterance(work.folder)), store)
     return work
 
@@ -71,12 +72,15 @@ def _check_place(root: Path, folder: Path) -> None:
         raise WorkError(f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {root}")
 
 
-def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work) -> None:
+def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work, remembered: Remembered) -> None:
     say(f"ingest: reading {corpus.root} as {settings.format}, {len(corpus.files):,} files")
     found, rejects = settle(corpus, CORPORA[settings.format](corpus), settings.text)
     splits = splits_of([one.entry for one in found], settings)
     used = [one for one in found if splits[one.entry.id] != LEFT_OUT]
-    recordings = measure(corpus.root, sorted({one.path for one in used}))
+    paths = sorted({one.path for one in used})
+    recordings = remembered.of(paths)
+    recordings |= measure(corpus.root, [path for path in paths if path not in recordings])
+    remembered.keep(recordings)
     utterances: list[Utterance] = []
     for one in used:
         judged = utterance_of(one, recordings[one.path], str(corpus.root), splits[one.entry.id])

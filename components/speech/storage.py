@@ -75,8 +75,10 @@ def read_json(path: Path) -> Any:
 
 def hash_value(value: Any) -> str:
     """The name of a JSON value: equal values have equal names, in whatever order their keys stand."""
-    canonical = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hash_bytes(canonical.encode())
+    return hash_bytes(_canonical(value).encode())
+
+
+_canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 def hash_bytes(data: bytes | memoryview) -> str:

@@ -95,6 +95,9 @@ class Utterance:
         return {**values, **self.extra}
 
 
+_written = json.JSONEncoder(ensure_ascii=False).encode
+"""As `json.dumps`, which would make an encoder anew for each line."""
+
 FIELDS = tuple(field.name for field in dataclasses.fields(Utterance) if field.name != "extra")
 REQUIRED = ("id", "audio_filepath", "duration", "text")
 
@@ -142,12 +145,16 @@ def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
     count = 0
     folder = os.path.abspath(path.parent)
     mirrored = is_mirrored(Path(folder))
+    ways: dict[str, str] = {}  # from here to the few folders that hold many recordings
     with whole_file(path, "w") as file:
         for utterance in utterances:
             line = utterance.as_line()
             if not mirrored or is_mirrored(Path(utterance.audio_filepath)):
-                line["audio_filepath"] = os.path.relpath(utterance.audio_filepath, folder)
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                holder, name = os.path.split(utterance.audio_filepath)
+                if holder not in ways:
+                    ways[holder] = os.path.relpath(holder or os.curdir, folder)
+                line["audio_filepath"] = os.path.normpath(f"{ways[holder]}/{name}")
+            file.write(_written(line) + "\n")
             count += 1
     return count
 
@@ -156,7 +163,7 @@ def write_rejects(path: Path, rejects: Iterable[Reject]) -> int:
     count = 0
     with whole_file(path, "w") as file:
         for reject in rejects:
-            file.write(json.dumps(reject.as_line(), ensure_ascii=False) + "\n")
+            file.write(_written(reject.as_line()) + "\n")
             count += 1
     return count
 

@@ -1,0 +1,152 @@
+"""What recordings are is remembered, and believed only as long as nobody can have touched them."""
+
+import dataclasses
+import itertools
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.ingest import recordings, remembered
+from components.ingest.corpus import Corpus
+from components.ingest.recordings import Recording, measure
+from components.ingest.remembered import Remembered
+from components.speech.storage import hash_file
+
+Record = Callable[..., Path]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of files that were read to name them by content."""
+    names: list[str] = []
+
+    def noted(path: Path) -> str:
+        names.append(path.name)
+        return hash_file(path)
+
+    monkeypatch.setattr(recordings, "hash_file", noted)
+    return names
+
+
+@pytest.fixture
+def rested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files as they are written have been left alone for long enough."""
+    monkeypatch.setattr(remembered, "RACY_SECONDS", -1.0)
+
+
+def found(store: Path, folder: Path) -> dict[str, Recording]:
+    """As the step does it."""
+    corpus = Corpus(folder)
+    memory = Remembered(store, corpus)
+    known = memory.of(corpus.files)
+    known |= measure(corpus.root, [path for path in corpus.files if path not in known])
+    memory.keep(known)
+    return known
+
+
+@pytest.mark.usefixtures("rested")
+def test_only_what_changed_is_read_again(corpus: Path, record: Record, read: list[str], tmp_path: Path) -> None:
+    for name in "abc":
+        record(f"{name}.wav")
+    before = found(tmp_path / "store", corpus)
+    read.clear()
+    record("b.wav")
+    record("d.wav")
+    (corpus / "c.wav").unlink()
+    after = found(tmp_path / "store", corpus)
+    assert sorted(read) == ["b.wav", "d.wav"]
+    assert after["a.wav"] == before["a.wav"]
+    assert after == measure(corpus, after)
+    assert before["a.wav"].seconds == 0.5
+
+
+@pytest.mark.usefixtures("rested")
+def test_a_change_that_puts_size_and_time_back_is_seen(corpus: Path, record: Record, tmp_path: Path) -> None:
+    file = record("a.wav")
+    before = found(tmp_path / "store", corpus)
+    content, times = bytearray(file.read_bytes()), file.stat()
+    content[-1] ^= 1
+    time.sleep(0.02)  # the clock of a file system moves every few milliseconds
+    file.write_bytes(content)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert found(tmp_path / "store", corpus)["a.wav"].hash != before["a.wav"].hash
+
+
+def test_a_file_touched_a_moment_ago_or_by_a_clock_ahead_is_not_remembered(
+    corpus: Path, record: Record, read: list[str], tmp_path: Path
+) -> None:
+    record("a.wav")
+    hour = 3600 * 10**9
+    for listed in (0, -hour):  # the second: as where the clock was put back after the file was written
+        listing = Corpus(corpus)
+        listing.listed_at += listed
+        Remembered(tmp_path / "store", listing).keep(measure(corpus, ["a.wav"]))
+        assert Remembered(tmp_path / "store", Corpus(corpus)).of(["a.wav"]) == {}
+    listing = Corpus(corpus)
+    listing.listed_at += hour
+    Remembered(tmp_path / "store", listing).keep(measure(corpus, ["a.wav"]))
+    assert Remembered(tmp_path / "store", Corpus(corpus)).of(["a.wav"]) == measure(corpus, ["a.wav"])
+
+
+@pytest.mark.usefixtures("rested")
+def test_a_corpus_that_was_moved_is_not_read_again_and_one_that_was_copied_is(
+    corpus: Path, record: Record, read: list[str], tmp_path: Path
+) -> None:
+    record("a/1.wav")
+    before = found(tmp_path / "store", corpus)
+    read.clear()
+    moved = corpus.rename(tmp_path / "elsewhere")
+    assert found(tmp_path / "store", moved) == before
+    assert read == []
+    shutil.copytree(moved, tmp_path / "copy")
+    assert found(tmp_path / "store", tmp_path / "copy") == before
+    assert read == ["1.wav"]
+
+
+@pytest.mark.usefixtures("rested")
+def test_what_is_damaged_is_read_again(corpus: Path, record: Record, read: list[str], tmp_path: Path) -> None:
+    record("a.wav")
+    before = found(tmp_path / "store", corpus)
+    (memory,) = (tmp_path / "store/measured").iterdir()
+    whole = memory.read_bytes()
+    for damaged in (b"", whole[:-1], whole[:-30] + b"\1" + whole[-29:], b"other" + whole):
+        memory.write_bytes(damaged)
+        read.clear()
+        assert found(tmp_path / "store", corpus) == before
+        assert read == ["a.wav"]
+
+
+@pytest.mark.usefixtures("rested")
+def test_runs_at_once_leave_one_memory_that_is_whole(corpus: Path, record: Record, tmp_path: Path) -> None:
+    for number in range(20):
+        record(f"{number}.wav")
+    results: list[Any] = []
+    threads = [threading.Thread(target=lambda: results.append(found(tmp_path / "store", corpus))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = measure(corpus, Corpus(corpus).files)
+    assert all(result == expected for result in results)
+    assert len(results) == 4
+    memory = Remembered(tmp_path / "store", Corpus(corpus))
+    assert memory.of(Corpus(corpus).files) == expected
+    assert len(list((tmp_path / "store/measured").iterdir())) == 1
+
+
+def test_each_thing_that_a_file_is_known_by_counts(corpus: Path, record: Record, tmp_path: Path) -> None:
+    record("a.wav")
+    listing = Corpus(corpus)
+    listing.listed_at += 3600 * 10**9
+    Remembered(tmp_path / "store", listing).keep(measure(corpus, ["a.wav"]))
+    names = ("size", "modified", "changed", "device", "inode")
+    for name, file in itertools.product(names, [listing.files["a.wav"]]):
+        other = Corpus(corpus)
+        other.files["a.wav"] = dataclasses.replace(file, **{name: getattr(file, name) + 1})
+        assert Remembered(tmp_path / "store", other).of(["a.wav"]) == {}, name
