@@ -13,6 +13,7 @@ import typer
 from components.speech.errors import VoxlineError
 from components.speech.storage import A_PERSON_MENDS
 from pipelines import cluster_commands, dataset_commands, model_commands
+from pipelines.cluster_options import tell_of_places_unseen
 from pipelines.graph import PIPELINES, check_pipeline
 
 app = typer.Typer(
@@ -129,15 +130,14 @@ def compile_(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="[default: <name>.yaml]")] = None,
 ) -> None:
     """Writes a pipeline as the IR YAML that a Kubeflow cluster takes."""
-    from pipelines.compiled import compile_pipeline, places_unseen
+    from pipelines.compiled import compile_pipeline
     from pipelines.config import load_config
 
     check_pipeline(pipeline)
     chosen = load_config(config, set_ or [], pipeline=pipeline)
     target = output or Path(f"{chosen.name}.yaml")
     compile_pipeline(chosen, target)
-    for line in places_unseen(chosen):
-        typer.echo(f"voxline: {line}", err=True)
+    tell_of_places_unseen(chosen)
     typer.echo(str(target))
 
 

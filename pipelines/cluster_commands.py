@@ -23,6 +23,7 @@ from pipelines.cluster_options import (
     cluster_at,
     interrupted,
     service_account_of,
+    tell_of_places_unseen,
 )
 
 
@@ -56,6 +57,7 @@ def submit(
     name = submission.new_run_name(chosen)
     with interrupted(f"no run may have been started yet; `voxline status {name}` tells"):
         compiled = submission.Compiled.of(chosen)
+        tell_of_places_unseen(chosen)
         version = submission.uploaded(cluster, compiled)
         typer.echo(f"version  {version.name}" + ("" if version.uploaded else ", uploaded before"))
         run_id = submission.started(

@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from pipelines.cluster.client import Cluster
+    from pipelines.run_config import RunConfig
 
 Pipeline = Annotated[str, typer.Argument(help="Which graph: asr, tts or refresh.", metavar="PIPELINE")]
 Config = Annotated[list[Path], typer.Option("--config", "-c", help="The run's YAML. Repeated: the later lies over.")]
@@ -39,6 +40,14 @@ def cluster_at(host: str, namespace: str, token_file: str, ca: str, deadline: fl
 
 def service_account_of(config: Any) -> str:
     return str(config.cluster.service_account) if hasattr(config, "cluster") else ""
+
+
+def tell_of_places_unseen(config: "RunConfig") -> None:
+    """Warns of paths that no pod sees: the run would be booked, and fail."""
+    from pipelines.compiled import places_unseen
+
+    for line in places_unseen(config):
+        typer.echo(f"voxline: {line}", err=True)
 
 
 @contextlib.contextmanager

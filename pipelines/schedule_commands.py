@@ -19,6 +19,7 @@ from pipelines.cluster_options import (
     cluster_at,
     interrupted,
     service_account_of,
+    tell_of_places_unseen,
 )
 
 
@@ -65,7 +66,9 @@ def set_schedule(
     moments = Cron.read(cron).moved(time_zone or cluster_time_zone, cluster_time_zone)
     cluster = cluster_at(host, namespace, token_file, ca, deadline)
     with interrupted("start the same command again; it leaves one schedule, whatever was half done"):
-        version = submission.uploaded(cluster, submission.Compiled.of(chosen))
+        compiled = submission.Compiled.of(chosen)
+        tell_of_places_unseen(chosen)
+        version = submission.uploaded(cluster, compiled)
         wanted = Schedule(
             name=name or chosen.name,
             version=version,

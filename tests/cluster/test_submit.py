@@ -62,6 +62,13 @@ def test_a_value_that_a_cluster_needs_is_asked_for_before_anything_is_sent(shell
     assert not kfp.changes()
 
 
+def test_a_path_that_no_pod_sees_is_told(shell: Shell) -> None:
+    quiet, told = shell.submit(), shell.submit("--set", "corpus.uri=/data/LibriSpeech")
+    assert (quiet.status, told.status) == (0, 0)
+    assert "corpus.uri is" not in quiet.err
+    assert "corpus.uri is /data/LibriSpeech, and no claim of cluster.claims is mounted there" in told.err
+
+
 @pytest.mark.parametrize("reset", ["before", "after"])
 @pytest.mark.parametrize("where", ["POST .*/pipelines$", "upload_version", "POST .*experiments", "POST .*/runs$"])
 def test_what_is_created_is_created_once_though_an_answer_is_lost(
