@@ -16,7 +16,6 @@ a second look at those recordings.
 
 import functools
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -26,15 +25,12 @@ from components.convert.sending import Sending
 from components.speech.buckets import is_remote
 from components.speech.errors import WorkError
 from components.speech.mirror import Mirror, bring, folder_of
-from components.speech.storage import hash_value
+from components.speech.storage import clear_unfinished, hash_value
 from components.speech.utterances import MANIFEST, Reason, Utterance, each_utterance
 from components.speech.wav import HEADER_BYTES
 
 REVISION = 2
 """Raised whenever a WAV or what is measured of it would come out otherwise, or a recording be refused that was not."""
-
-ABANDONED_SECONDS = 86_400
-"""An unfinished file this old belongs to a process that was killed."""
 
 
 class WavPool:
@@ -101,12 +97,7 @@ class WavPool:
 
     def sweep(self) -> None:
         """Removes what killed processes left half written."""
-        for file in self.folder.glob("??/.*.part"):
-            try:
-                if file.stat().st_mtime < time.time() - ABANDONED_SECONDS:
-                    file.unlink()
-            except FileNotFoundError:
-                continue  # its process lives, and has just finished it
+        clear_unfinished(self.folder, "??/.*.part")
 
     def _is_whole(self, name: str, samples: int) -> bool:
         expected = HEADER_BYTES + 2 * samples

@@ -51,6 +51,7 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
       WorkError: the manifest is absent or was not converted, or too many recordings failed.
     """
     file = manifest_file(local(manifest))
+    as_named = _state(file)
     named = converted_fingerprint(file, store)
     inputs = {"utterances": named}
     with keyed_work(store, "extract", settings.naming(), inputs, revision=REVISION, check=_check) as work:
@@ -60,15 +61,23 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
                 os.utime(work.folder / DATASET)
         else:
             with pool_held(pool_folder(store, settings.features)):
-                _extract(file, named, str(store), settings, work)
+                _extract(file, named, as_named, str(store), settings, work)
     return work
+
+
+def _state(manifest: Path) -> tuple[int, ...]:
+    """By which a manifest that somebody is still writing is known, though it was named already."""
+    found = manifest.stat() if manifest.is_file() else None
+    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) if found else ()
 
 
 def _check(folder: Path) -> None:
     Dataset.read(folder, shards=False)
 
 
-def _extract(manifest: Path, named: str, store: str, settings: ExtractSettings, work: Work) -> None:
+def _extract(
+    manifest: Path, named: str, as_named: tuple[int, ...], store: str, settings: ExtractSettings, work: Work
+) -> None:
     from components.extract.intake import take_in
     from components.extract.plan import plan
     from components.extract.pool import Pool
@@ -82,6 +91,8 @@ def _extract(manifest: Path, named: str, store: str, settings: ExtractSettings, 
     missing = (intake.clips != b"") & (found[..., 0] < 0)
     failed: dict[str, Failed] = {}
     tasks = plan(intake, missing, settings, unfinished)
+    if _state(manifest) != as_named:  # after which it is not read any more
+        raise WorkError(f"{manifest}: changed while it was read; run this again when it is written")
     records = sum(task.utterances for task in tasks)
     if tasks:
         _check_rate(intake, missing, settings.features.sample_rate)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from components.speech.errors import WorkError
 from components.speech.mirror import folder_of
-from components.speech.storage import hash_file, read_json, write_json
+from components.speech.storage import clear_unfinished, hash_file, read_json, write_json
 from components.speech.utterances import Utterance, each_utterance, fingerprint, manifest_file
 
 
@@ -26,12 +26,16 @@ def converted_fingerprint(manifest: Path | str, store: Path | str) -> str:
     file = manifest_file(Path(manifest))
     if not file.is_file():
         raise WorkError(f"{file}: no such manifest; run the step that writes it first")
-    remembered = folder_of(store) / "fingerprints" / f"{hash_file(file)}.json"
+    content = hash_file(file)
+    remembered = folder_of(store) / "fingerprints" / f"{content}.json"
     try:
         return str(read_json(remembered)["fingerprint"])
     except (OSError, ValueError, KeyError, TypeError):
         found = fingerprint(_named(file))
+    if hash_file(file) != content:
+        raise WorkError(f"{file}: changed while it was read; run this again when it is written")
     with contextlib.suppress(OSError):  # who writes to the store says what is wrong with it
+        clear_unfinished(remembered.parent)
         write_json(remembered, {"fingerprint": found})
     return found
 

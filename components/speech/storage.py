@@ -10,12 +10,16 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 HASH_CHARACTERS = 32
 """Length of every hash in a name: 128 bits of BLAKE2b, in hexadecimal."""
+
+ABANDONED_SECONDS = 86_400.0
+"""An unfinished file this old belongs to a process that was killed."""
 
 A_PERSON_MENDS = (
     errno.ENOSPC,
@@ -60,6 +64,19 @@ def whole_file(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterato
         raise
 
 
+def clear_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: float = ABANDONED_SECONDS) -> None:
+    """Removes what killed processes left half written in a folder.
+
+    Args:
+      older_than: seconds; 0 only where no other process can be writing. A file from the future (a clock was set
+        back) is left.
+    """
+    for file in folder.glob(pattern):
+        with contextlib.suppress(FileNotFoundError):  # its process lives, and has just finished it
+            if not older_than or file.stat().st_mtime < time.time() - older_than:
+                file.unlink()
+
+
 def write_text(path: Path, text: str) -> None:
     with whole_file(path, "w") as file:
         file.write(text)
@@ -71,6 +88,11 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def sizes_of(folder: Path, files: Iterable[str]) -> dict[str, int]:
+    """Bytes of those that are files, by which one is known that somebody wrote or copied half of since."""
+    return {file: (folder / file).stat().st_size for file in files if (folder / file).is_file()}
 
 
 def hash_value(value: Any) -> str:

@@ -22,7 +22,7 @@ from components.speech.mirror import Mirror, address_of, folder_of, local
 from components.speech.progress import say
 from components.speech.remote_work import RemoteWork
 from components.speech.settings import Settings
-from components.speech.storage import hash_value, read_json, write_json
+from components.speech.storage import clear_unfinished, hash_value, read_json, sizes_of, write_json
 
 
 @dataclasses.dataclass
@@ -170,6 +170,8 @@ def keyed_work(
         if remote:
             remote.begin(alone)
             work.folder = remote.folder
+        else:
+            clear_unfinished(work.folder, older_than=0)  # nobody else can be writing: it is claimed
         try:
             yield work
         except WorkError as error:
@@ -193,6 +195,7 @@ def _finish(work: Work, named_by: dict[str, Any]) -> None:
         "counts": work.counts,
         "metrics": work.metrics,
         "outputs": work.outputs,
+        "bytes": sizes_of(work.folder, work.outputs.values()),
     }
     if work.remote is None:
         write_json(work.folder / DONE, marker)
@@ -220,7 +223,9 @@ def read_done(folder: Path) -> dict[str, Any]:
         raise WorkError(f"{folder}: no {DONE}, so this is not the output of a finished step; run the step first")
     try:
         done: dict[str, Any] = read_json(Path(folder) / DONE)
-    except ValueError as error:
+        if not all(isinstance(done[key], dict) for key in ("counts", "metrics", "outputs")):
+            raise ValueError("counts, metrics and outputs are mappings")
+    except (ValueError, KeyError, TypeError) as error:
         raise WorkError(f"{Path(folder) / DONE}: damaged ({error}); run the step that made it again") from None
     return done
 
@@ -232,6 +237,8 @@ def _finished(work: Work, check: Callable[[Path], object]) -> dict[str, Any] | N
             return None
         if gone := _gone(work, done["outputs"].values()):
             raise WorkError(f"{work.place}: {', '.join(gone)} is gone")
+        if work.remote is None and (changed := _changed(work.folder, done.get("bytes", {}))):
+            raise WorkError(f"{work.place}: {', '.join(changed)} is not as it was written, as if half copied")
         check(work.folder)
     except Interruption:
         raise
@@ -255,3 +262,8 @@ def _gone(work: Work, outputs: Iterable[str]) -> list[str]:
     if work.remote:
         return work.remote.absent(outputs)
     return [file for file in outputs if not (work.folder / file).exists()]
+
+
+def _changed(folder: Path, sizes: dict[str, int]) -> list[str]:
+    now = sizes_of(folder, sizes)
+    return [f"{file} ({now.get(file, 0):,} of {size:,} bytes)" for file, size in sizes.items() if now.get(file) != size]
