@@ -55,8 +55,9 @@ def _told(place: str, action: str, error: Exception) -> Exception:
         )
     if isinstance(cause, auth.GoogleAuthError) or code == 401:
         return WorkError(
-            f"{place}: no credentials that Google Cloud Storage accepts ({type(cause).__name__}); on a cluster bind "
-            "the service account by workload identity, elsewhere run: gcloud auth application-default login"
+            f"{place}: no credentials that Google Cloud Storage accepts ({_in_one_line(cause).rstrip('.')}); on a "
+            "cluster bind the service account by workload identity, elsewhere run: "
+            "gcloud auth application-default login"
         )
     if code == 403:
         role = _ROLES.get(action, "roles/storage.objectUser")

@@ -138,7 +138,10 @@ def test_refused_credentials_are_said_with_how_to_get_some(gcs: Storage) -> None
 def test_no_credentials_at_all_are_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    with pytest.raises(WorkError, match=r"gs://speech/: no credentials .* gcloud auth application-default login"):
+    with pytest.raises(
+        WorkError,
+        match=r"gs://speech/: no credentials .*none.json was not found\); .* gcloud auth application-default login",
+    ):
         Bucket("gs://speech").stat("x")
 
 
