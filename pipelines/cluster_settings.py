@@ -29,6 +29,7 @@ from pipelines.kubernetes_names import (
     Tag,
     Topology,
     VariableName,
+    amount,
 )
 
 ImageName = Literal["data", "model", "model-gpu", "model-tpu", "validate"]
@@ -177,6 +178,14 @@ class StepPlacement(Placement):
     timeout_hours: float = pydantic.Field(24.0, gt=0, le=24 * 365, description="after which an attempt is ended")
     retries: int = pydantic.Field(3, ge=0, le=12, description="attempts after the first; what cannot be mended has one")
     retry_seconds: int = pydantic.Field(30, ge=0, le=3600, description="before the first retry; doubles with each")
+
+    @pydantic.model_validator(mode="after")
+    def _no_limit_is_less_than_what_is_reserved(self) -> "StepPlacement":
+        for name in ("cpu", "memory"):
+            reserved, limit = getattr(self, name), getattr(self, f"{name}_limit")
+            if limit and amount(limit) < amount(reserved):
+                raise ValueError(f"{name}_limit {limit} is less than {name} {reserved}; no such pod can start")
+        return self
 
     @property
     def devices(self) -> Accelerator | None:

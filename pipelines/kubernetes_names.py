@@ -22,7 +22,16 @@ def _number_as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+def _text_alone(value: Any) -> Any:
+    """YAML reads 1.10 as 1.1, and 0123 as 83: what names something must not be guessed from a number."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        told = "a number in YAML, which may have lost digits; put it in quotes"
+        raise ValueError(told)  # noqa: TRY004 - what pydantic tells on
+    return value
+
+
 _AS_TEXT = pydantic.BeforeValidator(_number_as_text)
+_IN_QUOTES = pydantic.BeforeValidator(_text_alone)
 _NAME, _TOLD_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", "a Kubernetes name: small letters, digits, - and ."
 _KEY, _TOLD_KEY = (
     r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
@@ -38,7 +47,7 @@ LabelKey = Annotated[str, _form(_KEY, _TOLD_KEY)]
 OptionalKey = Annotated[str, _form(f"({_KEY})?", _TOLD_KEY)]
 LabelValue = Annotated[
     str,
-    _AS_TEXT,
+    _IN_QUOTES,
     _form(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", "63 letters, digits, -, _ and . at most"),
 ]
 VariableName = Annotated[str, _form(r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and _, such as LOG_LEVEL")]
@@ -58,6 +67,18 @@ Registry = Annotated[
     ),
 ]
 Tag = Annotated[
-    str, _AS_TEXT, _form(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?", "128 letters, digits, -, _ and . at most")
+    str, _IN_QUOTES, _form(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?", "128 letters, digits, -, _ and . at most")
 ]
 Digest = Annotated[str, _form(r"sha256:[0-9a-f]{64}", "sha256: and 64 digits, as `docker push` prints it")]
+_UNITS = {"": 1.0, "m": 1e-3, **{unit: 1000.0**power for power, unit in enumerate("KMGTP", start=1)}}
+_UNITS |= {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", start=1)}
+
+
+def amount(quantity: str) -> float:
+    """Cores or bytes.
+
+    >>> amount("500m"), amount("16Gi") / 2**30
+    (0.5, 16.0)
+    """
+    number = quantity.rstrip("KMGTPim")
+    return float(number) * _UNITS[quantity.removeprefix(number)]
