@@ -161,7 +161,12 @@ def _attempt(mirror: Mirror) -> str:
     if not mirror.bucket.prefix or not mirror.bucket.stat(DONE):
         return ""
     mirror.pull([DONE])
-    return str(read_json(mirror.root / DONE).get("attempt", ""))
+    try:
+        return str(read_json(mirror.root / DONE).get("attempt", ""))
+    except (ValueError, AttributeError) as error:
+        raise WorkError(
+            f"{mirror.bucket.place(DONE)}: damaged ({error}); run the step that made it again, which replaces it"
+        ) from None
 
 
 def _ours(folder: Path) -> Path:

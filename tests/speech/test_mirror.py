@@ -42,6 +42,14 @@ def test_an_address_where_nothing_lies_is_an_error_that_says_so(gcs: Storage, fr
         local(f"{gcs.uri}/nothing/here")
 
 
+@pytest.mark.parametrize("marker", [b"", b"{", b"[]", b"\xff"])
+def test_a_damaged_marker_is_an_error_that_says_so(gcs: Storage, fresh_pod: Pod, marker: bytes) -> None:
+    gcs.bucket("store/train/ab").write("done.json", marker)
+    fresh_pod()
+    with pytest.raises(WorkError, match=r"/store/train/ab/done.json: damaged .* run the step that made it again"):
+        local(f"{gcs.uri}/store/train/ab")
+
+
 def test_only_files_that_are_not_here_are_brought(gcs: Storage, fresh_pod: Pod, tmp_path: Path) -> None:
     fresh_pod()
     wavs = folder_of(f"{gcs.uri}/wavs")
