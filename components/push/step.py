@@ -23,6 +23,7 @@ from components.speech.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE
 from components.speech.exported import BESIDE_A_MODEL, about, digest, exported_folder
 from components.speech.figures import FIGURES
 from components.speech.journal import utc
+from components.speech.lineage import TRAINED_ON
 from components.speech.mirror import local
 from components.speech.progress import say
 from components.speech.registry import CARD, EVALUATION, PROVENANCE, Registry
@@ -135,6 +136,8 @@ def _decide(measured: Evaluation, source: Path, versions: Registry, settings: Pu
         with versions.publishing(source, measured.digest, "push", **details) as (version, incoming):
             decided = Verdict(True, version, f"{versions.place}/{version}", in_service, [], checks)
             _describe(incoming, decided, measured, settings)
+            if (source / TRAINED_ON).is_file():
+                shutil.copyfile(source / TRAINED_ON, incoming / TRAINED_ON)
         return decided
 
 

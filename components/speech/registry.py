@@ -22,6 +22,7 @@ from components.speech.errors import SettingsError, WorkError
 from components.speech.exported import digest, exported_folder, parts
 from components.speech.journal import Change as Change
 from components.speech.journal import utc
+from components.speech.lineage import TRAINED_ON
 from components.speech.remote_shelf import RemoteShelf
 from components.speech.shelf import INCOMING, VERSION, Shelf
 from components.speech.storage import write_json
@@ -200,7 +201,7 @@ class Registry:
                 raise WorkError(f"{self.place}/{target}: damaged since it was published; roll back to another version")
             details = {"copy_of": self._origin(target), "wer": old.wer, "figures": old.figures, "note": note}
             with self.publishing(self.path(target), old.digest, "rollback", **details) as (version, incoming):
-                for name in (CARD, PROVENANCE):
+                for name in (CARD, PROVENANCE, TRAINED_ON):
                     if (self.path(target) / name).is_file():
                         shutil.copyfile(self.path(target) / name, incoming / name)
                 if (self.path(target) / EVALUATION).is_dir():

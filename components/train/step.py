@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from components.speech.dataset import Dataset
 from components.speech.errors import WorkError
 from components.speech.helping import helping, is_finished
+from components.speech.lineage import TRAINED_ON, lineage_of
 from components.speech.mirror import local
 from components.speech.progress import say
 from components.speech.work import Work, keyed_work, named_work
@@ -134,6 +135,7 @@ def _train(dataset: Dataset, settings: TeachingSettings, work: Work) -> None:
         "skipped_steps": len(standing.bad),
     }
     _export(work.folder / "model", settings, dataset, trained.weights, facts)
+    lineage_of(dataset).write(work.folder / "model" / TRAINED_ON)
     work.outputs.update(model="model", logs="logs")
     work.counts.update(trained.counts)
     work.metrics.update(steps=standing.step, epochs=standing.epoch, best_step=best.step, **figures)
