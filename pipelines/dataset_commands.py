@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from pipelines import speaker_commands
+
 Datasets = Annotated[str, typer.Option("--datasets", help="Folder or gs:// that holds <name>/<number>/.")]
 Name = Annotated[str, typer.Argument(help="The dataset's name.", metavar="NAME")]
 
@@ -13,6 +15,8 @@ datasets = typer.Typer(help="Lists, shows, compacts and clears up the versions o
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
+    datasets.command("purge")(speaker_commands.purge)
+    datasets.command("seen")(speaker_commands.seen)
     app.add_typer(datasets, name="datasets")
     app.command("diff")(diff)
 

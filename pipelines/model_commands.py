@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from components.speech.errors import SettingsError
+from pipelines import speaker_commands
 
 RegistryDir = Annotated[
     str, typer.Option("--registry", metavar="PLACE", help="The folder, or gs://…, that holds <model>/<version>/.")
@@ -21,6 +22,7 @@ def register(app: typer.Typer) -> None:
     models.command("list")(list_models)
     models.command("show")(show_model)
     models.command("rollback")(roll_back_model)
+    models.command("trained-on")(speaker_commands.trained_on)
     app.add_typer(models, name="models")
 
 

@@ -25,6 +25,8 @@ from components.speech.progress import say
 from components.speech.storage import read_json, write_json
 
 VERSION, CLAIM = "version.json", "claim.json"
+SET_ASIDE = ".unpurged-"
+"""Begins the name of a version that a purge has set aside, and not yet put back without a speaker."""
 _INCOMING = ".incoming-"
 _LOCK = ".lock"
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
@@ -173,7 +175,8 @@ class Versions:
         """Numbers that are used, or were by what is not wholly gone."""
         if not self.folder.is_dir():
             return []
-        return [path.name for path in self.folder.iterdir() if _NUMBER.fullmatch(path.name)]
+        found = {path.name.removeprefix(SET_ASIDE) for path in self.folder.iterdir()}
+        return [name for name in found if _NUMBER.fullmatch(name)]
 
 
 def names(root: Path | str) -> list[str]:

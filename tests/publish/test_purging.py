@@ -1,0 +1,317 @@
+"""A purge of a speaker: nothing of them is left anywhere, all others' is whole, and a kill at any point is mended."""
+
+import fcntl
+import gzip
+import json
+import shutil
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from components.convert.settings import ConvertSettings
+from components.convert.step import run as convert
+from components.extract.step import run as extract
+from components.ingest.settings import CorpusSettings
+from components.ingest.step import run as ingest
+from components.publish.purging.purge import RECORD, Places, find, purge
+from components.publish.settings import PublishSettings
+from components.publish.step import run as publish
+from components.publish.versions import Versions
+from components.speech.dataset import Dataset
+from components.speech.errors import SettingsError, WorkError
+from components.speech.evaluation import METRICS, REPORT, TABLE, Evaluation
+from components.speech.lineage import TRAINED_ON, lineage_of, read_lineage
+from components.speech.registry import EVALUATION, Registry
+from components.speech.storage import hash_file, write_json
+from components.train.batches import Batches
+from pipelines.cli import app
+from tests.extract.conftest import write_wav
+from tests.publish.conftest import HOW
+from tests.speech.published import exported
+from tests.speech.published import publish as push
+
+GONE = "zenobia"
+COUNT = 18
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, two versions of a dataset, and a registry with a model, of an archive in which three people speak."""
+    folder = tmp_path_factory.mktemp("made")
+    random = np.random.default_rng(0)
+    lines = []
+    for number in range(COUNT):
+        speaker = ("ada", "bo", GONE)[number % 3]
+        wav = write_wav(folder / "corpus" / f"{number}.wav", random.standard_normal(4_000 + 500 * number) / 10)
+        split = ("train", "train", "dev", "test")[number % 4]
+        lines.append(
+            {
+                "id": f"{speaker}-{number}",
+                "audio_filepath": wav.name,
+                "duration": (4_000 + 500 * number) / 16_000,
+                "text": f"{speaker} says one",
+                "speaker": speaker,
+                "split": split,
+            }
+        )
+    for version in (1, 2):
+        lines[0]["text"] = "one" * version
+        (folder / "corpus" / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with tarfile.open(folder / "corpus.tar", "w") as archive:
+            archive.add(folder / "corpus", "corpus")
+        settings = CorpusSettings.of({"format": "manifest", "uri": str(folder / "corpus.tar")})
+        ingested = ingest(folder / "store", settings)
+        converted = convert(ingested.folder, folder / "store", ConvertSettings.of({"workers": 1}))
+        extracted = extract(converted.folder, folder / "store", HOW)
+        published = publish(extracted.folder, folder / "store", folder / "datasets", PublishSettings(name="three"))
+    dataset = Dataset.read(published.folder)
+    train(folder / "store", dataset)
+    register(folder, dataset)
+    return folder
+
+
+def train(store: Path, dataset: Dataset) -> None:
+    """What a training leaves."""
+    folder = store / "train" / "0123"
+    exported(folder / "model", "weights")
+    lineage_of(dataset).write(folder / "model" / TRAINED_ON)
+    (folder / "logs").mkdir()
+    (folder / "logs" / "events.out.tfevents.1").write_bytes(f"{GONE} says one".encode())
+    (folder / "logs" / "curves.json").write_text("{}")
+    done = {"inputs": {"dataset": dataset.key}, "counts": {}, "metrics": {}, "outputs": {"model": "model"}}
+    write_json(folder / "done.json", done)
+
+
+def register(folder: Path, dataset: Dataset) -> None:
+    """A version that was trained on it, and judged by its test split."""
+    versions = Registry(folder / "registry", "asr")
+    number = push(versions, folder / "store" / "train" / "0123" / "model")
+    place = versions.path(number)
+    lineage_of(dataset).write(place / TRAINED_ON)
+    write_json(place / "provenance.json", {"dataset": {"key": dataset.key}})
+    judged = [row for row in dataset.rows() if row.split == "test"]
+    (place / EVALUATION).mkdir()
+    with open(place / EVALUATION / TABLE, "w") as file:
+        for row in judged:
+            line = {"id": row.id, "speaker": row.speaker, "duration": 1.0, "slices": {"speaker": row.speaker}}
+            file.write(json.dumps({**line, "figures": {"wer": [0, 3]}, "champion": None, "reference": row.text}) + "\n")
+    clip = next(row for row in judged if row.speaker == GONE)
+    metrics = {
+        "utterances": len(judged),
+        "key": "abc",
+        "test": {"fingerprint": "f", "split": "test", "speakers": 3},
+        "slices": {"speaker": {GONE: {"wer": 0}, "ada": {"wer": 0}}},
+        "clip": {"id": clip.id, "reference": clip.text, "text": clip.text},
+    }
+    write_json(place / EVALUATION / METRICS, metrics)
+    (place / EVALUATION / "clip.wav").write_bytes(b"her voice")
+    (place / EVALUATION / REPORT).write_text(f"<p>{clip.id}</p>")
+
+
+@pytest.fixture
+def places(made: Path, tmp_path: Path) -> Places:
+    shutil.copytree(made, tmp_path / "made")
+    return at(tmp_path / "made")
+
+
+def at(folder: Path) -> Places:
+    return Places.of(folder / "store", [folder / "datasets"], folder / "registry")
+
+
+def traces_of_her(places: Places, wavs: set[str]) -> list[str]:
+    """Files that name her, or have the bytes of one of her recordings."""
+    found = []
+    for root in (places.store, *places.datasets, places.registry or Path()):
+        for file in root.rglob("*"):
+            data = file.read_bytes() if file.is_file() else b""
+            data = gzip.decompress(data) if file.suffix == ".gz" else data
+            if GONE in f"{file.name} {data.decode('latin-1')}" or (file.is_file() and hash_file(file) in wavs):
+                found.append(str(file))
+    return found
+
+
+def read_all(folder: Path) -> dict[str, bytes]:
+    """Features of all utterances, read as training reads them."""
+    dataset = Dataset.read(folder)
+    found: dict[str, bytes] = {}
+    for split in dataset.counts:
+        batches = Batches(dataset, split, batch_size=1)
+        found |= {batch.ids[0]: batch.features.tobytes() for batch in batches.epoch(0)}
+    return found
+
+
+def test_to_look_changes_nothing_and_says_what_there_is(places: Places) -> None:
+    before = {file: hash_file(file) for file in places.store.parent.rglob("*") if file.is_file()}
+    arguments = ["--speaker", GONE, "--store", places.store, "--datasets", places.datasets[0]]
+    arguments += ["--registry", places.registry]
+    result = CliRunner().invoke(app, ["datasets", "purge", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    assert "  6 rows of version 1 of three" in result.output
+    assert "  asr/1\n  train/0123" in result.output
+    assert "--yes removes it" in result.output
+    after = {file: hash_file(file) for file in places.store.parent.rglob("*") if file.is_file()}
+    assert after == before
+
+
+def test_nothing_of_a_speaker_is_left_and_all_of_the_others_is(places: Places) -> None:
+    versions = Versions(places.datasets[0], "three")
+    before = {number: read_all(versions.path(number)) for number in versions.numbers()}
+    keys = {number: versions.published(number).key for number in versions.numbers()}
+    sources = {hash_file(file) for file in (places.store.parent / "corpus").glob("*.wav") if int(file.stem) % 3 == 2}
+    wavs = {hash_file(file) for file in find(GONE, places).wavs} | sources
+    assert len(wavs) >= COUNT // 3
+    found = purge(GONE, places, note="asked by letter")
+    assert found.counts()["clips"] == COUNT // 3
+    assert traces_of_her(places, wavs) == []
+    assert versions.numbers() == [1, 2]
+    for number, all_read in before.items():
+        kept = {name: features for name, features in all_read.items() if not name.startswith(GONE)}
+        assert read_all(versions.path(number)) == kept
+        dataset = Dataset.read(versions.path(number))
+        assert sum(dataset.counts.values()) == len(kept) == COUNT * 2 // 3
+        assert dataset.key == versions.published(number).key != keys[number]
+        assert json.loads((versions.path(number) / "purged.jsonl").read_text())["utterances"] == COUNT // 3
+    indices = [json.loads(index.read_text()) for index in (places.store / "shards").glob("*/*/shard.json")]
+    assert indices
+    assert not any(found.traces.clips & set(index["clips"]) for index in indices)
+    assert find(GONE, places).anything(places) is False
+
+
+def test_what_was_purged_is_written_down_and_names_nobody(places: Places) -> None:
+    purge(GONE, places, note="asked by letter")
+    (line,) = [json.loads(line) for line in (places.datasets[0] / RECORD).read_text().splitlines()]
+    assert line["note"] == "asked by letter"
+    assert (line["utterances"], line["rows"], line["models"]) == (6, 12, ["asr/1"])
+    assert line["versions"] == ["three/1", "three/2"]
+    told = ["datasets", "seen", "--speaker", GONE, "--datasets", str(places.datasets[0])]
+    output = CliRunner().invoke(app, told).output
+    assert output.startswith("purged 2")
+    assert output.endswith("6 utterances; models that had seen them: asr/1\n")
+
+
+def test_the_registry_keeps_models_and_figures_and_loses_who_they_are_of(places: Places) -> None:
+    purge(GONE, places)
+    version = (places.registry or Path()) / "asr" / "1"
+    assert Registry(version.parents[1], "asr").is_whole(1)
+    lineage = read_lineage((version / TRAINED_ON).read_bytes(), "")
+    assert {line["speaker"] for line in lineage.utterances} == {"ada", "bo"}
+    assert len(lineage.utterances) + lineage.purged == 14
+    evaluation = Evaluation.read(version / EVALUATION)
+    assert {row.speaker for row in evaluation.rows} == {"ada", "bo"}
+    assert evaluation.test != "f"
+    assert not (version / EVALUATION / "clip.wav").exists()
+
+
+_FAIL: dict[str, Any] = {"left": None}
+_CHANGES = ("os.rename", "os.remove", "shutil.rmtree", "os.rmdir")
+
+
+def _hook(event: str, _: Any) -> None:
+    if _FAIL["left"] is not None and event in _CHANGES:
+        _FAIL["left"] -= 1
+        if _FAIL["left"] < 0:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def killed() -> Iterator[dict[str, Any]]:
+    """Counts changes of files down, and then ends every one that follows, as a kill does."""
+    sys.addaudithook(_hook)
+    yield _FAIL
+    _FAIL["left"] = None
+
+
+def test_a_purge_that_was_killed_anywhere_is_finished_by_the_next(
+    made: Path, tmp_path: Path, killed: dict[str, Any]
+) -> None:
+    wavs = {hash_file(file) for file in find(GONE, at(made)).wavs}
+    steps = 0
+    for steps in range(1, 1_000, 7):
+        folder = tmp_path / str(steps)
+        shutil.copytree(made, folder)
+        places = at(folder)
+        killed["left"] = steps
+        try:
+            purge(GONE, places)
+        except KeyboardInterrupt:
+            ended = False
+        else:
+            ended = True
+        finally:
+            killed["left"] = None
+        if ended:
+            break
+        purge(GONE, places)
+        assert traces_of_her(places, wavs) == [], steps
+        versions = Versions(places.datasets[0], "three")
+        assert versions.numbers() == [1, 2], steps
+        for number in (1, 2):
+            assert len(read_all(versions.path(number))) == COUNT * 2 // 3, steps
+        assert len((places.datasets[0] / RECORD).read_text().splitlines()) == 1, steps
+        assert not [path for path in folder.rglob(".*") if path.name.startswith((".purge", ".unp", ".gone"))], steps
+        shutil.rmtree(folder)
+    assert steps > 30
+
+
+def test_a_shard_that_a_training_reads_stops_the_purge_before_it_begins(places: Places) -> None:
+    version = Versions(places.datasets[0], "three").path(2)
+    reader = Batches(Dataset.read(version), "train", batch_size=1)
+    before = hash_file(version / "rows.jsonl")
+    with pytest.raises(WorkError, match="a training reads it; stop that"):
+        purge(GONE, places)
+    assert hash_file(version / "rows.jsonl") == before
+    del reader
+
+
+def test_an_extraction_that_goes_on_stops_the_purge_before_it_begins(places: Places) -> None:
+    (pool,) = (places.store / "shards").iterdir()
+    with open(pool / ".lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(WorkError, match="a process is adding to these shards"):
+            purge(GONE, places)
+
+
+def test_what_began_to_read_before_a_purge_is_refused_in_words(places: Places) -> None:
+    dataset = Dataset.read(Versions(places.datasets[0], "three").path(2))
+    purge(GONE, places)
+    with pytest.raises(WorkError, match=r"No such file or directory|damaged"):
+        Batches(dataset, "train", batch_size=1)
+
+
+def test_who_is_not_there_is_not_removed(places: Places) -> None:
+    found = purge("nobody", places)
+    assert not found.anything(places)
+    assert not (places.datasets[0] / RECORD).exists()
+
+
+def test_a_bucket_is_refused(places: Places) -> None:
+    with pytest.raises(SettingsError, match="a purge works in folders"):
+        Places.of("gs://bucket/store", [], None)
+
+
+def test_a_model_tells_what_it_was_trained_on_and_a_speaker_which_models(places: Places, tmp_path: Path) -> None:
+    told = [
+        "models",
+        "trained-on",
+        "asr",
+        "1",
+        "--registry",
+        str(places.registry),
+        "--ids",
+        str(tmp_path / "ids.jsonl"),
+    ]
+    result = CliRunner().invoke(app, told)
+    assert result.exit_code == 0, result.output
+    listed = [json.loads(line) for line in (tmp_path / "ids.jsonl").read_text().splitlines()]
+    assert {line["split"] for line in listed} == {"train", "dev"}
+    assert f"{len([line for line in listed if line['split'] == 'train'])} utterances" in result.output
+    seen = ["datasets", "seen", "--speaker", GONE, "--registry", str(places.registry)]
+    (line,) = CliRunner().invoke(app, seen).output.splitlines()
+    assert line.startswith("model asr version 1: ")
+    assert line.endswith("  in service")
