@@ -26,7 +26,7 @@ class Connection:
     """
 
     def __init__(self, settings: TransferSettings) -> None:
-        from google.cloud import storage
+        import google.cloud.storage as storage
 
         self.settings = settings
         self.known: set[str] = set()
