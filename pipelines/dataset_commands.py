@@ -25,10 +25,15 @@ def diff(
     before: Annotated[str, typer.Argument(help="A dataset: the folder of a version, or what extract made; or gs://…")],
     after: Annotated[str, typer.Argument(help="The one to compare with it.")],
     limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers that are named of each kind.")] = 10,
+    html: Annotated[Path | None, typer.Option(help="A page to write, with plots.", show_default=False)] = None,
 ) -> None:
-    """Says what changed from one dataset to another: utterances, audio, texts, splits, speakers."""
+    """Says what changed from one dataset to another: utterances, audio, texts, splits, speakers, features."""
     from pipelines.dataset_difference import told
 
+    if html:
+        from pipelines.difference_page import difference_page
+
+        difference_page(before, after).write(html)
     _print(told(before, after, limit))
 
 

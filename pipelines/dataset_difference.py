@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from components.publish.difference import Changed, Difference, Line, difference, word_difference, words_changed
+from components.publish.drift import drift
 from components.speech.dataset import Dataset
 from components.speech.mirror import local
 
 
 def told(before: str, after: str, limit: int) -> list[str]:
     """The lines of the comparison, at most `limit` utterances or speakers of each kind."""
-    found = difference(*(Dataset.read(local(place), shards=False) for place in (before, after)))
+    found = compared(before, after)
     counts = found.counts()
     if not any(counts.values()) and not found.changed:
         return ["the same utterances, texts, audio, speakers and splits", *_how(found)]
@@ -25,12 +26,25 @@ def told(before: str, after: str, limit: int) -> list[str]:
     lines += _listed("moved", found.moved, lambda one: f"{one.before['split']} → {one.after['split']}", limit)
     lines += _listed("speaker changed", found.speakers, lambda one: _both(one, "speaker"), limit)
     lines += _speakers(found, limit)
-    lines.append(
-        "the test set changed: figures of models that were measured on either are not comparable; measure both on both"
-        if found.test_changed()
-        else "the test set is the same: figures measured on either are comparable"
-    )
+    if moved := drift(found.before, found.after):
+        lines.append(f"features: {moved.told()}")
+    lines.append(f"{for_the_gate(found)[0].lower()}{for_the_gate(found)[1:]}")
     return lines
+
+
+def compared(before: str, after: str) -> Difference:
+    """The difference of two datasets; folders, or gs://…"""
+    return difference(*(Dataset.read(local(place), shards=False) for place in (before, after)))
+
+
+def for_the_gate(found: Difference) -> str:
+    """What it means for models that are compared with one another."""
+    if found.test_changed():
+        return (
+            "The test set changed: figures of models that were measured on either are not comparable; measure both on "
+            "both."
+        )
+    return "The test set is the same: figures measured on either are comparable."
 
 
 def _how(found: Difference) -> list[str]:

@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ KINDS = {
 """What an utterance that is in both may differ in, by its keys."""
 
 TEST = "test"
+_IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_HAN = re.compile(f"[{_IDEOGRAPHS}]")
+_UNIT = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,28 +133,40 @@ def count_changes(before: Dataset, after: Dataset) -> dict[str, int]:
     return counts
 
 
+def units(text: str) -> list[str]:
+    """What is compared of a text: words, and in one that is written without spaces each character.
+
+    >>> units("the cat"), units("ni3 hao3"), units("今天很好 OK")
+    (['the', 'cat'], ['ni3', 'hao3'], ['今', '天', '很', '好', 'OK'])
+    """
+    return _UNIT.findall(text)
+
+
 def word_difference(before: str, after: str) -> str:
-    """Two texts as one, word by word.
+    """Two texts as one, word by word, or character by character where these are words.
 
     >>> word_difference("the cat sat", "the black cat sits")
     'the {+black+} cat [-sat-] {+sits+}'
+    >>> word_difference("今天很好", "今天不好")
+    '今天[-很-]{+不+}好'
     """
-    old, new = before.split(), after.split()
+    glue = "" if _HAN.search(before + after) and " " not in f"{before}{after}" else " "
+    old, new = units(before), units(after)
     parts: list[str] = []
     for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
             parts += old[a:b]
             continue
-        parts += [f"[-{' '.join(old[a:b])}-]"] if a < b else []
-        parts += [f"{{+{' '.join(new[c:d])}+}}"] if c < d else []
-    return " ".join(parts)
+        parts += [f"[-{glue.join(old[a:b])}-]"] if a < b else []
+        parts += [f"{{+{glue.join(new[c:d])}+}}"] if c < d else []
+    return glue.join(parts)
 
 
 def words_changed(texts: list[Changed]) -> Counter[tuple[str, str]]:
     """How often which words became which: ("sat", "sits"); nothing stands for what was added or dropped."""
     found: Counter[tuple[str, str]] = Counter()
     for one in texts:
-        old, new = one.before["text"].split(), one.after["text"].split()
+        old, new = units(one.before["text"]), units(one.after["text"])
         for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
             if kind != "equal":
                 found[" ".join(old[a:b]), " ".join(new[c:d])] += 1

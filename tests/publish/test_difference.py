@@ -1,5 +1,6 @@
 """What changed between two datasets: against a comparison of all rows in memory, and in words for a person."""
 
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from components.publish.difference import Difference, count_changes, difference, word_difference
+from components.publish.drift import drift
 from components.publish.settings import PublishSettings
 from components.publish.step import run as publish
 from components.publish.versions import Versions
@@ -18,6 +21,7 @@ from components.speech.feature_settings import FeatureSettings
 from components.speech.rows import ROWS, row_line
 from components.speech.storage import hash_file
 from components.speech.text import Alphabet
+from pipelines.cli import app
 from pipelines.dataset_difference import told
 from tests.publish.conftest import Extract
 
@@ -75,6 +79,8 @@ def test_reading_side_by_side_finds_what_comparing_everything_finds(
         ("the cat sat", "a cat sat down", "[-the-] {+a+} cat sat {+down+}"),
         ("one", "two three", "[-one-] {+two three+}"),
         ("", "one", "{+one+}"),
+        ("ni3 hao3 ma5", "ni3 hao4 ma5", "ni3 [-hao3-] {+hao4+} ma5"),
+        ("今天天气很好", "今天天气不好", "今天天气[-很-]{+不+}好"),
     ],
 )
 def test_texts_are_compared_word_by_word(before: str, after: str, said: str) -> None:
@@ -104,3 +110,28 @@ def test_a_speaker_who_is_gone_is_named(tmp_path: Path) -> None:
     assert found.seconds_of_speakers() == {"bob": (1.0, 0.0)}
     assert found.test_changed()
     assert json.loads((after.folder / ROWS).read_text())["speaker"] == "anna"
+
+
+def test_the_drift_of_features_is_told_in_deviations_and_a_large_one_as_such(tmp_path: Path) -> None:
+    row = {"text": "one", "split": "train", "speaker": "anna", "audio_hash": "a"}
+    before, after = (dataset(tmp_path / name, {"1": row}) for name in "ab")
+    before = dataclasses.replace(before, mean=[0.0, 10.0, 5.0], deviation=[1.0, 4.0, 0.0])
+    after = dataclasses.replace(after, mean=[0.0, 9.0, 6.0], deviation=[1.0, 5.0, 1.0])
+    found = drift(before, after)
+    assert found
+    assert (found.shift, found.spread) == ([0.0, -0.25, 0.0], [1.0, 1.25, 1.0])
+    told_of = "means moved by at most -0.250 deviations (bin 1), deviations changed by at most +25.0% (bin 1)"
+    assert found.told() == f"{told_of}; that is a lot"
+    assert drift(before, before) is None
+    assert drift(before, dataclasses.replace(after, features=FeatureSettings(mels=8))) is None
+
+
+def test_the_page_of_a_difference_says_what_the_terminal_says(extracted: Extract, tmp_path: Path) -> None:
+    before, after = (Dataset.read(extracted(which)) for which in (range(1, 18), range(15)))
+    page = tmp_path / "diff.html"
+    result = CliRunner().invoke(app, ["diff", str(before.folder), str(after.folder), "--html", str(page)])
+    assert result.exit_code == 0, result.output
+    assert "features: means moved by at most" in result.output
+    html = page.read_text(encoding="utf-8")
+    for said in ("Added: 1", "Removed: 3", "u00", "The test set is the same", "seconds more", "deviations"):
+        assert said in html, said
