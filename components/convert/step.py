@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+from components.convert.incoming import Incoming
 from components.convert.job import Converted, Job, Refused, Stale
 from components.convert.pool import WavPool
 from components.convert.settings import ConvertSettings
@@ -17,7 +18,6 @@ from components.speech.mirror import bring, local
 from components.speech.progress import Progress, say
 from components.speech.reading import Read
 from components.speech.reading.made_by import made_by
-from components.speech.storage import hash_file
 from components.speech.text import Alphabet
 from components.speech.utterances import (
     MANIFEST,
@@ -26,8 +26,6 @@ from components.speech.utterances import (
     Reject,
     Utterance,
     check_reject_share,
-    fingerprint,
-    read_manifest,
     write_manifest,
     write_rejects,
 )
@@ -49,14 +47,12 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
     Raises:
       WorkError: too many rejects; a recording that is no longer what the manifest says; a disk that is full.
     """
-    utterances = read_manifest(local(manifest))
-    bring(utterance.audio_filepath for utterance in utterances if not utterance.audio_hash)
-    utterances = [_with_hash(utterance) for utterance in utterances]
+    incoming = Incoming(local(manifest), store)
     pool = WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping)
-    inputs: dict[str, object] = {"utterances": fingerprint(utterances)}
+    inputs: dict[str, object] = {"utterances": incoming.fingerprint}
     # The manifest names its recordings by content, and a file that is gone is no content: it takes part in the
     # key by itself, so that the reject does not outlive the day on which the file is put back.
-    if missing := _missing(utterances, pool):
+    if missing := _missing(incoming.absent(), pool):
         inputs["missing"] = sorted(missing)
     # A dictionary of a later version may read a text otherwise.
     if reading := made_by(settings.reading):
@@ -65,7 +61,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
     naming = settings.model_copy(update={"workers": 0})
     with keyed_work(store, "convert", naming, inputs, revision=REVISION, check=pool.check) as work:
         if not work.reused:
-            _convert(utterances, missing, pool, settings, work)
+            _convert(incoming.utterances, missing, pool, settings, work)
     return work
 
 
@@ -75,7 +71,7 @@ def _convert(
     alphabet = Alphabet.named(settings.alphabet)
     rejects: dict[int, Reject] = {}
     texts: dict[int, Read] = {}
-    jobs: dict[str, Job] = {}
+    sources: dict[str, Utterance] = {}
     names = [pool.name(utterance) for utterance in utterances]
     for index, utterance in enumerate(utterances):
         # What costs nothing to find out comes first: nobody listens to a recording that has no transcript.
@@ -87,8 +83,8 @@ def _convert(
             rejects[index] = fault
         elif isinstance(text, Read):
             texts[index] = text
-            jobs[names[index]] = _job(utterance, names[index], pool, settings)
-    outcomes = _outcomes(jobs, pool, settings, work)
+            sources[names[index]] = utterance
+    outcomes = _outcomes(sources, pool, settings, work)
     converted: list[Utterance] = []
     for index, text in texts.items():
         utterance, outcome = utterances[index], outcomes[names[index]]
@@ -100,8 +96,10 @@ def _convert(
             rejects[index] = fault
             continue
         converted.append(
-            with_reading(utterance, text).replace(
-                audio_filepath=str(pool.path(names[index])),
+            with_reading(
+                utterance,
+                text,
+                audio_filepath=pool.place(names[index]),
                 audio_hash=names[index],
                 duration=duration,
                 offset=0.0,
@@ -112,24 +110,25 @@ def _convert(
 
 
 def _outcomes(
-    jobs: dict[str, Job], pool: WavPool, settings: ConvertSettings, work: Work
+    sources: dict[str, Utterance], pool: WavPool, settings: ConvertSettings, work: Work
 ) -> dict[str, Converted | Refused]:
     """What became of each recording, by its WAV's name: known from before, or converted now."""
+    outcomes = pool.known(set(sources))
+    todo = [name for name in sources if name not in outcomes]
+    work.counts["decoded"] = 0
+    if not todo:
+        return outcomes
     from components.convert.recording import convert_recording
     from components.convert.workers import Lost, in_processes
 
-    outcomes = pool.known(set(jobs))
-    todo = [name for name in jobs if name not in outcomes]
+    jobs = [_job(sources[name], name, pool, settings) for name in todo]
     stale: list[str] = []
     decoded = 0
-    if todo:
-        pool.sweep()
+    pool.sweep()
     progress = Progress("recordings", total=len(todo))
     try:
         with pool.log(work.key) as log, pool.sending(log) as sent:
-            results = in_processes(
-                convert_recording, [jobs[name] for name in todo], settings.workers, settings.decode_seconds
-            )
+            results = in_processes(convert_recording, jobs, settings.workers, settings.decode_seconds)
             for index, result in results:
                 progress.advance()
                 if isinstance(result, Stale):
@@ -141,11 +140,10 @@ def _outcomes(
                     decoded += isinstance(result, Refused) or result.decoded
                     outcomes[todo[index]] = result
                     log.add(todo[index], result)
-                    sent.add(jobs[todo[index]].wav, result)
-        if todo:
-            # Once for all WAVs, before anything says that they are there: to wait for the disk at each one costs
-            # more than all decoding where others write too (10 ms and 2 ms).
-            os.sync()
+                    sent.add(jobs[index].wav, result)
+        # Once for all WAVs, before anything says that they are there: to wait for the disk at each one costs
+        # more than all decoding where others write too (10 ms and 2 ms).
+        os.sync()
     except OSError as error:
         raise WorkError(
             f"convert: cannot write to {pool.folder}: {error.strerror or error}; make room or mend the permissions, "
@@ -197,27 +195,10 @@ def _job(utterance: Utterance, name: str, pool: WavPool, settings: ConvertSettin
     )
 
 
-def _with_hash(utterance: Utterance) -> Utterance:
-    """A manifest that somebody else wrote does not name its recordings by content yet."""
-    if utterance.audio_hash or not Path(utterance.audio_filepath).is_file():
-        return utterance
-    try:
-        return utterance.replace(audio_hash=hash_file(Path(utterance.audio_filepath)))
-    except OSError as error:
-        raise WorkError(
-            f"convert: {utterance.id}: {utterance.audio_filepath} cannot be read ({error.strerror}); mend its "
-            "permissions, or take its line out of the manifest"
-        ) from None
-
-
-def _missing(utterances: list[Utterance], pool: WavPool) -> set[str]:
+def _missing(absent: list[Utterance], pool: WavPool) -> set[str]:
     """Ids of utterances whose recording is gone, and was not converted before; one in a bucket is brought."""
-    gone = {pool.name(utterance): utterance for utterance in utterances if not _is_here(utterance)}
-    known = pool.known(set(gone)) if gone else {}
-    wanted = [utterance for utterance in utterances if pool.name(utterance) in gone.keys() - known.keys()]
+    names = [pool.name(utterance) for utterance in absent]
+    known = pool.known(set(names)) if names else {}
+    wanted = [utterance for utterance, name in zip(absent, names, strict=True) if name not in known]
     bring(utterance.audio_filepath for utterance in wanted)
-    return {utterance.id for utterance in wanted if not _is_here(utterance)}
-
-
-def _is_here(utterance: Utterance) -> bool:
-    return Path(utterance.audio_filepath).is_file()
+    return {utterance.id for utterance in wanted if not Path(utterance.audio_filepath).is_file()}

@@ -1,5 +1,7 @@
 """A transcript on its way to a model: read, and spelled in its alphabet, or a reject that says why not."""
 
+from typing import Any
+
 from components.convert.settings import ConvertSettings
 from components.speech.reading import Read, Unreadable, Wordless, read
 from components.speech.text import Alphabet
@@ -31,9 +33,13 @@ def transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphab
     return found
 
 
-def with_reading(utterance: Utterance, found: Read) -> Utterance:
-    """The utterance as a converted manifest has it: `text` is what the model reads, `spoken` what is heard."""
+def with_reading(utterance: Utterance, found: Read, **changes: Any) -> Utterance:
+    """The utterance as a converted manifest has it: `text` is what the model reads, `spoken` what is heard.
+
+    Args:
+      changes: whatever else becomes of it.
+    """
     extra = {key: value for key, value in utterance.extra.items() if key != "spoken"}
     if found.spoken != found.symbols:
         extra["spoken"] = found.spoken
-    return utterance.replace(text=found.symbols, extra=extra)
+    return utterance.replace(text=found.symbols, extra=extra, **changes)

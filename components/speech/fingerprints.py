@@ -45,3 +45,24 @@ def _named(manifest: Path) -> Iterator[Utterance]:
         if not utterance.audio_hash:
             raise WorkError(f"{manifest}: {utterance.id} has no audio_hash; give it the manifest that convert wrote")
         yield utterance
+
+
+def noted_fingerprint(content: str, store: Path | str) -> str:
+    """What the utterances of a manifest were found to be named by; empty where nobody has read it yet.
+
+    Args:
+      content: the hash of its file.
+    """
+    try:
+        return str(read_json(_note(content, store))["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def note_fingerprint(content: str, store: Path | str, found: str) -> None:
+    with contextlib.suppress(OSError):  # who writes to the store says what is wrong with it
+        write_json(_note(content, store), {"fingerprint": found})
+
+
+def _note(content: str, store: Path | str) -> Path:
+    return folder_of(store) / "fingerprints" / f"{content}.json"
