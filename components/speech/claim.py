@@ -1,6 +1,7 @@
 """A folder that one process of this machine works in, and what the system says of its disk, told to a person."""
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ def claimed(folder: Path) -> Iterator[None]:
         raise WorkError(
             f"{folder.parent.name}: {error.filename}: no folder can be made there; set `store` to another one"
         ) from error
-    descriptor = os.open(folder.with_name(folder.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = _opened(folder.with_name(folder.name + ".lock"))
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -44,3 +45,13 @@ def claimed(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _opened(lock: Path) -> int:
+    """The lock's file, which is also held where it may only be read: finished work is reused there."""
+    try:
+        return os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES) or not lock.exists():
+            raise
+        return os.open(lock, os.O_RDONLY)
