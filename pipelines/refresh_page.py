@@ -1,16 +1,13 @@
 """The page of a refresh: what changed since the version before, what it cost, and what the checks found."""
 
-from typing import Any
-
-from components.publish.difference import Changed, Difference, Line, difference, word_difference
+from components.publish.difference import difference
 from components.speech.dataset import Dataset
 from components.speech.mirror import local
-from components.speech.pages import Block, Page, details, facts, note, table, verdict
+from components.speech.pages import Block, Page, facts, note, table, verdict
 from components.speech.storage import read_json
+from pipelines.dataset_difference import for_the_gate
+from pipelines.difference_page import counted, named
 from pipelines.record import RunRecord, StepRecord
-
-MOST_NAMED = 200
-"""Utterances of a kind that stand on the page; `voxline diff` names more."""
 
 
 def refresh_page(record: RunRecord, published: StepRecord) -> Page:
@@ -38,48 +35,7 @@ def _changes(published: StepRecord, version: Dataset) -> list[Block]:
         return [note("This is the first version.")]
     place = published.folder.rpartition("/")[0]
     found = difference(Dataset.read(local(f"{place}/{replaced}"), shards=False), version)
-    rows = [(kind.replace("_", " "), count) for kind, count in found.counts().items()]
-    told = (
-        "The test set changed: figures of models that were measured on either version cannot be compared."
-        if found.test_changed()
-        else "The test set is the same: figures measured on either version can be compared."
-    )
-    return [table(["utterances", "since version " + str(replaced)], rows, told), *_named(found)]
-
-
-def _named(found: Difference) -> list[Block]:
-    """The utterances of each kind, to be unfolded."""
-    lines = {"Added": found.added, "Removed": found.removed}
-    changes = {"Text changed": found.texts, "Audio changed": found.audio, "Moved to another split": found.moved}
-    return [
-        *(
-            _folded(kind, ["utterance", "split", "text"], [_line(one) for one in some])
-            for kind, some in lines.items()
-            if some
-        ),
-        *(
-            _folded(kind, ["utterance", "split", "text"], [_change(one) for one in some])
-            for kind, some in changes.items()
-            if some
-        ),
-    ]
-
-
-def _folded(kind: str, columns: list[str], rows: list[tuple[Any, ...]]) -> Block:
-    more = (
-        f"The first {MOST_NAMED:,} of {len(rows):,}; `voxline diff` names them all." if len(rows) > MOST_NAMED else ""
-    )
-    return details(f"{kind}: {len(rows):,}", table(columns, rows[:MOST_NAMED], more))
-
-
-def _line(line: Line) -> tuple[str, str, str]:
-    return line["id"], line["split"], line["text"]
-
-
-def _change(one: Changed) -> tuple[str, str, str]:
-    before, after = one.before, one.after
-    split = after["split"] if before["split"] == after["split"] else f"{before['split']} → {after['split']}"
-    return one.id, split, word_difference(before["text"], after["text"])
+    return [counted(found, f"since version {replaced}"), note(for_the_gate(found)), *named(found)]
 
 
 def _steps(steps: list[StepRecord]) -> Block:
