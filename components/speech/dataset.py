@@ -96,7 +96,10 @@ class Dataset:
           WorkError: the file is not the one that dataset.json names.
         """
         if hash_file(self.folder / ROWS) != self.rows_hash:
-            raise WorkError(f"{self.folder / ROWS}: damaged, not what {DATASET} beside it names; {_AGAIN}")
+            raise WorkError(
+                f"{self.folder / ROWS}: damaged, not what {DATASET} beside it names; {_AGAIN} (where a purge has just "
+                "changed this version, start again)"
+            )
         return read_rows(self.folder / ROWS)
 
     def read_places(self) -> Places:

@@ -232,6 +232,9 @@ def _held(path: Path) -> int:
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise WorkError(f"{path}: {error.strerror}; run extract again") from None
+        raise WorkError(
+            f"{path}: {error.strerror}; it may have been purged or collected since this dataset was read: start again, "
+            "and where that does not help, run extract again"
+        ) from None
     fcntl.flock(file, fcntl.LOCK_SH)
     return file

@@ -29,6 +29,7 @@ from components.speech.evaluation import METRICS, REPORT, TABLE, Evaluation
 from components.speech.lineage import TRAINED_ON, lineage_of, read_lineage
 from components.speech.registry import EVALUATION, Registry
 from components.speech.storage import hash_file, write_json
+from components.speech.utterances import read_manifest, write_manifest
 from components.train.batches import Batches
 from pipelines.cli import app
 from tests.extract.conftest import write_wav
@@ -70,6 +71,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         converted = convert(ingested.folder, folder / "store", ConvertSettings.of({"workers": 1}))
         extracted = extract(converted.folder, folder / "store", HOW)
         published = publish(extracted.folder, folder / "store", folder / "datasets", PublishSettings(name="three"))
+    others = [one for one in read_manifest(converted.folder) if one.speaker != GONE]
+    write_manifest(folder / "manifest.jsonl", others)
+    without = extract(folder / "manifest.jsonl", folder / "store", HOW)
+    publish(without.folder, folder / "store", folder / "datasets", PublishSettings(name="two"))
     dataset = Dataset.read(published.folder)
     train(folder / "store", dataset)
     register(folder, dataset)
@@ -232,7 +237,7 @@ def test_a_purge_that_was_killed_anywhere_is_finished_by_the_next(
 ) -> None:
     wavs = {hash_file(file) for file in find(GONE, at(made)).wavs}
     steps = 0
-    for steps in range(1, 1_000, 7):
+    for steps in range(1, 1_000, 13):
         folder = tmp_path / str(steps)
         shutil.copytree(made, folder)
         places = at(folder)
@@ -277,11 +282,39 @@ def test_an_extraction_that_goes_on_stops_the_purge_before_it_begins(places: Pla
             purge(GONE, places)
 
 
+def test_a_step_that_works_in_the_store_stops_the_purge_before_it_begins(places: Places) -> None:
+    lock = next((places.store / "convert").glob("*.lock"))
+    with open(lock, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(WorkError, match="a process works here"):
+            purge(GONE, places)
+    assert find(GONE, places).works
+
+
 def test_what_began_to_read_before_a_purge_is_refused_in_words(places: Places) -> None:
-    dataset = Dataset.read(Versions(places.datasets[0], "three").path(2))
+    began = Dataset.read(Versions(places.datasets[0], "three").path(2))
     purge(GONE, places)
-    with pytest.raises(WorkError, match=r"No such file or directory|damaged"):
-        Batches(dataset, "train", batch_size=1)
+    with pytest.raises(WorkError, match="where a purge has just changed this version, start again"):
+        Batches(began, "train", batch_size=1)
+
+
+def test_a_dataset_that_only_shares_shards_with_them_is_led_to_the_new_ones(places: Places) -> None:
+    versions = Versions(places.datasets[0], "two")
+    folders = [versions.path(1)]
+    folders += [file.parent for file in (places.store / "extract").glob("*/dataset.json") if GONE not in _rows(file)]
+    assert len(folders) == 2
+    before, key, rows = [read_all(folder) for folder in folders], versions.published(1).key, _rows(folders[0])
+    purge(GONE, places)
+    assert [read_all(folder) for folder in folders] == before
+    assert (versions.published(1).key, _rows(folders[0])) == (key, rows)
+    for folder in folders:
+        assert len(list(folder.glob("places-*"))) == 1
+        places_now = Dataset.read(folder).read_places()
+        assert (places_now[..., 0] >= 0).any()
+
+
+def _rows(beside: Path) -> str:
+    return ((beside if beside.is_dir() else beside.parent) / "rows.jsonl").read_text(encoding="utf-8")
 
 
 def test_who_is_not_there_is_not_removed(places: Places) -> None:

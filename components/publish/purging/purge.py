@@ -129,9 +129,10 @@ def purge(speaker: str, places: Places, note: str = "") -> Findings:
       What there was.
 
     Raises:
-      WorkError: a process adds to the store, or reads a shard that is to go; nothing was removed then.
+      WorkError: a process works in the store, or reads a shard that is to go; nothing was removed then.
     """
     with contextlib.ExitStack() as held:
+        held.enter_context(store.work_held(places.store))
         for pool in shards.pools(places.store):
             held.enter_context(pool_held(pool, alone=True))
         for root in places.datasets:

@@ -5,13 +5,16 @@ as a whole. A training stays, as a model that has seen them: its list of utteran
 TensorBoard files go, which may play and print what was said.
 """
 
+import contextlib
 import dataclasses
+import fcntl
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from components.publish.purging.traces import UNPACKED, WAVS, Traces, names_any
+from components.speech.errors import WorkError
 from components.speech.lineage import TRAINED_ON, read_lineage
 from components.speech.shards import POOL
 from components.speech.storage import whole_file
@@ -36,6 +39,25 @@ class Training:
     folder: Path
     events: list[Path]
     listed: int
+
+
+@contextlib.contextmanager
+def work_held(store: Path) -> Iterator[None]:
+    """Holds all work of a store, so that nothing that began before goes on to add what is being removed.
+
+    Raises:
+      WorkError: a process does some of it.
+    """
+    with contextlib.ExitStack() as held:
+        for path in sorted(store.glob("*/*.lock")):
+            file = held.enter_context(open(path, "ab"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise WorkError(
+                    f"{path.with_suffix('')}: a process works here; stop it, or wait until it is done, and purge again"
+                ) from None
+        yield
 
 
 def works(store: Path, traces: Traces) -> list[Path]:
