@@ -1,0 +1,92 @@
+"""extract on a Flink cluster of one and of two workers, beside the in-process runner and a plain pool of processes.
+
+Wall time of the whole step, as a person waits for it: starting Beam's job server and the Python workers is in it, the
+cluster itself runs already. On a machine with two cores, two workers, two JVMs and the runner fight for them: what the
+rows say is what distribution costs, and not how it grows over machines.
+
+  python -m benchmarks.distributed [UTTERANCES]
+"""
+
+import contextlib
+import io
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.table import Row, print_table
+from components.extract.intake import take_in
+from components.extract.plan import Task, plan
+from components.extract.settings import ExtractSettings
+from components.extract.shards import write_shard
+from components.extract.step import run
+from tests.flink.cluster import Cluster
+from tests.flink.conftest import make_corpus
+
+UTTERANCES = 20_000
+SECONDS = 0.5
+ALONE = ExtractSettings(shard_megabytes=4, beam_from_megabytes=1e6)
+IN_PROCESS = ALONE.model_copy(update={"beam_from_megabytes": 0.0})
+
+
+def distributed(utterances: int) -> list[Row]:
+    """Rates of all ways to run it, each a ratio to the in-process runner's."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_corpus(folder / "corpus", utterances)
+        run_it = _on(folder)
+        rates = {"Beam in one process": run_it("beam", IN_PROCESS)}
+        rates["no Beam, one process"] = run_it("alone", ALONE)
+        rates["a plain pool of 2 processes"] = _pool(folder)
+        for workers in (1, 2):
+            with Cluster(folder / f"flink-{workers}", task_managers=workers) as cluster:
+                update = {"runner": "FlinkRunner", "beam_options": cluster.beam_options(workers)}
+                rates[f"Flink, {workers} worker(s)"] = run_it(f"on-{workers}", IN_PROCESS.model_copy(update=update))
+    base = rates.pop("Beam in one process")
+    told = f"extract, {utterances:,} utterances of {SECONDS} s on {os.cpu_count()} cores"
+    return [
+        Row.of(f"{told}: {how}, x Beam in one process", f"{rate:,.0f}/s", f"{base:,.0f}/s", rate / base, ">=", 0)
+        for how, rate in rates.items()
+    ]
+
+
+def _on(folder: Path) -> Callable[[str, ExtractSettings], float]:
+    def measured(store: str, settings: ExtractSettings) -> float:
+        start = time.perf_counter()
+        with contextlib.redirect_stdout(io.StringIO()):
+            work = run(folder / "corpus", folder / store, settings)
+        rate = work.counts["utterances"] / (time.perf_counter() - start)
+        print(store, f"{rate:.0f}/s", os.getloadavg(), file=sys.stderr, flush=True)
+        return rate
+
+    return measured
+
+
+def _pool(folder: Path) -> float:
+    """As a person would do it by hand: a pool of processes, a shard each, with nothing that minds a death."""
+    start = time.perf_counter()
+    unfinished = folder / "pool" / "unfinished"
+    unfinished.mkdir(parents=True)
+    intake = take_in(folder / "corpus", ALONE, unfinished)
+    tasks = plan(intake, intake.clips != b"", ALONE, unfinished)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        pool.starmap(_write, [(task, str(folder / "pool"), str(unfinished)) for task in tasks], chunksize=1)
+    rate = len(intake.ids) / (time.perf_counter() - start)
+    print("pool", f"{rate:.0f}/s", os.getloadavg(), file=sys.stderr, flush=True)
+    return rate
+
+
+def _write(task: Task, store: str, unfinished: str) -> None:
+
+    write_shard(task, ALONE, store, Path(unfinished))
+
+
+def main() -> None:
+    print_table(distributed(int(sys.argv[1]) if len(sys.argv) > 1 else UTTERANCES))
+
+
+if __name__ == "__main__":
+    main()
