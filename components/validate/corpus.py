@@ -67,6 +67,7 @@ class Corpus:
       measured: by name, [utterances]; NaN where the step before did not measure.
       rejects: codes of the step before and how often; None where there is no list of them.
       key_of_rejects: names them.
+      names_all: whether every utterance names its recording by content.
     """
 
     ids: list[str] = dataclasses.field(default_factory=list)
@@ -82,17 +83,21 @@ class Corpus:
     )
     rejects: dict[str, int] | None = None
     key_of_rejects: str = ""
+    names_all: bool = True
 
     @classmethod
-    def read(cls, manifest: Path) -> tuple["Corpus", str]:
-        """Reads a manifest and the rejects beside it. Returns the columns, and what names the utterances."""
+    def read(cls, manifest: Path, known: str = "") -> tuple["Corpus", str]:
+        """Reads a manifest and the rejects beside it. Returns the columns, and what names the utterances.
+
+        Args:
+          known: that name, where it is known already.
+        """
         corpus = cls()
-        named = fingerprint(corpus._taking(each_utterance(manifest)))
-        beside = manifest_file(manifest).parent / REJECTS
-        if beside.is_file():
-            rejects = read_rejects(beside)
-            corpus.rejects = dict(collections.Counter(str(reject.reason) for reject in rejects).most_common())
-            corpus.key_of_rejects = hash_value(sorted([reject.id, str(reject.reason)] for reject in rejects))
+        utterances = corpus._taking(each_utterance(manifest))
+        if known:
+            collections.deque(utterances, maxlen=0)
+        named = known or fingerprint(utterances)
+        corpus.rejects, corpus.key_of_rejects = rejects_beside(manifest)
         return corpus, named
 
     def __len__(self) -> int:
@@ -142,10 +147,21 @@ class Corpus:
             self.recordings.append(_recording(utterance))
             self._durations.append(utterance.duration)
             self._offsets.append(utterance.offset)
+            self.names_all = self.names_all and utterance.audio_hash != ""
             for name, values in self._measured.items():
                 value = utterance.measured.get(name)
                 values.append(float("nan") if value is None else float(value))
             yield utterance
+
+
+def rejects_beside(manifest: Path) -> tuple[dict[str, int] | None, str]:
+    """What stands in the list of rejects beside a manifest: how many of each code, and what names them."""
+    beside = manifest_file(manifest).parent / REJECTS
+    if not beside.is_file():
+        return None, ""
+    rejects = read_rejects(beside)
+    codes = collections.Counter(str(reject.reason) for reject in rejects).most_common()
+    return dict(codes), hash_value(sorted([reject.id, str(reject.reason)] for reject in rejects))
 
 
 def _recording(utterance: Utterance) -> str:

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.speech.errors import WorkError
+from components.speech.fingerprints import note_fingerprint, noted_fingerprint
 from components.speech.mirror import local
 from components.speech.progress import say
-from components.speech.storage import write_json
+from components.speech.storage import hash_file, write_json
+from components.speech.utterances import manifest_file
 from components.speech.work import Work, keyed_work
 from components.validate.settings import ValidateSettings
 
@@ -39,7 +41,7 @@ def run(
       WorkError: a check of severity "error" failed. All files are there, done.json is not: the next run judges anew.
     """
     from components.validate.checks import look
-    from components.validate.corpus import Corpus
+    from components.validate.corpus import Corpus, rejects_beside
     from components.validate.report import page
     from components.validate.tfx.page import statistics_page
     from components.validate.tfx.plan import Plan
@@ -47,11 +49,18 @@ def run(
     plan = Plan.of(settings, store, registry, model_name)
     if plan.skipped and settings.tfdv != "off":
         say(f"validate: TFX's data validation is skipped: {plan.skipped}")
-    corpus, utterances = Corpus.read(local(manifest))
-    inputs = {"utterances": utterances, "rejects": corpus.key_of_rejects, **plan.named_by()}
+    file = manifest_file(local(manifest))
+    content = hash_file(file) if file.is_file() else ""
+    corpus, utterances = None, noted_fingerprint(content, store)
+    if not utterances:
+        corpus, utterances = Corpus.read(file)
+        if corpus.names_all and hash_file(file) == content:
+            note_fingerprint(content, store, utterances)
+    inputs = {"utterances": utterances, "rejects": rejects_beside(file)[1], **plan.named_by()}
     with keyed_work(store, "validate", settings, inputs, revision=REVISION) as work:
         if work.reused:
             return work
+        corpus = corpus or Corpus.read(file, utterances)[0]
         examination = plan.carry_out(corpus, utterances, store, settings, work.folder / STATISTICS)
         results = look(corpus, settings, examination)
         failed = [result for result in results if result.fails_the_step]

@@ -10,6 +10,7 @@ import pytest
 from components.speech.errors import WorkError
 from components.speech.utterances import Utterance, write_manifest
 from components.validate.checks import CHECKS, TFX_CHECKS
+from components.validate.corpus import Corpus
 from components.validate.settings import ValidateSettings
 from components.validate.step import run
 from tests.validate.takes import RATE, SMALL, failed, fit, judged, report_of, written
@@ -116,3 +117,21 @@ def test_the_same_corpus_makes_the_same_files(tmp_path: Path) -> None:
     one, other = (run(manifest, tmp_path / store, ValidateSettings.of(SMALL)) for store in ("a", "b"))
     for output in ("validation", "report", "statistics_page"):
         assert one.path(output).read_bytes() == other.path(output).read_bytes()
+
+
+def test_a_manifest_seen_before_is_parsed_only_to_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest, store = written(tmp_path / "corpus", fit()), tmp_path / "store"
+    first = run(manifest, store, ValidateSettings.of(SMALL))
+    again = run(manifest, store, ValidateSettings.of({**SMALL, "listed": 3}))
+    assert (again.reused, again.counts, again.key == first.key) == (False, first.counts, False)
+    monkeypatch.setattr(Corpus, "read", lambda *_: pytest.fail("it was parsed"))
+    assert run(manifest, store, ValidateSettings.of(SMALL)).reused
+
+
+def test_a_manifest_that_names_no_recording_by_content_is_not_noted_for_steps_that_need_that(tmp_path: Path) -> None:
+    (tmp_path / "manifest.jsonl").write_text(
+        '{"id": "a", "audio_filepath": "a.wav", "duration": 1.0, "text": "one", "split": "train"}\n'
+    )
+    with pytest.raises(WorkError, match="empty_splits"):
+        run(tmp_path, tmp_path / "store", ValidateSettings())
+    assert not (tmp_path / "store/fingerprints").exists()
