@@ -61,6 +61,7 @@ def noted_fingerprint(content: str, store: Path | str) -> str:
 
 def note_fingerprint(content: str, store: Path | str, found: str) -> None:
     with contextlib.suppress(OSError):  # who writes to the store says what is wrong with it
+        clear_unfinished(_note(content, store).parent)
         write_json(_note(content, store), {"fingerprint": found})
 
 

@@ -1,0 +1,153 @@
+"""Small work for convert, extract and publish: what they are given, what they do, and what of it counts."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from components.convert.settings import ConvertSettings
+from components.convert.step import run as convert
+from components.extract.settings import ExtractSettings
+from components.extract.step import run as extract
+from components.publish.collection import Collected, collect
+from components.publish.settings import PublishSettings
+from components.publish.step import run as publish
+from components.speech.dataset import SHARD, Dataset
+from components.speech.records import record_at
+from components.speech.storage import hash_bytes, hash_file
+from components.speech.utterances import Utterance, each_utterance, write_manifest
+from components.speech.work import Work
+from tests.extract.conftest import write_wav
+
+CONVERT = ConvertSettings(max_reject_share=0.9, workers=1)
+EXTRACT = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "shard_megabytes": 0.0016})
+PUBLISH = PublishSettings(compact_below=0.9)
+TELLS_HOW_IT_WENT = ("seconds", "finished", "at", "decoded", "extracted")
+"""Keys of what is written that differ where the work was done in two goes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What is done in a folder, with a corpus that is only read.
+
+    Attributes:
+      prepare: what is there before: (corpus, folder).
+      first: the work that is disturbed, and `second` the same with other input.
+      content: all that somebody reads of what it made, wherever it happens to lie.
+      tidy: what clears away what nobody needs, besides the step itself.
+    """
+
+    prepare: Callable[[Path, Path], object]
+    first: Callable[[Path, Path], Work]
+    second: Callable[[Path, Path], Work]
+    content: Callable[[Path], Any]
+    tidy: Callable[[Path], object] = lambda folder: None
+
+
+def make_corpus(corpus: Path) -> None:
+    """Eight recordings, and manifests that have some of them; of two manifests the second is a later version."""
+    random = np.random.default_rng(0)
+    utterances = []
+    for number in range(8):
+        samples = int(random.integers(2_000, 5_000))
+        path = write_wav(corpus / "wavs" / f"{number}.wav", random.standard_normal(samples) / 10)
+        split, speaker = ("dev" if number % 4 == 3 else "train"), f"s{number % 2}"
+        utterances.append(Utterance(f"u{number}", str(path), samples / 16_000, "one", speaker, split, hash_file(path)))
+    cut = corpus / "wavs" / "cut.wav"
+    cut.write_bytes((corpus / "wavs" / "0.wav").read_bytes()[:-900])
+    bad = [Utterance("bad", str(cut), 0.2, "one", audio_hash=hash_file(cut)), utterances[7].replace(id="x", text="")]
+    corrected = [utterances[1].replace(text="two")]
+    write_manifest(corpus / "first" / "manifest.jsonl", utterances[:3] + bad)
+    write_manifest(corpus / "second" / "manifest.jsonl", corrected + utterances[2:4] + bad)
+    write_manifest(corpus / "all" / "manifest.jsonl", utterances)
+    write_manifest(corpus / "few" / "manifest.jsonl", utterances[2:8:3])
+    write_manifest(corpus / "other" / "manifest.jsonl", corrected + utterances[4:])
+
+
+def _extracted(which: str) -> Callable[[Path, Path], Work]:
+    return lambda corpus, folder: extract(corpus / which, folder / "store", EXTRACT)
+
+
+def _converted(which: str) -> Callable[[Path, Path], Work]:
+    return lambda corpus, folder: convert(corpus / which, folder / "store", CONVERT)
+
+
+def _published(which: str) -> Callable[[Path, Path], Work]:
+    def run(corpus: Path, folder: Path) -> Work:
+        dataset = extract(corpus / which, folder / "store", EXTRACT).folder
+        return publish(dataset, folder / "store", folder / "datasets", PUBLISH)
+
+    return run
+
+
+def _prepare_publish(corpus: Path, folder: Path) -> None:
+    _published("all")(corpus, folder)
+    for which in ("few", "other"):  # datasets of which the shards are mostly dead
+        _extracted(which)(corpus, folder)
+
+
+def _of_manifest(folder: Path) -> Any:
+    read = [(u.identity(), hash_file(Path(u.audio_filepath))) for u in each_utterance(folder)]
+    return [read, (folder / "rejects.jsonl").read_text()]
+
+
+def _of_dataset(folder: Path) -> Any:
+    dataset = Dataset.read(folder)
+    files, records = dataset.files(), []
+    for shard, offset, size, frames in dataset.read_places().reshape(-1, 4).tolist():
+        if shard >= 0:
+            with open(files[shard], "rb") as file:
+                records.append((hash_bytes(record_at(file.fileno(), offset, size, files[shard])), frames))
+        else:
+            records.append((shard, SHARD))
+    rows = [(row.id, row.text, row.split, row.audio_hash) for row in dataset.rows()]
+    return [dataset.key, dataset.mean, dataset.deviation, dataset.counts, rows, records]
+
+
+def _collected(folder: Path) -> Collected:
+    return collect(folder / "store", [folder / "datasets"], grace_days=9, look_only=False)
+
+
+STEPS = {
+    "convert": Step(lambda corpus, folder: None, _converted("first"), _converted("second"), _of_manifest),
+    "extract": Step(lambda corpus, folder: None, _extracted("all"), _extracted("other"), _of_dataset),
+    "publish": Step(_prepare_publish, _published("few"), _published("other"), _of_dataset, _collected),
+}
+
+
+def end_state(folder: Path) -> dict[str, str]:
+    """All that a later run could read, by its path. How the work went may differ, and so may the pool's logs."""
+    found = {}
+    for file in sorted(folder.rglob("*")):
+        place = file.relative_to(folder).as_posix()
+        if any(part.startswith(".") for part in place.split("/")) or "/wavs/log" in place or place.endswith(".lock"):
+            continue
+        if file.is_dir():
+            found[place] = "folder"
+        elif file.name in ("done.json", "version.json"):
+            found[place] = json.dumps(_without_the_way(json.loads(file.read_text())))
+        else:
+            found[place] = hash_file(file)
+    return found
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Unfinished files and folders that lie there, which nobody reads."""
+    hidden = [file.relative_to(folder).as_posix() for file in folder.rglob(".*")]
+    return [place for place in hidden if not place.endswith("/.lock")]
+
+
+def _without_the_way(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    return {name: _without_the_way(value) for name, value in values.items() if name not in TELLS_HOW_IT_WENT}
+
+
+def fresh(prepared: Path, folder: Path) -> Path:
+    """A folder of its own, as it was prepared."""
+    shutil.copytree(prepared, folder)
+    return folder

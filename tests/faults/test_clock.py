@@ -1,0 +1,58 @@
+"""A clock that jumps: what is decided by times takes nothing that is wanted, and the work is the same."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from components.publish.collection import collect
+from components.speech.storage import clear_unfinished
+from tests.faults.steps import STEPS, end_state, fresh, make_corpus
+
+YEARS = 10 * 365 * 86_400
+
+
+@pytest.mark.parametrize("jump", [-YEARS, YEARS])
+@pytest.mark.parametrize("name", STEPS)
+def test_what_was_made_by_another_clock_is_used_as_it_is(name: str, jump: int, tmp_path: Path) -> None:
+    step, corpus, usual, jumped = STEPS[name], tmp_path / "corpus", tmp_path / "usual", tmp_path / "jumped"
+    make_corpus(corpus)
+    usual.mkdir()
+    step.prepare(corpus, usual)
+    fresh(usual, jumped)
+    for folder in (usual, jumped):
+        step.first(corpus, folder)
+        if folder == jumped:
+            for file in folder.rglob("*"):
+                os.utime(file, (time.time() - jump,) * 2)
+        assert step.first(corpus, folder).reused
+        step.second(corpus, folder)
+    assert end_state(jumped) == end_state(usual)
+
+
+@pytest.mark.parametrize("jump", [-YEARS, YEARS])
+def test_collection_by_a_wrong_clock_leaves_each_version_readable(jump: int, tmp_path: Path) -> None:
+    step, corpus, folder = STEPS["publish"], tmp_path / "corpus", tmp_path / "folder"
+    make_corpus(corpus)
+    folder.mkdir()
+    step.prepare(corpus, folder)
+    step.first(corpus, folder)
+    first, *versions = sorted((folder / "datasets" / "corpus").glob("[0-9]*"))
+    shutil.rmtree(first)  # what it alone led to is wanted no more
+    before = [step.content(version) for version in versions]
+    for file in folder.rglob("*"):
+        os.utime(file, (time.time() - jump,) * 2)
+    collected = collect(folder / "store", [folder / "datasets"], grace_days=1, look_only=False)
+    assert (collected.shards > 0) == (jump > 0), "what seems to be from the future is kept"
+    assert [step.content(version) for version in versions] == before
+    step.second(corpus, folder)
+
+
+def test_an_unfinished_file_goes_when_it_is_old_and_not_when_it_is_from_the_future(tmp_path: Path) -> None:
+    for name, age in (("old", 2 * 86_400), ("new", 60), ("future", -YEARS)):
+        (tmp_path / f".{name}.part").touch()
+        os.utime(tmp_path / f".{name}.part", (time.time() - age,) * 2)
+    clear_unfinished(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".future.part", ".new.part"]
