@@ -21,6 +21,7 @@ from components.push.settings import RecognitionPushSettings as PushSettings
 from components.push.step import run as push
 from components.speech.errors import SettingsError, WorkError
 from components.speech.exported import digest
+from components.speech.lineage import TRAINED_ON, Lineage
 from components.speech.registry import Registry
 from tests.spoken_tones import WORDS, MakeModel, write_corpus
 
@@ -70,6 +71,7 @@ def test_a_good_model_becomes_a_version_that_says_what_it_is(
     judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
 ) -> None:
     model = make_model({"four": "five"})
+    Lineage("dataset", "rows", 0, []).write(model / TRAINED_ON)
     verdict = judge(model, PushSettings(known_clip=True))
     version = tmp_path / "registry" / "asr" / "1"
     assert verdict["pushed"]
@@ -77,6 +79,7 @@ def test_a_good_model_becomes_a_version_that_says_what_it_is(
     assert verdict["version"] == 1
     assert any("fresh process loaded" in check["detail"] for check in verdict["checks"])
     assert digest(version) == digest(model)
+    assert (version / TRAINED_ON).read_bytes() == (model / TRAINED_ON).read_bytes()
     assert (version / "saved_model.pb").is_file()
     card = (version / "model_card.md").read_text()
     assert card.startswith("# asr, version 1")

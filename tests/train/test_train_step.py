@@ -16,6 +16,7 @@ import tensorflow as tf
 from components.speech import spectra
 from components.speech.dataset import Dataset
 from components.speech.exported import Recogniser, about, digest
+from components.speech.lineage import TRAINED_ON, read_lineage
 from components.speech.work import DONE, read_done
 from components.train.recognition.learner import build
 from components.train.recognition.settings import RecognitionSettings
@@ -39,6 +40,12 @@ def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, RecognitionSe
     assert [point["step"] for point in curves["train"]] == [20, 40, 60, 80]
     assert [point["epoch"] for point in curves["dev"]] == [1, 2, 3, 4]
     assert curves["train"][-1]["loss"] < curves["train"][0]["loss"]
+
+
+def test_what_it_was_trained_on_lies_beside_the_model(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
+    lineage = read_lineage((trained[0].path("model") / TRAINED_ON).read_bytes(), TRAINED_ON)
+    assert lineage.dataset == tones.key
+    assert len(lineage.utterances) == tones.counts["train"] + tones.counts["dev"]
 
 
 def test_tensorboard_reads_its_logs(trained: tuple[Any, RecognitionSettings]) -> None:
