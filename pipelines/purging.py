@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from components.publish.purging.purge import Findings, Places, find, purge, records
+from components.speech.errors import SettingsError
 
 OUTSIDE = (
     "not looked at: the corpus itself (a refresh brings back who is still in it), archives, backups, reports in "
@@ -14,6 +15,8 @@ def purged(
     speaker: str, store: str, datasets: Sequence[str], registry: str | None, note: str, *, do: bool
 ) -> list[str]:
     """Lines that say what is left of a speaker, or what was removed."""
+    if not speaker:
+        raise SettingsError("--speaker is empty: that would remove everybody whose speaker is not told; give an id")
     places = Places.of(store, datasets, registry)
     found = purge(speaker, places, note) if do else find(speaker, places)
     if not found.anything(places):

@@ -323,6 +323,12 @@ def test_who_is_not_there_is_not_removed(places: Places) -> None:
     assert not (places.datasets[0] / RECORD).exists()
 
 
+def test_nobody_in_particular_is_not_removed(places: Places) -> None:
+    result = CliRunner().invoke(app, ["datasets", "purge", "--speaker", "", "--store", str(places.store), "--yes"])
+    assert "that would remove everybody whose speaker is not told" in f"{result.output}{result.exception}"
+    assert (places.store / "wavs").is_dir()
+
+
 def test_a_bucket_is_refused(places: Places) -> None:
     with pytest.raises(SettingsError, match="a purge works in folders"):
         Places.of("gs://bucket/store", [], None)
