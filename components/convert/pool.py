@@ -135,9 +135,11 @@ class WavPool:
             with open(file, "rb") as lines:
                 for line in lines:
                     try:
-                        yield json.loads(line)
+                        values = json.loads(line)
                     except ValueError:
                         continue  # cut short by a kill
+                    if isinstance(values, dict) and values.keys() >= {"wav", "silence_db"}:  # else none of ours
+                        yield values
 
 
 class Log:

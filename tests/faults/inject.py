@@ -10,10 +10,12 @@ import collections
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +134,7 @@ class _Forked:
             with contextlib.suppress(BaseException):
                 os.closerange(3, pass_fds[0])
                 os.closerange(pass_fds[0] + 1, 1_000)
-                workers._serve(workers.Connection(pass_fds[0]))
+                workers._serve(Connection(pass_fds[0]))
             os._exit(0)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -140,7 +142,7 @@ class _Forked:
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, workers.signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

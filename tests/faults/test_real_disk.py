@@ -24,7 +24,7 @@ def own_mounts() -> list[str]:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_room_is_made_and_the_step_goes_on(name: str, own_mounts: list[str], tmp_path: Path) -> None:
-    command = [*own_mounts, sys.executable, "-m", "tests.faults.small_disk", name, tmp_path]
+    command = [*own_mounts, sys.executable, "-m", "tests.faults.small_disk", name, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3_000:]
     told = json.loads(done.stdout)

@@ -13,7 +13,7 @@ from tests.faults.steps import STEPS
 
 @pytest.mark.parametrize("name", STEPS)
 def test_processes_that_share_a_store_make_what_each_would_make_alone(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.faults.together", name, tmp_path]
+    command = [sys.executable, "-m", "tests.faults.together", name, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3_000:]
     assert json.loads(done.stdout) == []
