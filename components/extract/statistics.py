@@ -85,7 +85,7 @@ def _read(records: Path, examples: int, bins: int) -> Sums:
     path = records.with_suffix(".npy")
     try:
         sums: Sums = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise WorkError(f"{path}: damaged or absent ({error}); delete {path.parent} and run extract again") from None
     if sums.shape != (examples, 2, bins):
         raise WorkError(f"{path}: sums {sums.shape}, {(examples, 2, bins)} is expected; delete {path.parent}")

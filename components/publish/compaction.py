@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from components.speech.dataset import OFFSET, SHARD, SIZE, Dataset, Places, Shard, path_to
+from components.speech.errors import WorkError
 from components.speech.records import FRAME, record_at
 from components.speech.shards import SHARD as INDEX
 from components.speech.shards import ShardIndex, ShardWriter, Sums, present, send_shard
@@ -98,7 +99,7 @@ def _copied(
         writer = ShardWriter(Path(unfinished), dataset.features.bins)
         for number in group:
             index = ShardIndex.read(files[number].parent)
-            sums: Sums = np.load(files[number].with_suffix(".npy"), allow_pickle=False)
+            sums = _sums(files[number].with_suffix(".npy"))
             live = set(places[places[..., SHARD] == number][:, OFFSET].tolist())
             file = os.open(files[number], os.O_RDONLY)
             try:
@@ -112,3 +113,11 @@ def _copied(
         new = writer.close(pool)
     send_shard(new, store)
     return new, where
+
+
+def _sums(path: Path) -> Sums:
+    try:
+        sums: Sums = np.load(path, allow_pickle=False)
+    except (OSError, EOFError, ValueError) as error:
+        raise WorkError(f"{path}: damaged or absent ({error}); delete {path.parent} and run extract again") from None
+    return sums
