@@ -246,16 +246,14 @@ def test_a_runner_that_beam_does_not_know_is_refused(corpus: Corpus, tmp_path: P
         run(tmp_path / "converted", tmp_path / "store", ExtractSettings(runner="NoSuchRunner", beam_from_megabytes=0))
 
 
-@pytest.mark.parametrize(
-    ("how", "said"), [(BEAM, "pipeline on FnApiRunner failed: .*store/shards"), (SMALL, "extract: .*store/shards")]
-)
+@pytest.mark.parametrize("how", [BEAM, SMALL])
 def test_a_store_that_cannot_be_written_fails_the_step_naming_the_place(
-    corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: ExtractSettings, said: str
+    corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: ExtractSettings
 ) -> None:
     corpus(1)
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "shards").write_text("a file where the folder of shards would be")
-    with pytest.raises(WorkError, match=said):
+    with pytest.raises(WorkError, match="extract: .*store/shards"):
         run(tmp_path / "converted", tmp_path / "store", how)
     assert not list((tmp_path / "store").rglob("done.json"))
     assert "Traceback" not in caplog.text
