@@ -253,7 +253,7 @@ def test_a_store_that_cannot_be_written_fails_the_step_naming_the_place(
     corpus(1)
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "shards").write_text("a file where the folder of shards would be")
-    with pytest.raises(WorkError, match="extract: .*store/shards"):
+    with pytest.raises(WorkError, match=r"extract: .*store/shards"):
         run(tmp_path / "converted", tmp_path / "store", how)
     assert not list((tmp_path / "store").rglob("done.json"))
     assert "Traceback" not in caplog.text
