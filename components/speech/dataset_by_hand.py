@@ -56,6 +56,7 @@ def write_by_hand(
                 row_line({**values, "duration": len(each.features) * features.hop_seconds, "audio_hash": each.id})
             )
     heard = np.concatenate([each.features for each in spoken if each.split == "train"]).astype(np.float64)
+    heard = heard[np.isfinite(heard).all(axis=1)]  # who writes what is spoilt means to see it read
     counts = Counter(each.split for each in spoken)
     rows_hash = hash_file(folder / ROWS)
     Dataset(
