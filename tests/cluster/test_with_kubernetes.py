@@ -100,9 +100,9 @@ def test_accounts_volumes_and_rights_of_a_namespace_are_looked_at(
     kfp.state.multi_user = True
     given = (
         "--config", "nightly.yaml", "--namespace", "team-speech",
-        "--set", "cluster.service_account=voxline-steps", "--set", "cluster.claims=[{name: work, mount: /mnt/work}]",
-        "--set", "store=/mnt/work/store", "--set", "registry=/mnt/work/registry",
-        "--set", "corpus.uri=/mnt/work/corpus",
+        "--set", "cluster.service_account=voxline-steps", "--set", "cluster.claims=[{name: work, mount: /mnt/voxline}]",
+        "--set", "store=/mnt/voxline/store", "--set", "registry=/mnt/voxline/registry",
+        "--set", "corpus.uri=/mnt/voxline/corpus",
     )  # fmt: skip
     ended = shell("doctor", *given)
     assert "problem      namespace    there is no namespace team-speech; mend: kubectl apply -k k8s" in ended.out

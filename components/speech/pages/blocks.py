@@ -106,7 +106,8 @@ def _block(macro: str, *values: Any) -> Block:
 
 def _is_numeric(cell: Any) -> bool:
     if isinstance(cell, str) and not isinstance(cell, Markup):
-        return cell == NOTHING or cell[:1].lstrip("+-−").isdigit() or (cell[:1] in "+-−" and cell[1:2].isdigit())
+        # A list of counts begins with a digit too, and is read as a sentence.
+        return cell == NOTHING or (", " not in cell and cell.lstrip("+-−")[:1].isdigit())
     return cell is None or (isinstance(cell, int | float | np.number) and not isinstance(cell, bool))
 
 
