@@ -263,8 +263,11 @@ def models(root: Path | str) -> list[str]:
     """The names of the models in a registry.
 
     Raises:
+      SettingsError: it is no place of ours.
       WorkError: there is no such folder.
     """
+    if "://" in str(root) and not is_remote(root):
+        raise SettingsError(f"registry {root}: a folder is accepted, or one in a bucket: gs://BUCKET/FOLDER")
     if is_remote(root):
         names = list(Bucket(str(root)).folders())
     else:
