@@ -24,7 +24,7 @@ from components.extract.settings import ExtractSettings
 from components.extract.step import run
 from components.speech.audio import load
 from components.speech.records import encode_example, write_record
-from components.speech.shards import sums_of
+from components.speech.shard_writer import sums_of
 from components.speech.spectra import features
 from components.speech.storage import hash_file
 from components.speech.text import Alphabet

@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from components.extract.intake import NAME, Names
 from components.speech.buckets import is_remote
-from components.speech.dataset import FRAMES, OFFSET, SHARD, SIZE, Places, path_to
+from components.speech.dataset import FRAMES, OFFSET, SHARD, SIZE, path_to
 from components.speech.dataset import Shard as Listed
 from components.speech.errors import WorkError
 from components.speech.feature_settings import FeatureSettings
 from components.speech.mirror import Mirror, is_mirrored
+from components.speech.places import Places
 from components.speech.progress import say
 from components.speech.records import FRAME
 from components.speech.shards import SHARD as INDEX

@@ -11,7 +11,8 @@ from components.extract.recordings import made_of
 from components.extract.settings import ExtractSettings
 from components.speech.bad_audio import BadAudio
 from components.speech.mirror import bring, local
-from components.speech.shards import SHARD, ShardIndex, ShardWriter, pool_folder, send_shard
+from components.speech.shard_writer import ShardWriter
+from components.speech.shards import SHARD, ShardIndex, pool_folder, send_shard
 from components.speech.utterances import Reason, read_manifest
 
 ATTEMPTS = "attempts"

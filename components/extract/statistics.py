@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from components.extract.pool import NUMBER, Pool
-from components.speech.dataset import FRAMES, SHARD, Places
+from components.speech.dataset import FRAMES, SHARD
 from components.speech.errors import WorkError
-from components.speech.shards import Sums, present
+from components.speech.places import Places
+from components.speech.shard_writer import Sums
+from components.speech.shards import present
 
 SMALLEST_DEVIATION = 1e-4
 """A bin that varies by less (an empty mel band, digital silence) is given the deviation 1: models divide by it."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from components.extract.plan import Task
     from components.extract.pool import Pool
     from components.extract.shards import Failed
-    from components.speech.dataset import Places
+    from components.speech.places import Places
 
 REVISION = 2
 
@@ -156,7 +156,7 @@ def _dataset(
 
     from components.extract.plan import rank
     from components.extract.statistics import statistics
-    from components.speech.dataset import save_places
+    from components.speech.places import save_places
     from components.speech.storage import hash_file
     from components.speech.text import Alphabet
 

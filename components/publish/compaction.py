@@ -13,11 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from components.speech.dataset import OFFSET, SHARD, SIZE, Dataset, Places, Shard, path_to
+from components.speech.dataset import OFFSET, SHARD, SIZE, Dataset, Shard, path_to
 from components.speech.errors import WorkError
+from components.speech.places import Places
 from components.speech.records import FRAME, record_at
+from components.speech.shard_writer import ShardWriter, Sums
 from components.speech.shards import SHARD as INDEX
-from components.speech.shards import ShardIndex, ShardWriter, Sums, present, send_shard
+from components.speech.shards import ShardIndex, present, send_shard
 
 
 @dataclasses.dataclass(frozen=True)

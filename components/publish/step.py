@@ -77,7 +77,7 @@ def publish_version(
     """
     from components.publish.compaction import compact, mostly_dead
     from components.publish.difference import count_changes
-    from components.speech.dataset import save_places
+    from components.speech.places import save_places
 
     latest = versions.latest()
     changes: dict[str, int] = {}

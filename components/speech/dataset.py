@@ -10,15 +10,11 @@ rows is never read. So the rows are the content, and places only say where it ha
 """
 
 import dataclasses
-import io
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from components.speech.buckets import is_remote
 from components.speech.errors import WorkError
@@ -27,11 +23,13 @@ from components.speech.mirror import address_of, bring, folder_of, is_mirrored
 from components.speech.reading.settings import ReadingSettings
 from components.speech.rows import ROWS, Row, read_rows
 from components.speech.shards import present
-from components.speech.storage import hash_bytes, hash_file, read_json, whole_file, write_json
+from components.speech.storage import hash_file, read_json, write_json
 from components.speech.text import Alphabet
 
+if TYPE_CHECKING:
+    from components.speech.places import Places
+
 DATASET = "dataset.json"
-Places = npt.NDArray[np.int64]
 SHARD, OFFSET, SIZE, FRAMES = range(4)
 """The last axis of places."""
 
@@ -102,21 +100,15 @@ class Dataset:
             )
         return read_rows(self.folder / ROWS)
 
-    def read_places(self) -> Places:
+    def read_places(self) -> "Places":
         """Where the features of each row lie: int64 `[rows, speeds, 4]`.
 
         Raises:
           WorkError: the file is absent, or not the one that dataset.json names.
         """
-        file = self.folder / self.places
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise WorkError(f"{file}: {error.strerror}; {_AGAIN}") from None
-        if self.places != places_name(data):
-            raise WorkError(f"{file}: damaged, its content is not what its name says; {_AGAIN}")
-        places: Places = np.load(file, allow_pickle=False)
-        return places
+        from components.speech.places import read_places
+
+        return read_places(self.folder, self.places)
 
     def file(self, shard: Shard) -> Path:
         """Where the file of a shard lies on this machine; `present` makes sure that it does."""
@@ -236,20 +228,6 @@ def path_to(file: Path, seen_from: Path) -> str:
         f"{file}: a dataset in a bucket cannot lead to shards on this machine; set `store` to a bucket too, or "
         "`datasets` to a folder"
     )
-
-
-def save_places(folder: Path, places: Places) -> str:
-    """Writes places under the name of their content, and returns it: a reader never mixes them with others."""
-    written = io.BytesIO()
-    np.save(written, places, allow_pickle=False)
-    name = places_name(written.getvalue())
-    with whole_file(folder / name) as file:
-        file.write(written.getvalue())
-    return name
-
-
-def places_name(data: bytes) -> str:
-    return f"places-{hash_bytes(data)[:16]}.npy"
 
 
 _AGAIN = "run extract again"

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from components.speech.dataset import Dataset, Shard, save_places
+from components.speech.dataset import Dataset, Shard
 from components.speech.feature_settings import FeatureSettings
+from components.speech.places import save_places
 from components.speech.records import FRAME
 from components.speech.rows import ROWS, row_line
-from components.speech.shards import Array, ShardWriter, clip_name
+from components.speech.shard_writer import Array, ShardWriter
+from components.speech.shards import clip_name
 from components.speech.storage import hash_file, hash_value, whole_file
 from components.speech.text import Alphabet
 

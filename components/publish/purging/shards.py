@@ -15,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from components.speech.dataset import FRAMES, SHARD, SIZE, Dataset, Places, Shard, path_to
+from components.speech.dataset import FRAMES, SHARD, SIZE, Dataset, Shard, path_to
 from components.speech.errors import WorkError
+from components.speech.places import Places
 from components.speech.records import FRAME, record_at
-from components.speech.shards import POOL, ShardIndex, ShardWriter, Sums
+from components.speech.shard_writer import ShardWriter, Sums
+from components.speech.shards import POOL, ShardIndex
 from components.speech.shards import SHARD as INDEX
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from components.publish.purging.shards import Layout, laid_anew
 from components.publish.versions import SET_ASIDE, VERSION, Published, Versions
-from components.speech.dataset import Dataset, save_places
+from components.speech.dataset import Dataset
 from components.speech.journal import sync_folder
+from components.speech.places import save_places
 from components.speech.rows import ROWS, read_rows
 from components.speech.storage import hash_file, hash_value, read_json, whole_file, write_json
 
