@@ -31,7 +31,7 @@ def diff(
     from pipelines.dataset_difference import told
 
     if html:
-        from pipelines.difference_page import difference_page
+        from components.publish.page import difference_page
 
         difference_page(before, after).write(html)
     _print(told(before, after, limit))

@@ -4,10 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from components.publish.difference import Changed, Difference, Line, difference, word_difference, words_changed
+from components.publish.difference import (
+    Changed,
+    Difference,
+    Line,
+    compared,
+    for_the_gate,
+    word_difference,
+    words_changed,
+)
 from components.publish.drift import drift
-from components.speech.dataset import Dataset
-from components.speech.mirror import local
 
 
 def told(before: str, after: str, limit: int) -> list[str]:
@@ -30,21 +36,6 @@ def told(before: str, after: str, limit: int) -> list[str]:
         lines.append(f"features: {moved.told()}")
     lines.append(f"{for_the_gate(found)[0].lower()}{for_the_gate(found)[1:]}")
     return lines
-
-
-def compared(before: str, after: str) -> Difference:
-    """The difference of two datasets; folders, or gs://…"""
-    return difference(*(Dataset.read(local(place), shards=False) for place in (before, after)))
-
-
-def for_the_gate(found: Difference) -> str:
-    """What it means for models that are compared with one another."""
-    if found.test_changed():
-        return (
-            "The test set changed: figures of models that were measured on either are not comparable; measure both on "
-            "both."
-        )
-    return "The test set is the same: figures measured on either are comparable."
 
 
 def _how(found: Difference) -> list[str]:

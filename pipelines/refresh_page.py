@@ -1,12 +1,11 @@
 """The page of a refresh: what changed since the version before, what it cost, and what the checks found."""
 
-from components.publish.difference import difference
+from components.publish.difference import difference, for_the_gate
+from components.publish.page import counted, named
 from components.speech.dataset import Dataset
 from components.speech.mirror import local
 from components.speech.pages import Block, Page, facts, note, table, verdict
 from components.speech.storage import read_json
-from pipelines.dataset_difference import for_the_gate
-from pipelines.difference_page import counted, named
 from pipelines.record import RunRecord, StepRecord
 
 

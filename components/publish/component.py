@@ -9,6 +9,7 @@ from components.images import DATA
 def publish(
     dataset: dsl.Input[dsl.Dataset],
     version: dsl.Output[dsl.Dataset],
+    report: dsl.Output[dsl.HTML],
     store: str,
     datasets: str,
     name: str = "corpus",
@@ -19,15 +20,21 @@ def publish(
     Args:
       dataset: what extract made.
       version: the folder of the version.
+      report: what changed since the version before: utterances, words, splits, speakers, features.
       store: folder of all keyed work.
       datasets: folder of all published datasets.
       name: the dataset's name there.
       settings: JSON of the other keys of the config's section `publish`.
     """
+    from pathlib import Path
+
+    from components.publish.page import version_page
     from components.publish.settings import PublishSettings
     from components.publish.step import run
     from components.speech.attempts import attempt
     from components.speech.work import place_of
 
     with attempt(store):
-        run(place_of(dataset), store, datasets, PublishSettings.of(settings, "publish", name=name)).publish(version)
+        chosen = PublishSettings.of(settings, "publish", name=name)
+        published = run(place_of(dataset), store, datasets, chosen).publish(version)
+        version_page(datasets, name, published.counts["version"], reused=published.reused).write(Path(report.path))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from components.speech.dataset import Dataset
+from components.speech.mirror import local
 from components.speech.rows import ROWS
 
 Line = dict[str, Any]
@@ -117,6 +118,21 @@ def difference(before: Dataset, after: Dataset) -> Difference:
         elif old:
             found.removed.append(old)
     return found
+
+
+def compared(before: str, after: str) -> Difference:
+    """The difference of two datasets; folders, or gs://…"""
+    return difference(*(Dataset.read(local(place), shards=False) for place in (before, after)))
+
+
+def for_the_gate(found: Difference) -> str:
+    """What it means for models that are compared with one another."""
+    if found.test_changed():
+        return (
+            "The test set changed: figures of models that were measured on either are not comparable; measure both on "
+            "both."
+        )
+    return "The test set is the same: figures measured on either are comparable."
 
 
 def count_changes(before: Dataset, after: Dataset) -> dict[str, int]:

@@ -1,16 +1,18 @@
-"""What changed between two datasets, as blocks of a page: of `voxline diff --html`, and of a refresh."""
+"""What changed between two datasets, as blocks of a page: of `voxline diff --html`, of a version, of a refresh."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from components.publish.difference import Changed, Difference, Line, units
+from components.publish.difference import Changed, Difference, Line, compared, difference, for_the_gate, units
 from components.publish.drift import drift
+from components.publish.versions import Versions
 from components.speech.dataset import Dataset
 from components.speech.pages import (
     Block,
     Page,
     bars,
     details,
+    facts,
     figure,
     histogram,
     lines,
@@ -20,7 +22,6 @@ from components.speech.pages import (
     verdict,
     word_diff,
 )
-from pipelines.dataset_difference import compared, for_the_gate
 
 MOST_NAMED = 200
 """Utterances of a kind that stand on the page; `voxline diff` names more."""
@@ -32,10 +33,46 @@ def difference_page(before: str, after: str) -> Page:
     found = compared(before, after)
     page = Page("What changed between two datasets", lead=f"From {before} to {after}.")
     page.opening(gate(found))
+    _compare(found, page)
+    return page
+
+
+def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page:
+    """The page of a version that was just published, or that had the same content already.
+
+    Args:
+      datasets: holds a folder for each dataset; a folder, or gs://…
+
+    Raises:
+      WorkError: there is no such version, or it is damaged.
+    """
+    versions = Versions(datasets, name)
+    published, folder = versions.published(number), versions.path(number)
+    version = Dataset.read(folder, shards=False)
+    told = "has this content already" if reused else "is published"
+    page = Page(f"Version {number} of {name}", lead=published.note or published.at, footer=f"{versions.place}/{number}")
+    page.opening(
+        verdict(f"{page.title} {told}", f"{sum(version.counts.values()):,} utterances.", "good"),
+        facts({"hours": sum(version.seconds.values()) / 3600, **version.counts}),
+    )
+    before = published.replaces
+    if reused:
+        page.section("What changed", note(f"Nothing has, since version {number} was published."))
+    elif before is None:
+        page.section("What changed", note("This is the first version."))
+    elif before not in versions.numbers():
+        page.section("What changed", note(f"Version {before}, which it replaces, is not there any more."))
+    else:
+        found = difference(Dataset.read(versions.path(before), shards=False), version)
+        page.section(f"What changed since version {before}", gate(found))
+        _compare(found, page)
+    return page
+
+
+def _compare(found: Difference, page: Page) -> None:
     page.section("Utterances", counted(found), *named(found))
     page.section("Splits and speakers", *_balance(found))
     page.section("Features", *_features(found))
-    return page
 
 
 def gate(found: Difference) -> Block:

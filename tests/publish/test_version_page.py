@@ -1,0 +1,47 @@
+"""The page that publish hands to the UI: what this version is, and what changed since the one before."""
+
+from pathlib import Path
+
+import pytest
+
+from components.publish.page import version_page
+from components.publish.settings import PublishSettings
+from components.publish.step import run as publish
+from components.speech.errors import WorkError
+from components.speech.work import Work
+from tests.publish.conftest import Extract
+
+NAMED = PublishSettings(name="commands")
+
+
+def page_of(work: Work) -> str:
+    return version_page(str(work.folder.parent.parent), "commands", work.counts["version"], reused=work.reused).html()
+
+
+def test_the_page_of_a_version_says_what_changed_since_the_one_before(extracted: Extract, tmp_path: Path) -> None:
+    store, datasets = tmp_path / "store", tmp_path / "datasets"
+    first = publish(extracted(), store, datasets, NAMED)
+    assert "This is the first version." in page_of(first)
+    assert "20 utterances." in page_of(first)
+    second = publish(extracted(range(1, 20)), store, datasets, NAMED)
+    told = page_of(second)
+    assert "What changed since version 1" in told
+    assert "Removed: 1" in told
+    assert "u00" in told
+    again = publish(extracted(range(1, 20)), store, datasets, NAMED)
+    assert "Nothing has, since version 2 was published." in page_of(again)
+
+
+def test_the_version_before_may_be_gone(extracted: Extract, tmp_path: Path) -> None:
+    store, datasets = tmp_path / "store", tmp_path / "datasets"
+    publish(extracted(), store, datasets, NAMED)
+    second = publish(extracted(range(1, 20)), store, datasets, NAMED)
+    for file in (datasets / "commands" / "1").iterdir():
+        file.unlink()
+    (datasets / "commands" / "1").rmdir()
+    assert "Version 1, which it replaces, is not there any more" in page_of(second)
+
+
+def test_a_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match="no version 1"):
+        version_page(str(tmp_path), "commands", 1, reused=False)
