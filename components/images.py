@@ -6,8 +6,9 @@ version, never `latest`: a compiled pipeline must run the same code next year.
 
 import os
 
-REGISTRY = os.environ.get("VOXLINE_IMAGE_REGISTRY", "voxline").rstrip("/")
-TAG = os.environ.get("VOXLINE_IMAGE_TAG", "0.1.0")
+# A CI's variable that is not set comes as an empty one.
+REGISTRY = os.environ.get("VOXLINE_IMAGE_REGISTRY", "").rstrip("/") or "voxline"
+TAG = os.environ.get("VOXLINE_IMAGE_TAG") or "0.1.0"
 
 DATA = f"{REGISTRY}/data:{TAG}"
 """Audio and Beam: ingest, convert, extract, publish."""

@@ -14,9 +14,16 @@ from typing import Any
 
 from kfp import kubernetes
 
-from components import images
 from components.speech.attempts import ATTEMPT
-from pipelines.cluster_settings import Accelerator, ClusterSettings, Placement, StepPlacement, Toleration
+from components.speech.errors import SettingsError
+from pipelines.cluster_settings import (
+    Accelerator,
+    ClusterSettings,
+    ImageSettings,
+    Placement,
+    StepPlacement,
+    Toleration,
+)
 from pipelines.image_content import content_tag
 
 RESOURCES = {"gpu": "nvidia.com/gpu", "tpu": "google.com/tpu"}
@@ -60,20 +67,30 @@ def image_of(step: str, own: StepPlacement, cluster: ClusterSettings) -> str:
     """The reference of a step's image: by digest where the config has one, and else by tag."""
     variant = f"model-{own.devices.kind}" if own.devices else "model"
     name = own.image or IMAGES.get(step, variant)
-    repository = f"{cluster.images.registry.rstrip('/') or images.REGISTRY}/{name}"
+    said = _said_by_the_environment()
+    repository = f"{(cluster.images.registry or said.registry).rstrip('/') or 'voxline'}/{name}"
     digest = {str(image): digest for image, digest in cluster.images.digests.items()}.get(name)
-    return f"{repository}@{digest}" if digest else f"{repository}:{cluster.images.tag or _tag_of_this_code()}"
+    if digest:
+        return f"{repository}@{digest}"
+    return f"{repository}:{cluster.images.tag or said.tag or _tag_of_this_code()}"
+
+
+def _said_by_the_environment() -> ImageSettings:
+    """The registry and the tag of whoever compiles, held to what a config is held to."""
+    said = {key: os.environ.get(f"VOXLINE_IMAGE_{key.upper()}", "") for key in ("registry", "tag")}
+    return ImageSettings.of(said, "the environment (VOXLINE_IMAGE_REGISTRY, VOXLINE_IMAGE_TAG)")
 
 
 @functools.cache
 def _tag_of_this_code() -> str:
-    """The tag that whoever compiles says, else that of the images which `make images` builds from this very code."""
-    if said := os.environ.get("VOXLINE_IMAGE_TAG"):
-        return said
+    """The tag of the images which `make images` builds from this very code."""
     try:
         return content_tag(Path(__file__).parent.parent, os.environ.get("VOXLINE_IMAGE_BASE", ""))
-    except OSError:  # installed as a package, without what images are built from
-        return images.TAG
+    except OSError as error:
+        raise SettingsError(
+            f"cluster: 'images.tag' is not set, and what images are built from is not here to tell it ({error}); say "
+            "which ones a pod runs in: --set cluster.images.tag=…, or VOXLINE_IMAGE_TAG"
+        ) from None
 
 
 def _resources(task: Any, own: StepPlacement) -> None:

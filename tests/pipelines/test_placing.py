@@ -1,5 +1,6 @@
 """What a step's pod asks of a cluster, as it stands in the compiled graph."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,13 @@ import pytest
 import yaml
 
 from components.speech.attempts import ATTEMPT
+from components.speech.errors import SettingsError
+from pipelines import placing
 from pipelines.compiled import compile_pipeline, places_unseen
 from pipelines.config import load_config
+from pipelines.image_content import content_tag
+
+ROOT = Path(__file__).parents[2]
 
 RUN = """
 name: nightly
@@ -127,6 +133,48 @@ def test_images_by_digest_are_taken_whatever_the_tag(tmp_path: Path) -> None:
     assert image(compiled, "ingest") == f"data@{digest}"
     assert image(compiled, "train") == "model:7"
     assert compiled.pod("train")["imagePullSecret"][0]["secretName"] == "registry"
+
+
+UNSAID = "{images: {registry: '', tag: ''}}"
+
+
+def test_the_environment_names_images_where_the_config_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOXLINE_IMAGE_REGISTRY", "ghcr.io/team/speech/")
+    monkeypatch.setenv("VOXLINE_IMAGE_TAG", "0.1.0-0123456789ab")
+    assert image(Compiled(tmp_path, UNSAID), "ingest") == "ghcr.io/team/speech/data:0.1.0-0123456789ab"
+    assert image(Compiled(tmp_path, "{}"), "ingest") == "data:7"
+    for name in ("VOXLINE_IMAGE_REGISTRY", "VOXLINE_IMAGE_TAG"):  # a CI's variable that nobody set is empty
+        monkeypatch.setenv(name, "")
+    assert image(Compiled(tmp_path, UNSAID), "ingest") == f"voxline/data:{content_tag(ROOT)}"
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "told"),
+    [
+        ("REGISTRY", "https://ghcr.io/team", "'registry' is 'https://ghcr.io/team'; accepted: a host"),
+        ("REGISTRY", "ghcr.io/Team", "'registry' is 'ghcr.io/Team'"),
+        ("TAG", "latest", "'tag' is 'latest'; a compiled pipeline must run the same code"),
+        ("TAG", "a tag", "'tag' is 'a tag'; accepted: 128 letters"),
+    ],
+)
+def test_what_the_environment_says_of_images_is_held_to_what_a_config_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str, told: str
+) -> None:
+    monkeypatch.setenv(f"VOXLINE_IMAGE_{name}", said)
+    with pytest.raises(SettingsError, match=rf"the environment \(VOXLINE_IMAGE_REGISTRY.*: {re.escape(told)}"):
+        Compiled(tmp_path, UNSAID)
+
+
+def test_where_no_image_can_be_told_of_the_setting_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the package was installed alone: an image that nobody built would be found missing by a pod."""
+    monkeypatch.setattr("pipelines.placing.__file__", str(tmp_path / "site-packages" / "pipelines" / "placing.py"))
+    placing._tag_of_this_code.cache_clear()
+    with pytest.raises(SettingsError, match=r"'images\.tag' is not set.*pyproject\.toml.*--set cluster\.images\.tag="):
+        Compiled(tmp_path, UNSAID)
 
 
 @pytest.mark.parametrize("hours", [0.5, 168.0])
