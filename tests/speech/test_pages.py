@@ -9,6 +9,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -47,6 +48,7 @@ from components.speech.pages import (
     verdict,
     word_diff,
 )
+from components.speech.pages.svg import Scale
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> --> <!-- slot: verdict --> $\\frac{1}{2}$ ]]>"
 RATE = 16_000
@@ -170,6 +172,48 @@ def test_a_scatter_of_many_points_shows_a_part_and_says_so() -> None:
     plot = scatter(np.arange(50_000), np.arange(50_000), "x", "y")
     assert "2,000 of 50,000" in plot
     assert len(plot) < 400_000
+
+
+def test_a_plot_says_what_it_shows_to_those_who_cannot_see_it() -> None:
+    plot = histogram({"train": [1.0, 2.0, 4.0], "test": [2.5]}, "seconds")
+    assert "<title>Distribution of seconds</title>" in plot
+    assert "<desc>train: 3 values from 1 to 4, median 2; test: 1 value from 2.5 to 2.5, median 2.5</desc>" in plot
+    assert "<desc>a: 20.0%; b: —</desc>" in bars({"a": 0.2, "b": float("nan")}, "share", percent=True)
+
+
+def heights_of(plot: str) -> list[float]:
+    """Where the stairs of a histogram lie above the ground, in turn, as shares of the whole."""
+    way = re.search(r'd="M([^"]+)Z"', plot)
+    assert way is not None
+    ways = [float(point.split()[1]) for point in way[1].split("L")]
+    above = [ways[0] - way for way in ways[1:-1:2]]
+    return [height / sum(above) for height in above]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=50))
+def test_the_stairs_of_a_histogram_are_as_high_as_counting_gives(values: list[int]) -> None:
+    plot = histogram({"a": values}, "x")
+    counted = [values.count(value) / len(values) for value in range(min(values), max(values) + 1)]
+    np.testing.assert_allclose(heights_of(plot), counted, atol=0.003)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12), st.booleans())
+def test_ticks_are_few_and_lie_on_their_axis(low: float, span: float, whole: bool) -> None:
+    scale = Scale.around(low, low + span, whole=whole)
+    values = [value for value, _ in scale.ticks]
+    assert (0 if whole else 1) <= len(values) <= 8
+    assert all(-1e-6 <= scale.share(value) <= 1 + 1e-6 for value in values)
+
+
+def test_pages_with_plots_are_made_without_a_library_that_draws() -> None:
+    made = (
+        "import sys\nfrom components.speech.pages import bars, histogram\n"
+        "histogram({'a': [1, 2]}, 'x'), bars({'a': 1.0}, 'x')\n"
+        "print({'matplotlib', 'soundfile', 'scipy'} & set(sys.modules))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", made], text=True).strip() == "set()"
 
 
 def test_a_table_aligns_numbers_and_says_what_is_absent() -> None:

@@ -1,4 +1,7 @@
-"""Audio that plays from inside the page."""
+"""Audio that plays from inside the page.
+
+soundfile is imported where there is something to play: most pages have nothing.
+"""
 
 import base64
 import io
@@ -6,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import soundfile
 
 from components.speech.pages.blocks import Block, _block
 
@@ -74,6 +76,8 @@ def player(
 
     A file that cannot be read gives a remark that says so, since a page about bad recordings meets them.
     """
+    import soundfile
+
     try:
         samples, rate, whole = (
             _cut(audio, sample_rate, offset, duration, seconds)
@@ -90,6 +94,8 @@ def player(
 
 
 def _read(path: Path, offset: float, duration: float | None, seconds: float) -> tuple[Samples, int, float]:
+    import soundfile
+
     with soundfile.SoundFile(path) as file:
         rate = int(file.samplerate)
         begin = min(round(offset * rate), file.frames)
@@ -110,6 +116,8 @@ def _cut(
 
 
 def _data_uri(samples: Samples, rate: int) -> str:
+    import soundfile
+
     if not np.issubdtype(samples.dtype, np.integer):
         samples = (np.clip(np.nan_to_num(samples), -1, 1) * 32767).round().astype(np.int16)
     memory = io.BytesIO()

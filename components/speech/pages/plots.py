@@ -1,39 +1,22 @@
-"""Plots as SVG inside the page: matplotlib draws, the page's style gives the colours, light or dark.
+"""Plots as SVG inside the page: distributions, bars, curves and clouds of points."""
 
-matplotlib knows no `currentColor`, so it draws in stand-in colours that are exchanged for the style's
-variables afterwards. Text stays text: it takes the page's font, and a reader can search it.
-"""
-
-import contextlib
-import io
-import re
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup
 
 from components.speech.pages.blocks import Block
-from components.speech.storage import hash_bytes
+from components.speech.pages.svg import WIDTH, Drawing, Scale, shortened
 
 Numbers = Sequence[float] | npt.NDArray[Any]
 
-SERIES = [f"#0001{place:02x}" for place in range(1, 7)]
-INK, FAINT = "#000201", "#000202"
-VARIABLES = {
-    **{stand_in: f"var(--series-{place})" for place, stand_in in enumerate(SERIES, start=1)},
-    INK: "currentColor",
-    FAINT: "var(--line)",
-}
-STROKES = ["-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 3))]
-"""Series differ in stroke as well as in colour."""
-
-WIDTH, HEIGHT = 380, 235
-"""Points; so small that on a phone the labels keep their size."""
-
 MOST_POINTS = 2_000
 """Of a scatter plot; an SVG with more is slow to open."""
+
+LARGEST = 1e300
+"""Beyond it, differences of two values are no numbers any more."""
 
 
 def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, bounds: Sequence[float] = ()) -> Block:
@@ -44,29 +27,32 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
     """
     finite = {name: _finite(values) for name, values in series.items()}
     together = np.concatenate([*finite.values(), np.empty(0)])
-    with _drawing() as (figure, axes):
-        axes.set_xlabel(label, parse_math=False)
-        axes.set_ylabel("share")
-        if not together.size:
-            return _without_data(figure, axes)
-        edges = _edges(together, bins)
-        low, high = edges[0], edges[-1]
-        if _integral(together):
-            axes.xaxis.get_major_locator().set_params(integer=True)
-        for place, (name, values) in enumerate(finite.items()):
-            if values.size:
-                counts, _ = np.histogram(np.clip(values, low, high), edges)
-                colour, stroke = SERIES[place % len(SERIES)], STROKES[place % len(STROKES)]
-                axes.stairs(counts / values.size, edges, fill=True, color=colour, alpha=0.18)
-                axes.stairs(
-                    counts / values.size, edges, color=colour, linewidth=1.4, linestyle=stroke, label=_plain(name)
-                )
-        for bound in bounds:
-            if low - (high - low) / 2 < bound < high + (high - low) / 2:
-                axes.axvline(bound, color=INK, linewidth=0.9, linestyle=(0, (2, 2)), alpha=0.7)
-        _percentages(axes.yaxis)
-        _legend(axes, len(finite))
-        return _svg(figure)
+    if not together.size:
+        return _without_data(label, "share")
+    edges = _edges(together, bins)
+    low, high = float(edges[0]), float(edges[-1])
+    shares = {
+        place: np.histogram(np.clip(values, low, high), edges)[0] / values.size
+        for place, values in enumerate(finite.values())
+        if values.size
+    }
+    near = [bound for bound in bounds if low - (high - low) / 2 < bound < high + (high - low) / 2]
+    drawing = Drawing(
+        f"Distribution of {label}",
+        "; ".join(f"{name}: {_spread(values)}" for name, values in finite.items()),
+        Scale.around(min(low, *near, high), max(high, *near, low), whole=_integral(together)),
+        Scale(0.0, 1.06 * max(float(some.max()) for some in shares.values()), percent=True),
+        label=label,
+        value_label="share",
+        series=list(finite),
+    )
+    for place, heights in shares.items():
+        stairs = _stairs(edges.tolist(), heights.tolist())
+        drawing.area(stairs, place)
+        drawing.line(stairs, place)
+    for bound in near:
+        drawing.upright(bound)
+    return drawing.svg()
 
 
 def bars(
@@ -77,126 +63,100 @@ def bars(
     percent: bool = False,
 ) -> Block:
     """A bar for each name, from the first downwards, with its interval where there is one (low, high)."""
-    names, lengths = list(values), np.array(list(values.values()), dtype=float)
-    with _drawing(height=max(70, 48 + 19 * len(names))) as (figure, axes):
-        axes.set_xlabel(label, parse_math=False)
-        if not names:
-            return _without_data(figure, axes)
-        places = np.arange(len(names))
-        axes.barh(places, lengths, height=0.62, color=SERIES[0], alpha=0.55)
-        reach = lengths.copy()
-        for place, name in enumerate(names):
-            if intervals and name in intervals:
-                low, high = intervals[name]
-                axes.plot([low, high], [place, place], color=INK, linewidth=1.3, solid_capstyle="butt")
-                axes.plot([low, high], [place, place], color=INK, linestyle="none", marker="|", markersize=6)
-                reach[place] = np.nanmax([reach[place], high])
-        for place, length in enumerate(lengths):
-            text = f"{length:.1%}" if percent else f"{length:,.4g}"
-            axes.annotate(
-                text, (max(reach[place], 0), place), (5, 0), textcoords="offset points", va="center", fontsize=9
-            )
-        axes.set_yticks(places, labels=[_shortened(name) for name in names], parse_math=False)
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_xlim(left=min(0.0, float(np.nanmin(lengths))), right=max(float(np.nanmax(reach)) * 1.18, 1e-9))
-        axes.tick_params(axis="y", length=0)
-        axes.grid(visible=False, axis="y")
-        if percent:
-            _percentages(axes.xaxis)
-        return _svg(figure)
+    if not values:
+        return _without_data(label, "", height=90)
+    names, lengths, within = list(values), [float(one) for one in values.values()], intervals or {}
+    ends = [one for one in lengths if math.isfinite(one)]
+    ends += [end for name in names for end in within.get(name, ()) if math.isfinite(end)]
+    drawing = Drawing(
+        label,
+        "; ".join(f"{name}: {_told(length, percent)}" for name, length in zip(names, lengths, strict=True)),
+        Scale(min(0.0, *ends, 0.0), max(1.18 * max(ends, default=0.0), 1e-9), percent=percent),
+        label=label,
+        height=max(70, 48 + 19 * len(names)),
+        names=[shortened(name) for name in names],
+    )
+    for row, (name, length) in enumerate(zip(names, lengths, strict=True)):
+        reach = max(length, 0.0) if math.isfinite(length) else 0.0
+        if math.isfinite(length):
+            drawing.bar(row, length)
+        if name in within and all(map(math.isfinite, within[name])):
+            low, high = within[name]
+            drawing.rule((low, row), (high, row), width=1.3)
+            for end in (low, high):
+                drawing.rule((end, row - 0.16), (end, row + 0.16))
+            reach = max(reach, high)
+        drawing.told(reach, row, _told(length, percent))
+    return drawing.svg()
 
 
 def lines(x: Numbers, series: Mapping[str, Numbers], label: str, value_label: str, *, percent: bool = False) -> Block:
     """Curves over a common axis; values that are not finite leave a gap."""
-    with _drawing() as (figure, axes):
-        axes.set_xlabel(label, parse_math=False)
-        axes.set_ylabel(value_label, parse_math=False)
-        if not len(x):
-            return _without_data(figure, axes)
-        for place, (name, values) in enumerate(series.items()):
-            heights = np.where(np.isfinite(np.asarray(values, dtype=float)), values, np.nan)
-            marker = "o" if len(x) <= 20 else ""
-            axes.plot(
-                x, heights, color=SERIES[place % len(SERIES)], linestyle=STROKES[place % len(STROKES)],
-                linewidth=1.5, marker=marker, markersize=3.5, label=_plain(name),
-            )  # fmt: skip
-        if percent:
-            _percentages(axes.yaxis)
-        _legend(axes, len(series))
-        return _svg(figure)
+    across = _bounded(x)
+    heights = {name: _bounded(values) for name, values in series.items()}
+    known = _finite(np.concatenate([*heights.values(), np.empty(0)]))
+    if not _finite(across).size or not known.size:
+        return _without_data(label, value_label)
+    drawing = Drawing(
+        f"{value_label} over {label}",
+        "; ".join(f"{name}: {_spread(_finite(values))}" for name, values in heights.items()),
+        Scale.around(float(np.nanmin(across)), float(np.nanmax(across)), whole=_integral(_finite(across))),
+        Scale.around(float(known.min()), float(known.max()), percent=percent),
+        label=label,
+        value_label=value_label,
+        series=list(series),
+    )
+    for place, values in enumerate(heights.values()):
+        points = list(zip(across.tolist(), values.tolist(), strict=True))
+        drawing.line(points, place, 1.5)
+        if len(across) <= 20:
+            drawing.dots([point for point in points if all(map(math.isfinite, point))], place, 1.9)
+    return drawing.svg()
 
 
 def scatter(x: Numbers, y: Numbers, label: str, value_label: str, *, diagonal: bool = False) -> Block:
     """A dot for each pair; `diagonal` adds the line on which both are equal. Says so when it shows a part."""
-    across, up = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    across, up = _bounded(x), _bounded(y)
     finite = np.flatnonzero(np.isfinite(across) & np.isfinite(up))
-    with _drawing() as (figure, axes):
-        axes.set_xlabel(label, parse_math=False)
-        axes.set_ylabel(value_label, parse_math=False)
-        if not finite.size:
-            return _without_data(figure, axes)
-        shown = finite
-        if finite.size > MOST_POINTS:
-            shown = finite[np.linspace(0, finite.size - 1, MOST_POINTS).astype(int)]
-            axes.set_title(f"{shown.size:,} of {finite.size:,}, evenly picked", fontsize=9)
-        axes.plot(
-            across[shown],
-            up[shown],
-            linestyle="none",
-            marker="o",
-            markersize=3.2,
-            markeredgewidth=0,
-            color=SERIES[0],
-            alpha=0.45,
-        )
-        if diagonal:
-            ends = [min(across[shown].min(), up[shown].min()), max(across[shown].max(), up[shown].max())]
-            axes.plot(ends, ends, color=INK, linewidth=1.1, linestyle=(0, (3, 2)), zorder=3)
-        return _svg(figure)
+    if not finite.size:
+        return _without_data(label, value_label)
+    shown = finite
+    if finite.size > MOST_POINTS:
+        shown = finite[np.linspace(0, finite.size - 1, MOST_POINTS).astype(int)]
+    across, up = across[shown], up[shown]
+    ends = [(float(some.min()), float(some.max())) for some in (across, up)]
+    if diagonal:
+        ends = [(min(ends[0][0], ends[1][0]), max(ends[0][1], ends[1][1]))] * 2
+    drawing = Drawing(
+        f"{value_label} over {label}",
+        f"{finite.size:,} points; {label}: {_spread(across)}; {value_label}: {_spread(up)}",
+        Scale.around(*ends[0]),
+        Scale.around(*ends[1]),
+        label=label,
+        value_label=value_label,
+        remark=f"{shown.size:,} of {finite.size:,}, evenly picked" if finite.size > shown.size else "",
+    )
+    drawing.dots(zip(across.tolist(), up.tolist(), strict=True), 0, opacity=0.45)
+    if diagonal:
+        drawing.rule((ends[0][0],) * 2, (ends[0][1],) * 2, dashed=True, width=1.1)
+    return drawing.svg()
 
 
-@contextlib.contextmanager
-def _drawing(height: float = HEIGHT) -> Iterator[tuple[Any, Any]]:
-    """A figure with one set of axes, in the page's manner."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(
-        {
-            "svg.fonttype": "none", "svg.hashsalt": "voxline", "path.simplify": True,
-            "font.family": "DejaVu Sans", "font.size": 10, "axes.labelsize": 10, "axes.unicode_minus": True,
-            "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.fontsize": 9, "legend.frameon": False,
-            "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
-            "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.titlelocation": "right",
-            "axes.grid": True, "axes.axisbelow": True, "grid.color": FAINT, "grid.linewidth": 0.7,
-            "axes.formatter.useoffset": False,
-        }
-    ):  # fmt: skip
-        figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
-        yield figure, figure.add_subplot()
+def _without_data(label: str, value_label: str, height: float = 235) -> Block:
+    empty = Scale(0.0, 1.0, most=0)
+    drawing = Drawing(label, "nothing to show", empty, empty, label=label, value_label=value_label, height=height)
+    drawing.told(0.5, 0.5, "nothing to show", shift=-WIDTH / 11)
+    return drawing.svg()
 
 
-def _svg(figure: Any) -> Block:
-    """The figure as an <svg> element: no header, no metadata, ids that no other plot of the page bears."""
-    memory = io.StringIO()
-    figure.savefig(memory, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = memory.getvalue()
-    text = text[text.index("<svg") :].strip()
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text)
-    text = text.replace("xlink:href", "href")
-    for stand_in, variable in VARIABLES.items():
-        text = text.replace(stand_in, variable)
-    mark = hash_bytes(text.encode())[:8]
-    text = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>p{mark}-", text)
-    return Markup(text)  # noqa: S704  (matplotlib escapes the labels)
-
-
-def _without_data(figure: Any, axes: Any) -> Block:
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", transform=axes.transAxes)
-    return _svg(figure)
+def _stairs(edges: list[float], heights: list[float]) -> list[tuple[float, float]]:
+    """The outline of a histogram, from the ground up and down to it again."""
+    steps = [
+        point
+        for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True)
+        for point in ((low, height), (high, height))
+    ]
+    return [(edges[0], 0.0), *steps, (edges[-1], 0.0)]
 
 
 def _edges(values: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.float64]:
@@ -214,27 +174,24 @@ def _integral(values: npt.NDArray[np.float64]) -> bool:
     return bool((values == np.round(values)).all())
 
 
-def _percentages(axis: Any) -> None:
-    from matplotlib.ticker import PercentFormatter
-
-    axis.set_major_formatter(PercentFormatter(1.0))
-
-
-def _legend(axes: Any, series: int) -> None:
-    if series > 1:
-        for text in axes.legend().get_texts():
-            text.set_parse_math(False)
+def _told(value: float, percent: bool) -> str:
+    if not math.isfinite(value):
+        return "—"
+    return (f"{value:.1%}" if percent else f"{value:,.4g}").replace("-", "−")
 
 
-def _plain(name: str) -> str:
-    # matplotlib leaves what begins with an underscore out of the legend.
-    return f"\u200b{name}" if name.startswith("_") else _shortened(name)
+def _spread(values: npt.NDArray[np.float64]) -> str:
+    """A series in words."""
+    if not values.size:
+        return "no values"
+    return f"{values.size:,} value{'s' * (values.size != 1)} from {values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}"
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= 24 else f"{name[:23]}…"
+def _bounded(values: Numbers) -> npt.NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    return np.where(np.isfinite(array), np.clip(array, -LARGEST, LARGEST), np.nan)
 
 
 def _finite(values: Numbers) -> npt.NDArray[np.float64]:
-    array = np.asarray(values, dtype=np.float64)
+    array = _bounded(values)
     return array[np.isfinite(array)]
