@@ -17,7 +17,7 @@ from pathlib import Path
 from components.ingest.corpus import Corpus, Listed, escaped
 from components.ingest.recordings import Recording
 from components.speech.progress import say
-from components.speech.storage import hash_value, whole_file
+from components.speech.storage import clear_unfinished, hash_value, whole_file
 
 RACY_SECONDS = 3.0
 """FAT's clock moves every two seconds, that of every other file system more often."""
@@ -61,6 +61,7 @@ class Remembered:
             file = self._corpus.files[path]
             if not recording.fault and max(file.modified, file.changed) < latest:
                 body += _key(file) + _FOUND.pack(bytes.fromhex(recording.hash), recording.seconds)
+        clear_unfinished(self._file.parent)
         with whole_file(self._file) as out:
             out.write(_MAGIC + _digest(body) + body)
 

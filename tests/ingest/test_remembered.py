@@ -16,7 +16,7 @@ from components.ingest import recordings, remembered
 from components.ingest.corpus import Corpus
 from components.ingest.recordings import Recording, measure
 from components.ingest.remembered import Remembered
-from components.speech.storage import hash_file
+from components.speech.storage import ABANDONED_SECONDS, hash_file
 
 Record = Callable[..., Path]
 
@@ -150,3 +150,15 @@ def test_each_thing_that_a_file_is_known_by_counts(corpus: Path, record: Record,
         other = Corpus(corpus)
         other.files["a.wav"] = dataclasses.replace(file, **{name: getattr(file, name) + 1})
         assert Remembered(tmp_path / "store", other).of(["a.wav"]) == {}, name
+
+
+@pytest.mark.usefixtures("rested")
+def test_what_a_killed_run_left_half_written_goes_after_a_day(corpus: Path, record: Record, tmp_path: Path) -> None:
+    record("a.wav")
+    old, fresh = (tmp_path / "store" / "measured" / f".ab.{name}.part" for name in ("old", "fresh"))
+    old.parent.mkdir(parents=True)
+    for file in (old, fresh):
+        file.write_bytes(b"half")
+    os.utime(old, (time.time() - 2 * ABANDONED_SECONDS,) * 2)
+    found(tmp_path / "store", corpus)
+    assert (old.exists(), fresh.exists()) == (False, True)
