@@ -4,6 +4,7 @@ The manifest is read line by line; of each utterance there stay an id, some numb
 rows themselves go to a file at once, from which they are copied in the order of their ids.
 """
 
+import array
 import dataclasses
 import json
 import os
@@ -24,8 +25,11 @@ from components.speech.utterances import Reason, Reject, Utterance, manifest_fil
 Names = npt.NDArray[np.bytes_]
 """Names of clips, 16 bytes each."""
 NAME = np.dtype(f"S{HASH_CHARACTERS // 2}")
-NONE = b""
+NONE = b"".ljust(NAME.itemsize, b"\0")
 """The name of a clip that is not wanted: a copy of an utterance outside the training split."""
+
+PIECE = 1 << 20
+"""Bytes of rows that are copied at once."""
 
 
 @dataclasses.dataclass
@@ -65,9 +69,15 @@ class Intake:
     def write_rows(self, target: Path, keep: npt.NDArray[np.bool_]) -> None:
         """Writes the rows of those to keep, in the order of their ids."""
         with open(self.rows, "rb") as rows, whole_file(target) as out:
-            for begin in self._written[keep].tolist():
+            begin = end = 0
+            for first, last in [*self._written[keep].tolist(), (-1, -1)]:
+                if first == end:  # it follows the one before here too, as all do where the manifest is in order
+                    end = last
+                    continue
                 rows.seek(begin)
-                out.write(rows.readline())
+                for at in range(begin, end, PIECE):
+                    out.write(rows.read(min(PIECE, end - at)))
+                begin, end = first, last
 
 
 def take_in(manifest: Path, settings: ExtractSettings, unfinished: Path) -> Intake:
@@ -77,52 +87,50 @@ def take_in(manifest: Path, settings: ExtractSettings, unfinished: Path) -> Inta
       unfinished: a folder for the rows until they are sorted.
     """
     manifest, rows = manifest_file(manifest).absolute(), unfinished / "rows"
-    names = _Interned()
-    spells = set(Alphabet.named(settings.alphabet).symbols)
+    spells = frozenset(Alphabet.named(settings.alphabet).symbols)
+    interned: dict[str, str] = {}
     ids: list[str] = []
     splits: list[str] = []
-    seconds: list[float] = []
-    lines: list[int] = []
-    written: list[int] = []
+    seconds = array.array("d")
+    lines, written = array.array("q"), array.array("q")
     clips = bytearray()
     rejects: list[Reject] = []
     seen: set[str] = set()
-    total, begin = 0, 0
+    total, at, size = 0, 0, 0
     with open(manifest, "rb") as file, open(rows, "wb") as out:
-        at = 0
         for line in file:
             begin, at = at, at + len(line)
-            if not line.strip():
+            if line.isspace():
                 continue
             total += 1
             values = json.loads(line)
             if reject := _fault(values, spells, seen, settings):
                 rejects.append(reject)
                 continue
-            identity, split = values["id"], names.of(values.get("split", "train"))
+            identity, split = values["id"], values.get("split", "train")
             seen.add(identity)
             ids.append(identity)
-            splits.append(split)
+            splits.append(interned.setdefault(split, split))
             seconds.append(values["duration"])
             lines.append(begin)
-            written.append(out.tell())
-            out.write(row_line(values).encode())
+            row = row_line(values).encode()
+            out.write(row)
+            written.extend((size, size + len(row)))
+            size += len(row)
             for speed in settings.speeds:
-                wanted = speed == 1.0 or split == "train"
-                clips += bytes.fromhex(clip_of(values, speed)) if wanted else NONE.ljust(NAME.itemsize, b"\0")
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-    by_id = np.array(order, np.int64)
+                clips += bytes.fromhex(clip_of(values, speed)) if speed == 1.0 or split == "train" else NONE
+    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
     return Intake(
         manifest=manifest,
         rows=rows,
         total=total,
-        ids=[ids[index] for index in order],
-        splits=[splits[index] for index in order],
-        seconds=np.array(seconds, np.float64)[by_id],
-        clips=np.frombuffer(bytes(clips), NAME).reshape(-1, len(settings.speeds))[by_id],
+        ids=sorted(ids),
+        splits=[splits[index] for index in order.tolist()],
+        seconds=np.array(seconds)[order],
+        clips=np.frombuffer(bytes(clips), NAME).reshape(-1, len(settings.speeds))[order],
         rejects=rejects,
-        _lines=np.array(lines, np.int64)[by_id],
-        _written=np.array(written, np.int64)[by_id],
+        _lines=np.array(lines)[order],
+        _written=np.array(written).reshape(-1, 2)[order],
     )
 
 
@@ -131,7 +139,7 @@ def clip_of(values: dict[str, Any], speed: float) -> str:
     return clip_name(values["audio_hash"], values.get("offset", 0.0), values["duration"], speed)
 
 
-def _fault(values: dict[str, Any], spells: set[str], seen: set[str], settings: ExtractSettings) -> Reject | None:
+def _fault(values: dict[str, Any], spells: frozenset[str], seen: set[str], settings: ExtractSettings) -> Reject | None:
     text = values["text"]
     if values["id"] in seen:
         detail = "another utterance before it in the manifest has this id"
@@ -141,13 +149,3 @@ def _fault(values: dict[str, Any], spells: set[str], seen: set[str], settings: E
     if not spells.issuperset(text):
         return Reject(values["id"], Reason.OUTSIDE_ALPHABET, Alphabet.named(settings.alphabet).fault(text))
     return None
-
-
-class _Interned:
-    """One string for equal ones."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-
-    def of(self, text: str) -> str:
-        return self._known.setdefault(text, text)

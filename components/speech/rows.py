@@ -20,6 +20,12 @@ NOT_CONTENT = ("audio_filepath", "measured")
 """Keys of a manifest's line that say where it lies and what was measured."""
 
 
+_KEYS = {"id", "split", "speaker", "text", "duration", "offset", "audio_hash", *NOT_CONTENT}
+
+_text, _value = json.encoder.encode_basestring, json.JSONEncoder(ensure_ascii=False).encode
+"""As `json.dumps`, of which one call for each line takes five times as long as all of the rest."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
     """One utterance of a dataset.
@@ -48,19 +54,15 @@ def row_line(values: Mapping[str, Any]) -> str:
     '{"id": "a", "split": "train", "speaker": "", "text": "b", "duration": 1, "offset": 0.0, "audio_hash": "c", \
 "accent": "us"}\\n'
     """
-    line = {
-        "id": values["id"],
-        "split": values.get("split", "train"),
-        "speaker": values.get("speaker", ""),
-        "text": values["text"],
-        "duration": values["duration"],
-        "offset": values.get("offset", 0.0),
-        "audio_hash": values.get("audio_hash", ""),
-    }
-    for key in sorted(values.keys() - line.keys()):
-        if key not in NOT_CONTENT:
-            line[key] = values[key]
-    return json.dumps(line, ensure_ascii=False) + "\n"
+    line = (
+        f'{{"id": {_text(values["id"])}, "split": {_text(values.get("split", "train"))}, '
+        f'"speaker": {_text(values.get("speaker", ""))}, "text": {_text(values["text"])}, '
+        f'"duration": {values["duration"]!r}, "offset": {values.get("offset", 0.0)!r}, '
+        f'"audio_hash": {_text(values.get("audio_hash", ""))}'
+    )
+    for key in sorted(values.keys() - _KEYS):
+        line += f", {_text(key)}: {_value(values[key])}"
+    return line + "}\n"
 
 
 def read_rows(path: Path) -> Iterator[Row]:
