@@ -48,7 +48,7 @@ from components.speech.pages import (
     verdict,
     word_diff,
 )
-from components.speech.pages.svg import Scale
+from components.speech.pages.scale import Scale
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> --> <!-- slot: verdict --> $\\frac{1}{2}$ ]]>"
 RATE = 16_000

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from components.speech.pages.blocks import Block
-from components.speech.pages.svg import WIDTH, Drawing, Scale, shortened
+from components.speech.pages.scale import Scale
+from components.speech.pages.svg import WIDTH, Drawing, shortened
 
 Numbers = Sequence[float] | npt.NDArray[Any]
 
@@ -184,7 +185,8 @@ def _spread(values: npt.NDArray[np.float64]) -> str:
     """A series in words."""
     if not values.size:
         return "no values"
-    return f"{values.size:,} value{'s' * (values.size != 1)} from {values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}"
+    count = f"{values.size:,} value{'s' * (values.size != 1)}"
+    return f"{count} from {values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}"
 
 
 def _bounded(values: Numbers) -> npt.NDArray[np.float64]:
