@@ -1,15 +1,15 @@
 """Does a step again and again, with a fault at each of its changes in turn; prints what became of each as JSON.
 
-  python -m tests.faults.inject convert killed /a/new/folder
+  python -m tests.faults.inject convert /a/new/folder
 
 All is imported once, and each trial is a fork. A trial is the step with the fault; then the step again, and the step
 with other input upon it; and, from a copy of what the fault left, the step with other input at once.
 """
 
-import collections
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -20,14 +20,21 @@ from pathlib import Path
 from typing import Any
 
 from components.convert import workers
-from tests.faults.failing import BROKEN, FULL, GROWING, HALF, KILLED, WORKER, FailingDisk
+from tests.faults.failing import BROKEN, FULL, GROWING, HALF, KILLED, WORKER, FailingDisk, nobody_pulls_the_plug
 from tests.faults.steps import STEPS, end_state, fresh, leftovers, make_corpus
 
 REFUSED = 3
+KINDS = {
+    "convert": (KILLED, HALF, FULL, BROKEN, WORKER),
+    "extract": (KILLED, HALF, FULL, BROKEN),
+    "publish": (KILLED, HALF, FULL, BROKEN),
+}
+"""Of faults, by the step that they befall: only convert has workers."""
 
 
-def main(name: str, how: str, root: Path) -> dict[str, Any]:
+def main(name: str, root: Path) -> dict[str, list[dict[str, Any]]]:
     step, corpus, prepared = STEPS[name], root / "corpus", root / "prepared"
+    nobody_pulls_the_plug()
     workers.subprocess.Popen = _Forked  # type: ignore[misc]
     workers.AHEAD = 1  # else worker and parent write at once, and the n-th change is now this one, now that
     make_corpus(corpus)
@@ -40,18 +47,23 @@ def main(name: str, how: str, root: Path) -> dict[str, Any]:
     disk = FailingDisk([root / "traced"], trace=root / "trace")
     assert _in_fork(lambda: _disturbed(step.first, corpus, root / "traced", disk)) == 0
     changes = (root / "trace").read_text().splitlines()
-    wanted = [number for number, change in enumerate(changes, start=1) if _worth_it(change, how)]
-    trials = []
-    for number in wanted:
-        trial = fresh(prepared, root / f"trial-{number}")
+
+    def tried(how: str, number: int) -> dict[str, Any]:
+        trial, report = fresh(prepared, root / f"{how}-{number}"), root / "report"
         disk = FailingDisk([trial], how, number)
-        status = _in_fork(lambda: _disturbed(step.first, corpus, trial, disk))  # noqa: B023 -- done before the next
-        other = fresh(trial, root / f"other-{number}") if how == KILLED else root / "none"
-        report = root / f"report-{number}"
-        again = _in_fork(lambda: _judged(step, corpus, trial, other, states, content, report))  # noqa: B023
+        status = _in_fork(lambda: _disturbed(step.first, corpus, trial, disk))
+        other = fresh(trial, root / "other") if how == KILLED else root / "none"
+        again = _in_fork(lambda: _judged(step, corpus, trial, other, states, content, report))
         found = report.read_text() if report.is_file() else f"ended with status {again}"
-        trials.append({"at": number, "change": changes[number - 1], "status": status, "found": found})
-    return {"changes": collections.Counter(changes), "trials": trials}
+        report.unlink(missing_ok=True)
+        for folder in (trial, other):
+            shutil.rmtree(folder, ignore_errors=True)
+        return {"at": number, "change": changes[number - 1], "status": status, "found": found}
+
+    return {
+        how: [tried(how, number) for number, change in enumerate(changes, start=1) if _worth_it(change, how)]
+        for how in KINDS[name]
+    }
 
 
 def _worth_it(change: str, how: str) -> bool:
@@ -147,5 +159,5 @@ class _Forked:
 
 if __name__ == "__main__":
     sys.stdout, printed = sys.stderr, sys.stdout
-    result = main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    result = main(sys.argv[1], Path(sys.argv[2]))
     print(json.dumps(result, indent=1), file=printed)
