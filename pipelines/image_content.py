@@ -13,6 +13,7 @@ from pathlib import Path
 from components.speech.errors import SettingsError
 
 IGNORE_FILE = ".dockerignore"
+_WILDCARD = re.compile(r"[*?]")
 
 
 def content_tag(root: Path, base: str = "") -> str:
@@ -38,23 +39,32 @@ def context_files(root: Path) -> list[str]:
     """
     rules = list(_rules(root / IGNORE_FILE))
     files = {
-        file.relative_to(root).as_posix() for allowed, pattern in rules if allowed for file in _below(root / pattern)
+        file.relative_to(root).as_posix()
+        for allowed, pattern in rules
+        if allowed and not _WILDCARD.search(pattern)
+        for file in _below(root / pattern)
     }
     return sorted(path for path in files if _let_in(path, rules))
 
 
 def _rules(file: Path) -> Iterator[tuple[bool, str]]:
     """Each line as (let in?, pattern)."""
+    folders: list[str] = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         pattern = line.strip()
         if not pattern or pattern.startswith("#"):
             continue
         allowed = pattern.startswith("!")
         pattern = pattern.removeprefix("!").strip("/")
-        if allowed and re.search(r"[*?\[\\]", pattern):
-            raise SettingsError(f"{file}, line {number}: {line!r}: name what is let in by its path, without wildcards")
         if re.search(r"[\[\\]", pattern):
             raise SettingsError(f"{file}, line {number}: {line!r}: of wildcards only *, ** and ? are understood")
+        if allowed and not _WILDCARD.search(pattern):
+            folders.append(f"{pattern}/")
+        elif allowed and not pattern.startswith(tuple(folders)):
+            # Docker's classic builder does not look for such a file in a folder that it passes over.
+            raise SettingsError(
+                f"{file}, line {number}: {line!r}: let the folder in by its path first, and then a kind"
+            )
         yield allowed, pattern
 
 

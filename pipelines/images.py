@@ -18,6 +18,7 @@ from typing import Any
 from components.images import REGISTRY
 from components.speech.errors import SettingsError, VoxlineError, WorkError
 from components.speech.storage import read_json, write_json
+from pipelines.cluster_settings import ImageSettings
 from pipelines.image_content import content_tag
 
 ROOT = Path(__file__).parent.parent
@@ -42,9 +43,8 @@ def build(image: str, *, registry: str, tag: str, base: str, builder: str, sourc
       SettingsError: there is no such image.
       WorkError: the build failed.
     """
-    lock = ROOT / "docker" / image / "requirements.lock"
-    if not lock.is_file():
-        raise SettingsError(f"no image {image!r}: there is no {lock}; there are {', '.join(IMAGES + VARIANTS)}")
+    if not (ROOT / "docker" / image / "requirements.lock").is_file():
+        raise SettingsError(f"there is no {image!r}; accepted: {', '.join(IMAGES + VARIANTS)}")
     name = f"{registry}/{image}:{tag}"
     arguments = {
         "IMAGE": image,
@@ -78,8 +78,12 @@ def write_record(name: str, folder: Path) -> dict[str, Any]:
 
 
 def revision() -> str:
-    """The commit, with `-dirty` where the tree differs from it; empty where git cannot say."""
+    """The commit, with `-dirty` where the tree differs from it; empty where git cannot say.
+
+    A copy that lies unpacked in somebody else's repository is none of its commits.
+    """
     try:
+        _git("ls-files", "--error-unmatch", "pyproject.toml")
         commit = _git("rev-parse", "HEAD")
         return commit + ("-dirty" if _git("status", "--porcelain") else "")
     except (OSError, subprocess.CalledProcessError):
@@ -87,13 +91,23 @@ def revision() -> str:
 
 
 def published_at() -> str:
-    """The https address that the code was cloned from, without what may stand before its host; else empty."""
+    """The https address that the code was cloned from; empty where it cannot be told."""
     try:
-        remote = _git("remote", "get-url", "origin")
+        return https_address(_git("remote", "get-url", "origin"))
     except (OSError, subprocess.CalledProcessError):
         return ""
-    found = re.fullmatch(r"https://(?:[^/@]*@)?([^/@]+/.+?)(?:\.git)?", remote)
-    return f"https://{found[1]}" if found else ""
+
+
+def https_address(remote: str) -> str:
+    """Where a git remote can be read, without what may stand before its host; empty where that is no host.
+
+    >>> https_address("https://name:token@git.example.org:8443/team/voxline.git")
+    'https://git.example.org:8443/team/voxline'
+    >>> https_address("git@git.example.org:team/voxline.git"), https_address("/srv/voxline.git")
+    ('https://git.example.org/team/voxline', '')
+    """
+    found = re.fullmatch(r"(?:https://(?:[^/@]*@)?([^/@]+)/|git@([^/@:]+):)(.+?)(?:\.git)?/?", remote)
+    return f"https://{found[1] or found[2]}/{found[3]}" if found else ""
 
 
 def main(arguments: list[str]) -> None:
@@ -106,7 +120,7 @@ def main(arguments: list[str]) -> None:
         command.add_argument(
             "--base", default=os.environ.get("VOXLINE_IMAGE_BASE", ""), help="the base image, best by digest"
         )
-    building.add_argument("images", nargs="*", default=list(IMAGES), metavar="IMAGE", help=f"{IMAGES + VARIANTS}")
+    building.add_argument("images", nargs="*", default=list(IMAGES), metavar="IMAGE", help=", ".join(IMAGES + VARIANTS))
     building.add_argument("--builder", default="", help="the image that installs: the base, and your network's needs")
     building.add_argument("--registry", default=REGISTRY, help="what stands before an image's name")
     building.add_argument("--tag", default="", help="instead of the content tag")
@@ -114,14 +128,17 @@ def main(arguments: list[str]) -> None:
     building.add_argument("--output", type=Path, default=ROOT / "dist" / "images", help="where the records go")
     ours, more = _split(arguments)
     chosen = parser.parse_args(ours)
-    tag = chosen.tag if chosen.command == "build" and chosen.tag else content_tag(ROOT, chosen.base)
     if chosen.command == "tag":
-        print(tag)
+        print(content_tag(ROOT, chosen.base))
         return
+    if unknown := [image for image in chosen.images if image not in IMAGES + VARIANTS]:
+        raise SettingsError(f"there is no {unknown[0]!r}; accepted: {', '.join(IMAGES + VARIANTS)}")
+    names = ImageSettings.of({"registry": chosen.registry, "tag": chosen.tag}, "the names of images")
+    registry, tag = names.registry.rstrip("/") or REGISTRY, names.tag or content_tag(ROOT, chosen.base)
     for image in chosen.images:
         name = build(
             image,
-            registry=chosen.registry,
+            registry=registry,
             tag=tag,
             base=chosen.base,
             builder=chosen.builder,
@@ -130,7 +147,7 @@ def main(arguments: list[str]) -> None:
         )
         written = write_record(name, chosen.output)
         print(f"{name}  {written['bytes'] / 1e6:,.0f} MB  {written['id']}")
-    print(f"VOXLINE_IMAGE_REGISTRY={chosen.registry} VOXLINE_IMAGE_TAG={tag}")
+    print(f"VOXLINE_IMAGE_REGISTRY={registry} VOXLINE_IMAGE_TAG={tag}")
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -166,7 +183,7 @@ def _git(*arguments: str) -> str:
 def _program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise FileNotFoundError(2, f"no {name} on the PATH; install it", name)
+        raise FileNotFoundError(2, "not on the PATH; install it", name)
     return found
 
 
@@ -177,5 +194,5 @@ if __name__ == "__main__":
         print(f"images: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
     except FileNotFoundError as error:
-        print(f"images: {error.strerror}", file=sys.stderr)
+        print(f"images: {error.strerror}: {error.filename}", file=sys.stderr)
         sys.exit(1)

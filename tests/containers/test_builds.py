@@ -1,6 +1,7 @@
 """What a build takes in, and what it gives twice."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -8,24 +9,37 @@ from pipelines import images
 from pipelines.image_content import context_files
 from tests.containers.base_image import builder_image
 from tests.containers.engine import docker
+from tests.pipelines.test_image_content import LEFT_BEHIND
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_the_content_tag_reads_the_files_that_docker_sends(running_engine: str, tmp_path: Path) -> None:
-    recipe = "FROM scratch\nCOPY . /\n"
+def sent(root: Path, scratch: Path) -> set[str]:
+    """The files that docker sends to a builder of what lies in a folder."""
     name = "voxline-test/context:all"
-    building = ["docker", "build", "--quiet", "--tag", name, "--file", "-", str(ROOT)]
-    subprocess.run(building, input=recipe, text=True, check=True, capture_output=True)
+    building = ["docker", "build", "--quiet", "--tag", name, "--file", "-", str(root)]
+    subprocess.run(building, input="FROM scratch\nCOPY . /\n", text=True, check=True, capture_output=True)
     container = docker("create", name, "nothing")
     try:
-        docker("export", "--output", str(tmp_path / "all.tar"), container)
+        docker("export", "--output", str(scratch / "all.tar"), container)
     finally:
         docker("rm", container)
-    listed = subprocess.run(["tar", "-tf", tmp_path / "all.tar"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["tar", "-tf", scratch / "all.tar"], capture_output=True, text=True, check=True).stdout
     engines = ("dev/", "etc/", "proc/", "sys/", ".dockerenv")
-    sent = {line for line in listed.splitlines() if not line.endswith("/") and not line.startswith(engines)}
-    assert sent == set(context_files(ROOT))
+    return {line for line in listed.splitlines() if not line.endswith("/") and not line.startswith(engines)}
+
+
+def test_the_content_tag_reads_the_files_that_docker_sends(running_engine: str, tmp_path: Path) -> None:
+    assert sent(ROOT, tmp_path) == set(context_files(ROOT))
+
+
+def test_docker_sends_no_key_that_was_left_in_a_folder_of_code(running_engine: str, tmp_path: Path) -> None:
+    project = tmp_path / "a project é"
+    for name in (*LEFT_BEHIND, "components/ingest/step.py", "docker/data/requirements.lock"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).touch()
+    shutil.copy(ROOT / ".dockerignore", project)
+    assert sent(project, tmp_path) == {"components/ingest/step.py", "docker/data/requirements.lock"}
 
 
 def test_two_builds_without_a_cache_have_the_same_layers(base: str) -> None:

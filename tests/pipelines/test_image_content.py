@@ -1,6 +1,8 @@
 """The images' content tag: the same content has the same tag, and what no image holds does not change it."""
 
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,10 +68,62 @@ def test_another_base_is_another_tag(project: Path) -> None:
     assert content_tag(project, "python:3.11@sha256:aa") != content_tag(project)
 
 
-def test_a_wildcard_in_the_allow_list_is_refused_with_its_line(project: Path) -> None:
+def test_a_wildcard_in_a_folder_that_is_not_let_in_is_refused_with_its_line(project: Path) -> None:
     (project / ".dockerignore").write_text("*\n!code/*.py\n", encoding="utf-8")
     with pytest.raises(SettingsError, match=r"\.dockerignore, line 2: '!code/\*\.py'"):
         context_files(project)
+
+
+def test_of_a_folder_that_is_let_in_one_kind_of_file_may_be(project: Path) -> None:
+    """As our own list does: what it keeps out of a folder by a wildcard, it lets in again by a narrower one."""
+    rules = "*\n!code\n!pyproject.toml\ncode/**/*.*\n!code/**/*.py\n**/.*\n"
+    (project / ".dockerignore").write_text(rules, encoding="utf-8")
+    for name in ("code/deep/key.json", "code/deep/.env.py", "code/deep/more.py"):
+        (project / name).touch()
+    assert context_files(project) == ["code/deep/more.py", "code/step.py", "pyproject.toml"]
+
+
+LEFT_BEHIND = (
+    ".env",
+    "components/speech/key.json",
+    "components/credentials.pem",
+    "components/.netrc",
+    "components/ingest/notes.txt",
+    "components/speech/__pycache__/work.cpython-311.pyc",
+    "configs/asr/demo.yaml",
+    "configs/validation/.token",
+    "configs/validation/key.json",
+    "docker/data/pip.conf",
+    "docker/data/requirements.in",
+    "docker/id_rsa",
+    "docker/model/ca.crt",
+    "pipelines/service-account.json",
+    "runs/demo/run.json",
+    "tests/conftest.py",
+)
+"""What a person, a run or a build may leave in the project's folder."""
+
+
+def test_keys_and_notes_that_lie_in_the_folders_of_code_stay_out(tmp_path: Path) -> None:
+    ours = ("components/ingest/step.py", "components/speech/pages/style.css", "docker/data/requirements.lock")
+    for name in (*LEFT_BEHIND, *ours):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    shutil.copy(ROOT / ".dockerignore", tmp_path)
+    assert context_files(tmp_path) == sorted(ours)
+
+
+def test_all_that_git_knows_of_our_code_goes_in() -> None:
+    """A new kind of file, or an image of its own, asks for a line of .dockerignore."""
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "components", "pipelines", "configs/validation", "docker/*/requirements.lock"],
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode:
+        pytest.skip("no git, or no clone of it")
+    there = {name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
+    assert there - set(context_files(ROOT)) == set()
 
 
 def test_no_test_document_or_run_of_ours_goes_in() -> None:

@@ -1,0 +1,107 @@
+"""`python -m pipelines.images`: what it asks Docker for, and what it refuses before it does.
+
+Docker is a stand-in that writes down how it was called; the images themselves are built in tests/containers.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines import images
+from pipelines.image_content import content_tag
+
+ROOT = Path(__file__).parent.parent.parent
+STAND_IN = f"""#!{sys.executable}
+import json, os, sys
+with open(os.environ["CALLS"], "a") as file:
+    print(json.dumps(sys.argv[1:]), file=file)
+if sys.argv[1:3] == ["image", "inspect"]:
+    print("sha256:0123 4567")
+"""
+
+Build = Callable[..., "tuple[subprocess.CompletedProcess[str], list[list[str]]]"]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Runs `python -m pipelines.images build …`; how it ended, and how Docker was called."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").write_text(STAND_IN, encoding="utf-8")
+    (tmp_path / "bin" / "docker").chmod(0o755)
+
+    def run(*arguments: str, **variables: str) -> "tuple[subprocess.CompletedProcess[str], list[list[str]]]":
+        calls = tmp_path / "calls"
+        calls.write_text("", encoding="utf-8")
+        ended = subprocess.run(
+            [sys.executable, "-m", "pipelines.images", "build", "--output", tmp_path / "dist", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CALLS": str(calls), **variables},
+            capture_output=True,
+            text=True,
+        )
+        return ended, [json.loads(line) for line in calls.read_text(encoding="utf-8").splitlines()]
+
+    return run
+
+
+def test_registry_and_base_come_from_one_setting_each_and_the_last_line_says_what_to_compile_with(build: Build) -> None:
+    base = "python:3.11-slim-trixie@sha256:" + "ab" * 32
+    ended, calls = build("data", "--", "--quiet", VOXLINE_IMAGE_REGISTRY="ghcr.io/team/", VOXLINE_IMAGE_BASE=base)
+    assert ended.returncode == 0, ended.stderr
+    tag = content_tag(ROOT, base)
+    assert ended.stdout.splitlines()[-1] == f"VOXLINE_IMAGE_REGISTRY=ghcr.io/team VOXLINE_IMAGE_TAG={tag}"
+    built = calls[0]
+    assert built[built.index("--tag") + 1] == f"ghcr.io/team/data:{tag}"
+    assert {f"BASE={base}", "IMAGE=data", f"VERSION={tag}"} <= set(built)
+    assert built[-2:] == ["--quiet", str(ROOT)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["data", "modle"], "there is no 'modle'; accepted: data, model, validate, model-gpu, model-tpu"),
+        (["../docker/data"], "there is no '../docker/data'"),
+        (["--registry", "https://ghcr.io/team"], "'registry' is 'https://ghcr.io/team'; accepted: a host and a path"),
+        (["--registry", "ghcr.io/Team"], "'registry' is 'ghcr.io/Team'"),
+        (["--tag", "latest"], "'tag' is 'latest'; a compiled pipeline must run the same code next year"),
+        (["--tag", "a b"], "'tag' is 'a b'; accepted: 128 letters"),
+    ],
+)
+def test_what_cannot_be_named_or_built_is_refused_before_anything_is(build: Build, wrong: list[str], told: str) -> None:
+    ended, calls = build(*wrong)
+    assert (ended.returncode, calls) == (2, [])
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_without_docker_that_is_what_is_told(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    ended, _ = build("data", "--tag", "7", PATH=str(tmp_path / "none"))
+    assert (ended.returncode, ended.stderr) == (1, "images: not on the PATH; install it: docker\n")
+
+
+def test_a_tree_that_differs_from_its_commit_is_told_and_another_repository_is_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *arguments], cwd=tmp_path, check=True)
+
+    copy = tmp_path / "a copy é"
+    copy.mkdir()
+    (copy / "pyproject.toml").touch()
+    monkeypatch.setattr(images, "ROOT", copy)
+    assert images.revision() == ""
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message", "theirs")
+    assert images.revision() == ""
+    git("add", ".")
+    git("commit", "--quiet", "--message", "ours")
+    commit = images.revision()
+    assert len(commit) == 40
+    (copy / "new.py").touch()
+    assert images.revision() == f"{commit}-dirty"
