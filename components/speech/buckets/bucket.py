@@ -8,14 +8,15 @@ import mimetypes
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from components.speech.buckets import transfer
-from components.speech.buckets.connection import Connection, connection
 from components.speech.buckets.entry import Entry
 from components.speech.buckets.faults import told
 from components.speech.buckets.place import SCHEME, fault_of, parted
 from components.speech.errors import Changed, WorkError
+
+if TYPE_CHECKING:  # who touches no bucket pays for none: both are imported where an object is asked for
+    from components.speech.buckets.connection import Connection
 
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _WRITE = "voxline-write"
@@ -83,6 +84,8 @@ class Bucket:
         Raises:
           FileNotFoundError: there is no such object.
         """
+        from components.speech.buckets import transfer
+
         while (entry := self.stat(name)) is not None:
             try:
                 return transfer.fetch(self, entry), entry
@@ -146,10 +149,14 @@ class Bucket:
         self, names: Iterable[str | Entry], folder: Path | str, *, named: Callable[[Entry], str] | None = None
     ) -> Sequence[Entry]:
         """Brings objects into a folder, under their names, or as `named` has it. See `transfer.download`."""
+        from components.speech.buckets import transfer
+
         return transfer.download(self, names, Path(folder), named)
 
     def upload(self, folder: Path | str, names: Iterable[str], *, absent_only: bool = False) -> Sequence[Entry]:
         """Sends files of a folder, under their names. See `transfer.upload`."""
+        from components.speech.buckets import transfer
+
         return transfer.upload(self, Path(folder), names, absent_only=absent_only)
 
     def send(self, name: str, request: Callable[[Any, dict[str, Any]], None]) -> Entry:
@@ -180,7 +187,9 @@ class Bucket:
         return self._google().blob(self._base + entry.name, generation=entry.generation)
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> "Connection":
+        from components.speech.buckets.connection import connection
+
         return connection()
 
     def _patience(self, name: str) -> dict[str, Any]:
