@@ -154,7 +154,10 @@ class ValidateSettings(Settings):
         description="TFX's data validation: auto (where it can run: glibc 2.39), required (fails elsewhere) or off",
     )
     schema_: str = pydantic.Field(
-        "recognition", alias="schema", min_length=1, description="one of configs/validation by name, or a path to one"
+        "recognition",
+        alias="schema",
+        min_length=1,
+        description="a name in configs/validation, or a path or gs://….pbtxt",
     )
 
     duplicate_ids: ErrorAbove = pydantic.Field(

@@ -141,8 +141,8 @@ def _texts(spreads: Spreads) -> Block:
 
 
 def _by_feature(spreads: Spreads, *, numeric: bool) -> list[tuple[Spread, str]]:
-    """Every feature with its splits: the whole corpus first, what is in service last."""
-    features = [one.feature for one in spreads.get("", []) if one.numeric == numeric]
+    """Every feature with its splits: the whole corpus first, what is in service last, if only there it is any."""
+    features = dict.fromkeys(one.feature for inside in spreads.values() for one in inside if one.numeric == numeric)
     return [
         (one, split)
         for feature in features

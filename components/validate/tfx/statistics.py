@@ -6,8 +6,7 @@ finds their statistics, whatever schema or thresholds they were once held agains
 
 from pathlib import Path
 
-from components.speech.buckets import is_remote
-from components.speech.errors import Interruption, WorkError
+from components.speech.buckets import Bucket, is_remote
 from components.speech.mirror import local
 from components.speech.settings import Settings
 from components.speech.work import DONE, Work, keyed_work, named_work
@@ -35,16 +34,14 @@ def kept_statistics(store: Path | str, utterances: str) -> Path | None:
     """The statistics of the utterances of that fingerprint, where the store has them; brought, where it is a bucket.
 
     Raises:
-      Interruption: the bucket cannot be asked.
+      WorkError: the bucket cannot be asked, or may not be read.
     """
     _, folder = named_work(store, STEP, Settings(), {"utterances": utterances}, REVISION)
     if is_remote(store):
-        try:
-            folder = local(f"{str(store).rstrip('/')}/{STEP}/{folder.name}")
-        except Interruption:
-            raise
-        except WorkError:  # nothing is there
+        place = f"{str(store).rstrip('/')}/{STEP}/{folder.name}"
+        if Bucket(place).stat(DONE) is None:
             return None
+        folder = local(place)
     elif not (folder / DONE).is_file():
         return None
     file = folder / STATISTICS

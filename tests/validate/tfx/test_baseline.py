@@ -87,3 +87,14 @@ def test_registry_and_store_may_lie_in_a_bucket(gcs: Storage, tmp_path: Path, mo
     assert found.statistics is not None
     assert found.statistics.read_bytes() == b"kept"
     assert not list((tmp_path / "this machine").rglob("saved_model.pb"))  # the model itself is not wanted
+
+
+def test_a_bucket_that_may_not_be_read_is_not_taken_for_one_without_statistics(
+    gcs: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "mirror"))
+    version(tmp_path / "registry", 1, {"dataset": {"fingerprint": "some"}})
+    statistics(f"{gcs.uri}/store", "some")
+    gcs.fails("status", "GET", times=1_000, code=403)
+    with pytest.raises(WorkError, match="permission denied"):
+        Baseline.in_service(tmp_path / "registry", "asr", f"{gcs.uri}/store")

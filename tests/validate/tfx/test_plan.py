@@ -12,6 +12,7 @@ from components.validate.settings import ValidateSettings
 from components.validate.step import run
 from components.validate.tfx import presence
 from components.validate.tfx.schema import FOLDER, schema_text
+from tests.buckets.emulator import Storage
 from tests.validate.takes import SMALL, fit, written
 
 elsewhere = pytest.mark.skipif(not presence.reason_against(), reason="TFX's data validation runs here")
@@ -66,6 +67,16 @@ def test_a_schema_of_ones_own_is_given_by_its_path(tmp_path: Path) -> None:
     own = tmp_path / "own.pbtxt"
     own.write_text('feature { name: "duration" }')
     assert schema_text(str(own)) == own.read_text()
+
+
+def test_a_schema_may_lie_in_a_bucket_where_every_pod_finds_it(gcs: Storage) -> None:
+    gcs.bucket("schemas").write("own.pbtxt", b'feature { name: "duration" }')
+    assert schema_text(f"{gcs.uri}/schemas/own.pbtxt") == 'feature { name: "duration" }'
+    with pytest.raises(SettingsError, match=r"'schema' is 'gs://\S+/other\.pbtxt': No such object"):
+        schema_text(f"{gcs.uri}/schemas/other.pbtxt")
+    gcs.bucket("schemas").write("latin.pbtxt", "é".encode("latin-1"))
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        schema_text(f"{gcs.uri}/schemas/latin.pbtxt")
 
 
 def test_every_curated_schema_says_what_it_is_for() -> None:

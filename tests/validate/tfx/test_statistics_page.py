@@ -1,5 +1,7 @@
 """The page of statistics: self-contained, escaped, and as honest about what it lacks as about what it has."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,11 @@ def test_drift_and_anomalies_stand_in_the_heading() -> None:
     assert "1 anomaly and drift of speaker" in html
     assert "a newcomer" in html
     assert "in service" in html
+
+
+def test_a_feature_that_only_the_dataset_in_service_had_is_shown_too() -> None:
+    html = page(against="asr, version 3", not_compared="", before={"": [replace(DURATION, feature="loudness")]})
+    assert "loudness" in html
 
 
 def test_what_was_skipped_is_told_and_nothing_else() -> None:
