@@ -4,18 +4,11 @@ import pydantic
 
 from components.speech.feature_settings import FeatureSettings
 from components.speech.reading.settings import ReadingSettings
-from components.speech.settings import Settings
+from components.speech.runner import RunnerSettings
 from components.speech.text import Alphabet
 
-IN_PROCESS, MULTI_PROCESS = "FnApiRunner", "multi_process"
 
-REFUSED_RUNNERS = {
-    "DirectRunner": "it downloads another runner first",
-    "DaskRunner": "it loses side outputs and the last batch in silence",
-}
-
-
-class ExtractSettings(Settings):
+class ExtractSettings(RunnerSettings):
     """Settings of the extract step."""
 
     features: FeatureSettings = pydantic.Field(FeatureSettings(), description="how samples become features")
@@ -30,19 +23,6 @@ class ExtractSettings(Settings):
         [1.0], description="playing speeds of the training copies, 1.0 among them; dev and test stay as they are"
     )
     shard_megabytes: float = pydantic.Field(32.0, gt=0, le=2_048, description="MB that a shard holds at most")
-    runner: str = pydantic.Field(
-        IN_PROCESS,
-        description=f"what runs the Beam pipeline: {IN_PROCESS} (in this process), {MULTI_PROCESS} "
-        "(worker processes on this machine, ten seconds to start), or any Beam runner by its name",
-    )
-    beam_from_megabytes: float = pydantic.Field(
-        512.0,
-        ge=0,
-        description="MB of new features from which on Beam is started at all, which takes seconds; less is written by "
-        "this process at once (0: always Beam)",
-    )
-    workers: int = pydantic.Field(2, ge=1, le=256, description=f"worker processes (runner: {MULTI_PROCESS})")
-    beam_options: list[str] = pydantic.Field([], description="options for the Beam runner, as on a command line")
     max_reject_share: float = pydantic.Field(
         0.02, ge=0, le=1, description="share of utterances that may be rejected before the step fails"
     )
@@ -63,15 +43,6 @@ class ExtractSettings(Settings):
             raise ValueError("numbers from 0.5 to 2, each once, 1.0 among them, are accepted")
         return sorted(speeds)
 
-    @pydantic.field_validator("runner")
-    @classmethod
-    def _keeps_data(cls, runner: str) -> str:
-        if runner in REFUSED_RUNNERS:
-            raise ValueError(f"{REFUSED_RUNNERS[runner]}; use {IN_PROCESS} or {MULTI_PROCESS} on one machine")
-        return runner
-
     def naming(self) -> "ExtractSettings":
         """The same settings without what changes nothing that is read: who writes shards, and how they are cut."""
-        names_nothing = {"runner", "workers", "beam_options", "shard_megabytes", "beam_from_megabytes"}
-        defaults = type(self)()
-        return self.model_copy(update={name: getattr(defaults, name) for name in names_nothing})
+        return self.model_copy(update=self.unnamed("shard_megabytes"))

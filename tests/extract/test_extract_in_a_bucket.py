@@ -39,14 +39,14 @@ def test_workers_that_share_no_disk_write_the_shards_of_one_machine(
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-    from components.extract import pipeline
+    from components.speech import beam
 
     def elsewhere(settings: ExtractSettings) -> FnApiRunner:
         command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
         other_disk = f"env VOXLINE_MIRROR={shlex.quote(str(tmp_path / 'worker'))} {command}"
         return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(other_disk))
 
-    monkeypatch.setattr(pipeline, "_runner", elsewhere)
+    monkeypatch.setattr(beam, "_runner", elsewhere)
     by_workers = SMALL.model_copy(update={"beam_from_megabytes": 0, "runner": "multi_process", "workers": 1})
     work = run(converted, f"{gcs.uri}/store", by_workers)
     assert not list(fresh_pod().rglob("*.tfrecord"))

@@ -132,7 +132,7 @@ class Cluster:
         worker = self.folder / "worker"
         path = shlex.quote(":".join(map(str, [*self._python_path, ROOT])))
         python = f"PYTHONPATH={path} exec {shlex.quote(sys.executable)} -W ignore"
-        worker.write_text(f'#!/bin/sh\n{python} -m components.extract.worker "$@"\n')
+        worker.write_text(f'#!/bin/sh\n{python} -m components.speech.beam_worker "$@"\n')
         worker.chmod(0o755)
 
     def _java(self, main: str, name: str, settings: dict[str, str]) -> "subprocess.Popen[bytes]":

@@ -1,6 +1,6 @@
 """A Beam worker on a machine of a cluster: what a runner starts there, once for each of its own processes.
 
-  python -m components.extract.worker --id=1-1 --provision_endpoint=localhost:40001
+  python -m components.speech.beam_worker --id=1-1 --provision_endpoint=localhost:40001
 
 Beam's images have a Go program for that, which unpacks staged packages first. Here the code is there already, so
 asking where the runner listens, and for the pipeline's options, is all that is left of it.
