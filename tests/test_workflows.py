@@ -83,6 +83,18 @@ def test_what_they_call_is_there(workflow: Any) -> None:
                 assert words[1] in ("doctor", "submit")
 
 
+def test_images_of_a_release_stand_on_one_base_by_its_digest() -> None:
+    jobs = yaml.load((ROOT / ".github/workflows/images.yml").read_text(encoding="utf-8"), yaml.BaseLoader)["jobs"]  # noqa: S506
+    assert jobs["images"]["needs"] == "base"
+    assert jobs["images"]["env"]["VOXLINE_IMAGE_BASE"] == "${{ needs.base.outputs.image }}"
+    naming = jobs["base"]["steps"][-1]
+    assert jobs["base"]["outputs"] == {"image": f"${{{{ steps.{naming['id']}.outputs.image }}}}"}
+    assert "RepoDigests" in naming["run"]
+    recipe = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    bases = [line.removeprefix("ARG BASE=") for line in recipe if line.startswith("ARG BASE=")]  # what sed finds there
+    assert len(bases) == 1
+
+
 def test_a_refresh_waits_for_its_end_and_follows_the_corpus() -> None:
     workflow = yaml.load((ROOT / ".github/workflows/refresh.yml").read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506
     assert {"push", "workflow_dispatch", "repository_dispatch"} <= set(workflow["on"])
