@@ -130,11 +130,13 @@ def test_another_machine_goes_on_from_what_was_saved(gcs: Storage, fresh_pod: Po
 
 
 def test_a_save_that_the_storage_does_not_take_stops_nothing(
-    gcs: Storage, fresh_pod: Pod, capsys: pytest.CaptureFixture[str]
+    gcs: Storage, fresh_pod: Pod, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def save_in_vain(work: Work) -> None:
         fault = gcs.fails("status", "POST", times=10_000, code=503)
-        work.save()
+        with monkeypatch.context() as impatient:
+            impatient.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.3")
+            work.save()
         fault.times = 0
 
     fresh_pod()
@@ -179,15 +181,19 @@ def test_a_marker_that_leads_astray_is_none(gcs: Storage, fresh_pod: Pod, damage
     assert make(gcs).reused
 
 
-def test_a_storage_that_does_not_answer_is_no_reason_to_make_work_again(gcs: Storage, fresh_pod: Pod) -> None:
+def test_a_storage_that_does_not_answer_is_no_reason_to_make_work_again(
+    gcs: Storage, fresh_pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fresh_pod()
     made = make(gcs)
     before = marker(gcs, made)
     gcs.fails("status", "GET", times=10_000, code=503)
+    monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.3")
     fresh_pod()
     with pytest.raises(Interruption):
         make(gcs)
     gcs.proxy.faults.clear()
+    monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "30")
     assert marker(gcs, made) == before
 
 
