@@ -18,6 +18,8 @@ from typing import IO, Any
 HASH_CHARACTERS = 32
 """Length of every hash in a name: 128 bits of BLAKE2b, in hexadecimal."""
 
+DIGEST_BYTES = HASH_CHARACTERS // 2
+
 ABANDONED_SECONDS = 86_400.0
 """An unfinished file this old belongs to a process that was killed."""
 
@@ -97,14 +99,20 @@ def sizes_of(folder: Path, files: Iterable[str]) -> dict[str, int]:
 
 def hash_value(value: Any) -> str:
     """The name of a JSON value: equal values have equal names, in whatever order their keys stand."""
-    return hash_bytes(_canonical(value).encode())
+    return hash_bytes(canonical(value).encode())
 
 
-_canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+"""A JSON value as it is hashed."""
 
 
 def hash_bytes(data: bytes | memoryview) -> str:
-    return hashlib.blake2b(data, digest_size=HASH_CHARACTERS // 2).hexdigest()
+    return digest_of(data).hex()
+
+
+def digest_of(data: bytes | memoryview) -> bytes:
+    """The same in 16 bytes, where many are held."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
 def hash_file(path: Path) -> str:

@@ -13,13 +13,16 @@ import dataclasses
 import enum
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from components.speech.digests import Fingerprint
 from components.speech.errors import WorkError
+from components.speech.lines import each_line, joined, number, quoted, sorted_form, values_of, written
+from components.speech.lines import is_seconds as is_seconds
 from components.speech.mirror import is_mirrored
-from components.speech.storage import hash_value, whole_file
+from components.speech.storage import canonical, digest_of, hash_value, whole_file
 
 SLACK_SECONDS = 0.1
 """How far an utterance may reach past the end of its recording: durations are rounded, transcripts timed by hand."""
@@ -87,6 +90,23 @@ class Utterance:
         values.pop("measured", None)
         return values
 
+    def digest(self) -> bytes:
+        """The hash of its identity in 16 bytes, of which `hash_value` gives the hexadecimal form."""
+        extra = self.extra
+        if extra and not _KNOWN.isdisjoint(extra):
+            return bytes.fromhex(hash_value(self.identity()))
+        text = sorted_form(tuple(extra), bool(self.offset)).format(
+            quoted(self.audio_hash),
+            number(self.duration),
+            quoted(self.id),
+            number(self.offset),
+            quoted(self.speaker),
+            quoted(self.split),
+            quoted(self.text),
+            *(quoted(value) if type(value) is str else canonical(value) for value in extra.values()),
+        )
+        return digest_of(text.encode())
+
     def as_line(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in FIELDS}
         for optional in ("offset", "measured"):
@@ -95,11 +115,8 @@ class Utterance:
         return {**values, **self.extra}
 
 
-_written = json.JSONEncoder(ensure_ascii=False).encode
-"""As `json.dumps`, which would make an encoder anew for each line."""
-
 FIELDS = tuple(field.name for field in dataclasses.fields(Utterance) if field.name != "extra")
-REQUIRED = ("id", "audio_filepath", "duration", "text")
+_KNOWN = frozenset(FIELDS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,44 +150,75 @@ def each_utterance(path: Path) -> Iterator[Utterance]:
     if not path.is_file():
         raise WorkError(f"{path}: no such manifest; run the step that writes it first")
     folder, name = os.path.abspath(path.parent), str(path)
-    for number, line in enumerate(_lines(path), start=1):
-        yield utterance_of(line, f"{name}:{number}", folder)
+    for number_, line in each_line(path):
+        yield utterance_of(line, f"{name}:{number_}", folder)
 
 
 def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
-    """Writes a manifest whole or not at all; paths are made relative to it. Returns how many.
+    """Writes a manifest whole or not at all; paths are made relative to it. Returns how many."""
+    count = 0
+    line_of = LineWriter(path.parent)
+    with whole_file(path, "w") as file:
+        for utterance in utterances:
+            file.write(line_of(utterance))
+            count += 1
+    return count
+
+
+class LineWriter:
+    """Makes the lines of a manifest in a folder.
 
     From a mirror no relative path leads out: on another machine it lies elsewhere.
     """
-    count = 0
-    folder = os.path.abspath(path.parent)
-    mirrored = is_mirrored(Path(folder))
-    ways: dict[str, str] = {}  # from here to the few folders that hold many recordings
-    with whole_file(path, "w") as file:
-        for utterance in utterances:
-            line = utterance.as_line()
-            if not mirrored or is_mirrored(Path(utterance.audio_filepath)):
-                holder, name = os.path.split(utterance.audio_filepath)
-                if holder not in ways:
-                    ways[holder] = os.path.relpath(holder or os.curdir, folder)
-                line["audio_filepath"] = os.path.normpath(f"{ways[holder]}/{name}")
-            file.write(_written(line) + "\n")
-            count += 1
-    return count
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = os.path.abspath(folder)
+        self._mirrored = is_mirrored(Path(self._folder))
+        self._ways: dict[str, str] = {}  # from here to the few folders that hold many recordings
+
+    def __call__(self, utterance: Utterance, measured: str = "") -> str:
+        """The line of an utterance.
+
+        Args:
+          measured: what was measured of it, where that is JSON already.
+        """
+        one, path = utterance, self.relative(utterance.audio_filepath)
+        if one.extra and not _KNOWN.isdisjoint(one.extra):
+            return written({**one.as_line(), "audio_filepath": path}) + "\n"
+        line = (
+            f'{{"id": {quoted(one.id)}, "audio_filepath": {quoted(path)}, "duration": {number(one.duration)}, '
+            f'"text": {quoted(one.text)}, "speaker": {quoted(one.speaker)}, "split": {quoted(one.split)}, '
+            f'"audio_hash": {quoted(one.audio_hash)}'
+        )
+        if one.offset:
+            line += f', "offset": {number(one.offset)}'
+        if measured or one.measured:
+            line += f', "measured": {measured or written(one.measured)}'
+        return f"{line}, {written(one.extra)[1:]}\n" if one.extra else line + "}\n"
+
+    def relative(self, path: str) -> str:
+        """How the manifest names a file; an absolute path where that is the only way."""
+        if self._mirrored and not is_mirrored(Path(path)):
+            return path
+        holder, _, name = path.rpartition("/")
+        if (way := self._ways.get(holder)) is None:
+            way = os.path.relpath(holder or (os.curdir if not path.startswith("/") else "/"), self._folder)
+            self._ways[holder] = way
+        return os.path.normpath(f"{way}/{name}")
 
 
 def write_rejects(path: Path, rejects: Iterable[Reject]) -> int:
     count = 0
     with whole_file(path, "w") as file:
         for reject in rejects:
-            file.write(_written(reject.as_line()) + "\n")
+            file.write(written(reject.as_line()) + "\n")
             count += 1
     return count
 
 
 def read_rejects(path: Path) -> list[Reject]:
     path = path / REJECTS if path.is_dir() else path
-    return [Reject.from_line(json.loads(line)) for line in _lines(path)]
+    return [Reject.from_line(json.loads(line)) for _, line in each_line(path)]
 
 
 def check_reject_share(rejected: int, total: int, limit: float, step: str, where: Path) -> None:
@@ -192,58 +240,29 @@ def check_reject_share(rejected: int, total: int, limit: float, step: str, where
 
 def fingerprint(utterances: Iterable[Utterance]) -> str:
     """Names a set of utterances by their content, wherever they lie and in whatever order."""
-    return hash_value(sorted(hash_value(utterance.identity()) for utterance in utterances))
+    found = Fingerprint()
+    for utterance in utterances:
+        found.add(utterance.digest())
+    return found.name()
 
 
 def manifest_file(path: Path) -> Path:
     return path / MANIFEST if path.is_dir() else path
 
 
-def is_seconds(value: Any) -> bool:
-    """Whether a value of a manifest is a time: from 0 on, and short of thirty years (`1e400` is valid JSON)."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            yield from (line for line in file if line.strip())
-    except UnicodeDecodeError as error:
-        raise WorkError(
-            f"{path}: no manifest: not UTF-8 (byte {error.start}); give what ingest or convert made"
-        ) from None
-
-
-def utterance_of(line: str, where: str, folder: str) -> Utterance:
+def utterance_of(line: bytes | str, where: str, folder: str) -> Utterance:
     """The utterance in a line of a manifest in a folder, an absolute path; `where` names the line to a person."""
-    try:
-        values = json.loads(line)
-        if "\\u" in line:
-            json.dumps(values, ensure_ascii=False).encode()  # half a surrogate pair is JSON, and no text
-    except (ValueError, RecursionError) as error:
-        raise WorkError(f"{where}: not a JSON line ({error}); the manifest was damaged or half copied") from None
-    if not isinstance(values, dict):
-        raise WorkError(f"{where}: {line.strip()[:80]}; a line of a manifest is a mapping with {', '.join(REQUIRED)}")
-    missing = [key for key in REQUIRED if key not in values]
-    if missing:
-        raise WorkError(f"{where}: no {', '.join(missing)}; an utterance has at least {', '.join(REQUIRED)}")
-    faults = [f"`{key}` is {values[key]!r}" for key, fits in _FITS.items() if key in values and not fits(values[key])]
-    if faults:
-        raise WorkError(
-            f"{where}: {', '.join(faults)}; seconds are numbers from 0 on, the others are text; "
-            "a manifest that somebody else wrote goes through ingest (corpus.format: manifest)"
-        )
-    known = {key: values.pop(key) for key in FIELDS if key in values}
-    known["audio_filepath"] = os.path.normpath(os.path.join(folder, known["audio_filepath"]))
-    return Utterance(**known, extra=values)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-_FITS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("id", "audio_filepath", "text", "speaker", "split", "audio_hash"), _is_text),
-    **dict.fromkeys(("duration", "offset"), is_seconds),
-    "measured": lambda value: isinstance(value, dict),
-}
+    values = values_of(line, where)
+    take = values.pop
+    return Utterance(
+        take("id"),
+        joined(folder, take("audio_filepath")),
+        take("duration"),
+        take("text"),
+        take("speaker", ""),
+        take("split", "train"),
+        take("audio_hash", ""),
+        take("offset", 0.0),
+        take("measured", None) or {},
+        values,
+    )
