@@ -7,11 +7,13 @@ import pydantic
 from components.convert.job import Shaping
 from components.speech.errors import SettingsError
 from components.speech.reading.settings import ReadingSettings
-from components.speech.settings import Settings
+from components.speech.runner import MULTI_PROCESS, RunnerSettings
 from components.speech.text import Alphabet
 
+PROCESSES = "processes"
 
-class ConvertSettings(Settings):
+
+class ConvertSettings(RunnerSettings):
     """How recordings become WAVs, and which of them are left out."""
 
     sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz of the WAVs")
@@ -43,6 +45,11 @@ class ConvertSettings(Settings):
     )
     max_reject_share: float = pydantic.Field(
         0.05, ge=0, le=1, description="share (0 to 1) of utterances; the step fails when more are rejected"
+    )
+    runner: str = pydantic.Field(
+        PROCESSES,
+        description=f"what converts: {PROCESSES} (of this machine), {MULTI_PROCESS} (the same by Beam), or any Beam "
+        "runner by its name",
     )
     workers: int = pydantic.Field(0, ge=0, le=1_024, description="processes; 0: as many as there are cores")
 

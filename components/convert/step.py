@@ -58,7 +58,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
     if reading := made_by(settings.reading):
         inputs["reading"] = reading
     # How many processes did it makes no difference to what was done.
-    naming = settings.model_copy(update={"workers": 0})
+    naming = settings.model_copy(update=settings.unnamed())
     with keyed_work(store, "convert", naming, inputs, revision=REVISION, check=pool.check) as work:
         if not work.reused:
             _convert(incoming.utterances, missing, pool, settings, work)
@@ -118,8 +118,8 @@ def _outcomes(
     work.counts["decoded"] = 0
     if not todo:
         return outcomes
-    from components.convert.recording import convert_recording
-    from components.convert.workers import Lost, in_processes
+    from components.convert.distributed import converted_jobs
+    from components.convert.workers import Lost
 
     jobs = [_job(sources[name], name, pool, settings) for name in todo]
     stale: list[str] = []
@@ -128,7 +128,7 @@ def _outcomes(
     progress = Progress("recordings", total=len(todo))
     try:
         with pool.log(work.key) as log, pool.sending(log) as sent:
-            results = in_processes(convert_recording, jobs, settings.workers, settings.decode_seconds)
+            results = converted_jobs(jobs, settings, pool.folder, work.folder / "unfinished")
             for index, result in results:
                 progress.advance()
                 if isinstance(result, Stale):

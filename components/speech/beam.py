@@ -76,7 +76,7 @@ def answers(
         | "apply" >> beam.ParDo(_Apply(function, answered.place))
     )
     try:
-        with _told_once(), _running(pipeline) as running:
+        with _told_once(), _running(pipeline, settings) as running:
             while running.is_alive():
                 yield from answered.new()
                 running.join(answered.patience)
@@ -156,22 +156,27 @@ class _FailedError(Exception):
 
 
 @contextlib.contextmanager
-def _running(pipeline: beam.Pipeline) -> Iterator[threading.Thread]:
+def _running(pipeline: beam.Pipeline, settings: RunnerSettings) -> Iterator[threading.Thread]:
     """Runs it beside this thread; one that is still running when the block ends in an error is cancelled.
 
     Raises:
       _FailedError: it failed.
     """
     results: list[Any] = []
-    errors: list[BaseException] = []
+    errors: list[Exception] = []
 
     def run() -> None:
         try:
-            results.append(pipeline.run())
-            results[0].wait_until_finish()
-        except BaseException as error:  # handed to the thread that waits
+            result = results[0] if results else pipeline.run()
+            result.wait_until_finish()
+        except Exception as error:  # handed to the thread that waits
             errors.append(error)
 
+    if settings.runner not in (IN_PROCESS, MULTI_PROCESS):  # those end before they return
+        try:
+            results.append(pipeline.run())  # here, since what starts a job server must be told of signals
+        except Exception as error:
+            raise _FailedError from error
     thread = threading.Thread(target=run, name="beam", daemon=True)
     thread.start()
     try:
@@ -227,7 +232,7 @@ def _runner(settings: RunnerSettings) -> FnApiRunner | None:
 
 def _options(settings: RunnerSettings) -> PipelineOptions:
     if settings.runner == MULTI_PROCESS:
-        chosen = [f"--direct_num_workers={settings.workers}"]
+        chosen = [f"--direct_num_workers={settings.workers or os.cpu_count()}"]
     else:
         chosen = [f"--runner={settings.runner}"]
     return PipelineOptions(flags=[*chosen, *settings.beam_options])

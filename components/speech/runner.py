@@ -30,8 +30,8 @@ class RunnerSettings(Settings):
     beam_from_megabytes: float = pydantic.Field(
         512.0,
         ge=0,
-        description="MB of new features from which on Beam is started at all, which takes seconds; less is written by "
-        "this process at once (0: always Beam)",
+        description="MB of new output from which on Beam is started at all, which takes seconds; less is made at once, "
+        "on this machine (0: always Beam)",
     )
     workers: int = pydantic.Field(2, ge=1, le=256, description=f"worker processes (runner: {MULTI_PROCESS})")
     beam_options: list[str] = pydantic.Field([], description="options for the Beam runner, as on a command line")

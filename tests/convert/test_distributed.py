@@ -1,0 +1,91 @@
+"""convert by a Beam pipeline: what comes out is what the processes of one machine make, whatever is wrong."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.convert import distributed
+from components.convert.distributed import converted_jobs
+from components.convert.job import Converted, Job
+from components.convert.settings import ConvertSettings
+from components.convert.step import run
+from components.speech.utterances import MANIFEST, REJECTS, read_rejects
+from tests.convert.conftest import RECORDINGS, good_flac, manifest_of, utterance
+
+ALONE = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)
+CRASH = """
+import os, signal, sys
+if "components.convert.workers" in sys.orig_argv:
+    import soundfile
+    opened = soundfile.SoundFile._open
+    def crash(self, file, *rest):
+        if str(file).endswith("/3.flac"):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return opened(self, file, *rest)
+    soundfile.SoundFile._open = crash
+"""
+CONVERT = """
+import sys
+from components.convert.settings import ConvertSettings
+from components.convert.step import run
+print(run(sys.argv[1], sys.argv[2], ConvertSettings.of(sys.argv[3])).folder)
+"""
+
+
+def by(runner: str) -> ConvertSettings:
+    return ALONE.model_copy(update={"runner": runner, "beam_from_megabytes": 0.0})
+
+
+@pytest.mark.parametrize("runner", ["FnApiRunner", "multi_process"])
+def test_a_pipeline_makes_the_manifest_and_the_rejects_of_one_machine(
+    recordings: Path, tmp_path: Path, runner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "BATCH_RECORDINGS", 5)
+    manifest = manifest_of(tmp_path / "in", [utterance(recordings / name) for name in RECORDINGS])
+    alone, spread = run(manifest, tmp_path / "alone", ALONE), run(manifest, tmp_path / "spread", by(runner))
+    assert spread.key == alone.key
+    assert spread.counts == alone.counts
+    for file in (MANIFEST, REJECTS):
+        assert (spread.folder / file).read_bytes() == (alone.folder / file).read_bytes()
+    assert pool(tmp_path / "spread") == pool(tmp_path / "alone")
+    assert not (spread.folder / "unfinished").exists()
+
+
+def pool(store: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in store.glob("wavs/??/*.wav")}
+
+
+def test_a_recording_that_kills_whoever_reads_it_is_one_reject_and_the_worker_lives(tmp_path: Path) -> None:
+    for number in range(8):
+        good_flac(tmp_path / f"{number}.flac", seed=number)
+    manifest = manifest_of(tmp_path / "in", [utterance(tmp_path / f"{number}.flac") for number in range(8)])
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "sitecustomize.py").write_text(CRASH)
+    path = os.pathsep.join([str(tmp_path / "hook"), str(Path.cwd())])
+    command = [sys.executable, "-c", CONVERT, str(manifest), str(tmp_path / "store")]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    [reject] = read_rejects(Path(done.stdout.splitlines()[-1]))
+    assert (reject.id, reject.reason, "SIGSEGV" in reject.detail) == ("3.flac", "unreadable", True)
+
+
+def test_less_than_what_beam_is_worth_is_converted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "by_beam", None)
+    good_flac(tmp_path / "a.flac")
+    one = utterance(tmp_path / "a.flac")
+    job = Job(one.audio_filepath, one.audio_hash, 0.0, None, tmp_path / "wavs" / "aa" / "a.wav", 16_000, -60.0)
+    settings = ConvertSettings(runner="FlinkRunner", beam_from_megabytes=1.0)
+    [(_, result)] = converted_jobs([job], settings, tmp_path / "wavs", tmp_path / "unfinished")
+    assert isinstance(result, Converted)
+
+
+def test_a_long_recording_has_a_batch_to_itself() -> None:
+    def job(seconds: float | None) -> Job:
+        return Job("a.wav", "", 0.0, seconds, Path("a.wav"), 16_000, -60.0)
+
+    batches = list(distributed._batches([job(5.0), job(None), job(3_600.0), job(5.0)]))
+    assert [(first, len(batch)) for first, batch in batches] == [(0, 2), (2, 1), (3, 1)]
