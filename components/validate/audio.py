@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from components.validate.corpus import Corpus, Floats
+from components.validate.columns import Floats
+from components.validate.corpus import Corpus
 from components.validate.finding import Finding, not_checked, share_of
 from components.validate.settings import ValidateSettings
 

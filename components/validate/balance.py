@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from components.validate.corpus import Corpus, Rows
+from components.validate.columns import Rows
+from components.validate.corpus import Corpus
 from components.validate.finding import Finding, not_checked
 from components.validate.settings import SPLITS, ValidateSettings
-from components.validate.units import words_in
 
 REST = "\0"
 """Stands for all words that are not among the frequent ones."""
@@ -76,12 +76,15 @@ def level_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
 
 
 def character_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
-    return _furthest({split: _counts(corpus, rows, words=False) for split, rows in _by_split(corpus).items()})
+    counts = {split: corpus.characters_said(split) for split in SPLITS}
+    for characters in counts.values():
+        del characters[" "]
+    return _furthest(counts)
 
 
 def word_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
-    counts = {split: _counts(corpus, rows, words=True) for split, rows in _by_split(corpus).items()}
-    frequent = {word for word, _ in counts.get("train", collections.Counter()).most_common(settings.word_balance.words)}
+    counts = {split: corpus.words_said(split) for split in SPLITS}
+    frequent = {word for word, _ in counts["train"].most_common(settings.word_balance.words)}
     return _furthest({split: _folded(words, frequent) for split, words in counts.items()})
 
 
@@ -128,16 +131,6 @@ def _folded(counts: collections.Counter[str], kept: set[str]) -> collections.Cou
     for unit, count in counts.items():
         folded[unit if unit in kept else REST] += count
     return folded
-
-
-def _counts(corpus: Corpus, rows: Rows, *, words: bool) -> collections.Counter[str]:
-    """How often each character (or word) stands in these transcripts; spaces not counted."""
-    counts: collections.Counter[str] = collections.Counter()
-    for row in rows.tolist():
-        counts.update(words_in(corpus.texts[row]) if words else corpus.texts[row])
-    if not words:
-        del counts[" "]
-    return counts
 
 
 def _by_split(corpus: Corpus) -> dict[str, Rows]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from components.validate.corpus import Rows
+from components.validate.columns import Rows
 
 
 def no_rows() -> Rows:

@@ -1,8 +1,13 @@
 """Utterances that are there twice, and what dev and test share with train: a model is judged by what it never heard."""
 
-import numpy as np
+from collections.abc import Callable
+from typing import Any
 
-from components.validate.corpus import Codes, Corpus, Rows, Strings
+import numpy as np
+import numpy.typing as npt
+
+from components.validate.columns import Codes, Rows, Strings
+from components.validate.corpus import Corpus
 from components.validate.finding import Finding, not_checked, share_of
 from components.validate.settings import ValidateSettings
 
@@ -10,37 +15,35 @@ JUDGED = ("dev", "test")
 
 
 def duplicate_ids(corpus: Corpus, settings: ValidateSettings) -> Finding:
-    first: dict[str, int] = {}
-    again = [row for row, name in enumerate(corpus.ids) if first.setdefault(name, row) != row]
-    offenders = np.array(again, dtype=np.int64)
+    original = _first_alike(corpus.ids.codes)
+    offenders = np.flatnonzero(original != np.arange(len(corpus)))
     return Finding(
         len(offenders),
         f"{len(offenders):,} utterances have an id that stands earlier in the manifest",
         offenders,
-        lambda row: f"line {row + 1:,}; first on line {first[corpus.ids[row]] + 1:,}",
+        lambda row: f"line {row + 1:,}; first on line {original[row] + 1:,}",
     )
 
 
 def duplicate_audio(corpus: Corpus, settings: ValidateSettings) -> Finding:
-    rows = _known(corpus.recordings)
+    rows = corpus.recordings.known
     if not rows.size:
         return not_checked("no utterance has an audio_hash")
     # The same recording in another split is the affair of recording_overlap.
     within = corpus.recordings.codes[rows].astype(np.int64) * len(corpus.splits.names) + corpus.splits.codes[rows]
-    _, first, inverse = np.unique(within, return_index=True, return_inverse=True)
-    original = rows[first[inverse]]
+    original = rows[_first_alike(within)]
     offenders = rows[original != rows]
     same = dict(zip(offenders.tolist(), original[original != rows].tolist(), strict=True))
     return Finding(
         len(offenders),
         f"{len(offenders):,} utterances have the very samples of an earlier one in their split",
         offenders,
-        lambda row: f"same samples as {corpus.ids[same[row]]}",
+        lambda row: f"same samples as {corpus.utterance(same[row]).id}",
     )
 
 
 def recording_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
-    rows = _known(corpus.recordings)
+    rows = corpus.recordings.known
     if not rows.size:
         return not_checked("no utterance has an audio_hash")
     codes = corpus.recordings.codes
@@ -48,12 +51,12 @@ def recording_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
     offenders = np.concatenate(
         [dev[np.isin(codes[dev], codes[train])], test[np.isin(codes[test], codes[np.concatenate([train, dev])])]]
     )
-    twin = _first_rows(codes, np.concatenate([train, dev]))
+    twin = _first_of(codes, np.concatenate([train, dev]))
     return Finding(
         len(offenders),
         f"{len(offenders):,} utterances of dev and test are recordings that another split has too",
         offenders,
-        lambda row: f"same samples as {corpus.ids[twin[int(codes[row])]]} in {corpus.splits[twin[int(codes[row])]]}",
+        lambda row: f"same samples as {corpus.utterance(twin(row)).id} in {corpus.splits[twin(row)]}",
     )
 
 
@@ -75,13 +78,13 @@ def sentence_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
     judged = corpus.rows(*JUDGED)
     if not judged.size:
         return not_checked("dev and test are empty")
-    offenders = _also_in_train(corpus, corpus.texts.codes, judged)
-    twin = _first_rows(corpus.texts.codes, corpus.rows("train"))
+    offenders = _also_in_train(corpus, corpus.sentences.codes, judged)
+    twin = _first_of(corpus.sentences.codes, corpus.rows("train"))
     return share_of(
         offenders,
         len(judged),
         "utterances of dev and test say a sentence of train",
-        lambda row: f"same sentence as {corpus.ids[twin[int(corpus.texts.codes[row])]]}",
+        lambda row: f"same sentence as {corpus.utterance(twin(row)).id}",
     )
 
 
@@ -98,7 +101,13 @@ def _known(column: Strings) -> Rows:
     return np.flatnonzero(column.codes != column.number(""))
 
 
-def _first_rows(codes: Codes, rows: Rows) -> dict[int, int]:
-    """For each code the first of these rows that has it."""
+def _first_alike(codes: npt.NDArray[Any]) -> Rows:
+    """For each row the first that has its code."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return first[inverse]
+
+
+def _first_of(codes: Codes, rows: Rows) -> Callable[[int], int]:
+    """Given a row, the first of these rows that has its code."""
     found, first = np.unique(codes[rows], return_index=True)
-    return dict(zip(found.tolist(), rows[first].tolist(), strict=True))
+    return lambda row: int(rows[first[np.searchsorted(found, codes[row])]])

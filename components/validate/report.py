@@ -73,7 +73,7 @@ def _facts(corpus: Corpus) -> Block:
             "utterances": len(corpus),
             "audio": _time(corpus.durations.sum(dtype=float)),
             "speakers": speakers or None,
-            "distinct sentences": len(corpus.texts.names),
+            "distinct sentences": corpus.sentences.distinct,
             "rejected by the step before": rejected,
         }
     )
@@ -111,12 +111,11 @@ def _offenders(corpus: Corpus, results: list[Result], settings: ValidateSettings
         if result.outcome != "failed" or not rows:
             continue
         played, named = rows[: settings.played], rows[settings.played :]
-        bring(corpus.paths[row] for row in played)
+        bring(corpus.utterance(row).audio_filepath for row in played)
         inside = [listing(*[_utterance(corpus, result, row, reel) for row in played])] if played else []
         if named:
-            cells = [
-                [corpus.ids[row], corpus.splits[row], corpus.texts[row], result.finding.note(row)] for row in named
-            ]
+            shown = [(corpus.utterance(row), result.finding.note(row)) for row in named]
+            cells = [[one.id, one.split, one.text, why] for one, why in shown]
             inside.append(details(f"{len(named):,} more", table(["utterance", "split", "text", "why"], cells)))
         left = len(result.finding.offenders) - len(rows)
         if left:
@@ -127,16 +126,17 @@ def _offenders(corpus: Corpus, results: list[Result], settings: ValidateSettings
 
 
 def _utterance(corpus: Corpus, result: Result, row: int, reel: Reel) -> Block:
-    speaker = f"speaker {corpus.speakers[row]}" if corpus.speakers[row] else ""
-    about = [corpus.ids[row], corpus.splits[row], speaker, f"{corpus.durations[row]:.2f} s"]
+    one = corpus.utterance(row)
+    speaker = f"speaker {one.speaker}" if one.speaker else ""
+    about = [one.id, one.split, speaker, f"{corpus.durations[row]:.2f} s"]
     if result.finding.note(row) not in about:
         about.append(result.finding.note(row))
     return reel.player(
-        corpus.paths[row],
+        one.audio_filepath,
         " · ".join(part for part in about if part),
-        offset=corpus.offset(row),
+        offset=one.offset,
         duration=float(corpus.durations[row]),
-    ) + prose(f"“{corpus.texts[row]}”")
+    ) + prose(f"“{one.text}”")
 
 
 def _distributions(corpus: Corpus, settings: ValidateSettings) -> Block:
@@ -188,7 +188,7 @@ def _splits(corpus: Corpus) -> Block:
                 _time(durations.sum(dtype=float)),
                 f"{np.median(durations):.2f} s",
                 int((voices != corpus.speakers.number("")).sum()) or None,
-                len(np.unique(corpus.texts.codes[places])),
+                len(np.unique(corpus.sentences.codes[places])),
                 int(corpus.words[places].sum()),
             ]
         )

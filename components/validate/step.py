@@ -53,14 +53,15 @@ def run(
     content = hash_file(file) if file.is_file() else ""
     corpus, utterances = None, noted_fingerprint(content, store)
     if not utterances:
-        corpus, utterances = Corpus.read(file)
-        if corpus.names_all and hash_file(file) == content:
+        corpus = Corpus.read(file)
+        utterances = corpus.fingerprint
+        if corpus.tally.names_all and hash_file(file) == content:
             note_fingerprint(content, store, utterances)
     inputs = {"utterances": utterances, "rejects": rejects_beside(file)[1], **plan.named_by()}
     with keyed_work(store, "validate", settings, inputs, revision=REVISION) as work:
         if work.reused:
             return work
-        corpus = corpus or Corpus.read(file, utterances)[0]
+        corpus = corpus or Corpus.read(file)
         examination = plan.carry_out(corpus, utterances, store, settings, work.folder / STATISTICS)
         results = look(corpus, settings, examination)
         failed = [result for result in results if result.fails_the_step]

@@ -1,32 +1,35 @@
 """Transcripts that cannot be learnt: too long for their audio, all alike, or spelled as train never spells."""
 
 import collections
-import math
 
 import numpy as np
 
-from components.speech.text import frames_needed
-from components.validate.corpus import Corpus, Rows
+from components.speech.utterances import Utterance
+from components.validate.corpus import Corpus
 from components.validate.finding import Finding, not_checked, share_of
 from components.validate.settings import ValidateSettings
 from components.validate.units import words_in
 
 
 def contradictory_transcripts(corpus: Corpus, settings: ValidateSettings) -> Finding:
-    rows = np.flatnonzero(corpus.recordings.codes != corpus.recordings.number(""))
+    rows = corpus.recordings.known
     if not rows.size:
         return not_checked("no utterance has an audio_hash")
-    recordings, texts = corpus.recordings.codes[rows], corpus.texts.codes[rows]
+    recordings, sentences = corpus.recordings.codes[rows], corpus.sentences.codes[rows]
     _, first, inverse = np.unique(recordings, return_index=True, return_inverse=True)
     earlier = rows[first[inverse]]
-    unlike = texts != corpus.texts.codes[earlier]
+    unlike = sentences != corpus.sentences.codes[earlier]
     offenders, original = rows[unlike], earlier[unlike]
     against = dict(zip(offenders.tolist(), original.tolist(), strict=True))
+
+    def told(one: Utterance) -> str:
+        return f"{one.id} has the same samples and says: {one.text}"
+
     return Finding(
         len(offenders),
         f"{len(offenders):,} utterances have the samples of an earlier one and another transcript",
         offenders,
-        lambda row: f"{corpus.ids[against[row]]} has the same samples and says: {corpus.texts[against[row]]}",
+        lambda row: told(corpus.utterance(against[row])),
     )
 
 
@@ -37,14 +40,14 @@ def identical_transcripts(corpus: Corpus, settings: ValidateSettings) -> Finding
         rows = corpus.rows(split)
         if len(rows) < limits.fewest:
             continue
-        codes, counts = np.unique(corpus.texts.codes[rows], return_counts=True)
+        sentences = corpus.sentences.codes[rows]
+        codes, firsts, counts = np.unique(sentences, return_index=True, return_counts=True)
         share = float(counts.max() / len(rows))
         if share > worst:
-            worst, text = share, int(codes[counts.argmax()])
-            offenders = rows[corpus.texts.codes[rows] == text] if share > limits.threshold else rows[:0]
-            finding = Finding(
-                share, f"in {split}, {counts.max():,} of {len(rows):,} say: {corpus.texts.names[text]}", offenders
-            )
+            worst, most = share, int(counts.argmax())
+            text = corpus.utterance(int(rows[firsts[most]])).text
+            offenders = rows[sentences == codes[most]] if share > limits.threshold else rows[:0]
+            finding = Finding(share, f"in {split}, {counts.max():,} of {len(rows):,} say: {text}", offenders)
     return finding
 
 
@@ -57,18 +60,12 @@ def ctc_feasibility(corpus: Corpus, settings: ValidateSettings) -> Finding:
     if not rows.size:
         return not_checked("train is empty")
     frames = np.floor(corpus.durations.astype(np.float64) * rate).astype(np.int64)
-
-    def needed(row: int) -> int:
-        return frames_needed([ord(character) for character in corpus.texts[row]])
-
-    lengths = np.array([len(text) for text in corpus.texts.names])[corpus.texts.codes[rows]]
-    doubtful = rows[frames[rows] < 2 * lengths - 1]  # even if every label repeated, the others would do
-    offenders = np.array([row for row in doubtful.tolist() if frames[row] < needed(row)], dtype=np.int64)
+    offenders = rows[frames[rows] < corpus.labels[rows]]
     return share_of(
         offenders,
         len(rows),
         f"utterances of train have fewer frames (at {rate:g} a second) than labels and repeats",
-        lambda row: f"{frames[row]:,} frames, {needed(row):,} needed",
+        lambda row: f"{frames[row]:,} frames, {corpus.labels[row]:,} needed",
     )
 
 
@@ -94,14 +91,15 @@ def unseen_characters(corpus: Corpus, settings: ValidateSettings) -> Finding:
     train, judged = corpus.rows("train"), corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
-    unseen = sorted(_characters(corpus, judged) - _characters(corpus, train))
-    holding = [code for code, text in enumerate(corpus.texts.names) if any(one in text for one in unseen)]
-    offenders = judged[np.isin(corpus.texts.codes[judged], holding)]
+    unseen = sorted(set(corpus.characters_said("dev", "test")) - set(corpus.characters_said("train")))
+    if not unseen:
+        return Finding(0, "train has them all")
+    offenders = [row for row, one in corpus.utterances(judged) if any(character in one.text for character in unseen)]
     return Finding(
         len(unseen),
-        f"characters that train has not: {' '.join(map(repr, unseen[:40]))}" if unseen else "train has them all",
-        offenders,
-        lambda row: "has " + " ".join(repr(one) for one in unseen if one in corpus.texts[row]),
+        f"characters that train has not: {' '.join(map(repr, unseen[:40]))}",
+        np.array(offenders, dtype=np.int64),
+        lambda row: "has " + " ".join(repr(one) for one in unseen if one in corpus.utterance(row).text),
     )
 
 
@@ -109,28 +107,22 @@ def unseen_words(corpus: Corpus, settings: ValidateSettings) -> Finding:
     train, judged = corpus.rows("train"), corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
-    known = {word for code in np.unique(corpus.texts.codes[train]) for word in words_in(corpus.texts.names[code])}
-    heard: collections.Counter[str] = collections.Counter()
-    for row in judged.tolist():
-        heard.update(words_in(corpus.texts[row]))
-    unseen = {word: count for word, count in heard.most_common() if word not in known}
-    total = max(sum(heard.values()), 1)
-    share = sum(unseen.values()) / total
-    shares = {row: _share_of(unseen, corpus.texts[row]) for row in judged.tolist()} if unseen else {}
-    offenders = sorted((row for row, part in shares.items() if part), key=lambda row: (-shares[row], row))
+    known, heard = corpus.words_said("train"), corpus.words_said("dev", "test")
+    total = max(heard.total(), 1)
+    if heard.keys() <= known.keys():
+        return Finding(0.0, f"0 of {total:,} words")
+    unseen: collections.Counter[str] = collections.Counter()
+    shares: dict[int, float] = {}
+    for row, one in corpus.utterances(judged):
+        words = words_in(one.text)
+        foreign = [word for word in words if word not in known]
+        unseen.update(foreign)
+        if foreign:
+            shares[row] = len(foreign) / len(words)
+    often = [word for word, _ in unseen.most_common(10)]
     return Finding(
-        share,
-        f"{sum(unseen.values()):,} of {total:,} words"
-        + (f", most often: {', '.join(list(unseen)[:10])}" if unseen else ""),
-        np.array(offenders, dtype=np.int64),
-        lambda row: "has " + ", ".join(dict.fromkeys(word for word in words_in(corpus.texts[row]) if word in unseen)),
+        unseen.total() / total,
+        f"{unseen.total():,} of {total:,} words, most often: {', '.join(often)}",
+        np.array(sorted(shares, key=lambda row: (-shares[row], row)), dtype=np.int64),
+        lambda row: "has " + ", ".join(dict.fromkeys(w for w in words_in(corpus.utterance(row).text) if w in unseen)),
     )
-
-
-def _characters(corpus: Corpus, rows: Rows) -> set[str]:
-    return {character for code in np.unique(corpus.texts.codes[rows]) for character in corpus.texts.names[code]}
-
-
-def _share_of(unseen: dict[str, int], text: str) -> float:
-    words = words_in(text)
-    return math.fsum(word in unseen for word in words) / max(len(words), 1)

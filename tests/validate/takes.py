@@ -90,7 +90,7 @@ def written(folder: Path, takes: list[Take], rejects: int = 0) -> Path:
 def judged(folder: Path, takes: list[Take], rejects: int = 0, **changes: Any) -> dict[str, dict[str, Any]]:
     """The checks of these takes by name, as they stand in validation.json."""
     chosen = ValidateSettings.of({**SMALL, **changes})
-    corpus, _ = Corpus.read(written(folder, takes, rejects))
+    corpus = Corpus.read(written(folder, takes, rejects))
     results = look(corpus, chosen, Examination(skipped="these tests are of our own checks"))
     return {result.check.name: result.plain(corpus, chosen.listed) for result in results}
 

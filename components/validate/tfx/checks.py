@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from components.validate.corpus import Rows
+from components.validate.columns import Rows
 from components.validate.finding import Finding, no_rows, not_checked
 from components.validate.settings import ValidateSettings
 from components.validate.tfx.examination import Anomaly, Drift, Examination, Kind

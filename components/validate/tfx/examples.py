@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from components.validate.corpus import Codes, Corpus, Rows, Strings
+from components.validate.columns import Codes, Rows, Strings
+from components.validate.corpus import Corpus
 from components.validate.units import words_in
 
 FRAME_SECONDS = 0.01

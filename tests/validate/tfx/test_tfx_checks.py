@@ -17,7 +17,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     takes = fit()
     takes[4].samples, takes[9].samples = speech(4, 2.0), speech(9, 3.0)
     takes[3].split = "holdout"
-    return Corpus.read(written(tmp_path_factory.mktemp("corpus"), takes))[0]
+    return Corpus.read(written(tmp_path_factory.mktemp("corpus"), takes))
 
 
 def checked(corpus: Corpus, examination: Examination, **changes: Any) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,104 @@
+"""Columns of a manifest: a number for each utterance, and strings of which many are alike."""
+
+import array
+import base64
+import functools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.int64]
+"""Places of utterances in the manifest, from 0."""
+
+Codes = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+
+class Strings:
+    """A column of strings in which many are alike: each stands once, a row holds its number.
+
+    Attributes:
+      names: the distinct strings, in order of appearance.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._codes = array.array("i")
+
+    def append(self, name: str) -> None:
+        self._codes.append(self._number(name))
+
+    def extend(self, other: "Strings") -> None:
+        """Puts another column below this one."""
+        numbers = np.array([self._number(name) for name in other.names], dtype=np.int32)
+        if len(other):
+            self._codes.frombytes(numbers[other.codes].tobytes())
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __getitem__(self, row: int) -> str:
+        return self.names[self._codes[row]]
+
+    @functools.cached_property
+    def codes(self) -> Codes:
+        """[utterances] the number of each row's string; for reading once all rows are in."""
+        return np.array(self._codes, dtype=np.int32)
+
+    def number(self, name: str) -> int:
+        """The number of a string, -1 if no row has it."""
+        return self._numbers.get(name, -1)
+
+    def _number(self, name: str) -> int:
+        number = self._numbers.setdefault(name, len(self._numbers))
+        if number == len(self.names):
+            self.names.append(name)
+        return number
+
+    def plain(self) -> dict[str, Any]:
+        return {"names": self.names, "codes": encoded(self._codes.tobytes())}
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> "Strings":
+        strings = cls()
+        for name in plain["names"]:
+            strings._number(name)
+        strings._codes.frombytes(decoded(plain["codes"]))
+        return strings
+
+
+class Hashes:
+    """A column of hashes, of which equal ones are of equal things; 0 where nothing is known."""
+
+    def __init__(self, hashes: npt.NDArray[np.uint64]) -> None:
+        self._hashes = hashes
+
+    @functools.cached_property
+    def codes(self) -> Codes:
+        """[utterances] numbers from 0 in order of appearance, -1 where nothing is known."""
+        _, first, inverse = np.unique(self._hashes, return_index=True, return_inverse=True)
+        order = np.empty(len(first), dtype=np.int32)
+        order[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
+        codes: Codes = order[inverse]
+        codes[self._hashes == 0] = -1
+        return codes
+
+    @functools.cached_property
+    def distinct(self) -> int:
+        return len(np.unique(self._hashes[self._hashes != 0]))
+
+    @property
+    def known(self) -> Rows:
+        """The rows of which something is known."""
+        return np.flatnonzero(self._hashes)
+
+
+def encoded(data: bytes | bytearray) -> str:
+    """Bytes as JSON bears them."""
+    return base64.b64encode(data).decode("ascii")
+
+
+def decoded(text: str) -> bytes:
+    return base64.b64decode(text)

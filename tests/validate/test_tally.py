@@ -1,0 +1,144 @@
+"""Tallies: those of pieces, joined, are that of the whole; what they count is what looking at each line gives."""
+
+import collections
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.speech.errors import WorkError
+from components.speech.text import frames_needed
+from components.speech.utterances import Utterance, each_utterance, fingerprint, write_manifest
+from components.validate.columns import Hashes, Strings
+from components.validate.corpus import Corpus
+from components.validate.lines import each_line, ranges
+from components.validate.tally import Tally
+from components.validate.units import characters_in, words_in
+
+LINE = '{"id": "a", "audio_filepath": "a.wav", "duration": 1.0, "text": "one"}\n'
+
+utterances = st.lists(
+    st.builds(
+        Utterance,
+        id=st.sampled_from("abcdefgh"),
+        audio_filepath=st.just("/corpus/a.wav"),
+        duration=st.floats(0, 30) | st.integers(0, 30),
+        text=st.text("ab, '\t中é", max_size=20),
+        speaker=st.sampled_from(["", "x", "y"]),
+        split=st.sampled_from(["train", "dev", "test", "odd"]),
+        audio_hash=st.sampled_from(["", "1", "2"]),
+        offset=st.sampled_from([0.0, 0, 1.5]),
+        measured=st.sampled_from([{}, {"rms_db": -20, "peak_db": -3.5, "pcm_hash": "p"}, {"silence_share": None}]),
+        extra=st.sampled_from([{}, {"accent": "us", "a": [1, {"b": None}]}]),
+    ),
+    max_size=12,
+)
+
+
+def written(lines: list[Utterance], folder: Path) -> Path:
+    write_manifest(folder / "manifest.jsonl", lines)
+    return folder / "manifest.jsonl"
+
+
+def held(tally: Tally) -> dict[str, Any]:
+    """All that stands in a tally, the order of what was said included."""
+    return {**tally.plain(), "said": {split: list(counts.items()) for split, counts in tally.said.items()}}
+
+
+@settings(deadline=None, max_examples=60)
+@given(utterances, st.integers(1, 400))
+def test_tallies_of_pieces_come_to_that_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance], length: int
+) -> None:
+    manifest = written(lines, tmp_path_factory.mktemp("lines"))
+    joined = Tally()
+    for piece in ranges(manifest, length):
+        joined.join(Tally.of(json.loads(json.dumps(Tally.of_piece(manifest, *piece).plain()))))
+    assert held(joined) == held(Tally.of_piece(manifest))
+
+
+@settings(deadline=None, max_examples=60)
+@given(utterances)
+def test_a_tally_names_the_utterances_as_all_steps_do(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
+) -> None:
+    manifest = written(lines, tmp_path_factory.mktemp("lines"))
+    assert Tally.of_piece(manifest).fingerprint() == fingerprint(each_utterance(manifest))
+
+
+@settings(deadline=None, max_examples=100)
+@given(utterances)
+def test_what_is_counted_is_what_each_transcript_holds(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
+) -> None:
+    corpus = Corpus.read(written(lines, tmp_path_factory.mktemp("lines")))
+    texts = [one.text for one in lines]
+    assert corpus.characters.tolist() == [characters_in(text) for text in texts]
+    assert corpus.words.tolist() == [len(words_in(text)) for text in texts]
+    assert corpus.labels.tolist() == [frames_needed([ord(letter) for letter in text]) for text in texts]
+    for split in ("train", "dev", "test"):
+        inside = [one.text for one in lines if one.split == split]
+        assert corpus.characters_said(split) == collections.Counter("".join(inside))
+        words = collections.Counter(word for text in inside for word in words_in(text))
+        assert corpus.words_said(split).most_common() == words.most_common()  # also in the order of those as frequent
+    assert [one for _, one in corpus.utterances(np.arange(len(lines)))] == lines
+
+
+def test_hashes_are_numbered_in_order_of_appearance() -> None:
+    hashes = Hashes(np.array([7, 0, 3, 7, 9, 0], dtype=np.uint64))
+    assert hashes.codes.tolist() == [0, -1, 2, 0, 3, -1]
+    assert (hashes.distinct, hashes.known.tolist()) == (3, [0, 2, 3, 4])
+
+
+def test_strings_of_two_columns_share_their_numbers() -> None:
+    above, below = Strings(), Strings()
+    for name in ("x", "y"):
+        above.append(name)
+    for name in ("z", "y", "z"):
+        below.append(name)
+    above.extend(below)
+    assert (above.names, above.codes.tolist()) == (["x", "y", "z"], [0, 1, 2, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("no JSON", r"manifest.jsonl:2: not a JSON line"),
+        (LINE.strip() + "x", r"manifest.jsonl:2: not a JSON line"),
+        ('{"id": "a", "audio_filepath": "a.wav", "text": "one"}', r"manifest.jsonl:2: no duration"),
+        (LINE.replace("1.0", "true").strip(), r"manifest.jsonl:2: `duration` is True"),
+        (LINE.replace("1.0", "1, \"speaker\": 3").strip(), r"manifest.jsonl:2: `speaker` is 3"),
+        (LINE.replace("one", "\\ud800").strip(), r"manifest.jsonl:2: not a JSON line"),
+        ("[1]", r"manifest.jsonl:2: \[1\]"),
+        ("[" * 100_000, r"manifest.jsonl:2: not a JSON line"),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_none_is_told_by_its_number(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "manifest.jsonl").write_text(f"{LINE}\n  \n{line}\n{LINE}")
+    with pytest.raises(WorkError, match=message):
+        Corpus.read(tmp_path)
+
+
+def test_what_is_not_utf_8_is_told_by_its_byte(tmp_path: Path) -> None:
+    (tmp_path / "manifest.jsonl").write_bytes(LINE.encode() + b'{"id": "\xff"}\n')
+    with pytest.raises(WorkError, match=rf"not UTF-8 \(byte {len(LINE) + 8}\)"):
+        Corpus.read(tmp_path)
+
+
+def test_a_manifest_without_its_last_line_end_is_read_whole(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_bytes(LINE.replace("\n", "\r\n").encode() + LINE.strip().encode())
+    assert [place for place, _ in each_line(manifest)] == [0, len(LINE) + 1]
+
+
+def test_a_manifest_that_changes_while_it_is_judged_is_told(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text(LINE)
+    corpus = Corpus.read(manifest)
+    manifest.write_text(LINE.replace('"a"', '"b"'))
+    with pytest.raises(WorkError, match="changed while it was judged"):
+        corpus.utterance(0)
