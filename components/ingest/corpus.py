@@ -8,22 +8,20 @@ corpus and whole is checked in one place, after it, for all of them.
 import dataclasses
 import functools
 import os
-import stat
 import time
-import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from components.ingest.listing import LINK, REGULAR, Listed, Listing, files_below, holds
 from components.speech.errors import WorkError
-from components.speech.storage import hash_value
 from components.speech.utterances import Reason, Reject
 
 AUDIO_EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".m4a", ".aac", ".wma", ".webm")
 """What may hold a recording, the preferred first where one recording lies there in two formats."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)  # not frozen: of a large corpus that would be a tenth of all work
 class Entry:
     """An utterance as its corpus names it; nothing about its audio has been checked yet.
 
@@ -51,19 +49,6 @@ class Entry:
     size: int | None = None
     source: str = ""
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Listed:
-    """A file of the listing; where a link leads to one, that. `size` is -1 where it leads nowhere; times are ns."""
-
-    size: int
-    modified: int
-    changed: int
-    regular: bool
-    link: bool
-    device: int = 0
-    inode: int = 0
 
 
 class NotFoundError(Exception):
@@ -106,11 +91,11 @@ class Corpus:
             self.files  # noqa: B018 - what cannot be listed is told now
 
     @functools.cached_property
-    def files(self) -> dict[str, "Listed"]:
+    def files(self) -> Listing:
         if self._before_listing:
             self._before_listing()
         self.listed_at = time.time_ns()
-        return dict(sorted(self._list(self._skipped)))
+        return Listing(files_below(str(self.root), self._skipped, self.outward))
 
     def named_by(self) -> dict[str, Any]:
         """What names this corpus: where it is and each file's path, size and times."""
@@ -118,22 +103,27 @@ class Corpus:
             "root": escaped(str(self.root)),
             "name": escaped(self.name),
             "outward": sorted(escaped(f"{path} {target}") for path, target in self.outward.items()),
-            "listing": self._listing(times=True),
+            "listing": self.files.name(times=True),
         }
 
     def named_by_content_of(self, archive: str) -> dict[str, Any]:
         """What names a corpus that was unpacked: the archive's content, wherever and whenever it was unpacked."""
-        return {"archive": archive, "name": escaped(self.name), "listing": self._listing(times=False)}
+        return {"archive": archive, "name": escaped(self.name), "listing": self.files.name(times=False)}
 
-    def visible(self) -> Iterator[PurePosixPath]:
-        """Every file's relative path but hidden ones (`.git/`, `._x.flac`, `__MACOSX/`), in order."""
-        for path in map(PurePosixPath, self.files):
-            if not any(part.startswith(".") or part == "__MACOSX" for part in path.parts):
-                yield path
+    def visible(self, *endings: str) -> Iterator[PurePosixPath]:
+        """The relative paths that end so, but for hidden ones (`.git/`, `._x.flac`, `__MACOSX/`), in order.
+
+        Args:
+          endings: in small letters; the case of a path does not matter.
+        """
+        wanted = tuple(os.fsencode(ending) for ending in endings)
+        for path in self.files.paths():
+            if path.lower().endswith(wanted) and not _is_hidden(path):
+                yield PurePosixPath(os.fsdecode(path))
 
     def recordings(self) -> Iterator[PurePosixPath]:
         """The visible files whose extension says audio."""
-        return (path for path in self.visible() if path.suffix.lower() in AUDIO_EXTENSIONS)
+        return self.visible(*AUDIO_EXTENSIONS)
 
     def closed_doors(self) -> Iterator[Reject]:
         """A reject for each folder that is a link out of the corpus: what lies behind it is not read."""
@@ -141,36 +131,19 @@ class Corpus:
             detail = f"{path} is a link to {target}, outside the corpus; copy it in, or point corpus.uri there"
             yield Reject(path, Reason.OUTSIDE_CORPUS, detail)
 
-    def locate(self, path: str, beside: str = "") -> str:
-        """The relative path under which a file that the corpus names is listed.
+    def locate(self, path: str, beside: str = "") -> tuple[str, Listed]:
+        """The relative path under which a file that the corpus names is listed, and the file.
 
         Unicode forms (a name typed as NFC and stored as NFD) and the extension's case may differ.
 
         Raises:
           NotFoundError: it is absent, no regular file, or outside the corpus.
         """
-        simple = path if beside in ("", ".") else f"{beside}/{path}"  # of tens of thousands, nearly all are
-        found = simple if simple in self.files else None
-        if found is None:
-            joined = os.path.normpath(os.path.join(self.root, beside, path))
-            found = self._listed(os.path.relpath(joined, self.root))
-        if found is None:
-            # The corpus may name it through a link: /data/corpus/a.wav where /data is a link to /mnt.
-            try:
-                real = os.path.realpath(joined)
-            except ValueError:
-                raise NotFoundError(Reason.BAD_ENTRY, f"{path!r} is no path: it holds a zero byte") from None
-            if not self._holds(real):
-                raise NotFoundError(Reason.OUTSIDE_CORPUS, f"{path} leads to {real}, outside the corpus {self.root}")
-            found = self._listed(os.path.relpath(real, self.root))
-        if found is None or self.files[found].size < 0:
-            where = f" (from {beside}/)" if beside else ""
-            raise NotFoundError(Reason.MISSING_FILE, f"{path}{where} is not in the corpus {self.root}")
-        if self.files[found].link and not self._holds(real := os.path.realpath(self.root / found)):
-            raise NotFoundError(Reason.OUTSIDE_CORPUS, f"{found} is a link to {real}, outside the corpus {self.root}")
-        if not self.files[found].regular:
-            raise NotFoundError(Reason.BAD_ENTRY, f"{found} is a pipe, socket or device, no file")
-        return found
+        found = path if beside in ("", ".") else f"{beside}/{path}"  # of tens of thousands, nearly all are
+        file = self.files.get(found)
+        if file is None or file.kind != REGULAR:
+            found, file = self._searched(path, beside)
+        return found, file
 
     def lines(self, path: str) -> Iterator[tuple[int, str]]:
         """The lines of a UTF-8 text (a BOM and CRLF are taken off), numbered from 1, blank ones left out.
@@ -178,81 +151,71 @@ class Corpus:
         Raises:
           WorkError: the file cannot be read as UTF-8.
         """
-        for number, line in enumerate(self.text(path).split("\n"), start=1):
+        for number, line in enumerate(self.pieces(path, newline="\n"), start=1):
             if line.strip():
-                yield number, line.removesuffix("\r")
+                yield number, line.removesuffix("\n").removesuffix("\r")
 
     def text(self, path: str) -> str:
+        """A small text as a whole; errors as of `lines`."""
+        return "".join(self.pieces(path, newline="\n"))
+
+    def pieces(self, path: str, newline: str) -> Iterator[str]:
+        """The lines of a UTF-8 text with their ends, which are not changed; errors as of `lines`.
+
+        Args:
+          newline: what ends a line, as `open` has it.
+        """
         try:
-            return (self.root / self.locate(path)).read_bytes().decode("utf-8-sig")
+            file = self.root / self.locate(path)[0]
+            with open(file, encoding="utf-8-sig", newline=newline) as opened:
+                yield from opened
         except UnicodeDecodeError as error:
             raise WorkError(
-                f"{self.root / path}: not UTF-8 (byte {error.start}); convert it, as in: "
+                f"{self.root / path}: not UTF-8 (byte {_first_odd_byte(file, error)}); convert it, as in: "
                 f"iconv -f latin1 -t utf-8 OLD > NEW"
             ) from None
         except (NotFoundError, OSError) as error:
             raise WorkError(f"{self.root / path}: cannot be read ({error})") from None
 
-    def _list(self, skipped: str | None) -> Iterator[tuple[str, Listed]]:
-        folders = [""]  # no recursion: an archive may hold a folder in a folder in a folder, a thousand deep
-        while folders:
-            folder = folders.pop()
+    def _searched(self, path: str, beside: str) -> tuple[str, Listed]:
+        """The same where the path is not simply the file's, or that is no plain file."""
+        joined = os.path.normpath(os.path.join(self.root, beside, path))
+        found = self._listed(os.path.relpath(joined, self.root))
+        if found is None:
+            # The corpus may name it through a link: /data/corpus/a.wav where /data is a link to /mnt.
             try:
-                found = list(os.scandir(os.path.join(self.root, folder)))
-            except OSError as error:
-                raise WorkError(f"{self.root / folder}: the corpus cannot be listed ({error.strerror})") from None
-            for item in found:
-                path = os.path.join(folder, item.name)
-                if item.is_dir(follow_symlinks=False):
-                    folders += [path] * (item.path != skipped)
-                elif item.is_symlink() and Path(item.path).is_dir():  # item.is_dir() raises on a link to itself
-                    # A folder inside is listed under its real name; one outside is not entered.
-                    if not self._holds(real := os.path.realpath(item.path)):
-                        self.outward[path] = real
-                else:
-                    yield path, _listed(item)
-
-    def _listing(self, *, times: bool) -> str:
-        return hash_value(
-            [
-                [escaped(path), file.size, *([file.modified, file.changed] if times else [])]
-                for path, file in self.files.items()
-            ]
-        )
-
-    def _holds(self, real: str) -> bool:
-        return os.path.commonpath([self.root, real]) == str(self.root)
+                real = os.path.realpath(joined)
+            except ValueError:
+                raise NotFoundError(Reason.BAD_ENTRY, f"{path!r} is no path: it holds a zero byte") from None
+            if not holds(str(self.root), real):
+                raise NotFoundError(Reason.OUTSIDE_CORPUS, f"{path} leads to {real}, outside the corpus {self.root}")
+            found = self._listed(os.path.relpath(real, self.root))
+        if found is None or (file := self.files[found]).size < 0:
+            where = f" (from {beside}/)" if beside else ""
+            raise NotFoundError(Reason.MISSING_FILE, f"{path}{where} is not in the corpus {self.root}")
+        if file.kind & LINK and not holds(str(self.root), real := os.path.realpath(self.root / found)):
+            raise NotFoundError(Reason.OUTSIDE_CORPUS, f"{found} is a link to {real}, outside the corpus {self.root}")
+        if not file.kind & REGULAR:
+            raise NotFoundError(Reason.BAD_ENTRY, f"{found} is a pipe, socket or device, no file")
+        return found, file
 
     def _listed(self, path: str) -> str | None:
-        return path if path in self.files else self._by_form.get(_form(path))
-
-    @functools.cached_property
-    def _by_form(self) -> dict[str, str]:
-        return {_form(path): path for path in reversed(self.files)}
+        return path if path in self.files else self.files.by_form(path)
 
 
-def _listed(item: "os.DirEntry[str]") -> Listed:
+def _is_hidden(path: bytes) -> bool:
+    return any(part.startswith(b".") or part == b"__MACOSX" for part in path.split(b"/"))
+
+
+def _first_odd_byte(file: Path, error: UnicodeDecodeError) -> int:
+    """Where in the file it is; the error counts from wherever Python had read to."""
     try:
-        found = item.stat()
-    except OSError:
-        return Listed(-1, 0, 0, regular=False, link=True)
-    return Listed(
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        stat.S_ISREG(found.st_mode),
-        link=item.is_symlink(),
-        device=found.st_dev,
-        inode=found.st_ino,
-    )
-
-
-def _form(path: str) -> str:
-    normal = unicodedata.normalize("NFC", path)
-    extension = PurePosixPath(normal).suffix
-    return normal.removesuffix(extension) + extension.lower()
+        file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as whole:
+        return whole.start
+    return error.start  # it has changed meanwhile
 
 
 def escaped(text: str) -> str:
     """File names may be any bytes; hashes and JSON take none but Unicode."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

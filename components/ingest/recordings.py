@@ -1,10 +1,9 @@
 """What each audio file is named by, and how long it says it is; many files at once."""
 
-import dataclasses
 import os
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from components.speech.progress import Progress
 from components.speech.storage import hash_file
@@ -15,8 +14,7 @@ _LONGEST_SECONDS = 7 * 24 * 3600.0
 """A header that claims more is one that a stream left open, not a recording of more than a week."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(NamedTuple):
     """An audio file, by its bytes.
 
     Attributes:
@@ -30,9 +28,15 @@ class Recording:
     fault: str = ""
 
 
-def measure(root: Path, paths: Collection[str]) -> dict[str, Recording]:
-    """Hashes files and reads their headers, in threads: both wait for the disk or run outside Python's lock."""
-    progress = Progress("recordings", total=len(paths))
+def measure(root: Path, paths: Collection[str], progress: Progress | None = None) -> dict[str, Recording]:
+    """Hashes files and reads their headers, in threads: both wait for the disk or run outside Python's lock.
+
+    Args:
+      progress: is advanced; it may be of more files than these.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # not at the top: mostly nothing has to be measured
+
+    progress = progress or Progress("recordings", total=len(paths))
     ordered = list(paths)
     batches = [ordered[start : start + _BATCH] for start in range(0, len(ordered), _BATCH)]
     measured: dict[str, Recording] = {}

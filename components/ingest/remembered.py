@@ -11,11 +11,12 @@ Two runs at once each write what is true; the later one's stays. What is damaged
 
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
-from components.ingest.corpus import Corpus, Listed, escaped
-from components.ingest.recordings import Recording
+from components.ingest.corpus import Corpus, escaped
+from components.ingest.listing import STATE_BYTES, unpacked
 from components.speech.progress import say
 from components.speech.storage import clear_unfinished, hash_value, whole_file
 
@@ -24,9 +25,13 @@ RACY_SECONDS = 3.0
 
 _MAGIC = b"voxline measured 1\n"
 """The number is raised when a recording would be measured otherwise."""
-_FILE = struct.Struct("<QQqqq")
 _FOUND = struct.Struct("<16sd")
 _DIGEST_BYTES = 16
+_RECORD = STATE_BYTES + _FOUND.size
+_READ_AT_ONCE = _RECORD * 4_096
+
+Found = tuple[bytes, str, float]
+"""The packed state of a file, the hash of its bytes, its seconds."""
 
 
 class Remembered:
@@ -36,53 +41,54 @@ class Remembered:
     """
 
     def __init__(self, store: Path, corpus: Corpus) -> None:
-        folder = store / "measured"
         self._corpus = corpus
-        self._file = folder / hash_value(escaped(str(corpus.root)))
-        files = [self._file] if self._file.is_file() else sorted(folder.glob("[0-9a-f]*"))
-        self._known: dict[bytes, bytes] = {}
-        for file in files:
-            self._known |= _read(file)
+        self._folder = store / "measured"
+        self._file = self._folder / hash_value(escaped(str(corpus.root)))
+        self.count = 0
 
-    def of(self, paths: Iterable[str]) -> dict[str, Recording]:
-        """Of those files the ones that are known."""
-        found: dict[str, Recording] = {}
-        for path in paths:
-            if known := self._known.get(_key(self._corpus.files[path])):
-                hash, seconds = _FOUND.unpack(known)
-                found[path] = Recording(hash.hex(), seconds)
-        return found
+    def __iter__(self) -> Iterator[Found]:
+        self.count = 0
+        for file in [self._file] if self._file.is_file() else sorted(self._folder.glob("[0-9a-f]*")):
+            try:
+                with open(file, "rb") as opened:
+                    for found in _read(opened, file):
+                        self.count += file == self._file
+                        yield found
+            except FileNotFoundError:
+                continue  # another run's, that has just gone
 
-    def keep(self, recordings: dict[str, Recording]) -> None:
+    def keep(self, found: Iterable[Found]) -> None:
         """Remembers these, and nothing else of this folder."""
         latest = self._corpus.listed_at - int(RACY_SECONDS * 1e9)
-        body = bytearray()
-        for path, recording in recordings.items():
-            file = self._corpus.files[path]
-            if not recording.fault and max(file.modified, file.changed) < latest:
-                body += _key(file) + _FOUND.pack(bytes.fromhex(recording.hash), recording.seconds)
-        clear_unfinished(self._file.parent)
+        digest = _digest()
+        clear_unfinished(self._folder)
         with whole_file(self._file) as out:
-            out.write(_MAGIC + _digest(body) + body)
+            out.write(_MAGIC + bytes(_DIGEST_BYTES))
+            for packed, hash, seconds in found:
+                state = unpacked(packed)
+                if max(state.modified, state.changed) < latest:
+                    record = packed + _FOUND.pack(bytes.fromhex(hash), seconds)
+                    digest.update(record)
+                    out.write(record)
+            out.seek(len(_MAGIC))
+            out.write(digest.digest())
 
 
-def _read(file: Path) -> dict[bytes, bytes]:
-    try:
-        content = memoryview(file.read_bytes())
-    except OSError:
-        return {}  # another run's, that has just gone
-    head = len(_MAGIC) + _DIGEST_BYTES
-    body, size = content[head:], _FILE.size + _FOUND.size
-    if content[: len(_MAGIC)] != _MAGIC or content[len(_MAGIC) : head] != _digest(body) or len(body) % size:
-        say(f"ingest: {file} is damaged, or of another version; the recordings are read again")
-        return {}
-    whole = bytes(body)
-    return {whole[at : at + _FILE.size]: whole[at + _FILE.size : at + size] for at in range(0, len(whole), size)}
+def _read(file: IO[bytes], name: Path) -> Iterator[Found]:
+    head = file.read(len(_MAGIC) + _DIGEST_BYTES)
+    digest, size = _digest(), 0
+    for piece in iter(lambda: file.read(_READ_AT_ONCE), b""):
+        digest.update(piece)
+        size += len(piece)
+    if head != _MAGIC + digest.digest() or size % _RECORD:
+        say(f"ingest: {name} is damaged, or of another version; the recordings are read again")
+        return
+    file.seek(len(head))
+    for piece in iter(lambda: file.read(_READ_AT_ONCE), b""):
+        for at in range(0, len(piece), _RECORD):
+            hash, seconds = _FOUND.unpack_from(piece, at + STATE_BYTES)
+            yield piece[at : at + STATE_BYTES], hash.hex(), seconds
 
 
-def _key(file: Listed) -> bytes:
-    return _FILE.pack(file.device, file.inode, file.size, file.modified, file.changed)
-
-
-def _digest(body: bytes | bytearray | memoryview) -> bytes:
-    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+def _digest() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=_DIGEST_BYTES)

@@ -7,74 +7,130 @@ place (an empty dev or test split is of no use), and shares never draw the last 
 training, or from dev; with so few, a newcomer may take the place.
 """
 
+import dataclasses
 import difflib
 import fnmatch
 import hashlib
-from collections.abc import Callable, Collection, Iterable
+import heapq
+from collections.abc import Callable, Iterable
 
-from components.ingest.corpus import Entry
 from components.ingest.settings import CorpusSettings
+from components.ingest.spool import Named, Settled
 from components.speech.errors import SettingsError
 
 LEFT_OUT = "left_out"
 
+Drawn = Callable[[Named | Settled], bool]
 
-def splits_of(entries: Collection[Entry], settings: CorpusSettings) -> dict[str, str]:
-    """The split of each utterance, by id: "train", "dev", "test" or "left_out".
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+    """The split of each utterance of a corpus.
+
+    Attributes:
+      own: what each of the corpus' own splits becomes.
+      whole: those are kept; else what is used of them is one heap, from which test and dev are drawn.
+      test, dev: who is drawn.
+    """
+
+    own: dict[str, str]
+    whole: bool
+    test: Drawn
+    dev: Drawn
+
+    def of(self, one: Named | Settled) -> str:
+        """It is "train", "dev", "test" or "left_out"."""
+        split = self.own[one.split]
+        if split == LEFT_OUT or (self.whole and split != "train"):
+            return split
+        return "test" if self.test(one) else "dev" if self.dev(one) else "train"
+
+
+def splits_of(own: Iterable[str], utterances: Callable[[], Iterable[Named]], settings: CorpusSettings) -> Splits:
+    """Decides about splits.
+
+    Args:
+      own: the corpus' own splits.
+      utterances: gives all of them anew, as often as somebody has to be drawn.
 
     Raises:
       SettingsError: a split of the corpus that the settings do not cover, utterances without a speaker
         that are to be split by speaker, or a held-out speaker whom nobody knows.
     """
-    own = _own_splits({entry.split for entry in entries}, settings)
-    splits = {entry.id: own[entry.split] for entry in entries}
-    used = [entry for entry in entries if splits[entry.id] != LEFT_OUT]
     split = settings.split
+    drawn = Splits(_own_splits(set(own), settings), split.by == "corpus", _nobody, _nobody)
     dev_by = split.dev_by or ("utterance" if split.by == "corpus" else split.by)
-    names: dict[str, Callable[[Entry], str]] = {"utterance": _id, "speaker": _speaker}
 
-    def draw(role: str, candidates: list[Entry], share: float, by: str, keep: int = 1) -> list[Entry]:
-        drawn = drawn_by_hash({names[by](entry) for entry in candidates}, share, f"{split.seed} {role}", keep)
-        return [entry for entry in candidates if names[by](entry) in drawn]
+    def draw(role: str, share: float, by: str, keep: int = 1) -> Drawn:
+        rest = (one for one in utterances() if drawn.of(one) == "train")
+        return _draw(rest, share, by, f"{split.seed} {role}", keep)
 
     if split.by == "corpus":
-        if "dev" not in splits.values():
-            train = [entry for entry in used if splits[entry.id] == "train"]
-            splits |= {entry.id: "dev" for entry in draw("dev", train, split.dev, dev_by)}
-        return splits
-    splits |= {entry.id: "train" for entry in used}
-    held_out = _held_out(used, split.test_speakers)
-    both_remain = 2 if split.dev and dev_by == split.by else 1
-    test = held_out or draw("test", used, split.test, split.by, keep=both_remain)
-    splits |= {entry.id: "test" for entry in test}
-    rest = [entry for entry in used if splits[entry.id] == "train"]
-    share = split.dev if held_out else split.dev / (1 - split.test)
-    splits |= {entry.id: "dev" for entry in draw("dev", rest, share, dev_by)}
-    return splits
+        if "dev" in drawn.own.values():
+            return drawn
+        return dataclasses.replace(drawn, dev=draw("dev", split.dev, dev_by))
+    if split.test_speakers:
+        test, share = (
+            _held_out((one for one in utterances() if drawn.of(one) == "train"), split.test_speakers),
+            split.dev,
+        )
+    else:
+        both_remain = 2 if split.dev and dev_by == split.by else 1
+        test, share = draw("test", split.test, split.by, both_remain), split.dev / (1 - split.test)
+    drawn = dataclasses.replace(drawn, test=test)
+    return dataclasses.replace(drawn, dev=draw("dev", share, dev_by))
 
 
-def drawn_by_hash(names: Iterable[str], share: float, salt: str, keep: int = 1) -> set[str]:
-    """Those of the names whose place is under the share; at least one if the share is not 0.
+def _nobody(one: Named | Settled) -> bool:
+    return False
 
-    Of those that there are, `keep` are never drawn, or all but one where there are no more than that.
+
+def _draw(utterances: Iterable[Named], share: float, by: str, salt: str, keep: int) -> Drawn:
+    """Who is drawn among these utterances, or among their speakers."""
+    if by == "utterance":
+        last = last_drawn((one.id for one in utterances), share, salt, keep)
+        return lambda one: place_of(one.id, salt) <= last
+    last = last_drawn({_speaker(one) for one in utterances}, share, salt, keep)
+    return lambda one: place_of(_speaker(one), salt) <= last
+
+
+def last_drawn(names: Iterable[str], share: float, salt: str, keep: int = 1) -> float:
+    """The place of the last of these names that is drawn; below 0 where none is.
+
+    Those are drawn whose place is under the share; at least one if the share is not 0. Of those that there are, `keep`
+    are never drawn, or all but one where there are no more than that.
+
+    Args:
+      names: each once.
 
     >>> names = {f"speaker {number}" for number in range(1000)}
-    >>> len(drawn_by_hash(names, 0.1, "0 test"))
+    >>> def drawn(names, share):
+    ...     last = last_drawn(names, share, "0 test")
+    ...     return {name for name in names if place_of(name, "0 test") <= last}
+    >>> len(drawn(names, 0.1))
     94
-    >>> drawn_by_hash(names, 0.1, "0 test") - {"speaker 1"} == drawn_by_hash(names - {"speaker 1"}, 0.1, "0 test")
+    >>> drawn(names, 0.1) - {"speaker 1"} == drawn(names - {"speaker 1"}, 0.1)
     True
-    >>> len(drawn_by_hash({"theo", "lucas"}, 0.001, "0 test")), drawn_by_hash({"theo"}, 0.9, "0 test")
+    >>> len(drawn({"theo", "lucas"}, 0.001)), drawn({"theo"}, 0.9)
     (1, set())
     """
+    count = under = 0
+    lowest, highest = 1.0, [-1.0] * (keep + 1)  # a heap of the highest places under the share, the lowest of them first
+    for name in names:
+        place = place_of(name, salt)
+        count, lowest = count + 1, min(lowest, place)
+        if place < share:
+            under += 1
+            heapq.heappushpop(highest, place)
+    most = count - min(keep, max(count - 1, 1))
+    if share <= 0 or most <= 0:
+        return -1.0
+    return sorted(highest, reverse=True)[max(under - most, 0)] if under else lowest
 
-    def place(name: str) -> float:
-        return int.from_bytes(hashlib.blake2b(f"{salt} {name}".encode(), digest_size=8).digest()) / 2**64
 
-    order = sorted(names, key=place)
-    if share <= 0:
-        return set()
-    drawn = [name for name in order if place(name) < share] or order[:1]
-    return set(drawn[: len(order) - min(keep, max(len(order) - 1, 1))])
+def place_of(name: str, salt: str) -> float:
+    """Where a name stands in [0, 1)."""
+    return int.from_bytes(hashlib.blake2b(f"{salt} {name}".encode(), digest_size=8).digest()) / 2**64
 
 
 def _own_splits(names: set[str], settings: CorpusSettings) -> dict[str, str]:
@@ -107,26 +163,22 @@ def _covers(patterns: list[str], name: str) -> bool:
     return any(fnmatch.fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _held_out(entries: list[Entry], speakers: list[str]) -> list[Entry]:
-    known = {_speaker(entry) for entry in entries} if speakers else set()
+def _held_out(utterances: Iterable[Named], speakers: list[str]) -> Drawn:
+    known = {_speaker(one) for one in utterances}
     for speaker in speakers:
         if speaker not in known:
             near = difflib.get_close_matches(speaker, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known)[:20])}"
             raise SettingsError(f"corpus.split.test_speakers: the corpus has no speaker {speaker!r}; {hint}")
-    if speakers and known <= set(speakers):
+    if known <= set(speakers):
         raise SettingsError("corpus.split.test_speakers: these are all the speakers, so nobody is left to train on")
-    return [entry for entry in entries if entry.speaker in speakers]
+    return lambda one: one.speaker in speakers
 
 
-def _id(entry: Entry) -> str:
-    return entry.id
-
-
-def _speaker(entry: Entry) -> str:
-    if not entry.speaker:
+def _speaker(one: Named | Settled) -> str:
+    if not one.speaker:
         raise SettingsError(
-            f"corpus.split: the corpus does not say who speaks {entry.id} ({entry.source}), "
+            f"corpus.split: the corpus does not say who speaks {one.id} ({one.source}), "
             f"so it cannot be split by speaker; set corpus.split.by (or dev_by) to utterance"
         )
-    return entry.speaker
+    return one.speaker

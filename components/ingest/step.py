@@ -6,27 +6,29 @@ makes no sense, an id that stands there twice. Whether audio can be decoded is c
 """
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 from components.ingest.corpora import CORPORA
 from components.ingest.corpus import Corpus
-from components.ingest.entries import settle, utterance_of
+from components.ingest.entries import settle
+from components.ingest.held import told_of_room
+from components.ingest.lines import Lines
 from components.ingest.recordings import measure
 from components.ingest.remembered import Remembered
 from components.ingest.settings import CorpusSettings
 from components.ingest.sources import open_corpus
-from components.ingest.splits import LEFT_OUT, splits_of
+from components.ingest.splits import LEFT_OUT, Splits, splits_of
+from components.ingest.spool import Spool
 from components.speech.errors import WorkError
 from components.speech.mirror import bring, folder_of, send
-from components.speech.progress import say
+from components.speech.progress import Progress, say
+from components.speech.storage import whole_file
 from components.speech.utterances import (
     MANIFEST,
     REJECTS,
-    Reject,
-    Utterance,
     check_reject_share,
     each_utterance,
-    write_manifest,
     write_rejects,
 )
 from components.speech.work import Work, keyed_work
@@ -47,20 +49,21 @@ def run(store: Path | str, settings: CorpusSettings) -> Work:
       SettingsError: the corpus is not there, or the settings do not fit it.
       WorkError: it cannot be read, or too large a share of it was rejected.
     """
-    corpus, named_by = open_corpus(folder_of(store), settings)
-    # What matters of the uri is in `named_by`: the same corpus by another path is the same work.
-    naming = settings.model_copy(update={"uri": ""})
-    with keyed_work(
-        store,
-        "ingest",
-        naming,
-        {"corpus": named_by},
-        revision=REVISION,
-        check=functools.partial(_check_place, corpus.root),
-    ) as work:
-        if not work.reused:
-            _ingest(corpus, settings, work, Remembered(folder_of(store), corpus))
-            send((utterance.audio_filepath for utterance in each_utterance(work.folder)), store)
+    with told_of_room():
+        corpus, named_by = open_corpus(folder_of(store), settings)
+        # What matters of the uri is in `named_by`: the same corpus by another path is the same work.
+        naming = settings.model_copy(update={"uri": ""})
+        with keyed_work(
+            store,
+            "ingest",
+            naming,
+            {"corpus": named_by},
+            revision=REVISION,
+            check=functools.partial(_check_place, corpus.root),
+        ) as work:
+            if not work.reused:
+                _ingest(corpus, settings, work, Remembered(folder_of(store), corpus))
+                send((utterance.audio_filepath for utterance in each_utterance(work.folder)), store)
     return work
 
 
@@ -74,28 +77,42 @@ def _check_place(root: Path, folder: Path) -> None:
 
 def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work, remembered: Remembered) -> None:
     say(f"ingest: reading {corpus.root} as {settings.format}, {len(corpus.files):,} files")
-    found, rejects = settle(corpus, CORPORA[settings.format](corpus), settings.text)
-    splits = splits_of([one.entry for one in found], settings)
-    used = [one for one in found if splits[one.entry.id] != LEFT_OUT]
-    paths = sorted({one.path for one in used})
-    recordings = remembered.of(paths)
-    recordings |= measure(corpus.root, [path for path in paths if path not in recordings])
-    remembered.keep(recordings)
-    utterances: list[Utterance] = []
-    for one in used:
-        judged = utterance_of(one, recordings[one.path], str(corpus.root), splits[one.entry.id])
-        if isinstance(judged, Reject):
-            rejects.append(judged)
-        else:
-            utterances.append(judged)
-    write_manifest(work.folder / MANIFEST, sorted(utterances, key=lambda utterance: utterance.id))
-    write_rejects(work.folder / REJECTS, sorted(rejects, key=lambda reject: (reject.id, reject.detail)))
-    total = len(utterances) + len(rejects)
-    check_reject_share(len(rejects), total, settings.max_reject_share, "ingest", work.folder / REJECTS)
+    spool = Spool()
+    settle(corpus, CORPORA[settings.format](corpus), spool, settings.text)
+    splits = splits_of(spool.splits(), spool.names, settings)
+    left_out = spool.leave_out([own for own, split in splits.own.items() if split == LEFT_OUT])
+    _measure(corpus, spool, remembered)
+    counts = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
+    with whole_file(work.folder / MANIFEST, "w") as manifest:
+        manifest.writelines(_lines(spool, splits, Lines(corpus.root, work.folder), counts))
+    counts["rejects"] = write_rejects(work.folder / REJECTS, spool.rejects())
+    total = counts["utterances"] + counts["rejects"]
+    check_reject_share(counts["rejects"], total, settings.max_reject_share, "ingest", work.folder / REJECTS)
     work.outputs.update(manifest=MANIFEST, rejects=REJECTS)
-    work.counts.update(utterances=len(utterances), rejects=len(rejects))
-    for split in ("train", "dev", "test"):
-        work.counts[split] = sum(utterance.split == split for utterance in utterances)
-    if len(used) < len(found):
-        work.counts[LEFT_OUT] = len(found) - len(used)
+    work.counts.update(counts)
+    if left_out:
+        work.counts[LEFT_OUT] = left_out
     say("ingest: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in work.counts.items()))
+
+
+def _measure(corpus: Corpus, spool: Spool, remembered: Remembered) -> None:
+    """Finds out about the recordings that are not known, and remembers all of them."""
+    spool.remember(remembered)
+    known, unknown = spool.count_recordings()
+    progress = Progress("recordings", total=unknown)
+    spool.find_out(lambda paths: measure(corpus.root, paths, progress))
+    if unknown or known != remembered.count:  # else it would be written as it is
+        remembered.keep(spool.recordings())
+
+
+def _lines(spool: Spool, splits: Splits, lines: Lines, counts: dict[str, int]) -> Iterator[str]:
+    """The manifest, line by line; what is none is a reject."""
+    for utterance, recording in spool.utterances():
+        split = splits.of(utterance)
+        line = lines.of(utterance, recording, split)
+        if isinstance(line, str):
+            counts["utterances"] += 1
+            counts[split] += 1
+            yield line
+        else:
+            spool.reject(line)

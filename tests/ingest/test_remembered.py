@@ -1,7 +1,5 @@
 """What recordings are is remembered, and believed only as long as nobody can have touched them."""
 
-import dataclasses
-import itertools
 import os
 import shutil
 import threading
@@ -14,6 +12,7 @@ import pytest
 
 from components.ingest import recordings, remembered
 from components.ingest.corpus import Corpus
+from components.ingest.listing import REGULAR, Listing, State, unpacked
 from components.ingest.recordings import Recording, measure
 from components.ingest.remembered import Remembered
 from components.speech.storage import ABANDONED_SECONDS, hash_file
@@ -43,11 +42,22 @@ def rested(monkeypatch: pytest.MonkeyPatch) -> None:
 def found(store: Path, folder: Path) -> dict[str, Recording]:
     """As the step does it."""
     corpus = Corpus(folder)
-    memory = Remembered(store, corpus)
-    known = memory.of(corpus.files)
-    known |= measure(corpus.root, [path for path in corpus.files if path not in known])
-    memory.keep(known)
-    return known
+    recordings = known(store, corpus)
+    recordings |= measure(corpus.root, [path for path in corpus.files if path not in recordings])
+    keep(store, corpus, recordings)
+    return recordings
+
+
+def known(store: Path, corpus: Corpus) -> dict[str, Recording]:
+    by_state = {state: Recording(hash, seconds) for state, hash, seconds in Remembered(store, corpus)}
+    states = {path: corpus.files[path].packed for path in corpus.files}
+    return {path: by_state[state] for path, state in states.items() if state in by_state}
+
+
+def keep(store: Path, corpus: Corpus, recordings: dict[str, Recording]) -> None:
+    Remembered(store, corpus).keep(
+        (corpus.files[path].packed, recording.hash, recording.seconds) for path, recording in recordings.items()
+    )
 
 
 @pytest.mark.usefixtures("rested")
@@ -86,12 +96,12 @@ def test_a_file_touched_a_moment_ago_or_by_a_clock_ahead_is_not_remembered(
     for listed in (0, -hour):  # the second: as where the clock was put back after the file was written
         listing = Corpus(corpus)
         listing.listed_at += listed
-        Remembered(tmp_path / "store", listing).keep(measure(corpus, ["a.wav"]))
-        assert Remembered(tmp_path / "store", Corpus(corpus)).of(["a.wav"]) == {}
+        keep(tmp_path / "store", listing, measure(corpus, ["a.wav"]))
+        assert known(tmp_path / "store", Corpus(corpus)) == {}
     listing = Corpus(corpus)
     listing.listed_at += hour
-    Remembered(tmp_path / "store", listing).keep(measure(corpus, ["a.wav"]))
-    assert Remembered(tmp_path / "store", Corpus(corpus)).of(["a.wav"]) == measure(corpus, ["a.wav"])
+    keep(tmp_path / "store", listing, measure(corpus, ["a.wav"]))
+    assert known(tmp_path / "store", Corpus(corpus)) == measure(corpus, ["a.wav"])
 
 
 @pytest.mark.usefixtures("rested")
@@ -132,24 +142,27 @@ def test_runs_at_once_leave_one_memory_that_is_whole(corpus: Path, record: Recor
         thread.start()
     for thread in threads:
         thread.join()
-    expected = measure(corpus, Corpus(corpus).files)
+    expected = measure(corpus, list(Corpus(corpus).files))
     assert all(result == expected for result in results)
     assert len(results) == 4
-    memory = Remembered(tmp_path / "store", Corpus(corpus))
-    assert memory.of(Corpus(corpus).files) == expected
+    assert known(tmp_path / "store", Corpus(corpus)) == expected
     assert len(list((tmp_path / "store/measured").iterdir())) == 1
 
 
-def test_each_thing_that_a_file_is_known_by_counts(corpus: Path, record: Record, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", State._fields)
+def test_each_thing_that_a_file_is_known_by_counts(
+    corpus: Path, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     record("a.wav")
     listing = Corpus(corpus)
     listing.listed_at += 3600 * 10**9
-    Remembered(tmp_path / "store", listing).keep(measure(corpus, ["a.wav"]))
-    names = ("size", "modified", "changed", "device", "inode")
-    for name, file in itertools.product(names, [listing.files["a.wav"]]):
-        other = Corpus(corpus)
-        other.files["a.wav"] = dataclasses.replace(file, **{name: getattr(file, name) + 1})
-        assert Remembered(tmp_path / "store", other).of(["a.wav"]) == {}, name
+    keep(tmp_path / "store", listing, measure(corpus, ["a.wav"]))
+    assert list(known(tmp_path / "store", Corpus(corpus))) == ["a.wav"]
+    state = unpacked(listing.files["a.wav"].packed)
+    other = state._replace(**{name: getattr(state, name) + 1})
+    touched = Corpus(corpus)
+    monkeypatch.setattr(touched, "files", Listing([(b"a.wav", REGULAR, other.packed())]))
+    assert known(tmp_path / "store", touched) == {}
 
 
 @pytest.mark.usefixtures("rested")

@@ -8,16 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.ingest.corpus import Entry
 from components.ingest.settings import CorpusSettings
-from components.ingest.splits import drawn_by_hash, splits_of
+from components.ingest.splits import last_drawn, place_of, splits_of
+from components.ingest.spool import Named
 from components.speech.errors import SettingsError
 
 NAMES = st.sets(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), min_size=1, max_size=40)
 
 
-def entry(id: str, split: str = "train", speaker: str = "") -> Entry:
-    return Entry(id=id, audio=f"{id}.wav", text="x", speaker=speaker, split=split, source=f"{id}.txt:1")
+def entry(id: str, split: str = "train", speaker: str = "") -> Named:
+    return Named(id=id, speaker=speaker, split=split, source=f"{id}.txt:1")
+
+
+def drawn_by_hash(names: set[str], share: float, salt: str, keep: int = 1) -> set[str]:
+    last = last_drawn(names, share, salt, keep)
+    return {name for name in names if place_of(name, salt) <= last}
 
 
 @functools.cache
@@ -27,8 +32,9 @@ def anchors_of(salt: str) -> set[str]:
     return {min(drawn_by_hash(many, 0.01, salt)), min(many - drawn_by_hash(many, 0.99, salt))}
 
 
-def splits(entries: list[Entry], **values: Any) -> dict[str, str]:
-    return splits_of(entries, CorpusSettings.of(values, "corpus"))
+def splits(entries: list[Named], **values: Any) -> dict[str, str]:
+    found = splits_of({one.split for one in entries}, lambda: entries, CorpusSettings.of(values, "corpus"))
+    return {one.id: found.of(one) for one in entries}
 
 
 @given(NAMES, NAMES, st.floats(0.01, 0.99), st.sampled_from(["0 test", "0 dev", "7 dev"]))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from components.ingest.corpus import Entry
-from components.ingest.entries import Found, utterance_of
+from components.ingest.lines import Lines
 from components.ingest.recordings import measure
 from components.ingest.settings import CorpusSettings
+from components.ingest.spool import Settled
 from components.ingest.step import run
 from components.speech.errors import SettingsError, WorkError
 from components.speech.utterances import Reason, Reject, read_manifest, read_rejects
@@ -115,9 +115,10 @@ def test_what_is_left_out_is_counted(corpus: Path, record: Record, ingest: Inges
     assert out.work.counts == {"utterances": 3, "rejects": 0, "train": 3, "dev": 0, "test": 0, "left_out": 2}
 
 
-def test_a_file_that_the_system_cannot_read_is_a_reject_in_its_words() -> None:
+def test_a_file_that_the_system_cannot_read_is_a_reject_in_its_words(tmp_path: Path) -> None:
     recording = measure(Path("/proc/self"), ["mem"])["mem"]  # a regular file that root, too, cannot read
-    reject = utterance_of(Found(Entry("a", "mem", "x", source="a.txt:1"), "mem"), recording, "/proc/self", "train")
+    settled = Settled("a", "mem", b"", 0.0, 0.0, "x", "", "", "a.txt:1", "", "a")
+    reject = Lines(Path("/proc/self"), tmp_path).of(settled, recording, "train")
     assert isinstance(reject, Reject)
     assert (reject.reason, reject.detail) == (Reason.UNREADABLE, "a.txt:1: mem: Input/output error")
 

@@ -5,7 +5,6 @@ read; the file's name is the split's (`train.csv`, `dev.csv`, `test.csv`).
 """
 
 import csv
-import io
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -30,13 +29,11 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     """
     yield from corpus.closed_doors()
     tables = 0
-    for path in corpus.visible():
-        if path.suffix.lower() != ".csv":
-            continue
+    for path in corpus.visible(".csv"):
         # Paths are relative to the CSV, or absolute; further columns are kept:
         #   wav_filename,wav_filesize,transcript
         #   wavs/a-0001.wav,102444,experience proves this
-        rows = csv.reader(io.StringIO(corpus.text(str(path)), newline=""), strict=True)
+        rows = csv.reader(corpus.pieces(str(path), newline=""), strict=True)
         try:
             header = [column.strip() for column in next(rows, [])]
         except csv.Error as error:

@@ -23,7 +23,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     Raises:
       WorkError: there is no `wav.scp`.
     """
-    folders = [path.parent for path in corpus.visible() if path.name == "wav.scp"]
+    folders = [path.parent for path in corpus.visible("wav.scp") if path.name == "wav.scp"]
     if not folders:
         raise WorkError(f"{corpus.root}: no wav.scp in this folder; check corpus.format")
     yield from corpus.closed_doors()

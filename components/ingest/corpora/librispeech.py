@@ -23,9 +23,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     yield from corpus.closed_doors()
     about = _speakers(corpus)
     recordings = recordings_by_name(corpus)
-    for transcript in corpus.visible():
-        if not transcript.name.lower().endswith(".trans.txt"):
-            continue
+    for transcript in corpus.visible(".trans.txt"):
         # A line of 1988-24833.trans.txt is an id, a space (a tab, where it went through a table) and the words:
         #   1988-24833-0000 THE TWO STRAY KITTENS GRADUALLY MAKE THEMSELVES AT HOME
         for number, line in corpus.lines(str(transcript)):
@@ -54,7 +52,7 @@ def _split(corpus: Corpus, transcript: PurePosixPath) -> str:
 def _speakers(corpus: Corpus) -> dict[str, dict[str, str]]:
     """What SPEAKERS.TXT says of each speaker; empty where there is none."""
     about = {}
-    for path in corpus.visible():
+    for path in corpus.visible("speakers.txt"):
         if path.name.upper() != "SPEAKERS.TXT":
             continue
         # Lines that begin with a semicolon are comments; the columns are id, sex, subset, minutes and name:

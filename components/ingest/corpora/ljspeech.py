@@ -28,7 +28,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     Raises:
       WorkError: there is no metadata.csv.
     """
-    tables = [path for path in corpus.visible() if path.name == METADATA]
+    tables = [path for path in corpus.visible(METADATA) if path.name == METADATA]
     if not tables:
         raise WorkError(f"{corpus.root}: no {METADATA} in this folder; check corpus.format")
     yield from corpus.closed_doors()

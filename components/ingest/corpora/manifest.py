@@ -21,7 +21,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     Raises:
       WorkError: there is no manifest.
     """
-    manifests = [path for path in corpus.visible() if _is_manifest(path)]
+    manifests = [path for path in corpus.visible(".jsonl", ".json") if _is_manifest(path)]
     if not manifests:
         raise WorkError(f"{corpus.root}: no manifest (*.jsonl or *manifest*.json) in this folder; check corpus.format")
     yield from corpus.closed_doors()

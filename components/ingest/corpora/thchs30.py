@@ -54,8 +54,8 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
       WorkError: there is neither a .wav.trn nor a list of syllables.
     """
     spoken: dict[str, _Spoken] = {}
-    transcripts = [path for path in corpus.visible() if path.name.lower().endswith(TRANSCRIPT)]
-    lists = [(path, name) for path in corpus.visible() if (name := _LIST.fullmatch(path.name))]
+    transcripts = list(corpus.visible(TRANSCRIPT))
+    lists = [(path, name) for path in corpus.visible(".txt") if (name := _LIST.fullmatch(path.name))]
     if not transcripts and not lists:
         raise WorkError(f"{corpus.root}: no {TRANSCRIPT} and no *.syllable.txt in this folder; check corpus.format")
     yield from corpus.closed_doors()

@@ -1,0 +1,180 @@
+"""The files of a folder, listed once: their paths, and what the file system says of each."""
+
+import hashlib
+import os
+import stat
+import struct
+import unicodedata
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from components.ingest.held import private_database
+from components.speech.errors import WorkError
+from components.speech.storage import HASH_CHARACTERS
+
+REGULAR, LINK = 1, 2
+
+_STATE = struct.Struct("<QQqqq")
+STATE_BYTES = _STATE.size
+_NAMED_FROM = 16
+"""Where size and times begin in a packed state; a device has another number once it is mounted again."""
+
+
+class State(NamedTuple):
+    """By what a file is known again; times are ns. `size` is -1 where a link leads nowhere."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    def packed(self) -> bytes:
+        return _STATE.pack(*self)
+
+
+def unpacked(state: bytes) -> State:
+    return State(*_STATE.unpack(state))
+
+
+class Listed(NamedTuple):
+    """A file of the listing; where a link leads to one, that.
+
+    Attributes:
+      kind: REGULAR and LINK, where it is such.
+      packed: its state, as 40 bytes.
+    """
+
+    kind: int
+    packed: bytes
+
+    @property
+    def size(self) -> int:
+        return unpacked(self.packed).size
+
+
+class Listing:
+    """Files by their path relative to the root; in order of its bytes."""
+
+    def __init__(self, files: Iterable[tuple[bytes, int, bytes]]) -> None:
+        """Takes path, kind and packed state of each."""
+        self._database = private_database("files (path, kind, state)", "forms (form PRIMARY KEY, path) WITHOUT ROWID")
+        self._database.executemany("INSERT INTO files VALUES (?, ?, ?)", files)
+        self._database.execute("CREATE UNIQUE INDEX by_path ON files (path)")
+        ((self._count,),) = self._database.execute("SELECT count(*) FROM files")
+        self._by_form = False
+
+    def __len__(self) -> int:
+        return int(self._count)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(os.fsdecode, self.paths())
+
+    def __contains__(self, path: str) -> bool:
+        return self.get(path) is not None
+
+    def __getitem__(self, path: str) -> Listed:
+        if found := self.get(path):
+            return found
+        raise KeyError(path)
+
+    def get(self, path: str) -> Listed | None:
+        try:
+            name = os.fsencode(path)
+        except UnicodeEncodeError:  # half a surrogate pair: no file has such a name
+            return None
+        found = self._database.execute("SELECT kind, state FROM files WHERE path = ?", (name,)).fetchone()
+        return None if found is None else Listed(*found)
+
+    def paths(self) -> Iterator[bytes]:
+        """Every path as the system has it."""
+        return (path for (path,) in self._database.execute("SELECT path FROM files ORDER BY path"))
+
+    def by_form(self, path: str) -> str | None:
+        """The first path that differs from this one by its Unicode form or the case of its extension only."""
+        if not self._by_form:
+            forms = ((os.fsencode(_form(other)), os.fsencode(other)) for other in self)
+            self._database.executemany("INSERT OR IGNORE INTO forms VALUES (?, ?)", forms)
+            self._by_form = True
+        try:
+            form = os.fsencode(_form(path))
+        except UnicodeEncodeError:
+            return None
+        found = self._database.execute("SELECT path FROM forms WHERE form = ?", (form,)).fetchone()
+        return None if found is None else os.fsdecode(found[0])
+
+    def name(self, *, times: bool) -> str:
+        """Names the listing by paths and sizes, and by the times of files if wanted."""
+        digest, until = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2), _STATE.size if times else _NAMED_FROM + 8
+        for path, state in self._database.execute("SELECT path, state FROM files ORDER BY path"):
+            digest.update(path + b"\0" + state[_NAMED_FROM:until])
+        return digest.hexdigest()
+
+
+def files_below(root: str, skipped: str | None, outward: dict[str, str]) -> Iterator[tuple[bytes, int, bytes]]:
+    """Path, kind and packed state of every file.
+
+    Args:
+      root: a real path.
+      skipped: a folder that is not entered.
+      outward: gets the folders that are links out of the root, which are not entered either.
+
+    Raises:
+      WorkError: a folder cannot be listed.
+    """
+    top, passed_over = os.fsencode(root), None if skipped is None else os.fsencode(skipped)
+    folders = [b""]  # no recursion: an archive may hold a folder in a folder in a folder, a thousand deep
+    while folders:
+        folder = folders.pop()
+        below = folder + b"/" if folder else b""
+        try:
+            with os.scandir(os.path.join(top, folder)) as items:
+                for item in items:
+                    if item.is_symlink():
+                        if not Path(os.fsdecode(item.path)).is_dir():  # item.is_dir() raises on a link to itself
+                            yield below + item.name, *_of_link(item.path)
+                        # A folder inside is listed under its real name; one outside is not entered.
+                        elif not holds(root, real := os.fsdecode(os.path.realpath(item.path))):
+                            outward[os.fsdecode(below + item.name)] = real
+                    elif item.is_dir(follow_symlinks=False):
+                        folders += [below + item.name] * (item.path != passed_over)
+                    else:
+                        yield below + item.name, *_of(item)
+        except OSError as error:
+            where = os.path.join(root, os.fsdecode(folder))
+            raise WorkError(f"{where}: the corpus cannot be listed ({error.strerror})") from None
+
+
+def holds(root: str, real: str) -> bool:
+    """Whether a real path lies in the root."""
+    return os.path.commonpath([root, real]) == root
+
+
+def _of(item: "os.DirEntry[bytes]") -> tuple[int, bytes]:
+    try:
+        found = item.stat(follow_symlinks=False)
+    except OSError:
+        return _LOST
+    return REGULAR * stat.S_ISREG(found.st_mode), _packed(found)
+
+
+def _of_link(path: bytes) -> tuple[int, bytes]:
+    try:
+        found = Path(os.fsdecode(path)).stat()
+    except OSError:
+        return _LOST
+    return REGULAR * stat.S_ISREG(found.st_mode) | LINK, _packed(found)
+
+
+def _packed(found: os.stat_result) -> bytes:
+    return _STATE.pack(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+_LOST = (LINK, State(0, 0, -1, 0, 0).packed())
+
+
+def _form(path: str) -> str:
+    normal = unicodedata.normalize("NFC", path)
+    extension = PurePosixPath(normal).suffix
+    return normal.removesuffix(extension) + extension.lower()
