@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from components.speech.feature_settings import FeatureSettings
+from components.speech.transform import rfft
 
 Array = npt.NDArray[np.float32]
 
@@ -148,8 +149,6 @@ def _spectrogram(
     magnitude: bool = False,
 ) -> Array:
     """Power or magnitude of every frame, in mel bands, in bins or in both; block by block, in float32 throughout."""
-    from scipy import fft
-
     if samples.ndim != 1:
         raise ValueError(f"samples of shape {samples.shape}; one channel, [samples], is accepted")
     count = settings.frames(len(samples))
@@ -167,7 +166,7 @@ def _spectrogram(
         rows = slice(start, min(start + BLOCK, count))
         frames = block[: rows.stop - start]
         np.multiply(windows[rows], hann, out=frames[:, : settings.window])
-        parts = fft.rfft(frames, axis=1).view(np.float32)
+        parts = rfft(frames).view(np.float32)
         np.square(parts, out=parts)
         power = parts[:, 0::2] + parts[:, 1::2]
         if magnitude:

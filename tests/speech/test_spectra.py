@@ -1,5 +1,6 @@
 """Features against librosa, which is the oracle: power within 2e-6 of its peak, logarithms within 1e-3."""
 
+import importlib.machinery
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from components.speech import transform
 from components.speech.errors import SettingsError
 from components.speech.feature_settings import FeatureSettings
 from components.speech.spectra import (
@@ -245,3 +247,24 @@ def test_impossible_settings_are_refused_by_their_key(values: dict[str, object],
 def test_more_than_one_channel_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\(10, 2\)"):
         features(np.zeros((10, 2), np.float32), FeatureSettings())
+
+
+def test_the_transform_is_scipys_to_the_last_bit_whichever_way_it_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    import scipy.fft
+
+    frames = np.random.default_rng(3).standard_normal((7, 512)).astype(np.float32)
+    expected = scipy.fft.rfft(frames, axis=1)
+    for found_at_once in (True, False):
+        if not found_at_once:
+            monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [])
+        transform._transform.cache_clear()
+        np.testing.assert_array_equal(transform.rfft(frames), expected)
+    transform._transform.cache_clear()
+
+
+def test_features_are_made_without_the_import_of_scipy_fft() -> None:
+    script = (
+        "import numpy, sys; from components.speech.spectra import features, FeatureSettings;"
+        "features(numpy.ones(16_000, 'float32'), FeatureSettings()); sys.exit('scipy.fft' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
