@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,25 @@ def test_an_engine_of_our_own_ends_with_the_tests(tmp_path: Path, monkeypatch: p
         assert docker("info", "--format", "{{.DockerRootDir}}") == str(tmp_path / "engine" / "data")
     assert os.environ["DOCKER_HOST"] == NOWHERE
     assert not Path(address.removeprefix("unix://")).exists()
+
+
+def test_an_engine_that_was_killed_leaves_nothing_mounted_and_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        pytest.skip("only root may start dockerd, where it is installed")
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "engine"))
+    with engine() as address:
+        folder = Path(address.removeprefix("unix://")).parent
+        below = int((folder / "exec" / "containerd" / "containerd.pid").read_text(encoding="utf-8"))
+        os.kill(int((folder / "pid").read_text(encoding="utf-8")), signal.SIGKILL)
+    assert not folder.exists()
+    assert str(folder) not in Path("/proc/self/mounts").read_text(encoding="utf-8")
+    end = time.monotonic() + 10
+    while Path(f"/proc/{below}/cwd").exists():  # it is a moment until its new parent has taken note
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_why_there_is_no_engine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
