@@ -84,18 +84,18 @@ def _started() -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            _clear_up_after(Path(folder))
+            _clear_up_after(Path(folder), root)
 
 
-def _clear_up_after(folder: Path) -> None:
-    """Ends and unmounts what an engine that did not end by itself left in its folder, which could not be removed so."""
+def _clear_up_after(folder: Path, root: Path) -> None:
+    """Ends and unmounts what an engine that did not end by itself has left, which nobody could remove so."""
     left = folder / "exec" / "containerd" / "containerd.pid"
     if left.is_file():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(left.read_text(encoding="utf-8")), signal.SIGKILL)
     for line in reversed(Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()):
-        place = line.split()[1].encode().decode("unicode_escape")  # a space stands there as \\040
-        if Path(place).is_relative_to(folder):
+        place = Path(line.split()[1].encode().decode("unicode_escape"))  # a space stands there as a number
+        if place.is_relative_to(folder) or place.is_relative_to(root):
             subprocess.run(["umount", "--lazy", place], check=False)
 
 

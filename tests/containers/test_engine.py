@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def test_an_engine_that_was_killed_leaves_nothing_mounted_and_no_process(
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "engine"))
     with engine() as address:
         folder = Path(address.removeprefix("unix://")).parent
+        nothing = subprocess.run(
+            ["docker", "import", "-"], input=bytes(10240), capture_output=True, check=True
+        )  # a tar
+        image = nothing.stdout.decode().strip()
+        subprocess.run(["docker", "run", "--rm", "--network=host", image, "/nothing"], capture_output=True)
+        assert str(folder) in Path("/proc/self/mounts").read_text(encoding="utf-8")  # the network's namespace
         below = int((folder / "exec" / "containerd" / "containerd.pid").read_text(encoding="utf-8"))
         os.kill(int((folder / "pid").read_text(encoding="utf-8")), signal.SIGKILL)
     assert not folder.exists()
