@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from components.publish.collection import collect
-from components.publish.step import held_dataset, publish_version
+from components.publish.step import held_dataset, mostly_dead, publish_version
 from components.publish.versions import Published, Versions, names
 from components.speech.dataset import Dataset
 from components.speech.errors import WorkError
@@ -63,8 +63,6 @@ def rows_of(root: str, name: str, number: int | None) -> Iterator[str]:
 
 def compact_latest(root: str, name: str, below: float) -> str:
     """Publishes the latest version once more, without what is mostly dead."""
-    from components.publish.compaction import mostly_dead
-
     versions = _known(root, name)
     with held_dataset(versions.path(versions.numbers()[-1])) as dataset, versions.locked():
         latest = versions.numbers()[-1]

@@ -46,11 +46,12 @@ def attempt(folder: Path, shard: str) -> Iterator[Callable[[str], None]]:
 
 def suspects(folder: Path, shard: str) -> dict[str, int]:
     """The clips of a shard at which so many workers died that they had better be tried alone, and how many did."""
-    deaths: Counter[str] = Counter()
-    for note in folder.glob(f"{shard}.*"):
-        with contextlib.suppress(FileNotFoundError):  # its worker lives, and has just finished
-            deaths[note.read_text()] += 1
-    return {clip: times for clip, times in deaths.items() if clip and times >= DEATHS}
+    return {clip: times for clip, times in _noted(folder, f"{shard}.*").items() if times >= DEATHS}
+
+
+def died_at(folder: Path) -> dict[str, int]:
+    """The clips at which this work ended before, where one process does all of it: each note tells of a death."""
+    return _noted(folder, "*")
 
 
 def kills(utterance: Utterance, speed: float, settings: ExtractSettings) -> bool:
@@ -59,6 +60,14 @@ def kills(utterance: Utterance, speed: float, settings: ExtractSettings) -> bool
     command = [sys.executable, "-m", "components.extract.attempts"]
     # A status of its own is no death: if it cannot start, say, that says nothing about the recording.
     return subprocess.run(command, input=asked, text=True, check=False).returncode < 0  # noqa: S603
+
+
+def _noted(folder: Path, pattern: str) -> dict[str, int]:
+    deaths: Counter[str] = Counter()
+    for note in folder.glob(pattern):
+        with contextlib.suppress(FileNotFoundError):  # its worker lives, and has just finished
+            deaths[note.read_text()] += 1
+    return {clip: times for clip, times in deaths.items() if clip}
 
 
 def _write(file: int, clip: str) -> None:

@@ -6,7 +6,6 @@ rows themselves go to a file at once, from which they are copied in the order of
 
 import array
 import dataclasses
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from components.extract.settings import ExtractSettings
+from components.speech.lines import values_of
 from components.speech.rows import row_line
 from components.speech.shards import clip_name
 from components.speech.storage import HASH_CHARACTERS, whole_file
@@ -103,7 +103,7 @@ def take_in(manifest: Path, settings: ExtractSettings, unfinished: Path) -> Inta
             if line.isspace():
                 continue
             total += 1
-            values = json.loads(line)
+            values = values_of(line, str(manifest))
             if reject := _fault(values, spells, seen, settings):
                 rejects.append(reject)
                 continue

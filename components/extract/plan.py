@@ -21,6 +21,9 @@ from components.speech.utterances import write_manifest
 
 SPLITS = ("train", "dev", "test")
 
+ATTEMPTS = "attempts"
+"""Of what is unfinished, the folder that tells at which clip each worker is, also when it has died."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:

@@ -19,6 +19,7 @@ from components.speech.mirror import Mirror, is_mirrored
 from components.speech.places import Places
 from components.speech.progress import say
 from components.speech.records import FRAME
+from components.speech.shard_damage import damage_of
 from components.speech.shards import SHARD as INDEX
 from components.speech.shards import ShardIndex, pool_folder
 
@@ -34,6 +35,19 @@ class InPool:
     examples: int
     bytes: int
     checksum: str
+    sums_crc32c: int | None
+
+
+class DamagedShardError(WorkError):
+    """A shard of the pool is damaged, which shows only when it is read.
+
+    Attributes:
+      number: in the pool's list.
+    """
+
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(what)
+        self.number = number
 
 
 class Pool:
@@ -45,6 +59,7 @@ class Pool:
     def __init__(self, store: Path | str, features: FeatureSettings) -> None:
         self.store, self.folder = store, pool_folder(store, features)
         self.shards: list[InPool] = []
+        self._aside: list[InPool] = []
         self._known: set[str] = set()
         self._names: Names = np.empty(0, NAME)
         self._places: Places = np.empty((0, FOUND), np.int64)
@@ -70,7 +85,7 @@ class Pool:
             here[:, SHARD], here[:, NUMBER] = len(self.shards), np.arange(count)
             here[:, OFFSET], here[:, SIZE], here[:, FRAMES] = index.offsets, index.sizes, index.frames
             places.append(here)
-            self.shards.append(InPool(index.path, count, index.bytes, index.checksum))
+            self.shards.append(InPool(index.path, count, index.bytes, index.checksum, index.sums_crc32c))
             self._known.add(name)
         self._names, self._places = np.concatenate(names), np.concatenate(places)
 
@@ -90,18 +105,37 @@ class Pool:
         folder = self.folder / name
         try:
             index = ShardIndex.read(folder)
-            if is_mirrored(folder) or index.path.stat().st_size == index.bytes:
-                return index
-            damage = f"{index.path}: cut short"
+            damage = "" if is_mirrored(folder) else damage_of(index.path, index.bytes)
         except NotADirectoryError:
             return None  # nothing of ours
         except (FileNotFoundError, WorkError) as error:
             damage = str(error)
-        if folder.is_dir():
-            say(f"extract: a shard is damaged, and is put aside: {damage}")
-            with contextlib.suppress(FileNotFoundError):  # another process was quicker
-                folder.rename(self.folder / f".damaged-{name}-{secrets.token_hex(4)}")
+        if not damage:
+            return index
+        self._put_aside(folder, damage)
         return None
+
+    def put_aside(self, damage: DamagedShardError) -> None:
+        """Forgets a shard, whose clips are missing then.
+
+        Raises:
+          DamagedShardError: it lies in a bucket, where none is put aside; or it was, and is damaged again.
+        """
+        shard = self.shards[damage.number]
+        folder = shard.path.parent
+        if is_mirrored(folder) or shard in self._aside:
+            raise damage
+        self._aside.append(shard)
+        self._put_aside(folder, str(damage))
+        kept = self._places[:, SHARD] != damage.number
+        self._names, self._places = self._names[kept], self._places[kept]
+        self._known.discard(folder.name)
+
+    def _put_aside(self, folder: Path, damage: str) -> None:
+        if folder.is_dir():
+            say(f"extract: a shard is damaged, and its clips are made again: {damage}")
+            with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                folder.rename(self.folder / f".damaged-{folder.name}-{secrets.token_hex(4)}")
 
     def find(self, clips: Names) -> Places:
         """Where each clip lies: `[*clips.shape, 5]`, shard -1 where it lies nowhere or is none.

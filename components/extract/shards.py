@@ -4,18 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from components.extract.attempts import attempt, kills, suspects
+from components.extract.attempts import attempt, died_at, kills, suspects
 from components.extract.intake import clip_of
-from components.extract.plan import Task
+from components.extract.plan import ATTEMPTS, Task
 from components.extract.recordings import made_of
 from components.extract.settings import ExtractSettings
 from components.speech.bad_audio import BadAudio
 from components.speech.mirror import bring, local
+from components.speech.runner import IN_PROCESS
 from components.speech.shard_writer import ShardWriter
 from components.speech.shards import SHARD, ShardIndex, pool_folder, send_shard
 from components.speech.utterances import Reason, read_manifest
-
-ATTEMPTS = "attempts"
 
 
 class Failed(NamedTuple):
@@ -53,13 +52,15 @@ def write_shard(
     shard = ShardWriter(unfinished, settings.features.bins)
     utterances = read_manifest(local(task.manifest))
     bring(utterance.audio_filepath for utterance in utterances)
-    suspected = suspects(unfinished / ATTEMPTS, task.shard)
+    alone = settings.runner == IN_PROCESS
+    suspected = died_at(unfinished / ATTEMPTS) if alone else suspects(unfinished / ATTEMPTS, task.shard)
     with attempt(unfinished / ATTEMPTS, task.shard) as begin:
         for utterance in utterances:
             clip = clip_of(utterance.as_line(), task.speed)
             try:
                 if clip in suspected and kills(utterance, task.speed, settings):
-                    raise BadAudio(Reason.UNREADABLE, f"ended {suspected[clip]} workers, and a process of its own")
+                    whom = "the process that read it, and one" if alone else f"{suspected[clip]} workers, and a process"
+                    raise BadAudio(Reason.UNREADABLE, f"ended {whom} of its own")
                 begin(clip)
                 made = made_of(utterance, task.speed, settings)
             except BadAudio as failure:

@@ -5,15 +5,13 @@ in whatever order and grouping: the same utterances have the same statistics to 
 was edited on the way, and however its shards are laid.
 """
 
-from pathlib import Path
-
 import numpy as np
 
-from components.extract.pool import NUMBER, Pool
+from components.extract.pool import NUMBER, DamagedShardError, Pool
 from components.speech.dataset import FRAMES, SHARD
 from components.speech.errors import WorkError
 from components.speech.places import Places
-from components.speech.shard_writer import Sums
+from components.speech.shard_writer import Sums, read_sums
 from components.speech.shards import present
 
 SMALLEST_DEVIATION = 1e-4
@@ -70,7 +68,7 @@ def statistics(pool: Pool, found: Places, bins: int) -> tuple[list[float], list[
       found: where they lie, `[utterances, 5]`, as the pool found them.
 
     Raises:
-      WorkError: the sums of a shard are damaged.
+      DamagedShardError: the sums of a shard are.
     """
     total = Total(bins)
     ordered = found[np.argsort(found[:, SHARD], kind="stable")]
@@ -78,17 +76,9 @@ def statistics(pool: Pool, found: Places, bins: int) -> tuple[list[float], list[
     present(pool.shards[number].path.with_suffix(".npy") for number in np.unique(ordered[:, SHARD]).tolist())
     for here in np.split(ordered, starts[1:]) if len(ordered) else []:
         shard = pool.shards[here[0, SHARD]]
-        total.add(_read(shard.path, shard.examples, bins)[here[:, NUMBER]], int(here[:, FRAMES].sum()))
+        try:
+            sums = read_sums(shard.path, shard.examples, bins, shard.sums_crc32c)
+        except WorkError as damage:
+            raise DamagedShardError(here[0, SHARD], str(damage)) from None
+        total.add(sums[here[:, NUMBER]], int(here[:, FRAMES].sum()))
     return total.mean_and_deviation()
-
-
-def _read(records: Path, examples: int, bins: int) -> Sums:
-    """The sums that lie beside a shard's records."""
-    path = records.with_suffix(".npy")
-    try:
-        sums: Sums = np.load(path, allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
-        raise WorkError(f"{path}: damaged or absent ({error}); delete {path.parent} and run extract again") from None
-    if sums.shape != (examples, 2, bins):
-        raise WorkError(f"{path}: sums {sums.shape}, {(examples, 2, bins)} is expected; delete {path.parent}")
-    return sums

@@ -18,6 +18,7 @@ from components.speech.fingerprints import converted_fingerprint
 from components.speech.mirror import local
 from components.speech.progress import Progress, say
 from components.speech.rows import ROWS
+from components.speech.runner import IN_PROCESS
 from components.speech.shards import pool_folder, pool_held
 from components.speech.utterances import REJECTS, Reason, Reject, check_reject_share, manifest_file, write_rejects
 from components.speech.work import Work, keyed_work
@@ -79,40 +80,32 @@ def _extract(
     manifest: Path, named: str, as_named: tuple[int, ...], store: str, settings: ExtractSettings, work: Work
 ) -> None:
     from components.extract.intake import take_in
-    from components.extract.plan import plan
-    from components.extract.pool import Pool
+    from components.extract.pool import DamagedShardError, Pool
 
-    unfinished = work.folder / "unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
+    unfinished = _unfinished(work.folder)
     intake = take_in(manifest, settings, unfinished)
     pool = Pool(store, settings.features)
-    found = pool.find(intake.clips)
-    missing = (intake.clips != b"") & (found[..., 0] < 0)
-    failed: dict[str, Failed] = {}
-    tasks = plan(intake, missing, settings, unfinished)
-    if _state(manifest) != as_named:  # after which it is not read any more
-        raise WorkError(f"{manifest}: changed while it was read; run this again when it is written")
-    records = sum(task.utterances for task in tasks)
-    if tasks:
-        _check_rate(intake, missing, settings.features.sample_rate)
-        say(f"extract: {records:,} new clips of {len(intake.ids):,} utterances, into {len(tasks):,} shards")
-        failed = {failure.clip: failure for failure in _write(tasks, settings, store, unfinished)}
-        pool.refresh()
-        found = pool.find(intake.clips)
-    there = found[:, settings.speeds.index(1.0), 0] >= 0
-    rejects = intake.rejects + _rejects(intake, there, failed, settings)
-    write_rejects(work.folder / REJECTS, rejects)
-    check_reject_share(len(rejects), intake.total, settings.max_reject_share, "extract", work.folder / REJECTS)
+    extracted = 0
+    while True:
+        found, failed, written = _found(intake, as_named, pool, settings, store, unfinished)
+        extracted += written
+        there = found[:, settings.speeds.index(1.0), 0] >= 0
+        rejects = intake.rejects + _rejects(intake, there, failed, settings)
+        write_rejects(work.folder / REJECTS, rejects)
+        check_reject_share(len(rejects), intake.total, settings.max_reject_share, "extract", work.folder / REJECTS)
+        try:
+            dataset = _dataset(intake, found, pool, named, settings, work)
+            break
+        except DamagedShardError as damage:
+            pool.put_aside(damage)
     if lost := int(((intake.clips != b"") & (found[..., 0] < 0))[there].any(axis=1).sum()):
         say(f"extract: no copies at other speeds of {lost:,} utterances, their files came or went meanwhile")
-    dataset = _dataset(intake, found, pool, named, settings, work)
     shutil.rmtree(unfinished)
     work.counts.update(
         utterances=sum(dataset.counts.values()),
         rejects=len(rejects),
         **dataset.counts,
-        extracted=records - len(failed),
+        extracted=extracted,
         shards=len(dataset.shards),
         examples=int((found[there][..., 0] >= 0).sum()),
     )
@@ -124,6 +117,39 @@ def _extract(
     )
 
 
+def _unfinished(folder: Path) -> Path:
+    """A folder for what is not finished, in which of an earlier run only that is left which tells what it died of."""
+    from components.extract.plan import ATTEMPTS
+
+    unfinished = folder / "unfinished"
+    unfinished.mkdir(exist_ok=True)
+    for path in unfinished.iterdir():
+        if path.name != ATTEMPTS:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return unfinished
+
+
+def _found(
+    intake: "Intake", as_named: tuple[int, ...], pool: "Pool", settings: ExtractSettings, store: str, unfinished: Path
+) -> "tuple[Places, dict[str, Failed], int]":
+    """Where all clips lie, once those that lay nowhere are written: with those that failed, and how many are new."""
+    from components.extract.plan import ATTEMPTS, plan
+
+    found = pool.find(intake.clips)
+    missing = (intake.clips != b"") & (found[..., 0] < 0)
+    tasks = plan(intake, missing, settings, unfinished)
+    if _state(intake.manifest) != as_named:  # after which it is not read any more
+        raise WorkError(f"{intake.manifest}: changed while it was read; run this again when it is written")
+    if not tasks:
+        return found, {}, 0
+    _check_rate(intake, missing, settings.features.sample_rate, unfinished / ATTEMPTS)
+    records = sum(task.utterances for task in tasks)
+    say(f"extract: {records:,} new clips of {len(intake.ids):,} utterances, into {len(tasks):,} shards")
+    failed = {failure.clip: failure for failure in _write(tasks, settings, store, unfinished)}
+    pool.refresh()
+    return pool.find(intake.clips), failed, records - len(failed)
+
+
 def _write(tasks: "list[Task]", settings: ExtractSettings, store: str, unfinished: Path) -> "list[Failed]":
     """Writes the new shards: a few right here, since to import and start Beam takes four seconds."""
     if sum(task.bytes for task in tasks) >= settings.beam_from_megabytes * 1e6:
@@ -133,7 +159,8 @@ def _write(tasks: "list[Task]", settings: ExtractSettings, store: str, unfinishe
     from components.extract.shards import write_shard
 
     progress = Progress("utterances", total=sum(task.utterances for task in tasks))
-    return [failure for task in tasks for failure in write_shard(task, settings, store, unfinished, progress.advance)]
+    here = settings.model_copy(update={"runner": IN_PROCESS})
+    return [failure for task in tasks for failure in write_shard(task, here, store, unfinished, progress.advance)]
 
 
 def _rejects(
@@ -189,17 +216,22 @@ def _dataset(
     return dataset
 
 
-def _check_rate(intake: "Intake", missing: "npt.NDArray[np.bool_]", expected: int) -> None:
+def _check_rate(intake: "Intake", missing: "npt.NDArray[np.bool_]", expected: int, attempts: Path) -> None:
     """Refuses a corpus of another rate at once, and not as thousands of rejects."""
+    from components.extract.attempts import attempt, died_at
+    from components.extract.intake import clip_of
     from components.speech.audio import BadAudio, header
 
     rates = set()
     new = [number for number, of_one in enumerate(missing.tolist()) if any(of_one)]
-    for utterance in intake.utterances(new[:PROBED]):
-        try:
-            rates.add(header(utterance.audio_filepath).sample_rate)
-        except BadAudio:
-            continue  # becomes a reject in its shard
+    died = died_at(attempts)
+    with attempt(attempts, "rates") as begin:
+        for utterance in intake.utterances(new[:PROBED]):
+            if (clip := clip_of(utterance.as_line(), 1.0)) in died:
+                continue  # is tried in a process of its own
+            begin(clip)
+            with contextlib.suppress(BadAudio):  # becomes a reject in its shard
+                rates.add(header(utterance.audio_filepath).sample_rate)
     if rates and expected not in rates:
         raise SettingsError(
             f"extract: 'features.sample_rate' is {expected} Hz and the recordings have {rates.pop()} Hz; "

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from components.speech.dataset import OFFSET, SHARD, SIZE, Dataset, Shard, path_to
-from components.speech.errors import WorkError
 from components.speech.places import Places
-from components.speech.records import FRAME, record_at
-from components.speech.shard_writer import ShardWriter, Sums
+from components.speech.records import FRAME, DamagedRecordError, record_at
+from components.speech.shard_damage import noted
+from components.speech.shard_writer import ShardWriter, read_sums
 from components.speech.shards import SHARD as INDEX
 from components.speech.shards import ShardIndex, present, send_shard
 
@@ -38,11 +38,6 @@ class Compacted:
     rewritten: int
     bytes_alive: int
     bytes_dead: int
-
-
-def mostly_dead(dataset: Dataset, below: float) -> list[int]:
-    """The numbers of the shards of which less than this share is alive."""
-    return [number for number, shard in enumerate(dataset.shards) if shard.live_bytes < below * shard.bytes]
 
 
 def compact(dataset: Dataset, store: Path | str, seen_from: Path, dead: list[int]) -> Compacted:
@@ -101,13 +96,13 @@ def _copied(
         writer = ShardWriter(Path(unfinished), dataset.features.bins)
         for number in group:
             index = ShardIndex.read(files[number].parent)
-            sums = _sums(files[number].with_suffix(".npy"))
+            sums = read_sums(files[number], len(index.clips), dataset.features.bins, index.sums_crc32c)
             live = set(places[places[..., SHARD] == number][:, OFFSET].tolist())
             file = os.open(files[number], os.O_RDONLY)
             try:
                 for position, offset in enumerate(index.offsets):
                     if offset in live:
-                        data = record_at(file, offset, index.sizes[position], files[number])
+                        data = _record(file, offset, index.sizes[position], files[number])
                         where[number, offset] = writer.size
                         writer.add_record(index.clips[position], data, index.frames[position], sums[position])
             finally:
@@ -117,9 +112,8 @@ def _copied(
     return new, where
 
 
-def _sums(path: Path) -> Sums:
+def _record(file: int, offset: int, size: int, path: Path) -> bytes:
     try:
-        sums: Sums = np.load(path, allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
-        raise WorkError(f"{path}: damaged or absent ({error}); delete {path.parent} and run extract again") from None
-    return sums
+        return record_at(file, offset, size, path)
+    except DamagedRecordError as damage:
+        raise noted(path, damage.what) from None

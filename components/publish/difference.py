@@ -28,6 +28,7 @@ KINDS = {
 """What an utterance that is in both may differ in, by its keys."""
 
 TEST = "test"
+_parsed = json.JSONDecoder().decode
 _IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAN = re.compile(f"[{_IDEOGRAPHS}]")
 _UNIT = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
@@ -191,14 +192,14 @@ def words_changed(texts: list[Changed]) -> Counter[tuple[str, str]]:
 
 def _side_by_side(before: Path, after: Path) -> Iterator[tuple[Line | None, Line | None]]:
     """Lines that are not the same in both, paired by id."""
-    with open(before, encoding="utf-8") as old_lines, open(after, encoding="utf-8") as new_lines:
+    with open(before, "rb") as old_lines, open(after, "rb") as new_lines:
         old, new = next(old_lines, None), next(new_lines, None)
         while old is not None or new is not None:
             if old == new:
                 old, new = next(old_lines, None), next(new_lines, None)
                 continue
-            left: Line | None = json.loads(old) if old else None
-            right: Line | None = json.loads(new) if new else None
+            left: Line | None = _parsed(old.decode()) if old else None
+            right: Line | None = _parsed(new.decode()) if new else None
             if left and right and left["id"] != right["id"]:
                 left, right = (left, None) if left["id"] < right["id"] else (None, right)
             yield left, right

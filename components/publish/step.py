@@ -10,6 +10,7 @@ from components.publish.settings import PublishSettings
 from components.publish.versions import VERSION, Published, Versions
 from components.speech.claim import told_of_the_disk
 from components.speech.dataset import DATASET, Dataset
+from components.speech.errors import WorkError
 from components.speech.journal import utc
 from components.speech.mirror import local
 from components.speech.progress import say
@@ -41,20 +42,39 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
       WorkError: the dataset is damaged, or `datasets` cannot be written.
     """
     start = time.monotonic()
-    folder = local(dataset)
     versions = Versions(datasets, settings.name)
-    with told_of_the_disk("publish", versions.folder), held_dataset(folder) as read, versions.locked():
-        latest = versions.latest()
-        if reused := latest is not None and latest.key == read.key:
-            folder = versions.path(latest.number)
-            say(f"publish: version {latest.number} of {settings.name} has this content already")
+    with contextlib.ExitStack() as held:
+        held.enter_context(told_of_the_disk("publish", versions.folder))
+        folder = local(dataset)
+        read = held.enter_context(held_dataset(folder))
+        same, _ = _latest(versions, read)  # without the lock, which cannot be had where the disk may only be read
+        if same is None:
+            held.enter_context(versions.locked())
+            same, damage = _latest(versions, read)
+        if reused := same is not None:
+            folder = versions.path(same)
+            say(f"publish: version {same} of {settings.name} has this content already")
         else:
-            folder = publish_version(read, store, versions, compact_below=settings.compact_below)
+            folder = publish_version(read, store, versions, compact_below=settings.compact_below, note=damage)
     work = PublishedWork("publish", folder, read.key, reused=reused, address=f"{versions.place}/{folder.name}")
     work.counts = {"version": int(folder.name), "utterances": sum(read.counts.values()), **read.counts}
     work.outputs = {"dataset": DATASET, "rows": ROWS, "version": VERSION}
     work.seconds = time.monotonic() - start
     return work
+
+
+def _latest(versions: Versions, dataset: Dataset) -> tuple[int | None, str]:
+    """The number of the latest version, if it has this content; if that cannot be read any more, why instead."""
+    latest = versions.latest()
+    if latest is None or latest.key != dataset.key:
+        return None, ""
+    try:
+        Dataset.read(versions.path(latest.number), shards=False)
+    except WorkError as damage:
+        told = f"version {latest.number} cannot be read any more: {damage}"
+        say(f"publish: {told}")
+        return None, told
+    return latest.number, ""
 
 
 @contextlib.contextmanager
@@ -75,19 +95,16 @@ def publish_version(
 
     To be called with the lock of the versions held.
     """
-    from components.publish.compaction import compact, mostly_dead
-    from components.publish.difference import count_changes
-    from components.speech.places import save_places
-
     latest = versions.latest()
-    changes: dict[str, int] = {}
-    if latest:
-        changes = count_changes(Dataset.listed(versions.path(latest.number)), dataset)
+    changes = _changes_since(versions.path(latest.number), dataset) if latest else {}
 
     def write(folder: Path, target: Path) -> None:
         if not (dead := mostly_dead(dataset, compact_below)):
             dataset.copy_to(folder, target)
             return
+        from components.publish.compaction import compact  # with numpy, which all else does without
+        from components.speech.places import save_places
+
         compacted = compact(dataset, store, target, dead)
         dataset.copy_rows(folder)
         places = save_places(folder, compacted.places)
@@ -108,3 +125,19 @@ def publish_version(
         + (f"; since version {latest.number}: {told}" if latest and told else "")
     )
     return folder
+
+
+def mostly_dead(dataset: Dataset, below: float) -> list[int]:
+    """The numbers of the shards of which less than this share is alive."""
+    return [number for number, shard in enumerate(dataset.shards) if shard.live_bytes < below * shard.bytes]
+
+
+def _changes_since(before: Path, dataset: Dataset) -> dict[str, int]:
+    """How many changes of each kind; none are known where the version before lost what it held."""
+    from components.publish.difference import count_changes
+
+    try:
+        return count_changes(Dataset.listed(before), dataset)
+    except (WorkError, FileNotFoundError) as damage:
+        say(f"publish: what changed is not known: {damage}")
+        return {}

@@ -35,7 +35,7 @@ def claimed(folder: Path) -> Iterator[None]:
         raise WorkError(
             f"{folder.parent.name}: {error.filename}: no folder can be made there; set `store` to another one"
         ) from error
-    descriptor = _opened(folder.with_name(folder.name + ".lock"))
+    descriptor = opened_lock(folder.with_name(folder.name + ".lock"))
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,7 +47,7 @@ def claimed(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _opened(lock: Path) -> int:
+def opened_lock(lock: Path) -> int:
     """The lock's file, which is also held where it may only be read: finished work is reused there."""
     try:
         return os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)

@@ -22,6 +22,7 @@ from components.speech.feature_settings import FeatureSettings
 from components.speech.mirror import address_of, bring, folder_of, is_mirrored
 from components.speech.reading.settings import ReadingSettings
 from components.speech.rows import ROWS, Row, read_rows
+from components.speech.shard_damage import AGAIN, damage_of
 from components.speech.shards import present
 from components.speech.storage import hash_file, read_json, write_json
 from components.speech.text import Alphabet
@@ -195,7 +196,7 @@ class Dataset:
           shards: whether they are wanted here too, where they lie in a bucket.
 
         Raises:
-          WorkError: there is none, or what it lists is absent or of another size.
+          WorkError: there is none, or what it lists is absent or can be seen to be damaged.
         """
         dataset = cls.listed(folder)
         folder = dataset.folder
@@ -207,10 +208,13 @@ class Dataset:
             present(dataset.files())
         for shard in dataset.shards:
             file = dataset.file(shard)
-            if not shards and is_mirrored(file):
-                continue
-            if not file.is_file() or file.stat().st_size != shard.bytes:
-                raise WorkError(f"{file}: listed in {DATASET} and absent or cut short; {_AGAIN}")
+            if is_mirrored(file):
+                here = not shards or (file.is_file() and file.stat().st_size == shard.bytes)
+                damage = "" if here else f"{file}: absent or cut short"
+            else:
+                damage = damage_of(file, shard.bytes)
+            if damage:
+                raise WorkError(f"{damage}, and {folder / DATASET} lists it; {AGAIN}")
         return dataset
 
 

@@ -27,6 +27,18 @@ FRAME = _LENGTH.size + 2 * _CHECKSUM.size
 """Bytes of a record beside its data."""
 
 
+class DamagedRecordError(WorkError):
+    """A record was cut short or altered.
+
+    Attributes:
+      what: which, and how.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path}: damaged {what}; delete the file and run the step that wrote it again")
+        self.what = what
+
+
 class Writable(Protocol):
     """A file open for writing bytes, or what stands before one."""
 
@@ -146,10 +158,8 @@ def _masked(data: bytes) -> int:
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _damaged(path: Path, offset: int, what: str) -> WorkError:
-    return WorkError(
-        f"{path}: damaged at byte {offset:,}: {what}; delete the file and run the step that wrote it again"
-    )
+def _damaged(path: Path, offset: int, what: str) -> DamagedRecordError:
+    return DamagedRecordError(path, f"at byte {offset:,}: {what}")
 
 
 @functools.cache

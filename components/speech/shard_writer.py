@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -10,10 +11,13 @@ import shutil
 from pathlib import Path
 from typing import IO, Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from components.speech.errors import WorkError
 from components.speech.records import encode_example, write_record
+from components.speech.shard_damage import AGAIN
 from components.speech.shards import SHARD, ShardIndex, shard_name
 from components.speech.storage import HASH_CHARACTERS, whole_file, write_text
 
@@ -72,8 +76,10 @@ class ShardWriter:
         checksum = self._file.close()
         stem, target = checksum[:16], pool / shard_name(self._clips)
         os.replace(self._folder / "records", self._folder / f"{stem}.tfrecord")
+        sums = io.BytesIO()
+        np.save(sums, np.stack(self._sums) if self._sums else np.zeros((0, 2, self._bins)), allow_pickle=False)
         with whole_file(self._folder / f"{stem}.npy") as file:
-            np.save(file, np.stack(self._sums) if self._sums else np.zeros((0, 2, self._bins)), allow_pickle=False)
+            file.write(sums.getvalue())
         index = ShardIndex(
             target,
             f"{stem}.tfrecord",
@@ -83,6 +89,7 @@ class ShardWriter:
             self._offsets,
             self._sizes,
             self._frames,
+            google_crc32c.value(sums.getvalue()),
         )
         values = {field.name: getattr(index, field.name) for field in dataclasses.fields(index)}
         del values["folder"]
@@ -107,6 +114,25 @@ def sums_of(features: Array) -> Sums:
     """The sum of each bin over the frames, and of its square: float64 `[2, bins]`."""
     exact = features.astype(np.float64)
     return np.stack([exact.sum(axis=0), np.einsum("fb,fb->b", exact, exact)])
+
+
+def read_sums(records: Path, examples: int, bins: int, crc32c: int | None) -> Sums:
+    """The sums that lie beside a shard's records, `[examples, 2, bins]`.
+
+    Raises:
+      WorkError: the file is absent, or not what was written.
+    """
+    path = records.with_suffix(".npy")
+    try:
+        data = path.read_bytes()
+        if crc32c not in (None, google_crc32c.value(data)):
+            raise ValueError("its checksum does not match")
+        sums: Sums = np.load(io.BytesIO(data), allow_pickle=False)
+        if sums.shape != (examples, 2, bins):
+            raise ValueError(f"{sums.shape}, and {(examples, 2, bins)} is expected")
+    except (OSError, EOFError, ValueError) as error:
+        raise WorkError(f"{path}: damaged or absent ({error}); {AGAIN}") from None
+    return sums
 
 
 class _Hashing:

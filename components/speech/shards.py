@@ -19,9 +19,11 @@ A shard's folder appears by one rename, so it is there whole or not at all, and 
 import contextlib
 import dataclasses
 import fcntl
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from components.speech.claim import opened_lock
 from components.speech.errors import WorkError
 from components.speech.feature_settings import FeatureSettings
 from components.speech.mirror import bring, folder_of, send
@@ -46,12 +48,15 @@ def pool_held(pool: Path, *, alone: bool = False) -> Iterator[None]:
     """
     if not alone:
         pool.mkdir(parents=True, exist_ok=True)
-    with open(pool / ".lock", "ab") as lock:
+    lock = opened_lock(pool / ".lock")
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
         except BlockingIOError:
             raise WorkError(f"{pool}: a process is adding to these shards; try again when it is done") from None
         yield
+    finally:
+        os.close(lock)
 
 
 def clip_name(audio_hash: str, offset: float, duration: float, speed: float) -> str:
@@ -75,6 +80,7 @@ class ShardIndex:
       offsets: byte at which each record begins.
       sizes: bytes of each record's data.
       frames: of each clip.
+      sums_crc32c: CRC-32C of the file of sums; none in shards of an earlier version of Voxline.
     """
 
     folder: Path
@@ -85,6 +91,7 @@ class ShardIndex:
     offsets: list[int]
     sizes: list[int]
     frames: list[int]
+    sums_crc32c: int | None = None
 
     @property
     def path(self) -> Path:

@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from components.speech.dataset import FRAMES, OFFSET, SHARD, SIZE, Dataset
 from components.speech.errors import WorkError
-from components.speech.records import decode_example, record_at
+from components.speech.records import DamagedRecordError, decode_example, record_at
 from components.speech.rows import Row
+from components.speech.shard_damage import noted
 from components.speech.text import Alphabet, frames_needed
 
 Array = npt.NDArray[np.float32]
@@ -196,7 +197,10 @@ class Batches:
         """Reads an example; the first time, its checksum is looked at."""
         place = self._places[row]
         path, seen = self._paths[place.file], bool(self._seen[row])
-        data = record_at(self._files[place.file], place.offset, place.size, path, verify=not seen)
+        try:
+            data = record_at(self._files[place.file], place.offset, place.size, path, verify=not seen)
+        except DamagedRecordError as damage:
+            raise noted(path, damage.what) from None
         values: Any = decode_example(data)
         features = np.frombuffer(values["features"][0], "<f4").reshape(-1, self.bins)
         if not seen and len(features) != place.frames:

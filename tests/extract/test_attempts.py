@@ -1,5 +1,6 @@
 """What becomes of a recording that ends the process that reads it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from components.extract.intake import clip_of
 from components.extract.plan import Task
 from components.extract.settings import ExtractSettings
 from components.extract.shards import write_shard
-from components.speech.utterances import Utterance
+from components.speech.utterances import Reason, Utterance, read_rejects
 from tests.extract.deadly import DEADLY, written_deadly
 
 HOW = ExtractSettings()
@@ -22,7 +23,7 @@ WRITE = (
     "import sys; from pathlib import Path; from components.extract.plan import Task; "
     "from components.extract.settings import ExtractSettings; from components.extract.shards import write_shard; "
     "folder = Path(sys.argv[1]); task = Task('0' * 32, 1.0, folder / 'converted' / 'manifest.jsonl', 1, 1, 4, 1); "
-    "print(write_shard(task, ExtractSettings(), str(folder / 'store'), folder / 'unfinished'))"
+    "print(write_shard(task, ExtractSettings(runner='FlinkRunner'), str(folder / 'store'), folder / 'unfinished'))"
 )
 
 
@@ -77,3 +78,32 @@ def test_what_fails_in_an_orderly_way_leaves_no_note(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="full"):
         fail()
     assert not list(tmp_path.iterdir())
+
+
+RUN = (
+    "import sys; from pathlib import Path; from components.extract.settings import ExtractSettings; "
+    "from components.extract.step import run; folder = Path(sys.argv[1]); "
+    "how = ExtractSettings(max_reject_share=0.5, beam_from_megabytes=float(sys.argv[2])); "
+    "print(run(folder / 'converted', folder / 'store', how).counts)"
+)
+
+
+@pytest.mark.usefixtures("deadly")
+@pytest.mark.parametrize("beam_from", [0, 512])
+def test_a_recording_that_ends_the_only_process_is_a_reject_when_it_is_started_again(
+    corpus: Callable[..., list[Utterance]], tmp_path: Path, beam_from: int
+) -> None:
+    utterances = corpus(4)
+    Path(utterances[2].audio_filepath).rename(tmp_path / "converted" / "wavs" / DEADLY)
+    manifest = tmp_path / "converted" / "manifest.jsonl"
+    manifest.write_text(manifest.read_text().replace("wavs/2.wav", f"wavs/{DEADLY}"))
+    command = [sys.executable, "-c", RUN, str(tmp_path), str(beam_from)]
+    first, second = (subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2))
+    assert first.returncode == -signal.SIGKILL
+    assert second.returncode == 0, second.stderr
+    (done,) = (tmp_path / "store" / "extract").glob("*/done.json")
+    (reject,) = read_rejects(done.parent)
+    assert (reject.id, reject.reason) == (utterances[2].id, Reason.UNREADABLE)
+    assert reject.detail == "ended the process that read it, and one of its own"
+    assert json.loads(done.read_text())["counts"]["utterances"] == 3
+    assert not (done.parent / "unfinished").exists()

@@ -39,8 +39,7 @@ def main(name: str, root: Path) -> dict[str, Any]:
     step.first(corpus, here)
     told["same once there is room"] = end_state(here) == states[0]
     _mount("tmpfs", disk, "remount,ro")
-    if name != "publish":  # to publish is to change something, and it says so
-        told["reused"] = step.first(corpus, here).reused
+    told["reused"] = step.first(corpus, here).reused
     told["read only"] = _refusal(step.second, corpus, here)
     _mount("tmpfs", disk, "remount,rw")
     step.second(corpus, here)

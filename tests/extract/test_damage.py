@@ -1,0 +1,126 @@
+"""Shards that are damaged: the next refresh makes their clips again, and versions that lead to them are whole again."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.extract.settings import ExtractSettings
+from components.extract.step import run
+from components.publish.settings import PublishSettings
+from components.publish.step import run as publish
+from components.publish.versions import Versions
+from components.speech.dataset import Dataset
+from components.speech.errors import WorkError
+from components.speech.utterances import Utterance, write_manifest
+from components.speech.work import Work
+from components.train.batches import Batches
+
+Corpus = Callable[..., list[Utterance]]
+HOW = ExtractSettings.of({"features": {"mels": 8}, "shard_megabytes": 0.01})
+AGAIN = r"run extract again \(`voxline run refresh` does\)"
+
+
+def flip(file: Path, at: int, *, unseen: bool = False) -> None:
+    """Changes one bit, as a disk does that no clock tells of, or as somebody does who writes to the file."""
+    before = file.stat()
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1
+    file.write_bytes(content)
+    if unseen:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def refreshed(folder: Path) -> tuple[Work, Work]:
+    dataset = run(folder / "converted", folder / "store", HOW)
+    return dataset, publish(dataset.folder, folder / "store", folder / "datasets", PublishSettings(compact_below=0))
+
+
+def read(folder: Path) -> list[bytes]:
+    """All features of a dataset's training split."""
+    return [batch.features.tobytes() for batch in Batches(Dataset.read(folder), "train", batch_size=4).epoch(0)]
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "written to": lambda records: flip(records, -40),
+    "cut short": cut,
+    "gone": Path.unlink,
+    "its sums written to": lambda records: flip(records.with_suffix(".npy"), -3),
+    "its sums cut short": lambda records: cut(records.with_suffix(".npy")),
+    "its sums gone": lambda records: records.with_suffix(".npy").unlink(),
+    "its index gone": lambda records: (records.parent / "shard.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_shard_is_made_again_and_its_version_is_whole_again(
+    corpus: Corpus, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus(12)
+    dataset, version = refreshed(tmp_path)
+    expected = read(version.folder)
+    DAMAGES[damage](Dataset.read(version.folder).files()[0])
+    with pytest.raises(WorkError, match=AGAIN):
+        Dataset.read(version.folder)
+    again, same = refreshed(tmp_path)
+    assert (again.reused, again.key, same.folder) == (False, dataset.key, version.folder)
+    assert 0 < again.counts["extracted"] < 12
+    assert same.reused
+    assert read(version.folder) == expected
+    assert capsys.readouterr().out.count("a shard is damaged, and its clips are made again: ") == 1
+
+
+def test_what_only_a_reader_can_find_is_told_by_him_and_mended_by_the_next_refresh(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    corpus(12)
+    _, version = refreshed(tmp_path)
+    expected = read(version.folder)
+    flip(Dataset.read(version.folder).files()[-1], -40, unseen=True)
+    for _ in range(2):  # the second one is told before he reads
+        with pytest.raises(WorkError, match=rf"tfrecord: damaged.* checksum .*{AGAIN}"):
+            read(version.folder)
+    again, same = refreshed(tmp_path)
+    assert (again.reused, same.folder) == (False, version.folder)
+    assert read(version.folder) == expected
+
+
+def test_sums_that_no_clock_tells_of_are_found_when_they_are_added(corpus: Corpus, tmp_path: Path) -> None:
+    utterances = corpus(12)
+    before, _ = refreshed(tmp_path)
+    for file in Dataset.read(before.folder).files():
+        flip(file.with_suffix(".npy"), -3, unseen=True)
+    write_manifest(tmp_path / "converted" / "manifest.jsonl", utterances[:-1])
+    after = run(tmp_path / "converted", tmp_path / "store", HOW)
+    fresh = run(tmp_path / "converted", tmp_path / "fresh", HOW)
+    found, expected = (Dataset.read(work.folder) for work in (after, fresh))
+    assert (found.mean, found.deviation) == (expected.mean, expected.deviation)
+    assert read(after.folder) == read(fresh.folder)
+
+
+def test_a_version_whose_shard_cannot_be_laid_as_it_was_is_replaced_and_says_so(corpus: Corpus, tmp_path: Path) -> None:
+    utterances = corpus(12)
+    _, first = refreshed(tmp_path)
+    cut(Dataset.read(first.folder).files()[0])
+    again = run(tmp_path / "converted", tmp_path / "store", HOW.model_copy(update={"shard_megabytes": 0.001}))
+    second = publish(again.folder, tmp_path / "store", tmp_path / "datasets", PublishSettings(compact_below=0))
+    assert (second.reused, second.folder.name) == (False, "2")
+    assert len(list(Dataset.read(second.folder).rows())) == len(utterances)
+    told = Versions(tmp_path / "datasets", "corpus").published(2)
+    assert told.note.startswith("version 1 cannot be read any more: ")
+    with pytest.raises(WorkError, match=AGAIN):
+        Dataset.read(first.folder)
+
+
+def test_a_store_that_was_copied_is_looked_into_once(corpus: Corpus, tmp_path: Path) -> None:
+    corpus(4)
+    dataset, _ = refreshed(tmp_path)
+    (records, *_) = Dataset.read(dataset.folder).files()
+    os.utime(records)
+    assert run(tmp_path / "converted", tmp_path / "store", HOW).reused
+    assert (records.parent / "shard.json").stat().st_mtime_ns >= records.stat().st_mtime_ns
