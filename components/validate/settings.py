@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from components.speech.runner import RunnerSettings
 from components.speech.settings import Settings
 
 
@@ -143,7 +144,7 @@ class Drift(CheckSettings):
     )
 
 
-class ValidateSettings(Settings):
+class ValidateSettings(RunnerSettings):
     """What is checked before training. Each check: severity, threshold, and what it needs besides."""
 
     # `schema` is a method of pydantic's, so the key is an alias.
@@ -233,3 +234,13 @@ class ValidateSettings(Settings):
     )
     listed: int = pydantic.Field(50, ge=0, le=10_000, description="offending utterances named by each check, at most")
     played: int = pydantic.Field(4, ge=0, le=100, description="of these, playable in the report, at most")
+    beam_from_megabytes: float = pydantic.Field(
+        512.0,
+        ge=0,
+        description="MB of the manifest from which on Beam is started at all, which takes seconds; less is read by "
+        "this process at once (0: always Beam)",
+    )
+
+    def naming(self) -> "ValidateSettings":
+        """The same settings without who does the work, which changes nothing that is found."""
+        return self.model_copy(update=self.unnamed())

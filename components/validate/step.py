@@ -37,11 +37,12 @@ def run(
       that ran, `statistics` (a DatasetFeatureStatisticsList).
 
     Raises:
-      SettingsError: there is no such schema.
+      SettingsError: there is no such schema, or no such Beam runner.
       WorkError: a check of severity "error" failed. All files are there, done.json is not: the next run judges anew.
     """
     from components.validate.checks import look
     from components.validate.corpus import Corpus, rejects_beside
+    from components.validate.pipeline import tallied
     from components.validate.report import page
     from components.validate.tfx.page import statistics_page
     from components.validate.tfx.plan import Plan
@@ -53,15 +54,15 @@ def run(
     content = hash_file(file) if file.is_file() else ""
     corpus, utterances = None, noted_fingerprint(content, store)
     if not utterances:
-        corpus = Corpus.read(file)
+        corpus = Corpus.read(file, tallied(file, settings, store))
         utterances = corpus.fingerprint
         if corpus.tally.names_all and hash_file(file) == content:
             note_fingerprint(content, store, utterances)
     inputs = {"utterances": utterances, "rejects": rejects_beside(file)[1], **plan.named_by()}
-    with keyed_work(store, "validate", settings, inputs, revision=REVISION) as work:
+    with keyed_work(store, "validate", settings.naming(), inputs, revision=REVISION) as work:
         if work.reused:
             return work
-        corpus = corpus or Corpus.read(file)
+        corpus = corpus or Corpus.read(file, tallied(file, settings, store))
         examination = plan.carry_out(corpus, utterances, store, settings, work.folder / STATISTICS)
         results = look(corpus, settings, examination)
         failed = [result for result in results if result.fails_the_step]

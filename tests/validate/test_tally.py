@@ -15,7 +15,7 @@ from components.speech.text import frames_needed
 from components.speech.utterances import Utterance, each_utterance, fingerprint, write_manifest
 from components.validate.columns import Hashes, Strings
 from components.validate.corpus import Corpus
-from components.validate.lines import each_line, ranges
+from components.validate.pieces import each_line, ranges
 from components.validate.tally import Tally
 from components.validate.units import characters_in, words_in
 
@@ -107,14 +107,14 @@ def test_strings_of_two_columns_share_their_numbers() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("no JSON", r"manifest.jsonl:2: not a JSON line"),
-        (LINE.strip() + "x", r"manifest.jsonl:2: not a JSON line"),
-        ('{"id": "a", "audio_filepath": "a.wav", "text": "one"}', r"manifest.jsonl:2: no duration"),
-        (LINE.replace("1.0", "true").strip(), r"manifest.jsonl:2: `duration` is True"),
-        (LINE.replace("1.0", "1, \"speaker\": 3").strip(), r"manifest.jsonl:2: `speaker` is 3"),
-        (LINE.replace("one", "\\ud800").strip(), r"manifest.jsonl:2: not a JSON line"),
-        ("[1]", r"manifest.jsonl:2: \[1\]"),
-        ("[" * 100_000, r"manifest.jsonl:2: not a JSON line"),
+        ("no JSON", r"manifest.jsonl:4: not a JSON line"),
+        (LINE.strip() + "x", r"manifest.jsonl:4: not a JSON line"),
+        ('{"id": "a", "audio_filepath": "a.wav", "text": "one"}', r"manifest.jsonl:4: no duration"),
+        (LINE.replace("1.0", "true").strip(), r"manifest.jsonl:4: `duration` is True"),
+        (LINE.replace("1.0", "1, \"speaker\": 3").strip(), r"manifest.jsonl:4: `speaker` is 3"),
+        (LINE.replace("one", "\\ud800").strip(), r"manifest.jsonl:4: not a JSON line"),
+        ("[1]", r"manifest.jsonl:4: \[1\]"),
+        ("[" * 100_000, r"manifest.jsonl:4: not a JSON line"),
     ],
 )  # fmt: skip
 def test_a_line_that_is_none_is_told_by_its_number(tmp_path: Path, line: str, message: str) -> None:
@@ -123,9 +123,9 @@ def test_a_line_that_is_none_is_told_by_its_number(tmp_path: Path, line: str, me
         Corpus.read(tmp_path)
 
 
-def test_what_is_not_utf_8_is_told_by_its_byte(tmp_path: Path) -> None:
+def test_what_is_not_utf_8_is_told_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_bytes(LINE.encode() + b'{"id": "\xff"}\n')
-    with pytest.raises(WorkError, match=rf"not UTF-8 \(byte {len(LINE) + 8}\)"):
+    with pytest.raises(WorkError, match=r"manifest.jsonl:2: no manifest: not UTF-8 \(byte 8\)"):
         Corpus.read(tmp_path)
 
 

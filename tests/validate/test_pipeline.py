@@ -1,0 +1,69 @@
+"""validate's statistics by a Beam pipeline: what is found is what one process finds, and so is what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from components.speech.errors import SettingsError, WorkError
+from components.validate import pipeline
+from components.validate.pipeline import tallied
+from components.validate.settings import ValidateSettings
+from components.validate.step import run
+from components.validate.tally import Tally
+from tests.validate.takes import SMALL, fit, written
+
+RUNNERS = ["FnApiRunner", "multi_process"]
+
+
+def by(runner: str, **changes: object) -> ValidateSettings:
+    return ValidateSettings.of({**SMALL, "runner": runner, "beam_from_megabytes": 0, **changes})
+
+
+@pytest.fixture
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of a few lines; some hold the beginning of none."""
+    monkeypatch.setattr(pipeline, "PIECE_BYTES", 1_500)
+
+
+@pytest.mark.usefixtures("in_pieces")
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_pipeline_finds_what_one_process_finds(tmp_path: Path, runner: str) -> None:
+    manifest = written(tmp_path / "corpus", fit(), rejects=1)
+    alone = run(manifest, tmp_path / "alone", ValidateSettings.of(SMALL))
+    spread = run(manifest, tmp_path / "spread", by(runner))
+    assert spread.key == alone.key
+    assert spread.counts == alone.counts
+    for output in ("validation", "report"):
+        assert spread.path(output).read_bytes() == alone.path(output).read_bytes()
+    assert list((tmp_path / "spread" / "tallies").iterdir()) == []
+
+
+@pytest.mark.usefixtures("in_pieces")
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_line_that_is_none_is_told_as_one_process_tells_it(tmp_path: Path, runner: str) -> None:
+    manifest = written(tmp_path / "corpus", fit()) / "manifest.jsonl"
+    lines = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("".join([*lines[:30], "no JSON\n", *lines[30:]]))
+    with pytest.raises(WorkError) as alone:
+        Tally.of_piece(manifest)
+    with pytest.raises(WorkError) as spread:
+        tallied(manifest, by(runner), tmp_path / "store")
+    assert str(spread.value) == str(alone.value)
+    assert "manifest.jsonl:31: not a JSON line" in str(alone.value)
+
+
+def test_a_small_manifest_is_read_without_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "_by_beam", lambda *_: pytest.fail("Beam was started"))
+    manifest = written(tmp_path / "corpus", fit()) / "manifest.jsonl"
+    assert len(tallied(manifest, by("multi_process", beam_from_megabytes=1), tmp_path / "store")) == 60
+
+
+def test_who_does_the_work_is_no_part_of_its_name(tmp_path: Path) -> None:
+    manifest = written(tmp_path / "corpus", fit())
+    run(manifest, tmp_path / "store", ValidateSettings.of(SMALL))
+    assert run(manifest, tmp_path / "store", by("multi_process", workers=3, beam_options=["--x=1"])).reused
+
+
+def test_a_runner_that_beam_does_not_know_is_refused_by_its_key(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="validate: 'runner' is 'NoRunner'"):
+        run(written(tmp_path / "corpus", fit()), tmp_path / "store", by("NoRunner"))
