@@ -55,16 +55,21 @@ class Cluster:
     Args:
       folder: for its configuration, logs and temporary files.
       python_path: folders that the Python workers import from before all others.
+      pool: TaskManagers start no process: they ask a pool for workers, as in pods where that is another container.
 
     Raises:
       NoFlinkError: there is no Flink here.
     """
 
-    def __init__(self, folder: Path, task_managers: int = 2, python_path: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, folder: Path, task_managers: int = 2, python_path: Sequence[Path] = (), pool: bool = False
+    ) -> None:
         self.folder = folder
         self._jars = jars()
         self._python_path = python_path
         self._wanted = task_managers
+        self._pool_port = free_port() if pool else 0
+        self.pool: subprocess.Popen[bytes] | None = None
         self._job_manager: subprocess.Popen[bytes] | None = None
         self.task_managers: list[subprocess.Popen[bytes]] = []
 
@@ -80,6 +85,8 @@ class Cluster:
         (self.folder / "config.yaml").write_text(lines)
         self._write_worker()
         try:
+            if self._pool_port:
+                self.pool = self._start_pool()
             self._job_manager = self._java("entrypoint.StandaloneSessionClusterEntrypoint", "jobmanager", {})
             for _ in range(self._wanted):
                 self.add_task_manager()
@@ -103,8 +110,9 @@ class Cluster:
         _kill(self.task_managers[number])
 
     def stop(self) -> None:
-        for process in [*self.task_managers, *([self._job_manager] if self._job_manager else [])]:
-            _kill(process)
+        for process in [*self.task_managers, self._job_manager, self.pool]:
+            if process:
+                _kill(process)
 
     def beam_options(self, parallelism: int) -> list[str]:
         """What `beam_options` of a step name this cluster by."""
@@ -112,9 +120,13 @@ class Cluster:
             f"--flink_master=localhost:{self._rest}",
             f"--flink_job_server_jar={self._jars / JOB_SERVER}",
             f"--parallelism={parallelism}",
-            "--environment_type=PROCESS",
-            f"--environment_config={json.dumps({'command': str(self.folder / 'worker')})}",
+            *self._environment(),
         ]
+
+    def workers_of_the_pool(self) -> list[int]:
+        """Their process ids."""
+        threads = Path(f"/proc/{self.pool.pid}/task").glob("*/children") if self.pool else []
+        return [int(child) for thread in threads for child in thread.read_text().split()]
 
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs there were, with their state."""
@@ -128,10 +140,30 @@ class Cluster:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
+    def _environment(self) -> list[str]:
+        """Where Python workers come from."""
+        if self._pool_port:
+            return ["--environment_type=EXTERNAL", f"--environment_config=localhost:{self._pool_port}"]
+        command = {"command": str(self.folder / "worker")}
+        return ["--environment_type=PROCESS", f"--environment_config={json.dumps(command)}"]
+
+    def _start_pool(self) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-W", "ignore", "-m", "components.speech.beam_pool", f"--port={self._pool_port}"]
+        with open(self.folder / "pool.log", "wb") as log:
+            return subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": self._import_path()},
+                start_new_session=True,
+            )
+
+    def _import_path(self) -> str:
+        return ":".join(map(str, [*self._python_path, ROOT]))
+
     def _write_worker(self) -> None:
         worker = self.folder / "worker"
-        path = shlex.quote(":".join(map(str, [*self._python_path, ROOT])))
-        python = f"PYTHONPATH={path} exec {shlex.quote(sys.executable)} -W ignore"
+        python = f"PYTHONPATH={shlex.quote(self._import_path())} exec {shlex.quote(sys.executable)} -W ignore"
         worker.write_text(f'#!/bin/sh\n{python} -m components.speech.beam_worker "$@"\n')
         worker.chmod(0o755)
 

@@ -1,6 +1,8 @@
 """extract on a Flink session cluster: the same records as in one process, also when machines and workers die."""
 
 import hashlib
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -90,6 +92,21 @@ def test_a_task_manager_that_is_killed_in_the_middle_costs_no_record_and_doubles
         killer.join(timeout=1)
         (job,) = cluster.jobs()
         assert cluster.task_managers[1].poll() is not None
+        assert cluster.restarts() >= 1
+    assert job["state"] == "FINISHED"
+    is_whole(work, UTTERANCES)
+    assert records(work) == records(alone)
+
+
+def test_workers_may_come_from_a_pool_and_one_that_is_killed_costs_no_record(
+    many: Path, alone: Work, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    with Cluster(tmp_path / "flink", pool=True) as cluster:
+        killer = in_the_middle(store, lambda: os.kill(cluster.workers_of_the_pool()[0], signal.SIGKILL), shards=1)
+        work = run(many, store, on(cluster))
+        killer.join(timeout=1)
+        (job,) = cluster.jobs()
         assert cluster.restarts() >= 1
     assert job["state"] == "FINISHED"
     is_whole(work, UTTERANCES)
