@@ -109,13 +109,14 @@ def test_the_listener_hears_the_voice_most_and_other_voices_too(tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", ["digits", "listener"])
 def test_the_same_settings_write_the_same_bytes_whatever_the_number_of_workers(tmp_path: Path, kind: str) -> None:
-    settings = GenerateSettings.of({**SMALL, "kind": kind, "seed": 3})
+    few = {**SMALL, **({"train": 8, "others": 3, "voice_times": 2} if kind == "listener" else {}), "kind": kind}
+    settings = GenerateSettings.of({**few, "seed": 3})
     run(tmp_path / "one", settings, workers=1)
     time.sleep(1.1)  # espeak-ng seeds itself with the second of the day, which must not be heard
     run(tmp_path / "two", settings, workers=3)
     assert hash_folder(tmp_path / "one") == hash_folder(tmp_path / "two")
     assert run(tmp_path / "two", settings).reused
-    assert not run(tmp_path / "two", GenerateSettings.of({**SMALL, "kind": kind, "seed": 4})).reused
+    assert not run(tmp_path / "two", GenerateSettings.of({**few, "seed": 4})).reused
     assert hash_folder(tmp_path / "one") != hash_folder(tmp_path / "two")
 
 
