@@ -1,0 +1,174 @@
+"""How cost grows with a corpus: processor time and memory an utterance of convert and extract, as a table and a plot.
+
+Tiny recordings (0.12 s), so that what shows is what each utterance costs besides its audio. Each step is a process of
+its own, imports and all, measured with those that it starts; memory is its largest at any moment, beyond what the same
+step takes for a corpus of ten.
+
+  python -m benchmarks.growth [UTTERANCES …]       1,000 10,000 100,000; draws docs/growth.svg where none is named
+"""
+
+import dataclasses
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.table import Row, print_table
+from components.speech.pages.plots import lines
+from components.speech.storage import hash_file
+from components.speech.utterances import Utterance, write_manifest
+from tests.extract.conftest import write_wav
+
+ROOT = Path(__file__).parent.parent
+PLOT = ROOT / "docs" / "growth.svg"
+SIZES = (1_000, 10_000, 100_000)
+NOTHING = 10
+"""Utterances of the run whose memory is taken for that of no utterance at all."""
+RATE, SAMPLES = 16_000, 1_920
+
+CONVERT = """
+import sys
+from components.convert.settings import ConvertSettings
+from components.convert.step import run
+run(sys.argv[1], sys.argv[2], ConvertSettings(workers=1))
+"""
+EXTRACT = """
+import sys
+from components.extract.settings import ExtractSettings
+from components.extract.step import run
+run(sys.argv[1], sys.argv[2], ExtractSettings(beam_from_megabytes={from_megabytes}))
+"""
+STEPS = {
+    "convert": CONVERT,
+    "extract": EXTRACT.format(from_megabytes=1e6),
+    "extract through Beam": EXTRACT.format(from_megabytes=0),
+}
+COLOURS = {"--line": "#dfe1e5", "--series-1": "#2f6f9f", "--series-2": "#c4602f", "--series-3": "#4f8a4a"}
+DARK = {"--line": "#353b43", "--series-1": "#74b3e0", "--series-2": "#ec9a6a", "--series-3": "#8cc785"}
+"""Of our pages (components/speech/pages/style.css): a picture in a document stands alone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a step took: seconds of processors, and bytes of memory at its largest moment."""
+
+    seconds: float
+    memory: int
+
+
+def growth(sizes: list[int]) -> dict[str, dict[int, Cost]]:
+    """Of each step and each size of the corpus; memory is what it takes beyond that of nearly nothing."""
+    costs: dict[str, dict[int, Cost]] = {step: {} for step in STEPS}
+    for size in [NOTHING, *sizes]:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            write_corpus(folder / "corpus", size)
+            for step, code in STEPS.items():
+                cost = _measured(code, folder / "corpus", folder / step)
+                least = costs[step][NOTHING].memory if size != NOTHING else 0
+                costs[step][size] = Cost(cost.seconds, max(cost.memory - least, 0))
+                print(
+                    f"{step}, {size:,}: {cost.seconds:.1f} s, {cost.memory / 1e6:.0f} MB", file=sys.stderr, flush=True
+                )
+    return {step: {size: of_step[size] for size in sizes} for step, of_step in costs.items()}
+
+
+def write_corpus(folder: Path, size: int) -> None:
+    """Noise, each recording another."""
+    random = np.random.default_rng(7)
+    utterances = []
+    for number in range(size):
+        path = folder / "wavs" / f"{number // 1_000}" / f"{number}.wav"
+        write_wav(path, random.standard_normal(SAMPLES) / 10, RATE)
+        split = ("train", "train", "dev", "train", "test")[number % 5]
+        seconds = SAMPLES / RATE
+        utterances.append(
+            Utterance(f"u{number:07}", str(path), seconds, "one two", f"s{number % 9}", split, hash_file(path))
+        )
+    write_manifest(folder / "manifest.jsonl", utterances)
+
+
+def rows(costs: dict[str, dict[int, Cost]]) -> list[Row]:
+    """An utterance of each corpus beside one of the smallest."""
+    found = []
+    for step, by_size in costs.items():
+        (first, small), *larger = by_size.items()
+        for size, cost in larger:
+            ours, peer = (1e3 * one.seconds / many for one, many in ((cost, size), (small, first)))
+            name = f"{step}: processor time an utterance of {size:,}, x of {first:,}"
+            found.append(Row.of(name, f"{ours:.2f} ms", f"{peer:.2f} ms", ours / peer, "<=", 1.5))
+    return found
+
+
+def table(costs: dict[str, dict[int, Cost]]) -> str:
+    """As docs/distributed.md has it."""
+    told = ["| step | utterances | processor time an utterance | memory an utterance |", "| --- | --- | --- | --- |"]
+    for step, by_size in costs.items():
+        for size, cost in by_size.items():
+            told.append(
+                f"| {step} | {size:,} | {1e3 * cost.seconds / size:.2f} ms | {cost.memory / size / 1e3:.2f} KB |"
+            )
+    return "\n".join(told)
+
+
+def plot(costs: dict[str, dict[int, Cost]]) -> str:
+    """Both figures over the size of the corpus, as one picture."""
+    sizes = list(next(iter(costs.values())))
+    across = [math.log10(size) for size in sizes]
+    label = "utterances, as a power of ten"
+    time = {step: [1e3 * of[size].seconds / size for size in sizes] for step, of in costs.items()}
+    memory = {step: [of[size].memory / size / 1e3 for size in sizes] for step, of in costs.items()}
+    pictures = [
+        lines(across, time, label, "ms an utterance"),
+        lines(across, memory, label, "KB an utterance"),
+    ]
+    return _standing_alone([str(picture) for picture in pictures])
+
+
+def _standing_alone(pictures: list[str]) -> str:
+    """Pictures of a page side by side, with the colours that they take from it."""
+    (width, height), *_ = [map(float, found) for found in re.findall(r'viewBox="0 0 (\S+) (\S+)"', pictures[0])]
+    style = (
+        f"svg{{color:#23272e;{_css(COLOURS)}}}@media(prefers-color-scheme:dark){{svg{{color:#dfe3e8;{_css(DARK)}}}}}"
+    )
+    parts = [
+        picture.replace("<svg ", f'<svg x="{place * (width + 20):g}" width="{width:g}" height="{height:g}" ', 1)
+        for place, picture in enumerate(pictures)
+    ]
+    whole = len(pictures) * (width + 20) - 20
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole:g} {height:g}" width="{whole:g}" '
+        f'font-family="sans-serif"><style>{style}</style>{"".join(parts)}</svg>\n'
+    )
+
+
+def _css(colours: dict[str, str]) -> str:
+    return "".join(f"{name}:{colour};" for name, colour in colours.items())
+
+
+def _measured(code: str, corpus: Path, store: Path) -> Cost:
+    command = [sys.executable, "-W", "ignore", "-c", code, str(corpus), str(store)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = status
+    if status:
+        sys.exit(f"a step failed: status {status}")
+    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def main() -> None:
+    named = [int(size.replace(",", "")) for size in sys.argv[1:]]
+    costs = growth(named or list(SIZES))
+    print(table(costs), file=sys.stderr)
+    if not named:
+        PLOT.write_text(plot(costs), encoding="utf-8")
+    print_table(rows(costs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""validate's statistics on a Flink session cluster: what one process finds, byte by byte."""
+
+from pathlib import Path
+
+import pytest
+
+from components.validate import pipeline
+from components.validate.settings import ValidateSettings
+from components.validate.step import run
+from tests.flink.cluster import Cluster
+from tests.validate.takes import SMALL, fit, written
+
+pytestmark = pytest.mark.timeout(1_800)
+
+
+def test_two_task_managers_find_what_one_process_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "PIECE_BYTES", 2_000)  # a few lines each
+    manifest = written(tmp_path / "corpus", fit(), rejects=1)
+    alone = run(manifest, tmp_path / "alone", ValidateSettings.of(SMALL))
+    with Cluster(tmp_path / "flink") as cluster:
+        runner = {"runner": "FlinkRunner", "beam_options": cluster.beam_options(2), "beam_from_megabytes": 0}
+        spread = run(manifest, tmp_path / "spread", ValidateSettings.of({**SMALL, **runner}))
+        (job,) = cluster.jobs()
+    assert job["state"] == "FINISHED"
+    assert spread.key == alone.key
+    assert spread.counts == alone.counts
+    for output in ("validation", "report"):
+        assert spread.path(output).read_bytes() == alone.path(output).read_bytes()
