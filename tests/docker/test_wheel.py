@@ -1,0 +1,26 @@
+"""The wheel, which is what an image holds of our code: all of it, and nothing else."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from pipelines.image_content import context_files
+
+ROOT = Path(__file__).parent.parent.parent
+LEFT_BEHIND = ("components/id_rsa", "components/speech/key.json", "pipelines/.netrc", "pipelines/notes.txt")
+
+
+def test_the_wheel_holds_our_code_and_no_key_that_was_left_in_its_folder(tmp_path: Path) -> None:
+    ours = [name for name in context_files(ROOT) if not name.startswith("docker/")]
+    for name in (*ours, *LEFT_BEHIND, "README.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+        if name in ours:
+            shutil.copy(ROOT / name, tmp_path / name)
+    building = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "wheel"]
+    subprocess.run(building, cwd=tmp_path, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "wheel").glob("*.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert held == set(ours) - {"LICENSE", "pyproject.toml"}
