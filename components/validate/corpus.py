@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from components.speech.errors import WorkError
-from components.speech.storage import hash_value
-from components.speech.utterances import REJECTS, Utterance, manifest_file, read_rejects, utterance_of
+from components.speech.utterances import Utterance, manifest_file, utterance_of
 from components.validate.columns import Codes, Floats, Hashes, Rows, Strings
+from components.validate.rejects import rejects_beside
 from components.validate.settings import SPLITS
 from components.validate.tally import MEASURED, Tally, hash_of
 from components.validate.units import words_in
@@ -32,19 +32,17 @@ class Corpus:
       file: the manifest.
       tally: of all of it.
       rejects: codes of the step before and how often; None where there is no list of them.
-      key_of_rejects: names them.
     """
 
     file: Path
     tally: Tally
     rejects: dict[str, int] | None = None
-    key_of_rejects: str = ""
 
     @classmethod
     def read(cls, manifest: Path, tally: Tally | None = None) -> "Corpus":
         """Reads a manifest, or takes its tally from who has read it, and the rejects beside it."""
         file = manifest_file(manifest)
-        return cls(file, tally or Tally.of_piece(file), *rejects_beside(file))
+        return cls(file, tally or Tally.of_piece(file), rejects_beside(file)[0])
 
     def __len__(self) -> int:
         return len(self.tally)
@@ -162,13 +160,3 @@ class Corpus:
         for _, utterance in self.utterances(np.arange(len(self))):
             texts.append(utterance.text)
         return texts
-
-
-def rejects_beside(manifest: Path) -> tuple[dict[str, int] | None, str]:
-    """What stands in the list of rejects beside a manifest: how many of each code, and what names them."""
-    beside = manifest_file(manifest).parent / REJECTS
-    if not beside.is_file():
-        return None, ""
-    rejects = read_rejects(beside)
-    codes = collections.Counter(str(reject.reason) for reject in rejects).most_common()
-    return dict(codes), hash_value(sorted([reject.id, str(reject.reason)] for reject in rejects))

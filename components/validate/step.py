@@ -14,6 +14,8 @@ from components.validate.settings import ValidateSettings
 
 if TYPE_CHECKING:
     from components.validate.checks import Result
+    from components.validate.corpus import Corpus
+    from components.validate.tfx.examination import Examination
 
 REVISION = 3
 VALIDATION, REPORT = "validation.json", "report.html"
@@ -40,66 +42,86 @@ def run(
       SettingsError: there is no such schema, or no such Beam runner.
       WorkError: a check of severity "error" failed. All files are there, done.json is not: the next run judges anew.
     """
-    from components.validate.checks import look
-    from components.validate.corpus import Corpus, rejects_beside
-    from components.validate.pipeline import tallied
-    from components.validate.report import page
-    from components.validate.tfx.page import statistics_page
+    from components.validate.rejects import rejects_beside
     from components.validate.tfx.plan import Plan
 
     plan = Plan.of(settings, store, registry, model_name)
     if plan.skipped and settings.tfdv != "off":
         say(f"validate: TFX's data validation is skipped: {plan.skipped}")
     file = manifest_file(local(manifest))
-    content = hash_file(file) if file.is_file() else ""
-    corpus, utterances = None, noted_fingerprint(content, store)
-    if not utterances:
-        corpus = Corpus.read(file, tallied(file, settings, store))
-        utterances = corpus.fingerprint
-        if corpus.tally.names_all and hash_file(file) == content:
-            note_fingerprint(content, store, utterances)
+    corpus, utterances = _named(file, store, settings)
     inputs = {"utterances": utterances, "rejects": rejects_beside(file)[1], **plan.named_by()}
     with keyed_work(store, "validate", settings.naming(), inputs, revision=REVISION) as work:
-        if work.reused:
-            return work
-        corpus = corpus or Corpus.read(file, tallied(file, settings, store))
-        examination = plan.carry_out(corpus, utterances, store, settings, work.folder / STATISTICS)
-        results = look(corpus, settings, examination)
-        failed = [result for result in results if result.fails_the_step]
-        warned = [result for result in results if result.outcome == "failed" and not result.fails_the_step]
-        work.outputs = {"validation": VALIDATION, "report": REPORT, "statistics_page": STATISTICS_PAGE}
-        if not examination.skipped:
-            work.outputs["statistics"] = STATISTICS
-        work.counts = {
-            "utterances": len(corpus),
-            "checks": sum(result.outcome in ("passed", "failed") for result in results),
-            "failed": len(failed),
-            "warnings": len(warned),
-        }
-        work.metrics = {"hours": round(float(corpus.durations.sum(dtype=float)) / 3600, 4)}
-        write_json(
-            work.path("validation"),
-            {
-                "passed": not failed,
-                "failed": [result.check.name for result in failed],
-                "warnings": [result.check.name for result in warned],
-                "utterances": {split: len(corpus.rows(split)) for split in corpus.present_splits()},
-                "rejects": corpus.rejects,
-                "tfdv": examination.plain(),
-                "checks": [result.plain(corpus, settings.listed) for result in results],
-            },
-        )
-        page(corpus, results, settings).write(work.path("report"))
-        statistics_page(examination).write(work.path("statistics_page"))
-        for result in warned:
-            say(f"validate: warning: {_told(result)}")
-        if failed:
-            raise WorkError(
-                f"validate: {'; '.join(map(_told, failed))}. Look at {work.place_of('report')}, then mend the corpus, "
-                f"or raise validate.{failed[0].check.name}.threshold, or make its severity a warning"
-            )
-        say(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.place_of('report')}")
+        if not work.reused:
+            corpus = corpus or _read(file, store, settings)
+            examination = plan.carry_out(corpus, utterances, store, settings, work.folder / STATISTICS)
+            _judge(work, corpus, examination, settings)
     return work
+
+
+def _named(file: Path, store: Path | str, settings: ValidateSettings) -> tuple["Corpus | None", str]:
+    """What names the utterances; and the corpus, where they had to be read for that."""
+    content = hash_file(file) if file.is_file() else ""
+    if noted := noted_fingerprint(content, store):
+        return None, noted
+    corpus = _read(file, store, settings)
+    if corpus.tally.names_all and hash_file(file) == content:
+        note_fingerprint(content, store, corpus.fingerprint)
+    return corpus, corpus.fingerprint
+
+
+def _read(file: Path, store: Path | str, settings: ValidateSettings) -> "Corpus":
+    from components.validate.corpus import Corpus
+    from components.validate.pipeline import tallied
+
+    return Corpus.read(file, tallied(file, settings, store))
+
+
+def _judge(work: Work, corpus: "Corpus", examination: "Examination", settings: ValidateSettings) -> None:
+    """Makes every check, and writes what came of it.
+
+    Raises:
+      WorkError: one of severity "error" failed.
+    """
+    from components.validate.checks import look
+    from components.validate.report import page
+    from components.validate.tfx.page import statistics_page
+
+    results = look(corpus, settings, examination)
+    failed = [result for result in results if result.fails_the_step]
+    warned = [result for result in results if result.outcome == "failed" and not result.fails_the_step]
+    work.outputs = {"validation": VALIDATION, "report": REPORT, "statistics_page": STATISTICS_PAGE}
+    if not examination.skipped:
+        work.outputs["statistics"] = STATISTICS
+    work.counts = {
+        "utterances": len(corpus),
+        "checks": sum(result.outcome in ("passed", "failed") for result in results),
+        "failed": len(failed),
+        "warnings": len(warned),
+    }
+    work.metrics = {"hours": round(float(corpus.durations.sum(dtype=float)) / 3600, 4)}
+    write_json(
+        work.path("validation"),
+        {
+            "passed": not failed,
+            "failed": [result.check.name for result in failed],
+            "warnings": [result.check.name for result in warned],
+            "utterances": {split: len(corpus.rows(split)) for split in corpus.present_splits()},
+            "rejects": corpus.rejects,
+            "tfdv": examination.plain(),
+            "checks": [result.plain(corpus, settings.listed) for result in results],
+        },
+    )
+    page(corpus, results, settings).write(work.path("report"))
+    statistics_page(examination).write(work.path("statistics_page"))
+    for result in warned:
+        say(f"validate: warning: {_told(result)}")
+    if failed:
+        raise WorkError(
+            f"validate: {'; '.join(map(_told, failed))}. Look at {work.place_of('report')}, then mend the corpus, "
+            f"or raise validate.{failed[0].check.name}.threshold, or make its severity a warning"
+        )
+    say(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.place_of('report')}")
 
 
 def _told(result: "Result") -> str:

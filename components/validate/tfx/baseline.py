@@ -10,8 +10,6 @@ import json
 from pathlib import Path
 
 from components.speech.errors import WorkError
-from components.speech.registry import PROVENANCE, Registry
-from components.validate.tfx.statistics import kept_statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +37,9 @@ class Baseline:
         """
         if not str(registry) or not model_name:
             return cls(absent="validate was told of no registry and model")
+        from components.speech.registry import PROVENANCE, Registry
+        from components.validate.tfx.statistics import kept_statistics
+
         versions = Registry(registry, model_name)
         version = versions.in_service()
         if version is None:

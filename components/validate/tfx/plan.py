@@ -1,20 +1,23 @@
-"""Whether TFX's data validation runs, on what schema and against what; and how it is carried out."""
+"""Whether TFX's data validation runs, on what schema and against what; and how it is carried out.
+
+What carries it out is imported where it runs: to know that it does not must cost a refresh nothing.
+"""
 
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from components.speech.errors import WorkError
 from components.speech.storage import hash_bytes
-from components.validate.corpus import Corpus
 from components.validate.settings import ValidateSettings
 from components.validate.tfx import presence
 from components.validate.tfx.baseline import Baseline
 from components.validate.tfx.examination import Examination
-from components.validate.tfx.examples import Examples
 from components.validate.tfx.schema import schema_text
-from components.validate.tfx.statistics import statistics_of
+
+if TYPE_CHECKING:
+    from components.validate.corpus import Corpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Plan:
         }
 
     def carry_out(
-        self, corpus: Corpus, utterances: str, store: Path | str, settings: ValidateSettings, statistics: Path
+        self, corpus: "Corpus", utterances: str, store: Path | str, settings: ValidateSettings, statistics: Path
     ) -> Examination:
         """Examines a corpus, and leaves its statistics in a file as well.
 
@@ -79,6 +82,8 @@ class Plan:
         if self.skipped or not len(corpus):
             return Examination(skipped=self.skipped or "there are no utterances")
         from components.validate.tfx import protos
+        from components.validate.tfx.examples import Examples
+        from components.validate.tfx.statistics import statistics_of
 
         try:
             from components.validate.tfx import engine
