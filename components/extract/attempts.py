@@ -40,6 +40,7 @@ def attempt(folder: Path, shard: str) -> Iterator[Callable[[str], None]]:
     try:
         yield lambda clip: _write(file, clip)
     finally:
+        os.ftruncate(file, 0)  # one that cannot be removed names no clip
         os.close(file)
         note.unlink(missing_ok=True)
 

@@ -60,6 +60,8 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
             # It is not forgotten yet: its shards are wanted for as long again.
             with contextlib.suppress(OSError):  # a store that may only be read
                 os.utime(work.folder / DATASET)
+            if work.remote:
+                work.remote.note_use()
         else:
             with pool_held(pool_folder(store, settings.features)):
                 _extract(file, named, as_named, str(store), settings, work)
@@ -81,9 +83,10 @@ def _extract(
 ) -> None:
     from components.extract.intake import take_in
     from components.extract.pool import DamagedShardError, Pool
+    from components.extract.remembered import remember, remembered
 
     unfinished = _unfinished(work.folder)
-    intake = take_in(manifest, settings, unfinished)
+    intake = take_in(manifest, settings, unfinished, remembered(store, settings))
     pool = Pool(store, settings.features)
     extracted = 0
     while True:
@@ -100,6 +103,8 @@ def _extract(
             pool.put_aside(damage)
     if lost := int(((intake.clips != b"") & (found[..., 0] < 0))[there].any(axis=1).sum()):
         say(f"extract: no copies at other speeds of {lost:,} utterances, their files came or went meanwhile")
+    if work.remote is None:
+        remember(work.folder, settings, intake.remembered(there))
     shutil.rmtree(unfinished)
     work.counts.update(
         utterances=sum(dataset.counts.values()),

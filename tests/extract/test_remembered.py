@@ -1,0 +1,105 @@
+"""Lines of a manifest that stand in the one before are taken over unread; and only where that is the same."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.extract import intake
+from components.extract.remembered import LINES
+from components.extract.settings import ExtractSettings
+from components.extract.step import run
+from components.speech.dataset import Dataset
+from components.speech.lines import values_of
+from components.speech.rows import ROWS
+from components.speech.utterances import Utterance, read_rejects, write_manifest
+from components.speech.work import Work
+
+Corpus = Callable[..., list[Utterance]]
+HOW = ExtractSettings.of({"features": {"mels": 8}, "speeds": [0.9, 1.0], "max_reject_share": 0.5})
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of lines that were read."""
+    found: list[str] = []
+
+    def noted(line: bytes, where: str) -> dict[str, object]:
+        values = values_of(line, where)
+        found.append(values["id"])
+        return values
+
+    monkeypatch.setattr(intake, "values_of", noted)
+    return found
+
+
+def extracted(folder: Path, utterances: list[Utterance], store: str = "store", how: ExtractSettings = HOW) -> Work:
+    write_manifest(folder / "converted" / "manifest.jsonl", utterances)
+    return run(folder / "converted", folder / store, how)
+
+
+def content(work: Work) -> tuple[object, ...]:
+    dataset = Dataset.read(work.folder)
+    rejects = [reject.as_line() for reject in read_rejects(work.folder)]
+    rows = (work.folder / ROWS).read_bytes()
+    return rows, dataset.mean, dataset.counts, dataset.seconds, rejects, dataset.read_places().shape
+
+
+def test_only_lines_that_changed_are_read(corpus: Corpus, read: list[str], tmp_path: Path) -> None:
+    utterances = [one.replace(id=f'"{one.id}\\é', extra={"accent": "ü"}) for one in reversed(corpus(10))]
+    extracted(tmp_path, utterances)
+    assert len(read) == 10
+    read.clear()
+    edited = [
+        utterances[9],
+        utterances[3].replace(text="corrected"),
+        utterances[4].replace(split="dev"),
+        utterances[5].replace(text="½"),
+        *utterances[6:9],
+        utterances[0],
+        utterances[6].replace(text="the same id again"),
+        utterances[7],  # and a line that stands there twice
+    ]
+    work = extracted(tmp_path, edited)
+    assert read == [edited[1].id, edited[2].id, edited[3].id, edited[8].id, edited[9].id]
+    assert [reject.reason for reject in read_rejects(work.folder)] == [
+        "outside_alphabet", "duplicate_id", "duplicate_id",
+    ]  # fmt: skip
+    assert content(work) == content(extracted(tmp_path, edited, "fresh"))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut short": lambda lines: lines.write_bytes(lines.read_bytes()[:-1]),
+    "altered": lambda lines: lines.write_bytes(lines.read_bytes()[:-1] + b"?"),
+    "empty": lambda lines: lines.write_bytes(b""),
+    "gone": Path.unlink,
+    "of other rows": lambda lines: (lines.parent / ROWS).write_text("{}\n"),
+    "without rows": lambda lines: (lines.parent / ROWS).unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_lines_that_are_not_as_they_were_written_are_not_used(
+    corpus: Corpus, read: list[str], tmp_path: Path, damage: str
+) -> None:
+    utterances = corpus(6)
+    first = extracted(tmp_path, utterances)
+    DAMAGES[damage](first.folder / LINES)
+    read.clear()
+    work = extracted(tmp_path, utterances[1:])
+    assert len(read) == 5
+    assert content(work) == content(extracted(tmp_path, utterances[1:], "fresh"))
+
+
+@pytest.mark.parametrize("change", [{"alphabet": "english_speech"}, {"speeds": [1.0]}])
+def test_what_was_made_under_other_settings_is_read_again(
+    corpus: Corpus, read: list[str], tmp_path: Path, change: dict[str, object]
+) -> None:
+    utterances = corpus(4)
+    extracted(tmp_path, utterances)
+    read.clear()
+    other = ExtractSettings.of({**json.loads(HOW.model_dump_json()), **change})
+    work = extracted(tmp_path, utterances, how=other)
+    assert len(read) == 4
+    assert content(work) == content(extracted(tmp_path, utterances, "fresh", how=other))
