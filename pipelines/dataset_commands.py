@@ -83,7 +83,7 @@ def compact_dataset(
 
 @datasets.command("collect")
 def collect_shards(
-    store: Annotated[Path, typer.Option(help="The store whose shards are looked at.")],
+    store: Annotated[str, typer.Option(help="The store whose shards are looked at: a folder or gs://…")],
     root: Annotated[
         list[str], typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
     ],

@@ -1,7 +1,6 @@
 """The published datasets as the command shows them."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from components.publish.collection import collect
 from components.publish.step import held_dataset, mostly_dead, publish_version
@@ -76,7 +75,7 @@ def compact_latest(root: str, name: str, below: float) -> str:
     return f"{name}: version {folder.name} has the content of version {latest}; {len(dead):,} shards were rewritten"
 
 
-def collect_unused(store: Path, roots: list[str], grace_days: float, *, look_only: bool) -> str:
+def collect_unused(store: str, roots: list[str], grace_days: float, *, look_only: bool) -> str:
     """Takes away shards that nothing leads to."""
     found = collect(store, roots, grace_days=grace_days, look_only=look_only)
     left = f"; {found.in_use:,} more are being read, and stay" if found.in_use else ""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from components.publish.purging.purge import RECORD, purged_before
+from components.publish.purging.purge import purged_before
 from components.publish.versions import Versions, names
 from components.speech.dataset import Dataset
 from components.speech.errors import SettingsError, WorkError
@@ -56,7 +56,7 @@ def seen(speaker: str, registry: str | None, datasets: Sequence[str]) -> list[st
     lines = [line for root in datasets for line in _in_datasets(speaker, root)]
     if registry:
         lines += _by_models(speaker, registry)
-    records = purged_before(speaker, [Path(root) / RECORD for root in datasets])
+    records = purged_before(speaker, datasets)
     for record in records:
         saw = ", ".join(record["models"]) or "none that was served"
         lines.append(f"purged {record['at']}: {record['utterances']:,} utterances; models that had seen them: {saw}")

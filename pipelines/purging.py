@@ -1,9 +1,12 @@
 """What a purge finds and does, in words for the person who asks for it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from components.publish.purging.purge import Findings, Places, find, purge, records
+from components.publish.purging.older import Kept
+from components.publish.purging.places import Places, standing
+from components.publish.purging.purge import Findings, find, purge, records
 from components.speech.errors import SettingsError
+from components.speech.mirror import address_of
 
 OUTSIDE = (
     "not looked at: the corpus itself (a refresh brings back who is still in it), archives, backups, reports in "
@@ -17,10 +20,14 @@ def purged(
     """Lines that say what is left of a speaker, or what was removed."""
     if not speaker:
         raise SettingsError("--speaker is empty: that would remove everybody whose speaker is not told; give an id")
-    places = Places.of(store, datasets, registry)
-    found = purge(speaker, places, note) if do else find(speaker, places)
+    with standing(store, datasets, registry, to_change=do) as places:
+        found = purge(speaker, places, note) if do else find(speaker, places)
+        return _told(speaker, places, found, do=do)
+
+
+def _told(speaker: str, places: Places, found: Findings, *, do: bool) -> list[str]:
     if not found.anything(places):
-        return [f"nothing of {speaker!r} in {', '.join(map(str, _looked_at(places)))}", *_seen(found), OUTSIDE]
+        return [f"nothing of {speaker!r} in {', '.join(_looked_at(places))}", *_seen(found), *_kept(found), OUTSIDE]
     done = "removed" if do else "would be removed"
     head = f"{done}: {found.bytes / 1e6:,.1f} MB of {len(found.traces.ids):,} utterances"
     lines = [head, *_listed(found), *_seen(found)]
@@ -30,9 +37,10 @@ def purged(
         lines.append(
             f"not looked at: {found.unfinished:,} trainings that are not finished; remove what you do not need"
         )
+    lines += _kept(found)
     lines.append(OUTSIDE)
     if do:
-        lines.append(f"written down in {', '.join(map(str, records(places)))}")
+        lines.append(f"written down in {', '.join(map(address_of, records(places)))}")
     else:
         lines.append("nothing was changed; --yes removes it")
     return lines
@@ -67,5 +75,45 @@ def _seen(found: Findings) -> list[str]:
     return ["models that have seen them, and stay: train anew where that must not be", *models] if models else []
 
 
-def _looked_at(places: Places) -> list[object]:
-    return [place for place in (places.store, *places.datasets, places.registry) if place]
+def _kept(found: Findings) -> list[str]:
+    """What buckets keep of what is deleted, and how it goes too."""
+    lines = [line for kept in found.kept for line in _kept_by(kept)]
+    if found.kept:
+        lines.append(
+            "other machines may hold copies of what was brought there: remove their mirrors (VOXLINE_MIRROR, else "
+            "voxline-mirror where temporary files go; those of pods go with them)"
+        )
+    return lines
+
+
+def _kept_by(kept: Kept) -> Iterator[str]:
+    bucket = "gs://" + kept.place.split("/")[2]
+    if not kept.known:
+        yield (
+            f"{kept.place}: what {bucket} does with what is deleted could not be asked (storage.buckets.get); look: "
+            f"gcloud storage buckets describe {bucket} --format='default(versioning,soft_delete_policy)'"
+        )
+    if kept.removed:
+        yield f"{kept.place}: {kept.removed:,} older generations of theirs are removed too"
+    if kept.left:
+        yield (
+            f"{kept.place}: {kept.left:,} older generations of theirs STAY, they could not be deleted "
+            "(storage.objects.delete, holds, retention); mend that, and remove them as noncurrent by a lifecycle rule"
+        )
+    if kept.others:
+        yield (
+            f"{kept.place}: {kept.others:,} older generations of other objects were not looked into; a lifecycle rule "
+            "that deletes what is not live (isLive: false) removes them"
+        )
+    if kept.versioning and not kept.removed:
+        yield f"{kept.place}: {bucket} keeps older generations (versioning); a purge removes those of what it removes"
+    if kept.soft_until:
+        yield (
+            f"{kept.place}: {bucket} keeps what is deleted now until {kept.soft_until} (soft delete), and nobody can "
+            f"remove it before; to have it gone at once, BEFORE a purge: gcloud storage buckets update {bucket} "
+            "--clear-soft-delete"
+        )
+
+
+def _looked_at(places: Places) -> list[str]:
+    return [address_of(place) for place in (places.store, *places.datasets, places.registry) if place]

@@ -5,12 +5,13 @@ A shard stays as long as
 - an extracted dataset in the store lists it that was made or used within the days of grace;
 - it is younger than that itself;
 - a process has it open for training.
-Whoever extracts or publishes holds the pool meanwhile, and nothing is collected then. An extracted dataset whose
-shards were taken away is made again when it is wanted.
+Whoever extracts or publishes holds the pool meanwhile, and nothing is collected then; in a bucket whoever does anything
+in the store, to train too. An extracted dataset whose shards were taken away is made again when it is wanted.
 """
 
 import contextlib
 import dataclasses
+import datetime
 import fcntl
 import secrets
 import shutil
@@ -20,8 +21,9 @@ from pathlib import Path
 
 from components.publish.versions import Versions, names
 from components.speech.buckets import is_remote
+from components.speech.buckets.sharing import UNENDED
 from components.speech.dataset import DATASET, Dataset
-from components.speech.errors import SettingsError
+from components.speech.errors import WorkError
 from components.speech.progress import say
 from components.speech.shards import POOL, SHARD, pool_held
 
@@ -52,14 +54,17 @@ def collect(store: Path | str, datasets: Iterable[Path | str], *, grace_days: fl
       look_only: takes nothing away.
 
     Raises:
-      SettingsError: the store is a bucket.
-      WorkError: a process adds to the store; or a version cannot be read, so that nobody knows what it needs.
+      WorkError: a process adds to the store, in a bucket: works there at all; a purge of it did not end; or a version
+        cannot be read, so that nobody knows what it needs.
     """
     if is_remote(store):
-        raise SettingsError(
-            f"{store}: shards are collected from a folder only; in a bucket nobody can hold what it reads"
-        )
+        from components.publish.collection_in_bucket import collect_in_bucket
+
+        grace_time = datetime.timedelta(days=grace_days)
+        return Collected(*collect_in_bucket(str(store), datasets, grace=grace_time, look_only=look_only), 0)
     store = Path(store).absolute()
+    if any(store.glob(f"{UNENDED}*.json")):
+        raise WorkError(f"{store}: a purge was begun here and did not end; end it first, by the same command")
     grace = grace_days * 86_400
     shards, size, in_use = 0, 0, 0
     for pool in sorted(path for path in (store / POOL).glob("*") if path.is_dir()):

@@ -23,8 +23,11 @@ from components.speech.journal import sync_folder
 from components.speech.mirror import folder_of, local
 from components.speech.progress import say
 from components.speech.storage import read_json, write_json
+from components.speech.work import adding_to
 
 VERSION, CLAIM = "version.json", "claim.json"
+PURGED = "purged.jsonl"
+"""Beside them, where a purge has changed a version: when, and how many rows went."""
 SET_ASIDE = ".unpurged-"
 """Begins the name of a version that a purge has set aside, and not yet put back without a speaker."""
 _INCOMING = ".incoming-"
@@ -79,6 +82,7 @@ class Versions:
 
     def __init__(self, root: Path | str, name: str) -> None:
         self.name = name
+        self._root = root
         self._bucket = Bucket(f"{root}/{name}") if is_remote(root) else None
         self.place = self._bucket.uri if self._bucket else str(Path(root).absolute() / name)
         self.folder = folder_of(self.place)
@@ -121,7 +125,16 @@ class Versions:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds these versions against other processes of this machine; the lock goes when its process does."""
+        """Holds these versions against other processes of this machine; the lock goes when its process does.
+
+        In a bucket it holds them against a purge too.
+        """
+        with adding_to(self._root), self.locked_here():
+            yield
+
+    @contextlib.contextmanager
+    def locked_here(self) -> Iterator[None]:
+        """Holds them against other processes of this machine alone."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / _LOCK, "ab") as lock:
             try:

@@ -5,10 +5,13 @@ the same recording in every pod, and a file's own path says of which object it i
 that counts: it may be deleted whenever no process works in it.
 """
 
+import contextlib
+import fcntl
 import os
+import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from components.speech.buckets import Bucket, Entry, is_remote
@@ -18,13 +21,45 @@ from components.speech.storage import read_json
 MIRROR = "VOXLINE_MIRROR"
 """Names the folder; else it is `voxline-mirror` where temporary files go."""
 
+_APART, _LOCK = ".apart-", ".lock"
+
 DONE = "done.json"
 """The marker of finished work; in a bucket it names the attempt that counts."""
 
 
+_apart: list[Path] = []
+
+
 def mirror_folder() -> Path:
     """The folder of the mirror; it need not be there yet."""
-    return Path(os.environ.get(MIRROR) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
+    return (
+        _apart[-1]
+        if _apart
+        else Path(os.environ.get(MIRROR) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
+    )
+
+
+@contextlib.contextmanager
+def mirror_apart() -> Iterator[Path]:
+    """Lets this process have a mirror of its own, which goes when the block ends; one that a killed one left goes too.
+
+    Yields:
+      The mirror that this machine has besides.
+    """
+    usual = _ours(mirror_folder())
+    for left in usual.glob(f"{_APART}*"):
+        with open(left / _LOCK, "ab") as lock, contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=_APART, dir=usual))
+    with open(folder / _LOCK, "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _apart.append(folder / "mirror")
+        try:
+            yield usual
+        finally:
+            _apart.pop()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Mirror:
@@ -172,7 +207,7 @@ def _attempt(mirror: Mirror) -> str:
 def _ours(folder: Path) -> Path:
     """The folder, made if need be. Where all may write, nobody else must be able to lay files under our hands."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if os.environ.get(MIRROR):  # chosen by a person: a volume of a pod may well be root's
+    if os.environ.get(MIRROR) or _apart:  # chosen by a person: a volume of a pod may well be root's
         return folder
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():

@@ -2,12 +2,14 @@
 
   <store>/<step>/<key>/done.json       which attempt counts, and all that a step tells; written last
   <store>/<step>/<key>/progress.json   which attempt may be gone on with, and its files, each of them whole
+  <store>/<step>/<key>/used.json       of an extracted dataset: when it was wanted last; a collection looks at its age
   <store>/<step>/<key>/<attempt>/…     what one process made; no other ever writes there
 
 Two machines that do the same work at once waste time and harm nothing: the marker is written on condition that it is
 still what it was when the work began, and whoever comes second takes the first one's result for its own.
 """
 
+import contextlib
 import json
 import re
 import secrets
@@ -25,6 +27,8 @@ from components.speech.progress import say
 from components.speech.storage import write_json, write_text
 
 PROGRESS = "progress.json"
+USED = "used.json"
+"""Written anew whenever finished work is wanted again: its age says for how long it was not."""
 _HERE = ".attempt"
 """The attempt that was begun on this machine; its process is gone once the folder's lock is free."""
 
@@ -80,6 +84,11 @@ class RemoteWork:
         """Which of the finished attempt's outputs are not in the bucket."""
         there = [entry.name for entry in self._attempt_bucket().list()]
         return [one for one in outputs if not any(name == one or name.startswith(f"{one}/") for name in there)]
+
+    def note_use(self) -> None:
+        """Lets a collection know that this work is wanted still; a bucket that may only be read does not learn it."""
+        with contextlib.suppress(WorkError):
+            self.mirror.bucket.write(USED, b"{}\n")
 
     def begin(self, alone: bool = True) -> None:
         """Makes an attempt's folder: the one left unfinished here, or one that goes on with another machine's.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from components.speech.buckets import is_remote
+from components.speech.buckets.since import seconds_read
 from components.speech.claim import claimed, told_of_the_disk
 from components.speech.errors import Interruption, WorkError
 from components.speech.mirror import DONE as DONE
@@ -167,19 +168,37 @@ def keyed_work(
             yield work
             work.seconds = time.monotonic() - start
             return
-        if remote:
-            remote.begin(alone)
-            work.folder = remote.folder
-        else:
-            clear_unfinished(work.folder, older_than=0)  # nobody else can be writing: it is claimed
-        try:
-            yield work
-        except WorkError as error:
-            if remote and not isinstance(error, Interruption):
-                remote.leave()
-            raise
-        work.seconds = time.monotonic() - start
-        _finish(work, named_by)
+        with adding_to(store) as check_held:
+            if remote:
+                remote.begin(alone)
+                work.folder = remote.folder
+            else:
+                clear_unfinished(work.folder, older_than=0)  # nobody else can be writing: it is claimed
+            try:
+                yield work
+            except WorkError as error:
+                if remote and not isinstance(error, Interruption):
+                    remote.leave()
+                raise
+            work.seconds = time.monotonic() - start
+            check_held()
+            _finish(work, named_by)
+
+
+@contextlib.contextmanager
+def adding_to(store: Path | str) -> Iterator[Callable[[], None]]:
+    """Holds a store in a bucket against a purge and a collection; in a folder locks do, of what each step touches.
+
+    Yields:
+      What sees that it still is held; to be called before anything is decided.
+    """
+    if not is_remote(store):
+        yield lambda: None
+        return
+    from components.speech.buckets.sharing import together
+
+    with together(str(store), seconds_read()) as lease:
+        yield lease.check
 
 
 def _finish(work: Work, named_by: dict[str, Any]) -> None:

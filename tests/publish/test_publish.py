@@ -18,7 +18,7 @@ from components.publish.step import run
 from components.publish.versions import VERSION, Versions, names
 from components.speech import storage
 from components.speech.dataset import Dataset
-from components.speech.errors import SettingsError, WorkError
+from components.speech.errors import WorkError
 from components.train.batches import Batches
 from tests.publish.conftest import Extract
 
@@ -186,7 +186,7 @@ def test_a_version_in_use_is_collected_from_no_pool(extracted: Extract, tmp_path
     assert collect(store, [], grace_days=1, look_only=False).shards == 4
 
 
-def test_nothing_is_collected_where_a_version_cannot_be_read_or_the_store_is_a_bucket(
+def test_nothing_is_collected_where_a_version_cannot_be_read_or_a_purge_did_not_end(
     extracted: Extract, tmp_path: Path
 ) -> None:
     store, datasets = tmp_path / "store", tmp_path / "datasets"
@@ -195,8 +195,9 @@ def test_nothing_is_collected_where_a_version_cannot_be_read_or_the_store_is_a_b
     old(store, days=9)
     with pytest.raises(WorkError, match=r"datasets/corpus/1/dataset\.json: damaged"):
         collect(store, [datasets], grace_days=1, look_only=False)
-    with pytest.raises(SettingsError, match="gs://bucket/store: shards are collected from a folder"):
-        collect("gs://bucket/store", [datasets], grace_days=1, look_only=False)
+    (store / ".purge-0123.json").write_text("{}")
+    with pytest.raises(WorkError, match="a purge was begun here and did not end"):
+        collect(store, [datasets], grace_days=1, look_only=False)
 
 
 def test_a_dataset_whose_shards_are_gone_is_not_published(extracted: Extract, tmp_path: Path) -> None:

@@ -5,118 +5,37 @@ import gzip
 import json
 import shutil
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from components.convert.settings import ConvertSettings
-from components.convert.step import run as convert
 from components.extract.step import run as extract
-from components.ingest.settings import CorpusSettings
-from components.ingest.step import run as ingest
-from components.publish.purging.purge import RECORD, Places, find, purge
+from components.publish.purging.places import Places
+from components.publish.purging.purge import RECORD, find, purge
 from components.publish.settings import PublishSettings
 from components.publish.step import run as publish
 from components.publish.versions import Versions
 from components.speech.dataset import Dataset
-from components.speech.errors import SettingsError, WorkError
-from components.speech.evaluation import METRICS, REPORT, TABLE, Evaluation
-from components.speech.lineage import TRAINED_ON, lineage_of, read_lineage
+from components.speech.errors import WorkError
+from components.speech.evaluation import Evaluation
+from components.speech.lineage import TRAINED_ON, read_lineage
 from components.speech.registry import EVALUATION, Registry
-from components.speech.storage import hash_file, write_json
-from components.speech.utterances import read_manifest, write_manifest
+from components.speech.storage import hash_file
 from components.train.batches import Batches
 from pipelines.cli import app
-from tests.extract.conftest import write_wav
 from tests.publish.conftest import HOW
-from tests.speech.published import exported
-from tests.speech.published import publish as push
-
-GONE = "zenobia"
-COUNT = 18
+from tests.publish.withdrawn import COUNT, GONE, make, refresh
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store, two versions of a dataset, and a registry with a model, of an archive in which three people speak."""
     folder = tmp_path_factory.mktemp("made")
-    random = np.random.default_rng(0)
-    lines = []
-    for number in range(COUNT):
-        speaker = ("ada", "bo", GONE)[number % 3]
-        wav = write_wav(folder / "corpus" / f"{number}.wav", random.standard_normal(4_000 + 500 * number) / 10)
-        split = ("train", "train", "dev", "test")[number % 4]
-        lines.append(
-            {
-                "id": f"{speaker}-{number}",
-                "audio_filepath": wav.name,
-                "duration": (4_000 + 500 * number) / 16_000,
-                "text": f"{speaker} says one",
-                "speaker": speaker,
-                "split": split,
-            }
-        )
-    for version in (1, 2):
-        lines[0]["text"] = "one" * version
-        (folder / "corpus" / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        with tarfile.open(folder / "corpus.tar", "w") as archive:
-            archive.add(folder / "corpus", "corpus")
-        settings = CorpusSettings.of({"format": "manifest", "uri": str(folder / "corpus.tar")})
-        ingested = ingest(folder / "store", settings)
-        converted = convert(ingested.folder, folder / "store", ConvertSettings.of({"workers": 1}))
-        extracted = extract(converted.folder, folder / "store", HOW)
-        published = publish(extracted.folder, folder / "store", folder / "datasets", PublishSettings(name="three"))
-    others = [one for one in read_manifest(converted.folder) if one.speaker != GONE]
-    write_manifest(folder / "manifest.jsonl", others)
-    without = extract(folder / "manifest.jsonl", folder / "store", HOW)
-    publish(without.folder, folder / "store", folder / "datasets", PublishSettings(name="two"))
-    dataset = Dataset.read(published.folder)
-    train(folder / "store", dataset)
-    register(folder, dataset)
+    make(folder, str(folder))
     return folder
-
-
-def train(store: Path, dataset: Dataset) -> None:
-    """What a training leaves."""
-    folder = store / "train" / "0123"
-    exported(folder / "model", "weights")
-    lineage_of(dataset).write(folder / "model" / TRAINED_ON)
-    (folder / "logs").mkdir()
-    (folder / "logs" / "events.out.tfevents.1").write_bytes(f"{GONE} says one".encode())
-    (folder / "logs" / "curves.json").write_text("{}")
-    done = {"inputs": {"dataset": dataset.key}, "counts": {}, "metrics": {}, "outputs": {"model": "model"}}
-    write_json(folder / "done.json", done)
-
-
-def register(folder: Path, dataset: Dataset) -> None:
-    """A version that was trained on it, and judged by its test split."""
-    versions = Registry(folder / "registry", "asr")
-    number = push(versions, folder / "store" / "train" / "0123" / "model")
-    place = versions.path(number)
-    lineage_of(dataset).write(place / TRAINED_ON)
-    write_json(place / "provenance.json", {"dataset": {"key": dataset.key}})
-    judged = [row for row in dataset.rows() if row.split == "test"]
-    (place / EVALUATION).mkdir()
-    with open(place / EVALUATION / TABLE, "w") as file:
-        for row in judged:
-            line = {"id": row.id, "speaker": row.speaker, "duration": 1.0, "slices": {"speaker": row.speaker}}
-            file.write(json.dumps({**line, "figures": {"wer": [0, 3]}, "champion": None, "reference": row.text}) + "\n")
-    clip = next(row for row in judged if row.speaker == GONE)
-    metrics = {
-        "utterances": len(judged),
-        "key": "abc",
-        "test": {"fingerprint": "f", "split": "test", "speakers": 3},
-        "slices": {"speaker": {GONE: {"wer": 0}, "ada": {"wer": 0}}},
-        "clip": {"id": clip.id, "reference": clip.text, "text": clip.text},
-    }
-    write_json(place / EVALUATION / METRICS, metrics)
-    (place / EVALUATION / "clip.wav").write_bytes(b"her voice")
-    (place / EVALUATION / REPORT).write_text(f"<p>{clip.id}</p>")
 
 
 @pytest.fixture
@@ -317,6 +236,20 @@ def _rows(beside: Path) -> str:
     return ((beside if beside.is_dir() else beside.parent) / "rows.jsonl").read_text(encoding="utf-8")
 
 
+def test_a_refresh_of_what_is_left_publishes_no_version_and_makes_nothing_again_that_it_need_not(
+    places: Places,
+) -> None:
+    folder = places.store.parent
+    shared = [file.parent for file in (places.store / "extract").glob("*/dataset.json") if GONE not in _rows(file)]
+    purge(GONE, places)
+    again = extract(folder / "manifest.jsonl", places.store, HOW)
+    assert again.folder in shared
+    assert again.reused
+    _, extracted = refresh(folder, str(folder), 2, without=GONE)
+    published = publish(extracted.folder, places.store, places.datasets[0], PublishSettings(name="three"))
+    assert (published.reused, published.folder.name) == (True, "2")
+
+
 def test_who_is_not_there_is_not_removed(places: Places) -> None:
     found = purge("nobody", places)
     assert not found.anything(places)
@@ -327,11 +260,6 @@ def test_nobody_in_particular_is_not_removed(places: Places) -> None:
     result = CliRunner().invoke(app, ["datasets", "purge", "--speaker", "", "--store", str(places.store), "--yes"])
     assert "that would remove everybody whose speaker is not told" in f"{result.output}{result.exception}"
     assert (places.store / "wavs").is_dir()
-
-
-def test_a_bucket_is_refused(places: Places) -> None:
-    with pytest.raises(SettingsError, match="a purge works in folders"):
-        Places.of("gs://bucket/store", [], None)
 
 
 def test_a_model_tells_what_it_was_trained_on_and_a_speaker_which_models(places: Places, tmp_path: Path) -> None:

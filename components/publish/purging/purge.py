@@ -10,52 +10,28 @@ import dataclasses
 import hashlib
 import json
 import secrets
-import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from components.publish.purging import served, shards, store, versions
+from components.publish.purging.older import Kept, kept_by, remove_older
+from components.publish.purging.places import Places, forget_mirrors
 from components.publish.purging.served import Served
-from components.publish.purging.traces import Traces, look
-from components.publish.versions import Versions, names
-from components.speech.buckets import is_remote
+from components.publish.purging.traces import Traces, look, made
+from components.speech.buckets import Bucket, is_remote
+from components.speech.buckets.sharing import purged
 from components.speech.dataset import DATASET, Dataset
-from components.speech.errors import SettingsError
 from components.speech.journal import utc
+from components.speech.lineage import TRAINED_ON
+from components.speech.mirror import address_of, is_mirrored
 from components.speech.progress import say
+from components.speech.registry import EVALUATION
 from components.speech.shards import ShardIndex, pool_held
 from components.speech.storage import write_text
 
 RECORD = "purges.jsonl"
-
-
-@dataclasses.dataclass(frozen=True)
-class Places:
-    """Where a speaker is looked for: folders, no buckets."""
-
-    store: Path
-    datasets: tuple[Path, ...] = ()
-    registry: Path | None = None
-
-    @classmethod
-    def of(cls, store: Path | str, datasets: Iterable[Path | str], registry: Path | str | None) -> "Places":
-        """Raises SettingsError where one is a bucket or no folder."""
-        given = [Path(place) for place in (store, *datasets, *([registry] if registry else []))]
-        for place in (store, *datasets, *([registry] if registry else [])):
-            if is_remote(place):
-                raise SettingsError(
-                    f"{place}: a purge works in folders; in a bucket nobody can see who reads, and old generations may "
-                    "be kept: copy it to a folder, purge that, and send it to a new bucket"
-                )
-            if not Path(place).is_dir():
-                raise SettingsError(f"{place}: no such folder; give the store, datasets and registry of the runs")
-        store_folder, *rest = (place.absolute() for place in given)
-        return cls(store_folder, tuple(rest[: -1 if registry else None]), rest[-1] if registry else None)
-
-    def versions(self) -> list[Versions]:
-        return [Versions(root, name) for root in self.datasets for name in names(root)]
 
 
 @dataclasses.dataclass
@@ -67,6 +43,7 @@ class Findings:
       shards: that hold clips of theirs, and the bytes of these.
       leftovers: folders that killed processes left among the shards.
       unfinished: trainings of which nobody knows yet what they see.
+      kept: what the buckets do with what is deleted; after a purge, what they keep.
       bytes: of clips, of work that goes with them, of WAVs and TensorBoard files.
     """
 
@@ -79,13 +56,14 @@ class Findings:
     trainings: list[store.Training]
     served: list[Served]
     unfinished: int
+    kept: list[Kept] = dataclasses.field(default_factory=list)
     bytes: int = 0
 
     def anything(self, places: Places) -> bool:
         events = any(training.events or training.listed for training in self.trainings)
         in_registry = any(one.listed or one.judged or one.shown for one in self.served)
-        kept = self.traces.file(places.store).is_file()
-        return bool(kept or self.versions or self.shards or self.works or self.wavs or events or in_registry)
+        begun = self.traces.file(places.store).is_file()
+        return bool(begun or self.versions or self.shards or self.works or self.wavs or events or in_registry)
 
     def counts(self) -> dict[str, int]:
         clips = sum(clip in self.traces.clips for index, _ in self.shards for clip in index.clips)
@@ -103,22 +81,25 @@ class Findings:
 
 def find(speaker: str, places: Places) -> Findings:
     """Looks for all that is left of a speaker; nothing changes."""
-    published = [(each, number) for each in places.versions() for number in each.numbers()]
-    traces = look(speaker, places.store, [each.path(number) for each, number in published])
-    rows = {each.path(number): versions.lists(Dataset.listed(each.path(number)), speaker) for each, number in published}
+    ground, store_folder = places.ground, places.store
+    folders = [each.folder / str(number) for each in places.versions() for number in each.numbers()]
+    traces = look(speaker, store_folder, folders)
+    rows = {folder: versions.lists(Dataset.listed(folder), speaker) for folder in folders}
     found = Findings(
         traces,
         {folder: count for folder, count in rows.items() if count},
-        list(shards.holding(places.store, traces.clips)),
-        shards.leftovers(places.store),
-        store.works(places.store, traces),
-        store.wavs(places.store, traces),
-        store.trainings(places.store, traces),
-        served.served(places.registry, traces) if places.registry else [],
-        store.unfinished_trainings(places.store),
+        list(shards.holding(store_folder, traces.clips)),
+        shards.leftovers(store_folder, ground),
+        store.works(store_folder, traces, ground),
+        store.wavs(store_folder, traces, ground),
+        store.trainings(store_folder, traces, ground),
+        served.served(address_of(places.registry), traces) if places.registry else [],
+        store.unfinished_trainings(store_folder, ground),
+        [kept_by(place) for place in places.in_buckets()],
     )
     events = (file for training in found.trainings for file in training.events)
-    found.bytes = sum(size for _, size in found.shards) + store.size_of([*found.works, *found.wavs, *events])
+    found.bytes = sum(size for _, size in found.shards)
+    found.bytes += sum(map(ground.size, (*found.works, *found.wavs, *events)))
     return found
 
 
@@ -132,57 +113,98 @@ def purge(speaker: str, places: Places, note: str = "") -> Findings:
       WorkError: a process works in the store, or reads a shard that is to go; nothing was removed then.
     """
     with contextlib.ExitStack() as held:
-        held.enter_context(store.work_held(places.store))
-        for pool in shards.pools(places.store):
-            held.enter_context(pool_held(pool, alone=True))
-        for root in places.datasets:
-            for path in sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] != "."):
-                each = Versions(root, path.name)
-                held.enter_context(each.locked())
-                versions.mend(each)
+        _hold(places, held)
+        for each in places.all_versions():
+            held.enter_context(each.locked_here())
+            versions.mend(each, places.ground)
         found = find(speaker, places)
         if not found.anything(places):
             return found
         shards.refuse_what_is_read(index for index, _ in found.shards)
         found.traces.record = found.traces.record or _described(found, note)
-        found.traces.keep(places.store)
+        found.traces.touched |= _touched(found, places)
+        _keep(found.traces, places)
         _purge(found, places)
     return found
 
 
+def _hold(places: Places, held: contextlib.ExitStack) -> None:
+    """Holds a store in a folder; one in a bucket is held already."""
+    if is_mirrored(places.store):
+        return
+    held.enter_context(store.work_held(places.store))
+    for pool in shards.pools(places.store):
+        held.enter_context(pool_held(pool, alone=True))
+
+
 def _purge(found: Findings, places: Places) -> None:
-    traces, at = found.traces, str(found.traces.record["at"])
+    traces, ground, at = found.traces, places.ground, str(found.traces.record["at"])
+    for folder in found.leftovers:
+        shards.take_away(folder, ground)
     layout: dict[Path, shards.Moved] = {}
     for index, _ in found.shards:
-        layout[index.folder] = shards.without(index, traces.clips)
+        layout[index.folder] = shards.without(index, traces.clips, ground)
     for each in places.versions():
         for number in each.numbers():
-            if gone := versions.purge_version(each, number, traces.speaker, layout, at):
+            if gone := versions.purge_version(each, number, traces.speaker, layout, at, ground):
                 say(f"purge: {gone:,} rows taken out of version {number} of {each.name}")
     _lay_extracted(found, places, layout)
-    for folder in (*layout, *found.leftovers):
-        shards.take_away(folder)
-    for folder in found.works:
-        shutil.rmtree(folder)
-    for file in found.wavs:
-        file.unlink()
-    store.forget_wavs(places.store, traces.wavs)
+    for folder in layout:
+        shards.take_away(folder, ground)
+    for path in (*found.works, *found.wavs):
+        ground.remove(path)
+    store.forget_wavs(places.store, traces.wavs, ground)
     for training in found.trainings:
-        store.purge_training(training, traces.speaker)
+        store.purge_training(training, traces.speaker, ground)
     for one in found.served:
-        served.purge_served(places.registry or Path(), one, traces, at)
+        served.purge_served(address_of(places.registry or Path()), one, traces, at, ground)
+    _end(found, places)
+
+
+def _end(found: Findings, places: Places) -> None:
+    """What is kept all the same goes as far as it can, and is written down; then what was written down goes."""
+    traces = found.traces
+    forget_mirrors(places)
+    found.kept = remove_older(places, traces)
+    if found.kept and "kept" not in traces.record:
+        traces.record["kept"] = [kept.plain() for kept in found.kept]
+        _keep(traces, places)
     _record(traces, places)
-    traces.file(places.store).unlink()
+    for lease in places.leases:
+        purged(lease)
+    places.ground.remove(traces.file(places.store))
+
+
+def _touched(found: Findings, places: Places) -> set[str]:
+    """Addresses of what goes or changes in buckets."""
+    paths = {
+        *found.versions,
+        *(index.folder for index, _ in found.shards),
+        *found.leftovers,
+        *found.works,
+        *found.wavs,
+        *store.logs_about(places.store, found.traces.wavs),
+        *(file for training in found.trainings for file in (*training.events, *training.lists)),
+        *(one.folder / name for one in found.served for name in (EVALUATION, TRAINED_ON)),
+        found.traces.file(places.store),
+    }
+    return {address_of(path) for path in paths if is_mirrored(path)}
+
+
+def _keep(traces: Traces, places: Places) -> None:
+    traces.keep(places.store)
+    places.ground.sent(traces.file(places.store))
 
 
 def _lay_extracted(found: Findings, places: Places, layout: shards.Layout) -> None:
     """Extracted datasets that do not list the speaker, and share a shard with one that does."""
-    for folder in sorted(file.parent for file in (places.store / "extract").glob(f"*/{DATASET}")):
-        if folder not in found.works:
-            versions.lay_anew(Dataset.listed(folder), layout)
+    for folder in [file.parent for file in made(places.store, "extract", DATASET)]:
+        if not any(folder.is_relative_to(work) for work in found.works):
+            versions.lay_anew(Dataset.listed(folder), layout, places.ground)
 
 
 def records(places: Places) -> list[Path]:
+    """The files in which purges are written down."""
     return [root / RECORD for root in places.datasets or (places.store,)]
 
 
@@ -208,6 +230,7 @@ def _record(traces: Traces, places: Places) -> None:
         written = file.read_text(encoding="utf-8") if file.is_file() else ""
         if line not in written:  # it was killed just here
             write_text(file, written + line)
+            places.ground.sent(file)
 
 
 def salted(speaker: str, salt: str) -> str:
@@ -215,7 +238,14 @@ def salted(speaker: str, salt: str) -> str:
     return hashlib.blake2b(speaker.encode(), salt=bytes.fromhex(salt), digest_size=16).hexdigest()
 
 
-def purged_before(speaker: str, files: Sequence[Path]) -> list[dict[str, Any]]:
-    """The records of purges of a speaker."""
-    lines = [json.loads(line) for file in files if file.is_file() for line in file.read_text("utf-8").splitlines()]
+def purged_before(speaker: str, datasets: Sequence[Path | str]) -> list[dict[str, Any]]:
+    """The records of purges of a speaker, of where datasets are published."""
+    lines = [json.loads(line) for root in datasets for line in _recorded(root).splitlines()]
     return [line for line in lines if line["speaker"] == salted(speaker, line["salt"])]
+
+
+def _recorded(root: Path | str) -> str:
+    try:
+        return (Bucket(str(root)).read(RECORD) if is_remote(root) else (Path(root) / RECORD).read_bytes()).decode()
+    except FileNotFoundError:
+        return ""

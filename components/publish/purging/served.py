@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from components.publish.purging.ground import Ground
 from components.publish.purging.traces import Traces, names_any
 from components.speech.errors import WorkError
 from components.speech.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE
@@ -47,14 +48,14 @@ class Served:
         return f"{self.model}/{self.version}"
 
 
-def served(registry: Path, traces: Traces) -> list[Served]:
+def served(registry: Path | str, traces: Traces) -> list[Served]:
     """The versions of all models that have to do with the speaker."""
     found = []
     names = [form for name in traces.ids for form in (name.encode(), html.escape(name).encode())]
     for model in models(registry):
         versions = Registry(registry, model)
         for version in versions.versions():
-            folder = versions.path(version)
+            folder = versions.folder / str(version)
             listed = _listed(folder, traces.speaker)
             saw = bool(listed) or _dataset(folder) in traces.datasets
             judged = sum(line["speaker"] == traces.speaker for line in _table(folder))
@@ -65,7 +66,7 @@ def served(registry: Path, traces: Traces) -> list[Served]:
     return found
 
 
-def purge_served(registry: Path, one: Served, traces: Traces, at: str) -> None:
+def purge_served(registry: Path | str, one: Served, traces: Traces, at: str, ground: Ground) -> None:
     """Takes the speaker out of what lies beside a version's model."""
     with Registry(registry, one.model).locked():
         folder = one.folder / EVALUATION
@@ -74,17 +75,20 @@ def purge_served(registry: Path, one: Served, traces: Traces, at: str) -> None:
             page = Page(f"Evaluation of {one.name}", footer=str(read_json(folder / METRICS)["key"]))
             page.opening(note(text))
             page.write(folder / REPORT)
+            ground.sent(folder / REPORT)
         if one.judged:
-            _purge_metrics(folder, traces)
+            _purge_metrics(folder, traces, ground)
             kept = [line for line in _table(one.folder) if line["speaker"] != traces.speaker]
             with whole_file(folder / TABLE, "w") as file:
                 file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+            ground.sent(folder / TABLE)
         if one.listed:
             file_of_lines = one.folder / TRAINED_ON
             read_lineage(file_of_lines.read_bytes(), str(file_of_lines)).without(traces.speaker).write(file_of_lines)
+            ground.sent(file_of_lines)
 
 
-def _purge_metrics(folder: Path, traces: Traces) -> None:
+def _purge_metrics(folder: Path, traces: Traces, ground: Ground) -> None:
     """Counts stay true of the table beside them, and the test set is no longer the one that others were judged by."""
     metrics = read_json(folder / METRICS)
     kept = sum(line["speaker"] != traces.speaker for line in _table(folder.parent))
@@ -94,8 +98,9 @@ def _purge_metrics(folder: Path, traces: Traces) -> None:
     if (metrics.get("clip") or {}).get("id") in traces.ids:
         metrics["clip"] = None
         for name in (CLIP, CLIP_MELS):
-            (folder / name).unlink(missing_ok=True)
+            ground.remove(folder / name)
     write_json(folder / METRICS, metrics)
+    ground.sent(folder / METRICS)
 
 
 def _without(parts: dict[str, Any], name: str) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from components.publish.purging.ground import Ground
 from components.speech.dataset import FRAMES, SHARD, SIZE, Dataset, Shard, path_to
 from components.speech.errors import WorkError
+from components.speech.mirror import is_mirrored
 from components.speech.places import Places
 from components.speech.records import FRAME, record_at
 from components.speech.shard_writer import ShardWriter, Sums
@@ -54,18 +56,23 @@ def holding(store: Path, clips: set[str]) -> Iterator[tuple[ShardIndex, int]]:
             yield index, sum(sizes)
 
 
-def leftovers(store: Path) -> list[Path]:
+def leftovers(store: Path, ground: Ground) -> list[Path]:
     """What killed processes or damage left in the pools: it may hold anybody."""
-    return [path for pool in pools(store) for path in pool.iterdir() if path.name.startswith(".") and path.is_dir()]
+    folders = [folder for pool in ground.folders(store / POOL) for folder in ground.folders(pool)]
+    return [
+        folder
+        for folder in folders
+        if folder.name.startswith(".") or (is_mirrored(folder) and not ground.exists(folder / INDEX))
+    ]
 
 
 def refuse_what_is_read(shards: Iterable[ShardIndex]) -> None:
-    """Sees that no process has a shard open.
+    """Sees that no process of this machine has a shard open; who reads one in a bucket holds its store.
 
     Raises:
       WorkError: one does; it would go on reading what was removed.
     """
-    for index in shards:
+    for index in (index for index in shards if not is_mirrored(index.path)):
         file = os.open(index.path, os.O_RDONLY)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,11 +84,12 @@ def refuse_what_is_read(shards: Iterable[ShardIndex]) -> None:
             os.close(file)
 
 
-def without(index: ShardIndex, clips: set[str]) -> Moved:
+def without(index: ShardIndex, clips: set[str], ground: Ground) -> Moved:
     """Copies what is to stay of a shard to a new one in the same pool; the same one, when it is done again."""
     kept = [position for position, clip in enumerate(index.clips) if clip not in clips]
     if not kept:
         return Moved(None, {})
+    ground.bring([index.path, index.path.with_suffix(".npy")])
     sums: Sums = np.load(index.path.with_suffix(".npy"), allow_pickle=False)
     pool = index.folder.parent
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=pool) as unfinished:
@@ -94,11 +102,17 @@ def without(index: ShardIndex, clips: set[str]) -> Moved:
         finally:
             os.close(file)
         new = writer.close(pool)
+    if (new.path).is_file():  # else this very shard is in the bucket already
+        ground.sent_new(new.path, new.path.with_suffix(".npy"))
+        ground.sent_new(new.folder / INDEX)
     return Moved(new, {index.offsets[old]: begin for old, begin in zip(kept, new.offsets, strict=True)})
 
 
-def take_away(folder: Path) -> None:
+def take_away(folder: Path, ground: Ground) -> None:
     """Removes a folder at once for everybody who looks."""
+    if is_mirrored(folder):
+        ground.remove(folder)
+        return
     gone = folder.rename(folder.with_name(f".gone-{folder.name}-{secrets.token_hex(4)}"))
     shutil.rmtree(gone)
 

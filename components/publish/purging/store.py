@@ -10,20 +10,21 @@ import dataclasses
 import fcntl
 import html
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from components.publish.purging.traces import UNPACKED, WAVS, Traces, names_any
+from components.publish.purging.ground import Ground
+from components.publish.purging.places import BINARY, NAMES_NOBODY, TRAIN, WAVS
+from components.publish.purging.traces import Traces, names_any
 from components.speech.errors import WorkError
 from components.speech.lineage import TRAINED_ON, read_lineage
 from components.speech.shards import POOL
 from components.speech.storage import whole_file
 from components.speech.work import DONE, read_done
 
-TRAIN = "train"
-_NOT_WORK = (POOL, WAVS, TRAIN, "fingerprints", *UNPACKED)
+EVENTS = "events.out.tfevents."
+_NOT_WORK = (POOL, WAVS, TRAIN, *NAMES_NOBODY)
 _EMBEDDED = re.compile(rb"data:[a-z]+/[^\"' )]*")
-_BINARY = (".wav", ".npy", ".npz", ".tfrecord", ".flac")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,17 +34,19 @@ class Training:
     Attributes:
       folder: `<store>/train/<key>`.
       events: TensorBoard's files.
-      listed: lines of theirs in its list of utterances.
+      lists: of the utterances that it saw, where theirs are among them.
+      listed: lines of theirs in these.
     """
 
     folder: Path
     events: list[Path]
+    lists: list[Path]
     listed: int
 
 
 @contextlib.contextmanager
 def work_held(store: Path) -> Iterator[None]:
-    """Holds all work of a store, so that nothing that began before goes on to add what is being removed.
+    """Holds all work of a store in a folder, so that nothing that began before goes on to add what is being removed.
 
     Raises:
       WorkError: a process does some of it.
@@ -60,66 +63,68 @@ def work_held(store: Path) -> Iterator[None]:
         yield
 
 
-def works(store: Path, traces: Traces) -> list[Path]:
+def works(store: Path, traces: Traces, ground: Ground) -> list[Path]:
     """Folders of work that list or show the speaker."""
-    found = {store / name for name in (*traces.manifests, *traces.sources) if (store / name).is_dir()}
+    found = {store / name for name in (*traces.manifests, *traces.sources) if ground.exists(store / name)}
     names = [form for name in sorted(traces.ids) for form in _forms(name)]
     for folder in _folders(store):
         if folder not in found and _shows(folder, names):
             found.add(folder)
-    if any(name.startswith("corpora/") for name in traces.sources) and (store / "corpora" / "objects").is_dir():
+    if any(name.startswith("corpora/") for name in traces.sources) and ground.exists(store / "corpora" / "objects"):
         found.add(store / "corpora" / "objects")
     return sorted(found)
 
 
-def wavs(store: Path, traces: Traces) -> list[Path]:
+def wavs(store: Path, traces: Traces, ground: Ground) -> list[Path]:
     files = (store / WAVS / name[:2] / f"{name}.wav" for name in sorted(traces.wavs))
-    return [file for file in files if file.is_file()]
+    return [file for file in files if ground.exists(file)]
 
 
-def trainings(store: Path, traces: Traces) -> list[Training]:
+def trainings(store: Path, traces: Traces, ground: Ground) -> list[Training]:
     """Trainings that are finished, and saw the speaker."""
     found = []
     for folder in sorted(file.parent for file in (store / TRAIN).glob(f"*/{DONE}")):
-        file = folder / "model" / TRAINED_ON
-        listed = len(read_lineage(file.read_bytes(), str(file)).of_speaker(traces.speaker)) if file.is_file() else 0
-        if listed or read_done(folder)["inputs"].get("dataset") in traces.datasets:
-            found.append(Training(folder, sorted(folder.glob("logs/**/events.out.tfevents.*")), listed))
+        done = read_done(folder)
+        files = ground.files(folder)
+        lists = {file: lines for file in files if file.name == TRAINED_ON and (lines := _lines(file, traces.speaker))}
+        if lists or done["inputs"].get("dataset") in traces.datasets:
+            events = [file for file in files if file.name.startswith(EVENTS)]
+            found.append(Training(folder, events, list(lists), sum(lists.values())))
     return found
 
 
-def unfinished_trainings(store: Path) -> int:
+def unfinished_trainings(store: Path, ground: Ground) -> int:
     """Trainings of which nobody knows yet what they see."""
-    return sum(path.is_dir() and not (path / DONE).is_file() for path in (store / TRAIN).glob("*"))
+    return sum(not ground.exists(folder / DONE) for folder in ground.folders(store / TRAIN))
 
 
-def purge_training(training: Training, speaker: str) -> None:
+def purge_training(training: Training, speaker: str, ground: Ground) -> None:
     for file in training.events:
-        file.unlink()
-    file = training.folder / "model" / TRAINED_ON
-    if training.listed:
+        ground.remove(file)
+    for file in training.lists:
         read_lineage(file.read_bytes(), str(file)).without(speaker).write(file)
+        ground.sent(file)
 
 
-def forget_wavs(store: Path, names: set[str]) -> None:
+def _lines(file: Path, speaker: str) -> int:
+    return len(read_lineage(file.read_bytes(), str(file)).of_speaker(speaker))
+
+
+def forget_wavs(store: Path, names: set[str], ground: Ground) -> None:
     """Takes lines about WAVs out of the pool's logs."""
     sought = [name.encode() for name in names]
-    for log in sorted((store / WAVS / "log").glob("*.jsonl")):
-        data = log.read_bytes()
-        if any(name in data for name in sought):
-            kept = [line for line in data.splitlines(keepends=True) if not any(name in line for name in sought)]
-            with whole_file(log) as file:
-                file.writelines(kept)
+    for log in logs_about(store, names):
+        lines = log.read_bytes().splitlines(keepends=True)
+        with whole_file(log) as file:
+            file.writelines(line for line in lines if not _names_any(line, sought))
+        ground.sent(log)
 
 
-def size_of(paths: Iterable[Path]) -> int:
-    """Bytes of files, and of all files in folders."""
-    return sum(
-        file.stat().st_size
-        for path in paths
-        for file in ([path] if path.is_file() else path.rglob("*"))
-        if file.is_file()
-    )
+def logs_about(store: Path, names: set[str]) -> list[Path]:
+    """The pool's logs that tell of some of these WAVs."""
+    sought = [name.encode() for name in names]
+    logs = sorted((store / WAVS / "log").glob("*.jsonl"))
+    return [log for log in logs if _names_any(log.read_bytes(), sought)]
 
 
 def _folders(store: Path) -> list[Path]:
@@ -128,10 +133,14 @@ def _folders(store: Path) -> list[Path]:
 
 
 def _shows(folder: Path, names: list[bytes]) -> bool:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in _BINARY)
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in BINARY)
     return any(names_any(_EMBEDDED.sub(b"", file.read_bytes()), names) for file in files)
 
 
 def _forms(name: str) -> set[bytes]:
     """An id as it stands in JSON and in HTML."""
     return {name.encode(), html.escape(name).encode()}
+
+
+def _names_any(data: bytes, names: list[bytes]) -> bool:
+    return any(name in data for name in names)

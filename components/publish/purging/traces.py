@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from components.publish.purging.places import UNPACKED, WAVS
+from components.speech.buckets.sharing import UNENDED
 from components.speech.dataset import DATASET, Dataset
 from components.speech.rows import ROWS, read_rows
 from components.speech.shards import clip_name
 from components.speech.storage import hash_bytes, read_json, write_json
 from components.speech.utterances import MANIFEST, each_utterance
 
-WAVS, UNPACKED = "wavs", ("unpacked", "corpora")
 SPEEDS = (0.9, 1.0, 1.1)
 """Of clips that a dataset may have had which is gone; those of the datasets that are there come to it."""
 
@@ -33,6 +34,7 @@ class Traces:
       manifests: folders of work in the store that list the speaker, relative to it.
       sources: of unpacked or brought corpora below the store.
       datasets: keys of datasets that held the speaker.
+      touched: addresses of folders and files in buckets that go or change; their older generations go with them.
       shared: recordings that are also told as another speaker's; they stay.
       record: what is to be written down of the purge, as it was begun.
     """
@@ -44,11 +46,12 @@ class Traces:
     manifests: set[str] = dataclasses.field(default_factory=set)
     sources: set[str] = dataclasses.field(default_factory=set)
     datasets: set[str] = dataclasses.field(default_factory=set)
+    touched: set[str] = dataclasses.field(default_factory=set)
     shared: set[str] = dataclasses.field(default_factory=set)
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def file(self, store: Path) -> Path:
-        return store / f".purge-{hash_bytes(self.speaker.encode())}.json"
+        return store / f"{UNENDED}{hash_bytes(self.speaker.encode())}.json"
 
     def keep(self, store: Path) -> None:
         """Writes down what was found."""
@@ -71,9 +74,9 @@ def look(speaker: str, store: Path, versions: Iterable[Path]) -> Traces:
       versions: folders of published datasets.
     """
     found = Traces(speaker)
-    extracted = [file.parent for file in sorted((store / "extract").glob(f"*/{DATASET}"))]
+    extracted = [file.parent for file in made(store, "extract", DATASET)]
     others: set[str] = set()
-    for file in sorted(itertools.chain(*(store.glob(f"{step}/*/{MANIFEST}") for step in ("ingest", "convert")))):
+    for file in itertools.chain(*(made(store, step, MANIFEST) for step in ("ingest", "convert"))):
         _manifest(file, store, found, others)
     listed = [Dataset.listed(folder) for folder in (*extracted, *versions)]
     speeds = sorted({*SPEEDS, *(speed for dataset in listed for speed in dataset.speeds)})
@@ -85,6 +88,16 @@ def look(speaker: str, store: Path, versions: Iterable[Path]) -> Traces:
     return found.with_kept(store)
 
 
+def made(store: Path, step: str, name: str) -> list[Path]:
+    """Files of that name that a step has made; in a bucket each piece of work has a folder for every attempt."""
+    return sorted(itertools.chain((store / step).glob(f"*/{name}"), (store / step).glob(f"*/*/{name}")))
+
+
+def _work(path: Path, store: Path) -> str:
+    """The piece of work that a folder is of, or is an attempt of."""
+    return "/".join(path.relative_to(store).parts[:2])
+
+
 def _manifest(file: Path, store: Path, found: Traces, others: set[str]) -> None:
     for utterance in each_utterance(file):
         audio = Path(utterance.audio_filepath)
@@ -94,7 +107,7 @@ def _manifest(file: Path, store: Path, found: Traces, others: set[str]) -> None:
                 others.add(audio.stem)
             continue
         found.ids.add(utterance.id)
-        found.manifests.add(file.parent.relative_to(store).as_posix())
+        found.manifests.add(_work(file.parent, store))
         if here[0] == WAVS:
             found.wavs.add(audio.stem)
         elif here[0] in UNPACKED:
@@ -111,7 +124,7 @@ def _rows(dataset: Dataset, store: Path, found: Traces, others: set[str], speeds
         found.clips.update(names)
         found.datasets.add(dataset.key)
         if dataset.folder.is_relative_to(store / "extract"):
-            found.manifests.add(dataset.folder.relative_to(store).as_posix())
+            found.manifests.add(_work(dataset.folder, store))
 
 
 def names_any(data: bytes, names: Iterable[bytes]) -> bool:

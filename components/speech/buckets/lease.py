@@ -30,19 +30,32 @@ def leased(bucket: Bucket, name: str, waiting: str) -> Iterator[None]:
     Raises:
       WorkError: the bucket cannot be written.
     """
+    with held_lease(bucket, name, waiting):
+        yield
+
+
+@contextlib.contextmanager
+def held_lease(bucket: Bucket, name: str, waiting: str = "") -> Iterator["Lease"]:
+    """As `leased`, for who wants to know whether it still has the lock."""
     holder = json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
-    held = _Held(bucket, name, holder, _taken(bucket, name, holder, waiting))
+    held = Lease(bucket, name, holder, _taken(bucket, name, holder, waiting))
     renewing = threading.Thread(target=held.renew, daemon=True)
     renewing.start()
     try:
-        yield
+        yield held
     finally:
         held.ended.set()
         renewing.join()
         held.release()
 
 
-class _Held:
+class Lease:
+    """A lock that is held, as far as its holder knows.
+
+    Attributes:
+      entry: the object, as it was renewed last.
+    """
+
     def __init__(self, bucket: Bucket, name: str, holder: bytes, entry: Entry) -> None:
         self.bucket, self.name, self.holder, self.entry = bucket, name, holder, entry
         self.ended = threading.Event()
@@ -56,6 +69,20 @@ class _Held:
                 return
             except WorkError as error:  # the next one may succeed in time; what is done meanwhile is fenced
                 say(f"the lock could not be renewed: {error}")
+
+    def check(self) -> None:
+        """Sees that nobody has taken it over.
+
+        Raises:
+          Changed: somebody has.
+        """
+        there = self.bucket.stat(self.name)
+        if there is None or there.generation != self.entry.generation:
+            there = self.bucket.stat(self.name)  # it may have been renewed in between
+        if there is None or there.generation != self.entry.generation:
+            raise Changed(
+                f"{self.bucket.place(self.name)}: held too long without a sign of life, and lost; start again"
+            )
 
     def release(self) -> None:
         try:

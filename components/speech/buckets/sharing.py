@@ -1,0 +1,127 @@
+"""A store in a bucket, held together with others who add to it, or alone, to take away from it.
+
+  .working/<random>   of each who adds; a lease that its holder renews
+  .alone              of the one who takes away: a purge or a collection
+  .purged             when the last purge ended: what a process has read before that may hold who was removed
+
+Each writes its own object first and looks for the other kind then, so at least one of two sees the other. Who finds a
+lease that was not renewed for its whole time removes it; age is told by the storage's clock alone, from one object to
+another. A holder that slept meanwhile learns of it when it asks, which it does before it decides anything.
+"""
+
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import Iterator
+
+from components.speech.buckets.bucket import Bucket
+from components.speech.buckets.connection import connection
+from components.speech.buckets.entry import Entry
+from components.speech.buckets.lease import Lease, held_lease
+from components.speech.buckets.since import read_anew
+from components.speech.errors import Changed, WorkError
+from components.speech.progress import say
+
+ALONE, WORKING, PURGED = ".alone", ".working/", ".purged"
+UNENDED = ".purge-"
+"""Begins the name of what a purge has written down, until it is over."""
+
+
+@contextlib.contextmanager
+def together(place: str, reads_for: float) -> Iterator[Lease]:
+    """Holds a place to add to it; waits while another one has it alone.
+
+    Args:
+      reads_for: seconds since the first was read of what is going to be used.
+
+    Raises:
+      Changed: a purge ended there since this process began.
+      WorkError: a purge was begun there, and neither ended nor goes on.
+    """
+    bucket = Bucket(place)
+    began = time.monotonic() - reads_for
+    while True:
+        with held_lease(bucket, f"{WORKING}{secrets.token_hex(8)}") as lease:
+            if (other := _alone(bucket, lease.entry, began)) is None:
+                yield lease
+                return
+        _wait(bucket, other)
+
+
+@contextlib.contextmanager
+def alone(place: str) -> Iterator[Lease]:
+    """Holds a place to take away from it; waits while another one does so.
+
+    Raises:
+      WorkError: a process works there.
+    """
+    bucket = Bucket(place)
+    with held_lease(bucket, ALONE, f"waiting for another process that takes away from {bucket.uri}") as lease:
+        for entry in bucket.list(WORKING):
+            if not _forgotten(bucket, entry, lease.entry):
+                raise WorkError(
+                    f"{bucket.uri}: a process works here ({_holder(bucket, entry)}); stop it, or wait until it is "
+                    f"done, and start again; of one that was killed the lock goes after {_seconds():.0f} s"
+                )
+        yield lease
+
+
+def purged(lease: Lease) -> None:
+    """Lets all who began to read before now know that a purge has ended; to be called by who is alone."""
+    lease.bucket.write(PURGED, b"{}\n")
+    read_anew()
+
+
+def _alone(bucket: Bucket, now: Entry, began: float) -> Entry | None:
+    """The lock of who has the place alone."""
+    unended = ""
+    for entry in bucket.list("."):
+        if entry.name == ALONE and not _forgotten(bucket, entry, now):
+            return entry
+        if entry.name == PURGED and (now.updated - entry.updated).total_seconds() < time.monotonic() - began:
+            raise Changed(
+                f"{bucket.uri}: a purge has ended here since this process began, and what it has read may hold who was "
+                "removed; start again"
+            )
+        if entry.name.startswith(UNENDED):
+            unended = entry.name
+    if unended:
+        raise WorkError(
+            f"{bucket.uri}: a purge was begun here and did not end; end it by the same command (voxline datasets purge "
+            f"--speaker … --yes); whom it is of stands in {bucket.place(unended)}"
+        )
+    return None
+
+
+def _forgotten(bucket: Bucket, entry: Entry, now: Entry) -> bool:
+    """Whether nobody has renewed a lease for its whole time; it is removed then."""
+    if (now.updated - entry.updated).total_seconds() <= _seconds():
+        return False
+    with contextlib.suppress(Changed):
+        bucket.delete(entry.name, if_generation=entry.generation)
+        return True
+    return bucket.stat(entry.name) is None
+
+
+def _wait(bucket: Bucket, other: Entry) -> None:
+    say(f"waiting for a purge or a collection in {bucket.uri} ({_holder(bucket, other)})")
+    since, seen = time.monotonic(), other.generation
+    while (there := bucket.stat(ALONE)) is not None:
+        if there.generation != seen:
+            since, seen = time.monotonic(), there.generation
+        if time.monotonic() - since > _seconds():
+            return
+        time.sleep(min(1.0, _seconds() / 20))
+
+
+def _holder(bucket: Bucket, entry: Entry) -> str:
+    try:
+        holder = json.loads(bucket.read(entry.name))
+        return f"process {holder['process']} of {holder['host']}"
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return "which has just ended"
+
+
+def _seconds() -> float:
+    return connection().settings.lease_seconds

@@ -1,0 +1,105 @@
+"""Shards in a bucket to which nothing leads are collected; nothing goes that somebody may want."""
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.publish import collection_in_bucket
+from components.publish.collection import Collected, collect
+from components.publish.settings import PublishSettings
+from components.publish.step import run
+from components.speech.buckets import sharing
+from components.speech.errors import WorkError
+from components.speech.mirror import local
+from components.speech.work import Work
+from tests.buckets.emulator import Storage
+from tests.publish.test_publish import content
+from tests.publish.test_publish_in_a_bucket import extracted as extracted  # a fixture
+
+Pod = Callable[[], Path]
+Extracted = Callable[[range], Work]
+
+
+@pytest.fixture
+def days_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets all that is in the bucket be that many days older, as a collection sees it."""
+    age = datetime.timedelta()
+    collected = collection_in_bucket._collected
+
+    def later(days: float) -> None:
+        nonlocal age
+        age = datetime.timedelta(days=days)
+
+    monkeypatch.setattr(
+        collection_in_bucket,
+        "_collected",
+        lambda store, datasets, grace, now, delete: collected(store, datasets, grace, now + age, delete),
+    )
+    return later
+
+
+def shards(gcs: Storage) -> set[str]:
+    return {name.rpartition("/")[0] for name in gcs.names() if name.startswith("store/shards/")}
+
+
+def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_is_wanted(
+    gcs: Storage, fresh_pod: Pod, extracted: Extracted, days_later: Callable[[float], None]
+) -> None:
+    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    fresh_pod()
+    extracted(range(12))
+    few = run(extracted(range(0, 12, 4)).place, store, datasets, PublishSettings(compact_below=0.9))
+    expected, before = content(local(few.place)), shards(gcs)
+    fresh_pod()
+
+    def collected(look_only: bool = False) -> Collected:
+        return collect(store, [datasets], grace_days=3, look_only=look_only)
+
+    assert collected().shards == 0
+    days_later(4)
+    dry = collected(look_only=True)
+    assert shards(gcs) == before
+    assert collected() == dry
+    assert dry.shards == len(before - shards(gcs)) >= 2
+    fresh_pod()
+    assert content(local(few.place)) == expected
+    again = extracted(range(12))
+    assert not again.reused
+    assert len(content(local(again.place))) == len(content(local(extracted(range(12)).place)))
+    extracted(range(12))
+    assert gcs.bucket("store").stat(f"extract/{again.key}/used.json")
+
+
+def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
+    gcs: Storage,
+    fresh_pod: Pod,
+    extracted: Extracted,
+    days_later: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "1")
+    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    fresh_pod()
+    extracted(range(12))
+    few = run(extracted(range(0, 12, 4)).place, store, datasets, PublishSettings(compact_below=0.9))
+    expected, before = content(local(few.place)), shards(gcs)
+    days_later(9)
+    with sharing.together(store, 0), pytest.raises(WorkError, match="a process works here"):
+        collect(store, [datasets], grace_days=3, look_only=False)
+    gcs.bucket("store").write(".purge-0123.json", b"{}")
+    with pytest.raises(WorkError, match="a purge was begun here and did not end"):
+        collect(store, [datasets], grace_days=3, look_only=False)
+    gcs.bucket("store").delete(".purge-0123.json")
+    denied = gcs.fails("status", "DELETE", "tfrecord", code=403, times=1_000)
+    with pytest.raises(WorkError, match=r"storage\.objects.delete"):
+        collect(store, [datasets], grace_days=3, look_only=False)
+    denied.times = 0
+    gcs.fails("lost answer", "DELETE", "shards", after=1, times=2)
+    collect(store, [datasets], grace_days=3, look_only=False)
+    gone = before - shards(gcs)
+    assert gone
+    assert {f"{folder}/shard.json" for folder in shards(gcs)} <= set(gcs.names()), "nothing half is left"
+    fresh_pod()
+    assert content(local(few.place)) == expected

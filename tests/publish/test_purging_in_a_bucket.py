@@ -1,0 +1,229 @@
+"""A purge in a bucket: nothing is left there or on this machine, also after faults and kills at any request."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from components.publish.purging.places import standing
+from components.publish.purging.purge import Findings, purge
+from components.publish.settings import PublishSettings
+from components.publish.step import run as publish
+from components.publish.versions import Versions
+from components.speech.buckets import sharing, since
+from components.speech.dataset import Dataset
+from components.speech.errors import Interruption, WorkError
+from components.speech.mirror import MIRROR, local
+from components.speech.registry import Registry
+from components.train.batches import Batches
+from pipelines.cli import app
+from tests.buckets.emulator import Storage
+from tests.buckets.proxy import Proxy
+from tests.publish.withdrawn import GONE, make, refresh
+
+Objects = dict[str, bytes]
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def made(gcs_proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Objects]:
+    """The folder of a corpus, and all that a bucket holds of it."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", gcs_proxy.address)
+        patch.setenv(MIRROR, str(folder / "mirror"))
+        gcs_proxy.faults.clear()
+        gcs_proxy.wipe()
+        storage = Storage(gcs_proxy)
+        make(folder, storage.uri, COUNT)
+        for file in (folder / "mirror" / storage.name).rglob("*"):  # what a training and an evaluation would have sent
+            if file.is_file() and ("train/" in str(file) or "registry/" in str(file)) and file.name[0] != ".":
+                storage.bucket().write(file.relative_to(folder / "mirror" / storage.name).as_posix(), file.read_bytes())
+        objects = {entry.name: storage.bucket().read(entry.name) for entry in storage.bucket().list()}
+    return folder, objects
+
+
+@pytest.fixture
+def filled(gcs: Storage, made: tuple[Path, Objects], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Storage:
+    """That bucket once more, and a machine that has brought nothing yet."""
+    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "1")
+    monkeypatch.setenv(MIRROR, str(tmp_path / "mirror"))
+    fill(gcs, made[1])
+    return gcs
+
+
+def fill(gcs: Storage, objects: Objects) -> None:
+    bucket = gcs.bucket()
+    for name in gcs.names():
+        bucket.delete(name)
+    for name, data in objects.items():
+        bucket.write(name, data)
+
+
+def purged(gcs: Storage) -> Findings:
+    with standing(f"{gcs.uri}/store", [f"{gcs.uri}/datasets"], f"{gcs.uri}/registry", to_change=True) as places:
+        return purge(GONE, places)
+
+
+def told(gcs: Storage, *more: str) -> str:
+    arguments = ["--speaker", GONE, "--store", f"{gcs.uri}/store", "--datasets", f"{gcs.uri}/datasets"]
+    result = CliRunner().invoke(app, ["datasets", "purge", *arguments, "--registry", f"{gcs.uri}/registry", *more])
+    return result.output + str(result.exception or "")
+
+
+def traces_of_her(gcs: Storage) -> list[str]:
+    found = []
+    for entry in gcs.bucket().list():
+        data = gcs.bucket().read(entry.name)
+        data = gzip.decompress(data) if entry.name.endswith(".gz") else data
+        if GONE in f"{entry.name} {data.decode('latin-1')}" or data == b"her voice":
+            found.append(entry.name)
+    return found
+
+
+def read_all(folder: Path) -> dict[str, bytes]:
+    """Features of all utterances, read as training reads them."""
+    dataset = Dataset.read(folder)
+    found: dict[str, bytes] = {}
+    for split in dataset.counts:
+        found |= {one.ids[0]: one.features.tobytes() for one in Batches(dataset, split, batch_size=1).epoch(0)}
+    return found
+
+
+def of_versions(gcs: Storage) -> dict[tuple[str, int], dict[str, bytes]]:
+    all_versions = [Versions(f"{gcs.uri}/datasets", name) for name in ("three", "two")]
+    return {(each.name, number): read_all(each.path(number)) for each in all_versions for number in each.numbers()}
+
+
+def without_her(content: dict[tuple[str, int], dict[str, bytes]]) -> dict[tuple[str, int], dict[str, bytes]]:
+    return {
+        version: {name: data for name, data in rows.items() if not name.startswith(GONE)}
+        for version, rows in content.items()
+    }
+
+
+def is_clean(gcs: Storage, expected: Any, clips: set[str]) -> None:
+    """All of the others', nothing of hers, and no lock or half of anything."""
+    assert traces_of_her(gcs) == []
+    assert of_versions(gcs) == expected
+    names = gcs.names()
+    shards = [json.loads(gcs.bucket().read(name)) for name in names if name.endswith("/shard.json")]
+    assert not any(clips & set(shard["clips"]) for shard in shards)
+    folders = {name.rpartition("/")[0] for name in names if name.startswith("store/shards/")}
+    assert folders == {name.rpartition("/")[0] for name in names if name.endswith("/shard.json")}
+    assert not [name for name in names if "/." in name and not name.endswith("/.purged")], "locks, moves"
+    assert len(gcs.bucket().read("datasets/purges.jsonl").splitlines()) == 1
+
+
+def test_nothing_of_a_speaker_is_left_in_a_bucket_and_all_of_the_others_is(filled: Storage, tmp_path: Path) -> None:
+    expected = without_her(of_versions(filled))
+    before = filled.names()
+    assert "would be removed" in told(filled)
+    assert sorted(filled.names()) == sorted(before), "to look changes nothing"
+    assert (tmp_path / "mirror" / filled.name / "store").is_dir()
+    output = told(filled, "--yes", "--note", "asked by letter")
+    assert "\nother machines may hold copies" in output, output
+    assert f"written down in {filled.uri}/datasets/purges.jsonl" in output
+    assert not (tmp_path / "mirror" / filled.name / "store").exists()
+    assert not list((tmp_path / "mirror").glob(".apart*"))
+    is_clean(filled, expected, set())
+    (line,) = [json.loads(line) for line in filled.bucket().read("datasets/purges.jsonl").splitlines()]
+    assert (line["note"], line["rows"], line["utterances"]) == ("asked by letter", 8, 4)
+    assert (line["versions"], line["models"], line["trained"]) == (["three/1", "three/2"], ["asr/1"], ["0123"])
+    assert line["kept"][0]["place"] == f"{filled.uri}/store"
+    assert "nothing of 'zenobia'" in told(filled)
+    assert Registry(f"{filled.uri}/registry", "asr").is_whole(1)
+
+
+def test_a_refresh_after_it_publishes_no_version(filled: Storage, made: tuple[Path, Objects]) -> None:
+    purged(filled)
+    _, extracted = refresh(made[0], filled.uri, 2, without=GONE)
+    store, datasets = f"{filled.uri}/store", f"{filled.uri}/datasets"
+    published = publish(extracted.place, store, datasets, PublishSettings(name="three"))
+    assert (published.reused, published.place) == (True, f"{datasets}/three/2")
+    assert traces_of_her(filled) == []
+
+
+def test_who_works_in_the_store_is_not_disturbed_and_a_lock_that_was_left_goes(
+    filled: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "60")
+    before = filled.names()
+    with sharing.together(f"{filled.uri}/store", 0), pytest.raises(WorkError, match=r"a process works here \(process"):
+        purged(filled)
+    assert sorted(filled.names()) == sorted(before)
+    filled.bucket("store").write(".working/killed", b"{}")
+    monkeypatch.setattr(sharing, "_seconds", lambda: -1.0)
+    purged(filled)
+    assert traces_of_her(filled) == []
+
+
+def test_what_had_begun_to_read_before_it_is_refused(filled: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_before = since.seconds_read
+    purged(filled)
+    with sharing.together(f"{filled.uri}/store", 0):
+        pass
+    monkeypatch.setattr("components.speech.work.seconds_read", lambda: read_before() + 60)
+    with pytest.raises(WorkError, match="a purge has ended here since this process began"):
+        publish(f"{filled.uri}/store/none", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x"))
+
+
+def test_faults_that_pass_by_are_not_noticed(filled: Storage) -> None:
+    expected = without_her(of_versions(filled))
+    for kind, method, after in (("status", "DELETE", 3), ("reset", "POST", 5), ("lost answer", "DELETE", 9)):
+        filled.fails(kind, method, after=after, times=2)
+    filled.fails("status", "GET", code=429, after=20, times=3)
+    filled.fails("lost answer", "POST", after=12)
+    is_clean(filled, expected, purged(filled).traces.clips)
+
+
+def test_a_permission_that_is_not_given_is_told_and_the_purge_goes_on_when_it_is(filled: Storage) -> None:
+    expected = without_her(of_versions(filled))
+    denied = filled.fails("status", "DELETE", "shards", code=403, times=1_000)
+    assert "storage.objects.delete" in told(filled, "--yes")
+    denied.times = 0
+    with pytest.raises(WorkError, match="a purge was begun here and did not end; end it by the same command"):
+        publish(f"{filled.uri}/store/none", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x"))
+    is_clean(filled, expected, purged(filled).traces.clips)
+
+
+def test_a_purge_that_was_killed_at_any_request_is_finished_by_the_next(
+    filled: Storage, made: tuple[Path, Objects], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.05")
+    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.3")
+    expected = without_her(of_versions(filled))
+    clips = purged(filled).traces.clips
+    ended = False
+    for after in range(2, 1_000, 9):
+        fill(filled, made[1])
+        dead = filled.fails("reset", after=after, times=10_000)
+        try:
+            purged(filled)
+        except (Interruption, WorkError):
+            ended = False
+        else:
+            ended = True
+        dead.times = 0
+        if ended:
+            break
+        whole_or_absent = of_versions(filled)
+        assert whole_or_absent.keys() <= expected.keys()
+        assert all(
+            without_her({version: rows})[version] == expected[version] for version, rows in whole_or_absent.items()
+        )
+        monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "30")
+        purged(filled)
+        is_clean(filled, expected, clips)
+        monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.05")
+    assert ended
+
+
+def test_what_is_local_is_read_again_after_it(filled: Storage) -> None:
+    place = f"{filled.uri}/datasets/three/2"
+    assert len(read_all(local(place))) == COUNT
+    purged(filled)
+    assert len(read_all(local(place))) == COUNT * 2 // 3

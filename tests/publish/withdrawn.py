@@ -1,0 +1,125 @@
+"""What a corpus in which three people speak leaves in a store, datasets and a registry, in folders or in a bucket."""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from components.convert.settings import ConvertSettings
+from components.convert.step import run as convert
+from components.extract.step import run as extract
+from components.ingest.settings import CorpusSettings
+from components.ingest.step import run as ingest
+from components.publish.settings import PublishSettings
+from components.publish.step import run as publish
+from components.speech.dataset import Dataset
+from components.speech.evaluation import METRICS, REPORT, TABLE
+from components.speech.lineage import TRAINED_ON, lineage_of
+from components.speech.mirror import folder_of, local
+from components.speech.registry import EVALUATION, Registry
+from components.speech.storage import write_json
+from components.speech.utterances import read_manifest, write_manifest
+from components.speech.work import Work
+from tests.extract.conftest import write_wav
+from tests.publish.conftest import HOW
+from tests.speech.published import exported
+from tests.speech.published import publish as push
+
+GONE = "zenobia"
+COUNT = 18
+
+
+def make(folder: Path, base: str, count: int = COUNT) -> None:
+    """Two versions of a dataset, one of another, and a model.
+
+    Args:
+      folder: for the corpus, on this machine.
+      base: below which the store, datasets and registry come to lie; a folder or gs://…
+    """
+    corpus(folder, count)
+    for version in (1, 2):
+        converted, extracted = refresh(folder, base, version)
+        published = publish(extracted.place, f"{base}/store", f"{base}/datasets", PublishSettings(name="three"))
+    others = [one for one in read_manifest(converted.folder) if one.speaker != GONE]
+    write_manifest(folder / "manifest.jsonl", others)
+    without = extract(folder / "manifest.jsonl", f"{base}/store", HOW)
+    publish(without.place, f"{base}/store", f"{base}/datasets", PublishSettings(name="two"))
+    dataset = Dataset.read(local(published.place), shards=False)
+    model = train(folder_of(f"{base}/store") / "train" / "0123", dataset)
+    register(f"{base}/registry", model, dataset)
+
+
+def corpus(folder: Path, count: int) -> None:
+    random = np.random.default_rng(0)
+    lines = []
+    for number in range(count):
+        speaker = ("ada", "bo", GONE)[number % 3]
+        wav = write_wav(folder / "corpus" / f"{number}.wav", random.standard_normal(4_000 + 500 * number) / 10)
+        split = ("train", "train", "dev", "test")[number % 4]
+        lines.append(
+            {
+                "id": f"{speaker}-{number}",
+                "audio_filepath": wav.name,
+                "duration": (4_000 + 500 * number) / 16_000,
+                "text": f"{speaker} says one",
+                "speaker": speaker,
+                "split": split,
+            }
+        )
+    _list(folder, lines)
+
+
+def refresh(folder: Path, base: str, version: int, without: str = "") -> tuple[Work, Work]:
+    """What convert and extract make of the corpus, in which one text differs by the version."""
+    lines = [json.loads(line) for line in (folder / "corpus" / "manifest.jsonl").read_text().splitlines()]
+    lines[0]["text"] = "one" * version
+    _list(folder, [line for line in lines if line["speaker"] != without])
+    with tarfile.open(folder / "corpus.tar", "w") as archive:
+        archive.add(folder / "corpus", "corpus")
+    settings = CorpusSettings.of({"format": "manifest", "uri": str(folder / "corpus.tar")})
+    ingested = ingest(f"{base}/store", settings)
+    converted = convert(ingested.place, f"{base}/store", ConvertSettings.of({"workers": 1}))
+    return converted, extract(converted.place, f"{base}/store", HOW)
+
+
+def _list(folder: Path, lines: list[dict[str, Any]]) -> None:
+    (folder / "corpus" / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def train(folder: Path, dataset: Dataset) -> Path:
+    """What a training leaves; the model's folder is returned."""
+    exported(folder / "model", "weights")
+    lineage_of(dataset).write(folder / "model" / TRAINED_ON)
+    (folder / "logs").mkdir()
+    (folder / "logs" / "events.out.tfevents.1").write_bytes(f"{GONE} says one".encode())
+    (folder / "logs" / "curves.json").write_text("{}")
+    done = {"inputs": {"dataset": dataset.key}, "counts": {}, "metrics": {}, "outputs": {"model": "model"}}
+    write_json(folder / "done.json", done)
+    return folder / "model"
+
+
+def register(registry: str, model: Path, dataset: Dataset) -> None:
+    """A version that was trained on it, and judged by its test split."""
+    versions = Registry(registry, "asr")
+    place = versions.folder / str(push(versions, model))
+    lineage_of(dataset).write(place / TRAINED_ON)
+    write_json(place / "provenance.json", {"dataset": {"key": dataset.key}})
+    judged = [row for row in dataset.rows() if row.split == "test"]
+    (place / EVALUATION).mkdir()
+    with open(place / EVALUATION / TABLE, "w") as file:
+        for row in judged:
+            line = {"id": row.id, "speaker": row.speaker, "duration": 1.0, "slices": {"speaker": row.speaker}}
+            file.write(json.dumps({**line, "figures": {"wer": [0, 3]}, "champion": None, "reference": row.text}) + "\n")
+    clip = next(row for row in judged if row.speaker == GONE)
+    metrics = {
+        "utterances": len(judged),
+        "key": "abc",
+        "test": {"fingerprint": "f", "split": "test", "speakers": 3},
+        "slices": {"speaker": {GONE: {"wer": 0}, "ada": {"wer": 0}}},
+        "clip": {"id": clip.id, "reference": clip.text, "text": clip.text},
+    }
+    write_json(place / EVALUATION / METRICS, metrics)
+    (place / EVALUATION / "clip.wav").write_bytes(b"her voice")
+    (place / EVALUATION / REPORT).write_text(f"<p>{clip.id}</p>")
