@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from components.validate.columns import Rows
+from components.validate.columns import Rows, median
 from components.validate.corpus import Corpus
 from components.validate.finding import Finding, not_checked
 from components.validate.settings import SPLITS, ValidateSettings
@@ -140,4 +140,4 @@ def _by_split(corpus: Corpus) -> dict[str, Rows]:
 def _medians(corpus: Corpus, values: npt.NDArray[np.float32]) -> dict[str, float]:
     """The median by split, of those that have any."""
     finite = {split: values[rows][np.isfinite(values[rows])] for split, rows in _by_split(corpus).items()}
-    return {split: float(np.median(some)) for split, some in finite.items() if some.size}
+    return {split: median(some) for split, some in finite.items() if some.size}

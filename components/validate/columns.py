@@ -87,12 +87,27 @@ class Hashes:
 
     @functools.cached_property
     def distinct(self) -> int:
-        return len(np.unique(self._hashes[self._hashes != 0]))
+        return distinct(self._hashes[self._hashes != 0])
 
     @property
     def known(self) -> Rows:
         """The rows of which something is known."""
         return np.flatnonzero(self._hashes)
+
+
+def distinct(values: npt.NDArray[Any]) -> int:
+    """How many different values there are.
+
+    `np.unique` would say it too, and loads all of `numpy.ma` to ask whether the array is a masked one.
+    """
+    ordered = np.sort(values)
+    return int((ordered[1:] != ordered[:-1]).sum()) + bool(len(ordered))
+
+
+def median(values: Floats) -> float:
+    """As `np.median`, of some values, and without `numpy.ma` likewise."""
+    ordered, middle = np.sort(values), len(values) // 2
+    return float(np.mean(ordered[middle - (len(values) % 2 == 0) : middle + 1]))
 
 
 def encoded(data: bytes | bytearray) -> str:

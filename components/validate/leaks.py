@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from components.validate.columns import Codes, Rows, Strings
+from components.validate.columns import Codes, Rows, distinct
 from components.validate.corpus import Corpus
 from components.validate.finding import Finding, not_checked, share_of
 from components.validate.settings import ValidateSettings
@@ -61,11 +61,12 @@ def recording_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
 
 
 def speaker_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
-    judged = np.intersect1d(corpus.rows(*JUDGED), _known(corpus.speakers))
+    judged = corpus.rows(*JUDGED)
+    judged = judged[corpus.speakers.codes[judged] != corpus.speakers.number("")]
     if not judged.size:
         return not_checked("no utterance of dev or test names its speaker")
     offenders = _also_in_train(corpus, corpus.speakers.codes, judged)
-    voices = len(np.unique(corpus.speakers.codes[offenders]))
+    voices = distinct(corpus.speakers.codes[offenders])
     return share_of(
         offenders,
         len(judged),
@@ -94,11 +95,6 @@ def _also_in_train(corpus: Corpus, codes: Codes, judged: Rows) -> Rows:
     _, first = np.unique(codes[rows], return_index=True)
     first.sort()
     return np.concatenate([rows[first], np.delete(rows, first)])
-
-
-def _known(column: Strings) -> Rows:
-    """The rows in which a column says something."""
-    return np.flatnonzero(column.codes != column.number(""))
 
 
 def _first_alike(codes: npt.NDArray[Any]) -> Rows:

@@ -24,7 +24,9 @@ from components.speech.pages import (
     verdict,
 )
 from components.speech.pages.blocks import Tone
+from components.speech.pages.plots import quantiles
 from components.validate.checks import Result
+from components.validate.columns import distinct, median
 from components.validate.corpus import Corpus
 from components.validate.settings import ValidateSettings
 
@@ -171,7 +173,7 @@ def _histogram(corpus: Corpus, values: npt.NDArray[Any], label: str, bounds: lis
 
 
 def _spread(values: npt.NDArray[Any]) -> str:
-    low, middle, high = np.nanquantile(values, [0.05, 0.5, 0.95])
+    low, middle, high = quantiles(values[np.isfinite(values)], 0.05, 0.5, 0.95)
     return f"median {middle:.3g}, nine in ten from {low:.3g} to {high:.3g}"
 
 
@@ -180,15 +182,15 @@ def _splits(corpus: Corpus) -> Block:
     for split in corpus.present_splits():
         places = corpus.rows(split)
         durations = corpus.durations[places]
-        voices = np.unique(corpus.speakers.codes[places])
+        voices = corpus.speakers.codes[places]
         rows.append(
             [
                 split,
                 len(places),
                 _time(durations.sum(dtype=float)),
-                f"{np.median(durations):.2f} s",
-                int((voices != corpus.speakers.number("")).sum()) or None,
-                len(np.unique(corpus.sentences.codes[places])),
+                f"{median(durations):.2f} s",
+                distinct(voices[voices != corpus.speakers.number("")]) or None,
+                distinct(corpus.sentences.codes[places]),
                 int(corpus.words[places].sum()),
             ]
         )

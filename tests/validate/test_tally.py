@@ -2,6 +2,8 @@
 
 import collections
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ from hypothesis import strategies as st
 from components.speech.errors import WorkError
 from components.speech.text import frames_needed
 from components.speech.utterances import Utterance, each_utterance, fingerprint, write_manifest
-from components.validate.columns import Hashes, Strings
+from components.validate.columns import Hashes, Strings, distinct, median
 from components.validate.corpus import Corpus
 from components.validate.pieces import each_line, ranges
 from components.validate.tally import Tally
 from components.validate.units import characters_in, words_in
+from tests.validate import takes
 
 LINE = '{"id": "a", "audio_filepath": "a.wav", "duration": 1.0, "text": "one"}\n'
 
@@ -142,3 +145,28 @@ def test_a_manifest_that_changes_while_it_is_judged_is_told(tmp_path: Path) -> N
     manifest.write_text(LINE.replace('"a"', '"b"'))
     with pytest.raises(WorkError, match="changed while it was judged"):
         corpus.utterance(0)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 5)))
+def test_distinct_values_are_counted(values: list[int]) -> None:
+    assert distinct(np.array(values, dtype=np.int32)) == len(set(values))
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1))
+def test_the_median_is_that_of_numpy(values: list[float]) -> None:
+    assert median(np.array(values, dtype=np.float32)) == float(np.median(np.array(values, dtype=np.float32)))
+
+
+def test_to_judge_a_corpus_imports_nothing_that_takes_long(tmp_path: Path) -> None:
+    judged = (
+        "import sys\nfrom components.validate.settings import ValidateSettings\n"
+        "from components.validate.step import run\n"
+        "run(sys.argv[1], sys.argv[2], ValidateSettings.of(sys.argv[3]))\n"
+        "slow = {'matplotlib', 'scipy', 'soundfile', 'apache_beam', 'tensorflow', 'numpy.ma'}\n"
+        "print(sorted(slow & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", judged, takes.written(tmp_path / "corpus", takes.fit()), tmp_path / "store"]
+    told = subprocess.check_output([*command, json.dumps(takes.SMALL)], text=True)
+    assert told.splitlines()[-1] == "[]"

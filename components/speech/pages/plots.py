@@ -143,6 +143,19 @@ def scatter(x: Numbers, y: Numbers, label: str, value_label: str, *, diagonal: b
     return drawing.svg()
 
 
+def quantiles(values: npt.NDArray[Any], *shares: float) -> list[float]:
+    """The values below which these shares of some values lie, as `np.quantile` interpolates them.
+
+    That one loads all of `numpy.ma`, which takes longer than a plot.
+
+    >>> quantiles(np.array([4.0, 1.0, 2.0]), 0.5, 0.75)
+    [2.0, 3.0]
+    """
+    ordered = np.sort(values.astype(np.float64))
+    ways = [share * (len(ordered) - 1) for share in shares]
+    return [float(np.interp(way % 1, (0, 1), ordered[[int(way), math.ceil(way)]])) for way in ways]
+
+
 def _without_data(label: str, value_label: str, height: float = 235) -> Block:
     empty = Scale(0.0, 1.0, most=0)
     drawing = Drawing(label, "nothing to show", empty, empty, label=label, value_label=value_label, height=height)
@@ -161,7 +174,7 @@ def _stairs(edges: list[float], heights: list[float]) -> list[tuple[float, float
 
 
 def _edges(values: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.float64]:
-    low, high = np.quantile(values, [0.001, 0.999])
+    low, high = quantiles(values, 0.001, 0.999)
     if _integral(values):
         low, high = np.floor(low), np.ceil(high)
         step = np.ceil((high - low + 1) / bins)
@@ -186,7 +199,7 @@ def _spread(values: npt.NDArray[np.float64]) -> str:
     if not values.size:
         return "no values"
     count = f"{values.size:,} value{'s' * (values.size != 1)}"
-    return f"{count} from {values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}"
+    return f"{count} from {values.min():.3g} to {values.max():.3g}, median {quantiles(values, 0.5)[0]:.3g}"
 
 
 def _bounded(values: Numbers) -> npt.NDArray[np.float64]:
