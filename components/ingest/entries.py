@@ -1,5 +1,6 @@
 """From what a corpus says to what is so: each entry gets its recording and its id, or is rejected."""
 
+import functools
 import json
 import math
 import unicodedata
@@ -57,7 +58,7 @@ def _settled(corpus: Corpus, entry: Entry, text: str) -> Settled:
     path, file = corpus.locate(entry.audio, entry.beside)
     if entry.size is not None and entry.size != file.size:
         raise NotFoundError(Reason.TRUNCATED, f"{path} has {file.size:,} bytes, it should have {entry.size:,}")
-    if not (_is_time(entry.offset) and (entry.duration is None or _is_time(entry.duration))):
+    if not (0 <= entry.offset < math.inf and (entry.duration is None or 0 <= entry.duration < math.inf)):
         raise NotFoundError(Reason.BAD_ENTRY, f"offset {entry.offset}, duration {entry.duration}: no seconds from 0 on")
     if len(text) > LONGEST_TEXT:
         detail = f"a transcript of {len(text):,} characters ({text[:40]}…); at most {LONGEST_TEXT:,} are read"
@@ -71,7 +72,7 @@ def _settled(corpus: Corpus, entry: Entry, text: str) -> Settled:
     return Settled(
         _normal(entry.id.strip() or _derived_id(path, entry.offset)),
         path,
-        file.packed,
+        file.number,
         entry.offset,
         entry.duration or 0.0,
         _normal(text.strip()),
@@ -94,12 +95,7 @@ def _further_members(entry: Entry) -> str:
 _written = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
-def _normal(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
-
-
-def _is_time(seconds: float) -> bool:
-    return seconds >= 0 and math.isfinite(seconds)
+_normal = functools.partial(unicodedata.normalize, "NFC")
 
 
 def _derived_id(path: str, offset: float) -> str:

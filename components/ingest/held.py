@@ -6,7 +6,6 @@ process.
 
 import contextlib
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 
 from components.speech.errors import WorkError
@@ -32,6 +31,8 @@ def told_of_room() -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
+        import tempfile  # not at the top: it takes longer than all else here
+
         raise WorkError(
             f"ingest: no room for what it notes down of a large corpus ({error}); make room in "
             f"{tempfile.gettempdir()}, or name another folder by SQLITE_TMPDIR"

@@ -4,8 +4,7 @@ import functools
 import os
 from pathlib import Path
 
-from components.ingest.recordings import Recording
-from components.ingest.spool import Settled
+from components.ingest.spool import Measured
 from components.speech.lines import quoted
 from components.speech.mirror import is_mirrored
 from components.speech.utterances import SLACK_SECONDS, Reason, Reject
@@ -24,12 +23,11 @@ class Lines:
         self._absolute = is_mirrored(Path(self._folder)) and not is_mirrored(Path(root))
         self._way = functools.lru_cache(1024)(self._way_to)
 
-    def of(self, one: Settled, recording: Recording, split: str) -> str | Reject:
+    def of(self, one: Measured, split: str) -> str | Reject:
         """The line; a reject where the file contradicts what the corpus says of it."""
-        if recording.fault:
-            return Reject(one.id, Reason.UNREADABLE, f"{one.source}: {one.path}: {recording.fault}")
-        id, path, _, offset, said, text, speaker, _, source, extra, _ = one
-        seconds = recording.seconds
+        id, path, offset, said, text, speaker, _, source, extra, hash, seconds, fault = one
+        if fault:
+            return Reject(id, Reason.UNREADABLE, f"{source}: {path}: {fault}")
         if seconds and (offset + said > seconds + SLACK_SECONDS or offset >= seconds):
             detail = f"{source}: {path} has {seconds:.2f} s, the utterance is said to last until {offset + said:.2f} s"
             return Reject(id, Reason.TRUNCATED, detail)
@@ -37,7 +35,7 @@ class Lines:
         line = (
             f'{{"id": {quoted(id)}, "audio_filepath": {quoted(self._way(holder) + name)}, '
             f'"duration": {_duration(offset, said, seconds)!r}, "text": {quoted(text)}, "speaker": {quoted(speaker)}, '
-            f'"split": "{split}", "audio_hash": "{recording.hash}"'
+            f'"split": "{split}", "audio_hash": "{hash}"'
         )
         if offset:
             line += f', "offset": {offset!r}'

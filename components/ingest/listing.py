@@ -42,28 +42,43 @@ class Listed(NamedTuple):
     """A file of the listing; where a link leads to one, that.
 
     Attributes:
+      number: in the listing.
       kind: REGULAR and LINK, where it is such.
       packed: its state, as 40 bytes.
     """
 
+    number: int
     kind: int
     packed: bytes
+    path: bytes
 
     @property
     def size(self) -> int:
         return unpacked(self.packed).size
 
 
+_FROM = "SELECT number, kind, state, path FROM files WHERE path >= ? ORDER BY path"
+
+
 class Listing:
-    """Files by their path relative to the root; in order of its bytes."""
+    """Files by their path relative to the root; in order of its bytes.
+
+    Attributes:
+      database: holds them in a table `files`.
+    """
 
     def __init__(self, files: Iterable[tuple[bytes, int, bytes]]) -> None:
         """Takes path, kind and packed state of each."""
-        self._database = private_database("files (path, kind, state)", "forms (form PRIMARY KEY, path) WITHOUT ROWID")
-        self._database.executemany("INSERT INTO files VALUES (?, ?, ?)", files)
-        self._database.execute("CREATE UNIQUE INDEX by_path ON files (path)")
-        ((self._count,),) = self._database.execute("SELECT count(*) FROM files")
+        self.database = private_database(
+            "files (number INTEGER PRIMARY KEY, path, kind, state)",
+            "forms (form PRIMARY KEY, path) WITHOUT ROWID",
+        )
+        self.database.executemany("INSERT INTO files (path, kind, state) VALUES (?, ?, ?)", files)
+        self.database.execute("CREATE UNIQUE INDEX by_path ON files (path)")
+        ((self._count,),) = self.database.execute("SELECT count(*) FROM files")
         self._by_form = False
+        self._following: Iterator[tuple[int, int, bytes, bytes]] = iter(())
+        self._next: tuple[int, int, bytes, bytes] | None = None
 
     def __len__(self) -> int:
         return int(self._count)
@@ -84,30 +99,38 @@ class Listing:
             name = os.fsencode(path)
         except UnicodeEncodeError:  # half a surrogate pair: no file has such a name
             return None
-        found = self._database.execute("SELECT kind, state FROM files WHERE path = ?", (name,)).fetchone()
-        return None if found is None else Listed(*found)
+        # Corpora mostly name their files in order, and to go on is several times as quick as to search.
+        found = self._next
+        if found is None or found[3] != name:
+            self._following = self.database.execute(_FROM, (name,))
+            found = next(self._following, None)
+            if found is None or found[3] != name:
+                self._next = found
+                return None
+        self._next = next(self._following, None)
+        return Listed._make(found)
 
     def paths(self) -> Iterator[bytes]:
         """Every path as the system has it."""
-        return (path for (path,) in self._database.execute("SELECT path FROM files ORDER BY path"))
+        return (path for (path,) in self.database.execute("SELECT path FROM files ORDER BY path"))
 
     def by_form(self, path: str) -> str | None:
         """The first path that differs from this one by its Unicode form or the case of its extension only."""
         if not self._by_form:
             forms = ((os.fsencode(_form(other)), os.fsencode(other)) for other in self)
-            self._database.executemany("INSERT OR IGNORE INTO forms VALUES (?, ?)", forms)
+            self.database.executemany("INSERT OR IGNORE INTO forms VALUES (?, ?)", forms)
             self._by_form = True
         try:
             form = os.fsencode(_form(path))
         except UnicodeEncodeError:
             return None
-        found = self._database.execute("SELECT path FROM forms WHERE form = ?", (form,)).fetchone()
+        found = self.database.execute("SELECT path FROM forms WHERE form = ?", (form,)).fetchone()
         return None if found is None else os.fsdecode(found[0])
 
     def name(self, *, times: bool) -> str:
         """Names the listing by paths and sizes, and by the times of files if wanted."""
         digest, until = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2), _STATE.size if times else _NAMED_FROM + 8
-        for path, state in self._database.execute("SELECT path, state FROM files ORDER BY path"):
+        for path, state in self.database.execute("SELECT path, state FROM files ORDER BY path"):
             digest.update(path + b"\0" + state[_NAMED_FROM:until])
         return digest.hexdigest()
 
@@ -131,16 +154,16 @@ def files_below(root: str, skipped: str | None, outward: dict[str, str]) -> Iter
         try:
             with os.scandir(os.path.join(top, folder)) as items:
                 for item in items:
-                    if item.is_symlink():
-                        if not Path(os.fsdecode(item.path)).is_dir():  # item.is_dir() raises on a link to itself
-                            yield below + item.name, *_of_link(item.path)
+                    path = below + item.name
+                    if item.is_dir(follow_symlinks=False):
+                        folders += [path] * (item.path != passed_over)
+                    elif item.is_symlink() and Path(os.fsdecode(item.path)).is_dir():
+                        # (item.is_dir() raises on a link to itself.)
                         # A folder inside is listed under its real name; one outside is not entered.
-                        elif not holds(root, real := os.fsdecode(os.path.realpath(item.path))):
-                            outward[os.fsdecode(below + item.name)] = real
-                    elif item.is_dir(follow_symlinks=False):
-                        folders += [below + item.name] * (item.path != passed_over)
+                        if not holds(root, real := os.fsdecode(os.path.realpath(item.path))):
+                            outward[os.fsdecode(path)] = real
                     else:
-                        yield below + item.name, *_of(item)
+                        yield path, *_of(item)
         except OSError as error:
             where = os.path.join(root, os.fsdecode(folder))
             raise WorkError(f"{where}: the corpus cannot be listed ({error.strerror})") from None
@@ -152,26 +175,16 @@ def holds(root: str, real: str) -> bool:
 
 
 def _of(item: "os.DirEntry[bytes]") -> tuple[int, bytes]:
+    """Kind and packed state."""
     try:
-        found = item.stat(follow_symlinks=False)
-    except OSError:
-        return _LOST
-    return REGULAR * stat.S_ISREG(found.st_mode), _packed(found)
+        found = item.stat()
+    except OSError:  # a link to nowhere, or a file that has just gone
+        return LINK, _LOST
+    kind = REGULAR * stat.S_ISREG(found.st_mode) | LINK * item.is_symlink()
+    return kind, _STATE.pack(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _of_link(path: bytes) -> tuple[int, bytes]:
-    try:
-        found = Path(os.fsdecode(path)).stat()
-    except OSError:
-        return _LOST
-    return REGULAR * stat.S_ISREG(found.st_mode) | LINK, _packed(found)
-
-
-def _packed(found: os.stat_result) -> bytes:
-    return _STATE.pack(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-_LOST = (LINK, State(0, 0, -1, 0, 0).packed())
+_LOST = State(0, 0, -1, 0, 0).packed()
 
 
 def _form(path: str) -> str:

@@ -15,12 +15,12 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from components.ingest.settings import CorpusSettings
-from components.ingest.spool import Named, Settled
+from components.ingest.spool import Measured, Named
 from components.speech.errors import SettingsError
 
 LEFT_OUT = "left_out"
 
-Drawn = Callable[[Named | Settled], bool]
+Drawn = Callable[[Named | Measured], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Splits:
     test: Drawn
     dev: Drawn
 
-    def of(self, one: Named | Settled) -> str:
+    def of(self, one: Named | Measured) -> str:
         """It is "train", "dev", "test" or "left_out"."""
         split = self.own[one.split]
         if split == LEFT_OUT or (self.whole and split != "train"):
@@ -81,7 +81,7 @@ def splits_of(own: Iterable[str], utterances: Callable[[], Iterable[Named]], set
     return dataclasses.replace(drawn, dev=draw("dev", share, dev_by))
 
 
-def _nobody(one: Named | Settled) -> bool:
+def _nobody(one: Named | Measured) -> bool:
     return False
 
 
@@ -175,7 +175,7 @@ def _held_out(utterances: Iterable[Named], speakers: list[str]) -> Drawn:
     return lambda one: one.speaker in speakers
 
 
-def _speaker(one: Named | Settled) -> str:
+def _speaker(one: Named | Measured) -> str:
     if not one.speaker:
         raise SettingsError(
             f"corpus.split: the corpus does not say who speaks {one.id} ({one.source}), "

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from components.ingest.held import private_database
+from components.ingest.listing import Listing
 from components.ingest.recordings import Recording
 from components.speech.utterances import Reason, Reject
 
@@ -16,7 +16,7 @@ class Settled(NamedTuple):
 
     Attributes:
       path: of the recording, relative to the corpus.
-      state: what the file system says of it, packed.
+      file: its number in the listing.
       duration: seconds, 0.0 where the corpus does not say.
       split: the corpus' own.
       extra: further members of the line, as JSON without the braces.
@@ -25,7 +25,7 @@ class Settled(NamedTuple):
 
     id: str
     path: str
-    state: bytes
+    file: int
     offset: float
     duration: float
     text: str
@@ -34,6 +34,33 @@ class Settled(NamedTuple):
     source: str
     extra: str
     called: str
+
+
+class Measured(NamedTuple):
+    """An utterance, as `Settled` has it, and its recording.
+
+    Attributes:
+      hash: of the recording.
+      seconds: of the recording, 0.0 where it does not say.
+      fault: what the system said when it could not be read.
+    """
+
+    id: str
+    path: str
+    offset: float
+    duration: float
+    text: str
+    speaker: str
+    split: str
+    source: str
+    extra: str
+    hash: str
+    seconds: float
+    fault: str | None
+
+
+Found = tuple[bytes, str, float]
+"""The packed state of a file, the hash of its bytes, its seconds."""
 
 
 class Named(NamedTuple):
@@ -48,13 +75,16 @@ class Named(NamedTuple):
 class Spool:
     """Utterances, rejects and recordings, each handed out one by one in order."""
 
-    def __init__(self) -> None:
-        self._database = private_database(
+    def __init__(self, files: Listing) -> None:
+        """Takes the listing of the corpus, beside which all is held."""
+        self._database = files.database
+        for table in (
             f"utterances ({', '.join(Settled._fields)})",
-            "recordings (path PRIMARY KEY, state, hash, seconds, fault) WITHOUT ROWID",
-            "remembered (state PRIMARY KEY, hash, seconds) WITHOUT ROWID",
+            "recordings (file INTEGER PRIMARY KEY, hash, seconds, fault)",
+            "unknown (file INTEGER PRIMARY KEY, path)",
             "rejects (id, detail, reason)",
-        )
+        ):
+            self._database.execute(f"CREATE TABLE {table}")
 
     def add(self, utterances: Iterable[Settled]) -> None:
         """Takes all utterances, in the corpus' order."""
@@ -92,44 +122,55 @@ class Spool:
         """Removes the utterances of these splits; returns how many."""
         return self._database.executemany("DELETE FROM utterances WHERE split = ?", ((one,) for one in splits)).rowcount
 
-    def remember(self, found: Iterable[tuple[bytes, str, float]]) -> None:
-        """Takes state, hash and duration of recordings that are known; the utterances are all there by then."""
-        self._database.executemany("INSERT OR REPLACE INTO remembered VALUES (?, ?, ?)", found)
-        self._database.execute(
-            "INSERT OR IGNORE INTO recordings SELECT path, state, hash, seconds, NULL"
-            " FROM utterances LEFT JOIN remembered USING (state)"
-        )
+    def remember(self, remembered: Iterable[Found]) -> tuple[int, int]:
+        """Takes what is known of recordings, in order of their states; all utterances are there by then.
 
-    def count_recordings(self) -> tuple[int, int]:
-        """How many recordings are known, and how many are not."""
-        ((known, every),) = self._database.execute("SELECT count(hash), count(*) FROM recordings")
-        return known, every - known
+        Returns:
+          How many are known, and how many have to be found out.
+        """
+        files = self._database.execute("SELECT state, number FROM files ORDER BY state")
+        known = self._database.executemany("INSERT INTO recordings VALUES (?, ?, ?, NULL)", _merged(files, remembered))
+        unknown = self._database.execute(
+            "INSERT INTO unknown SELECT DISTINCT file, path FROM utterances"
+            " WHERE NOT EXISTS (SELECT * FROM recordings WHERE recordings.file = utterances.file)"
+        )
+        return max(known.rowcount, 0), max(unknown.rowcount, 0)
 
     def find_out(self, measure: Callable[[list[str]], dict[str, Recording]]) -> None:
-        """Has the recordings measured that are not known, by path."""
-        unknown = "SELECT path FROM recordings WHERE hash IS NULL AND path > ? ORDER BY path LIMIT ?"
-        last = ""
-        while paths := [path for (path,) in self._database.execute(unknown, (last, _AT_ONCE))]:
-            last = paths[-1]
+        """Has the recordings measured that are not known, in order of their paths."""
+        unknown = self._database.execute("SELECT path, file FROM unknown ORDER BY path")
+        while files := dict(unknown.fetchmany(_AT_ONCE)):
             self._database.executemany(
-                "UPDATE recordings SET hash = ?, seconds = ?, fault = ? WHERE path = ?",
-                ((one.hash, one.seconds, one.fault or None, path) for path, one in measure(paths).items()),
+                "INSERT INTO recordings VALUES (?, ?, ?, ?)",
+                ((files[path], one.hash, one.seconds, one.fault or None) for path, one in measure(list(files)).items()),
             )
 
-    def recordings(self) -> Iterator[tuple[bytes, str, float]]:
-        """State, hash and duration of those that could be read, by path."""
-        return self._database.execute("SELECT state, hash, seconds FROM recordings WHERE fault IS NULL ORDER BY path")
-
-    def utterances(self) -> Iterator[tuple[Settled, Recording]]:
-        """Each with its recording, by id."""
-        rows = self._database.execute(
-            "SELECT utterances.*, hash, seconds, ifnull(fault, '') FROM utterances JOIN recordings USING (path)"
-            " ORDER BY id"
+    def recordings(self) -> Iterator[Found]:
+        """Those that could be read, in order of their states."""
+        return self._database.execute(
+            "SELECT state, hash, seconds FROM files JOIN recordings ON file = number WHERE fault IS NULL ORDER BY state"
         )
-        for row in rows:
-            yield Settled._make(row[:-3]), Recording(*row[-3:])
+
+    def utterances(self) -> Iterator["Measured"]:
+        """By id."""
+        rows = self._database.execute(
+            "SELECT id, path, offset, duration, text, speaker, split, source, extra, hash, seconds, fault"
+            " FROM utterances JOIN recordings USING (file) ORDER BY id"
+        )
+        return map(Measured._make, rows)
 
     def rejects(self) -> Iterator[Reject]:
         """By id and detail."""
         for id, detail, reason in self._database.execute("SELECT * FROM rejects ORDER BY id, detail, rowid"):
             yield Reject(id, Reason(reason), detail)
+
+
+def _merged(files: Iterator[tuple[bytes, int]], remembered: Iterable[Found]) -> Iterator[tuple[int, str, float]]:
+    """Number, hash and duration of the files that are remembered; both are in order of states."""
+    state, number = next(files, (b"", 0))
+    for known, hash, seconds in remembered:
+        while state and state < known:
+            state, number = next(files, (b"", 0))
+        while state == known:  # by several names, where there are hard links
+            yield number, hash, seconds
+            state, number = next(files, (b"", 0))

@@ -77,7 +77,7 @@ def _check_place(root: Path, folder: Path) -> None:
 
 def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work, remembered: Remembered) -> None:
     say(f"ingest: reading {corpus.root} as {settings.format}, {len(corpus.files):,} files")
-    spool = Spool()
+    spool = Spool(corpus.files)
     settle(corpus, CORPORA[settings.format](corpus), spool, settings.text)
     splits = splits_of(spool.splits(), spool.names, settings)
     left_out = spool.leave_out([own for own, split in splits.own.items() if split == LEFT_OUT])
@@ -97,8 +97,7 @@ def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work, remembered: Re
 
 def _measure(corpus: Corpus, spool: Spool, remembered: Remembered) -> None:
     """Finds out about the recordings that are not known, and remembers all of them."""
-    spool.remember(remembered)
-    known, unknown = spool.count_recordings()
+    known, unknown = spool.remember(remembered)
     progress = Progress("recordings", total=unknown)
     spool.find_out(lambda paths: measure(corpus.root, paths, progress))
     if unknown or known != remembered.count:  # else it would be written as it is
@@ -107,9 +106,9 @@ def _measure(corpus: Corpus, spool: Spool, remembered: Remembered) -> None:
 
 def _lines(spool: Spool, splits: Splits, lines: Lines, counts: dict[str, int]) -> Iterator[str]:
     """The manifest, line by line; what is none is a reject."""
-    for utterance, recording in spool.utterances():
+    for utterance in spool.utterances():
         split = splits.of(utterance)
-        line = lines.of(utterance, recording, split)
+        line = lines.of(utterance, split)
         if isinstance(line, str):
             counts["utterances"] += 1
             counts[split] += 1

@@ -12,7 +12,7 @@ import pytest
 from components.ingest.lines import Lines
 from components.ingest.recordings import measure
 from components.ingest.settings import CorpusSettings
-from components.ingest.spool import Settled
+from components.ingest.spool import Measured
 from components.ingest.step import run
 from components.speech.errors import SettingsError, WorkError
 from components.speech.utterances import Reason, Reject, read_manifest, read_rejects
@@ -117,8 +117,8 @@ def test_what_is_left_out_is_counted(corpus: Path, record: Record, ingest: Inges
 
 def test_a_file_that_the_system_cannot_read_is_a_reject_in_its_words(tmp_path: Path) -> None:
     recording = measure(Path("/proc/self"), ["mem"])["mem"]  # a regular file that root, too, cannot read
-    settled = Settled("a", "mem", b"", 0.0, 0.0, "x", "", "", "a.txt:1", "", "a")
-    reject = Lines(Path("/proc/self"), tmp_path).of(settled, recording, "train")
+    measured = Measured("a", "mem", 0.0, 0.0, "x", "", "", "a.txt:1", "", *recording)
+    reject = Lines(Path("/proc/self"), tmp_path).of(measured, "train")
     assert isinstance(reject, Reject)
     assert (reject.reason, reject.detail) == (Reason.UNREADABLE, "a.txt:1: mem: Input/output error")
 

@@ -6,7 +6,7 @@ the split's (`train.jsonl`, `test_manifest.json`) unless the line has a `split`.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -28,8 +28,9 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     for path in manifests:
         # Paths are relative to the manifest; offset, speaker and id may be absent, other keys are kept:
         #   {"audio_filepath": "talk/1.wav", "duration": 3.2, "text": "good morning", "offset": 61.5, "accent": "us"}
-        for number, line in corpus.lines(str(path)):
-            yield _entry(line, path, f"{path}:{number}")
+        name, beside, split = str(path), path.parent.as_posix(), path.stem
+        for number, line in corpus.lines(name):
+            yield _entry(line, f"{name}:{number}", beside, split)
 
 
 def _is_manifest(path: PurePosixPath) -> bool:
@@ -37,35 +38,54 @@ def _is_manifest(path: PurePosixPath) -> bool:
     return (name.endswith(".jsonl") and name != REJECTS) or (name.endswith(".json") and "manifest" in name)
 
 
-def _entry(line: str, path: PurePosixPath, source: str) -> Entry | Reject:
+def _entry(line: str, source: str, beside: str, own_split: str) -> Entry | Reject:
     try:
-        values = json.loads(line)
+        values = _parsed(line)
     except (ValueError, RecursionError) as error:
         return Reject(source, Reason.BAD_ENTRY, f"{source}: not a line of JSON ({error})")
     if not isinstance(values, dict):
         return Reject(source, Reason.BAD_ENTRY, f"{source}: a mapping is accepted, this is {type(values).__name__}")
-    id, text = values.get("id"), values.get("text")
+    get = values.get
+    id, audio, text, speaker, split = get("id"), get("audio_filepath"), get("text"), get("speaker"), get("split")
+    offset, duration = get("offset"), get("duration")
+    # Nearly all lines are like this; of any other it is looked more closely what it is.
+    plain = type(id) is type(audio) is type(text) is type(speaker) is type(split) is str and audio
+    if not (plain and _is_seconds(offset) and _is_seconds(duration)) and (fault := _fault(values, source)):
+        return fault
+    return Entry(
+        "" if id is None else str(id),
+        str(audio),
+        str(text),
+        "" if speaker is None else str(speaker),
+        split or own_split,
+        beside,
+        float(offset or 0),
+        None if duration is None else float(duration),
+        None,
+        source,
+        {} if values.keys() <= _KNOWN else {key: value for key, value in values.items() if key not in _KNOWN},
+    )
+
+
+def _parsed(line: str) -> Any:
+    """As `json.loads`, in half the time where nothing stands around the value."""
+    try:
+        values, end = _scan(line, 0)
+    except StopIteration:
+        return json.loads(line)
+    return values if end == len(line) else json.loads(line)
+
+
+def _fault(values: dict[str, Any], source: str) -> Reject | None:
+    """Why a line is refused."""
+    id = values.get("id")
     named = str(id) if id not in (None, "") else source
-    if text is None:
+    if values.get("text") is None:
         return Reject(named, Reason.TRANSCRIPT_MISSING, f"{source}: no `text`")
     faults = [
         f"`{key}` is {values.get(key)!r}, {accepted}" for key, accepted, fits in _CHECKS if not fits(values.get(key))
     ]
-    if faults:
-        return Reject(named, Reason.BAD_ENTRY, f"{source}: {'; '.join(faults)}")
-    duration, speaker, split = values.get("duration"), values.get("speaker"), values.get("split")
-    return Entry(
-        id="" if id is None else str(id),
-        audio=values["audio_filepath"],
-        text=text,
-        speaker="" if speaker is None else str(speaker),
-        split=str(split) if split else path.stem,
-        beside=path.parent.as_posix(),
-        offset=float(values.get("offset") or 0),
-        duration=None if duration is None else float(duration),
-        source=source,
-        extra={key: value for key, value in values.items() if key not in FIELDS},
-    )
+    return Reject(named, Reason.BAD_ENTRY, f"{source}: {'; '.join(faults)}") if faults else None
 
 
 def _is_seconds(value: Any) -> bool:
@@ -76,6 +96,8 @@ def _is_name(value: Any) -> bool:
     return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
 
 
+_scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]
+_KNOWN = frozenset(FIELDS)
 _CHECKS = (
     ("id", "a text or a whole number is accepted", _is_name),
     ("audio_filepath", "a path is accepted", lambda value: isinstance(value, str) and value != ""),
