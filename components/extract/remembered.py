@@ -25,6 +25,8 @@ from components.speech.rows import ROWS
 from components.speech.storage import HASH_CHARACTERS, hash_bytes, hash_file, whole_file
 
 LINES = "lines.bin"
+HEAD_BYTES = 65_536
+"""More than what stands before the columns: an alphabet may have thousands of characters."""
 NAME_BYTES = HASH_CHARACTERS // 2
 Names = npt.NDArray[np.bytes_]
 """Names or digests, 16 bytes each."""
@@ -46,11 +48,11 @@ class Remembered:
       rows: the dataset's rows.
     """
 
-    digests: bytes = b""
+    digests: bytes | memoryview = b""
     begins: "array.array[int]" = dataclasses.field(default_factory=lambda: array.array("q"))
     ends: "array.array[int]" = dataclasses.field(default_factory=lambda: array.array("q"))
     seconds: "array.array[float]" = dataclasses.field(default_factory=lambda: array.array("d"))
-    clips: bytes = b""
+    clips: bytes | memoryview = b""
     rows: Path = Path()
 
     def numbers(self, digests: Names) -> npt.NDArray[np.int64]:
@@ -65,7 +67,7 @@ class Remembered:
     def clips_of(self, number: int, speeds: int) -> bytes:
         """The names of the clips of one of them, one after the other."""
         width = NAME_BYTES * speeds
-        return self.clips[number * width : (number + 1) * width]
+        return bytes(self.clips[number * width : (number + 1) * width])
 
 
 def digests_of(manifest: Path) -> Names:
@@ -125,18 +127,14 @@ def _read(file: Path, settings: ExtractSettings) -> Remembered:
     body = content[at:]
     if content[:at] != _MAGIC + hash_bytes(body).encode():
         raise ValueError("damaged, or of another version")
-    first, _, rest = bytes(body).partition(b"\n")
-    head, rows = json.loads(first), file.parent / ROWS
+    first, rows = bytes(body[:HEAD_BYTES]).partition(b"\n")[0], file.parent / ROWS
+    head = json.loads(first)
     if {name: head[name] for name in ("alphabet", "speeds")} != _made_by(settings) or head["rows"] != hash_file(rows):
         raise ValueError("made otherwise")
-    count, taken = head["lines"], [0]
-
-    def column(size: int) -> bytes:
-        begin = taken[0]
-        taken[0] += size * count
-        return rest[begin : taken[0]]
-
-    digests, begins, ends, seconds = (column(size) for size in (NAME_BYTES, 8, 8, 8))
-    return Remembered(
-        digests, array.array("q", begins), array.array("q", ends), array.array("d", seconds), rest[taken[0] :], rows
-    )
+    count, at = head["lines"], len(first) + 1
+    digests, at = body[at : at + NAME_BYTES * count], at + NAME_BYTES * count
+    begins, ends, seconds = array.array("q"), array.array("q"), array.array("d")
+    for column in (begins, ends, seconds):
+        column.frombytes(body[at : at + 8 * count])
+        at += 8 * count
+    return Remembered(digests, begins, ends, seconds, body[at:], rows)
