@@ -48,6 +48,7 @@ from components.speech.pages import (
     verdict,
     word_diff,
 )
+from components.speech.pages.plots import quantiles
 from components.speech.pages.scale import Scale
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> --> <!-- slot: verdict --> $\\frac{1}{2}$ ]]>"
@@ -179,6 +180,12 @@ def test_a_plot_says_what_it_shows_to_those_who_cannot_see_it() -> None:
     assert "<title>Distribution of seconds</title>" in plot
     assert "<desc>train: 3 values from 1 to 4, median 2; test: 1 value from 2.5 to 2.5, median 2.5</desc>" in plot
     assert "<desc>a: 20.0%; b: —</desc>" in bars({"a": 0.2, "b": float("nan")}, "share", percent=True)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.floats(0, 1))
+def test_quantiles_are_those_of_numpy(values: list[float], share: float) -> None:
+    assert quantiles(np.array(values), share) == [pytest.approx(float(np.quantile(values, share)), rel=1e-12, abs=1e-9)]
 
 
 def heights_of(plot: str) -> list[float]:

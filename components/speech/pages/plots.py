@@ -152,8 +152,12 @@ def quantiles(values: npt.NDArray[Any], *shares: float) -> list[float]:
     [2.0, 3.0]
     """
     ordered = np.sort(values.astype(np.float64))
-    ways = [share * (len(ordered) - 1) for share in shares]
-    return [float(np.interp(way % 1, (0, 1), ordered[[int(way), math.ceil(way)]])) for way in ways]
+    found = []
+    for way in (share * (len(ordered) - 1) for share in shares):
+        low, high, part = float(ordered[int(way)]), float(ordered[math.ceil(way)]), way % 1
+        # From the nearer end, as there: the other way may come out a bit beside a value that all agree on.
+        found.append(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
+    return found
 
 
 def _without_data(label: str, value_label: str, height: float = 235) -> Block:
