@@ -124,3 +124,15 @@ def test_a_store_that_was_copied_is_looked_into_once(corpus: Corpus, tmp_path: P
     os.utime(records)
     assert run(tmp_path / "converted", tmp_path / "store", HOW).reused
     assert (records.parent / "shard.json").stat().st_mtime_ns >= records.stat().st_mtime_ns
+
+
+def test_a_version_that_lost_its_rows_does_not_keep_the_next_from_being_published(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    utterances = corpus(8)
+    _, first = refreshed(tmp_path)
+    (first.folder / "rows.jsonl").unlink()
+    write_manifest(tmp_path / "converted" / "manifest.jsonl", utterances[:-1])
+    _, second = refreshed(tmp_path)
+    assert second.folder.name == "2"
+    assert Versions(tmp_path / "datasets", "corpus").published(2).changes == {}
