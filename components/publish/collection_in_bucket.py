@@ -4,9 +4,10 @@ Ages are told by the storage's clock. What says which shards are wanted is broug
 may be older than the last purge. A shard's index goes first, and without one it is no shard.
 """
 
+import dataclasses
 import datetime
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
 
 from components.publish.versions import Versions, names
 from components.speech.buckets import Bucket, Changed, Entry
@@ -58,38 +59,53 @@ def _collected(
     folders: dict[str, list[Entry]] = {}
     for entry in bucket.list(f"{POOL}/"):
         folders.setdefault(entry.name.rpartition("/")[0], []).append(entry)
-    wanted = {address for folder in _led_by(store, datasets, grace, now) for address in _shards(folder)}
-    shards, size = 0, 0
+    made = _made(store)
+    of_late = [folder for folder, one in made.items() if now - one.used <= grace]
+    wanted = {address for folder in (*_published(datasets), *of_late) for address in _shards(folder)}
+    gone: dict[str, list[Entry]] = {}
     for folder, entries in sorted(folders.items()):
         index = [entry for entry in entries if entry.name == f"{folder}/{SHARD}"]
         if not index and now - max(entry.updated for entry in entries) > LEFTOVER:
             delete(entries)
         elif index and bucket.place(folder) not in wanted and now - index[0].updated > grace:
-            delete(index + [entry for entry in entries if entry not in index])
-            shards, size = shards + 1, size + sum(entry.size for entry in entries)
-    return shards, size
+            gone[bucket.place(folder)] = index + [entry for entry in entries if entry not in index]
+    # What leads there is made again when it is wanted: nobody would look whether its shards are there.
+    delete([one.done for folder, one in made.items() if one.done and not gone.keys().isdisjoint(_shards(folder))])
+    for entries in gone.values():
+        delete(entries)
+    return len(gone), sum(entry.size for entries in gone.values() for entry in entries)
 
 
-def _led_by(
-    store: str, datasets: Iterable[Path | str], grace: datetime.timedelta, now: datetime.datetime
-) -> Iterable[Path]:
-    """The folders of the datasets whose shards stay: all versions, and what was made or used of late."""
+@dataclasses.dataclass
+class _Made:
+    """An extracted dataset: when it was made or wanted last, and its marker, where it is the one that counts."""
+
+    used: datetime.datetime
+    done: Entry | None
+
+
+def _published(datasets: Iterable[Path | str]) -> Iterator[Path]:
     for root in datasets:
         for name in names(root):
             versions = Versions(root, name)
-            for number in versions.numbers():
-                yield versions.path(number)
+            yield from map(versions.path, versions.numbers())
+
+
+def _made(store: str) -> dict[Path, _Made]:
+    """The extracted datasets, by the folder of their copies here."""
     mirror = Mirror.of(store)
-    made, used = [], dict[str, datetime.datetime]()
+    works: dict[str, list[Entry]] = {}
     for entry in mirror.bucket.list("extract/"):
-        work, _, file = entry.name.removeprefix("extract/").partition("/")
-        if file.rpartition("/")[2] in (DATASET, DONE, USED):
-            used[work] = max(entry.updated, used.get(work, entry.updated))
-        if file.rpartition("/")[2] == DATASET:
-            made.append((work, entry))
-    wanted = [entry for work, entry in made if now - used[work] <= grace]
-    mirror.pull(wanted)
-    yield from ((mirror.root / entry.name).parent for entry in wanted)
+        if PurePosixPath(entry.name).name in (DATASET, DONE, USED):
+            works.setdefault("/".join(entry.name.split("/")[:2]), []).append(entry)
+    found = {}
+    for work, entries in works.items():
+        done = next((entry for entry in entries if entry.name == f"{work}/{DONE}"), None)
+        made = [entry for entry in entries if PurePosixPath(entry.name).name == DATASET]
+        mirror.pull(made)
+        for entry in made:
+            found[(mirror.root / entry.name).parent] = _Made(max(one.updated for one in entries), done)
+    return found
 
 
 def _shards(folder: Path) -> set[str]:
