@@ -8,6 +8,7 @@ step takes for a corpus of ten.
 """
 
 import dataclasses
+import functools
 import math
 import os
 import re
@@ -19,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.table import Row, print_table
-from components.speech.pages.plots import lines
+from components.speech.pages.scale import Scale
+from components.speech.pages.svg import Drawing
 from components.speech.storage import hash_file
 from components.speech.utterances import Utterance, write_manifest
 from tests.extract.conftest import write_wav
@@ -118,16 +120,39 @@ def table(costs: dict[str, dict[int, Cost]]) -> str:
 
 def plot(costs: dict[str, dict[int, Cost]]) -> str:
     """Both figures over the size of the corpus, as one picture."""
-    sizes = list(next(iter(costs.values())))
-    across = [math.log10(size) for size in sizes]
-    label = "utterances, as a power of ten"
-    time = {step: [1e3 * of[size].seconds / size for size in sizes] for step, of in costs.items()}
-    memory = {step: [of[size].memory / size / 1e3 for size in sizes] for step, of in costs.items()}
-    pictures = [
-        lines(across, time, label, "ms an utterance"),
-        lines(across, memory, label, "KB an utterance"),
-    ]
-    return _standing_alone([str(picture) for picture in pictures])
+    time = {step: {size: 1e3 * cost.seconds / size for size, cost in of.items()} for step, of in costs.items()}
+    memory = {step: {size: cost.memory / size / 1e3 for size, cost in of.items()} for step, of in costs.items()}
+    return _standing_alone([_curves(time, "ms an utterance"), _curves(memory, "KB an utterance")])
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfSizes(Scale):
+    """An axis on which each size stands by its logarithm, and bears its name."""
+
+    sizes: tuple[int, ...] = ()
+
+    @functools.cached_property
+    def ticks(self) -> list[tuple[float, str]]:
+        return [(math.log10(size), f"{size:,}") for size in self.sizes]
+
+
+def _curves(values: dict[str, dict[int, float]], unit: str) -> str:
+    sizes = tuple(next(iter(values.values())))
+    room = 0.1
+    drawing = Drawing(
+        f"{unit} over the size of the corpus",
+        "; ".join(f"{step}: {', '.join(f'{value:.2f}' for value in of.values())}" for step, of in values.items()),
+        _OfSizes(math.log10(sizes[0]) - room, math.log10(sizes[-1]) + room, sizes=sizes),
+        Scale(0.0, 1.06 * max(value for of in values.values() for value in of.values())),
+        label="utterances",
+        value_label=unit,
+        series=list(values),
+    )
+    for place, of in enumerate(values.values()):
+        points = [(math.log10(size), value) for size, value in of.items()]
+        drawing.line(points, place, 1.5)
+        drawing.dots(points, place, 1.9)
+    return str(drawing.svg())
 
 
 def _standing_alone(pictures: list[str]) -> str:

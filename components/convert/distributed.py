@@ -7,6 +7,7 @@ them are files in a folder that all workers share; what goes through the runner 
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import shutil
@@ -50,11 +51,16 @@ def converted_jobs(
     """
     if settings.runner == PROCESSES:
         return in_processes(convert_recording, list(jobs), settings.workers, settings.decode_seconds)
-    jobs = list(jobs)
-    megabytes = sum(job.duration or UNKNOWN_SECONDS for job in jobs) * 2 * settings.sample_rate / 1e6
-    if megabytes < settings.beam_from_megabytes:
-        return in_processes(convert_recording, jobs, settings.workers, settings.decode_seconds)
-    return by_beam(jobs, settings, pool, folder)
+    coming = iter(jobs)
+    few: list[Job] = []
+    enough = settings.beam_from_megabytes * 1e6 / 2 / settings.sample_rate
+    seconds = 0.0
+    while seconds < enough:
+        if (job := next(coming, None)) is None:
+            return in_processes(convert_recording, few, settings.workers, settings.decode_seconds)
+        few.append(job)
+        seconds += job.duration or UNKNOWN_SECONDS
+    return by_beam(itertools.chain(few, coming), settings, pool, folder)
 
 
 def by_beam(jobs: Iterable[Job], settings: ConvertSettings, pool: Path, folder: Path) -> Iterator[tuple[int, Result]]:

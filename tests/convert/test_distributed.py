@@ -1,8 +1,10 @@
 """convert by a Beam pipeline: what comes out is what the processes of one machine make, whatever is wrong."""
 
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from components.convert.distributed import converted_jobs
 from components.convert.job import Converted, Job
 from components.convert.settings import ConvertSettings
 from components.convert.step import run
-from components.speech.utterances import MANIFEST, REJECTS, read_rejects
+from components.speech.mirror import Mirror, local
+from components.speech.utterances import MANIFEST, REJECTS, read_manifest, read_rejects
+from tests.buckets.emulator import Storage
 from tests.convert.conftest import RECORDINGS, good_flac, manifest_of, utterance
 
 ALONE = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)
@@ -65,12 +69,46 @@ def test_a_recording_that_kills_whoever_reads_it_is_one_reject_and_the_worker_li
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "sitecustomize.py").write_text(CRASH)
     path = os.pathsep.join([str(tmp_path / "hook"), str(Path.cwd())])
-    command = [sys.executable, "-c", CONVERT, str(manifest), str(tmp_path / "store")]
+    how = by("multi_process").model_dump_json()
+    command = [sys.executable, "-c", CONVERT, str(manifest), str(tmp_path / "store"), how]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=True
     )
     [reject] = read_rejects(Path(done.stdout.splitlines()[-1]))
     assert (reject.id, reject.reason, "SIGSEGV" in reject.detail) == ("3.flac", "unreadable", True)
+
+
+def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
+    gcs: Storage, fresh_pod: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+    from components.speech import beam
+
+    fresh_pod()
+    corpus = Mirror.of(f"{gcs.uri}/corpus")
+    corpus.root.mkdir(parents=True)
+    for number in range(6):
+        good_flac(corpus.root / f"{number}.flac", seed=number)
+    manifest_of(corpus.root, [utterance(corpus.root / f"{number}.flac") for number in range(6)])
+    corpus.push(["manifest.jsonl", *(f"{number}.flac" for number in range(6))])
+    alone = run(corpus.root, tmp_path / "store", ALONE)
+
+    def elsewhere(settings: ConvertSettings) -> FnApiRunner:
+        command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
+        other_disk = f"env VOXLINE_MIRROR={shlex.quote(str(tmp_path / 'worker'))} {command}"
+        return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(other_disk))
+
+    monkeypatch.setattr(beam, "_runner", elsewhere)
+    here = fresh_pod()
+    work = run(f"{gcs.uri}/corpus", f"{gcs.uri}/store", by("multi_process").model_copy(update={"workers": 1}))
+    assert not list(here.rglob("*.wav"))
+    hashes = [one.audio_hash for one in read_manifest(alone.folder)]
+    assert [one.audio_hash for one in read_manifest(local(work.place))] == hashes
+    sent = {name.rpartition("/")[2] for name in gcs.names() if "/wavs/" in name and name.endswith(".wav")}
+    assert sent == {f"{one}.wav" for one in hashes}
+    assert not [name for name in gcs.names() if "/unfinished/" in name]
 
 
 def test_less_than_what_beam_is_worth_is_converted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
