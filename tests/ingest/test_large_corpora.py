@@ -1,0 +1,122 @@
+"""Of a corpus that is large: what is held of it, and that the short ways give what the long ones do."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.ingest import listing
+from components.ingest.held import private_database
+from components.ingest.lines import Lines
+from components.ingest.listing import REGULAR, Listing, State
+from components.ingest.settings import CorpusSettings
+from components.ingest.spool import Measured, Spool
+from components.ingest.step import run
+from components.speech.errors import WorkError
+from components.speech.utterances import LineWriter, Utterance
+from tests.ingest.listed import write_lines
+
+Record = Callable[..., Path]
+ROOT = Path(__file__).parents[2]
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+NAME = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=8)
+PATH = st.lists(NAME.filter(lambda name: name not in (".", "..")), min_size=1, max_size=3).map("/".join)
+SECONDS = st.just(0.0) | st.floats(0, 1e6)
+STATE = st.builds(State, *[st.integers(0, 3)] * 5)
+
+
+def measured(id: str, path: str, **others: Any) -> Measured:
+    plain = {"offset": 0.0, "duration": 0.0, "text": "", "speaker": "", "split": "", "source": "", "extra": ""}
+    return Measured(**{"id": id, "path": path, "hash": "ab", "seconds": 0.0, "fault": None, **plain, **others})
+
+
+@given(TEXT, PATH, TEXT, TEXT, SECONDS, SECONDS, st.dictionaries(TEXT.map("x{}".format), TEXT | SECONDS, max_size=2))
+@pytest.mark.parametrize("root", ["/data/corpus", "/store/ingest/key", "/store", "/"])
+def test_a_line_is_what_the_writer_of_manifests_makes_of_the_utterance(
+    root: str, id: str, path: str, text: str, speaker: str, offset: float, duration: float, extra: dict[str, Any]
+) -> None:
+    utterance = Utterance(id, f"{root}/{path}", duration, text, speaker, "dev", "ab", offset, extra=extra)
+    written = json.dumps(extra, ensure_ascii=False)[1:-1]
+    one = measured(id, path, offset=offset, duration=duration, text=text, speaker=speaker, extra=written)
+    folder = Path("/store/ingest/key")
+    assert Lines(Path(root), folder).of(one, "dev") == LineWriter(folder)(utterance)
+
+
+@given(st.dictionaries(PATH, STATE, max_size=8), st.lists(PATH, max_size=8), st.randoms())
+def test_files_are_found_in_whatever_order_they_are_looked_up(
+    files: dict[str, State], others: list[str], random: Any
+) -> None:
+    found = Listing((os.fsencode(path), REGULAR, state.packed()) for path, state in files.items())
+    assert sorted(found, key=os.fsencode) == list(found) == sorted(files, key=os.fsencode)
+    for looked_up in ([*sorted(files), *others], random.sample([*files, *others] * 2, 2 * len([*files, *others]))):
+        for path in looked_up:
+            file = found.get(path)
+            assert (file.packed if file else None) == (files[path].packed() if path in files else None)
+    assert found.get("half a pair \ud800") is None
+
+
+@given(st.lists(STATE, max_size=12), st.sets(STATE, max_size=12))
+def test_what_is_remembered_is_of_every_file_in_that_state_and_of_no_other(
+    files: list[State], known: set[State]
+) -> None:
+    found = Listing((b"%02d" % number, REGULAR, state.packed()) for number, state in enumerate(files))
+    spool = Spool(found)
+    remembered = [(state.packed(), f"{number:032x}", float(number)) for number, state in enumerate(known)]
+    assert spool.remember(sorted(remembered)) == (sum(state in known for state in files), 0)
+    expected = sorted(one for one in remembered for state in files if state.packed() == one[0])
+    assert list(spool.recordings()) == expected
+
+
+def test_memory_does_not_grow_with_the_utterances(corpus: Path, record: Record, tmp_path: Path) -> None:
+    record("a.wav")
+    peaks = []
+    for count in (500, 40_000):
+        ids = (f"u{count - number:06}" for number in range(count))
+        write_lines(corpus / "train.jsonl", *({"id": id, "audio_filepath": "a.wav", "text": "x" * 40} for id in ids))
+        code = (
+            "import re, sys\n"
+            "from components.ingest.settings import CorpusSettings\n"
+            "from components.ingest.step import run\n"
+            "run(sys.argv[1], CorpusSettings.of({'uri': sys.argv[2], 'format': 'manifest'}))\n"
+            "print(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read())[1])"
+        )
+        command = [sys.executable, "-c", code, str(tmp_path / f"store {count}"), str(corpus)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout.split()[-1]) / 1024)
+    assert peaks[1] - peaks[0] < 8  # megabytes; a hundred bytes of each utterance were four
+
+
+def test_no_room_for_what_is_held_meanwhile_is_told(
+    corpus: Path, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record("a.wav")
+    write_lines(corpus / "train.jsonl", *({"audio_filepath": "a.wav", "text": "x" * 9_000} for _ in range(99)))
+
+    def small(*tables: str) -> sqlite3.Connection:
+        database = private_database(*tables)
+        database.execute("PRAGMA max_page_count = 40")
+        return database
+
+    monkeypatch.setattr(listing, "private_database", small)
+    with pytest.raises(WorkError, match=r"make room in .*SQLITE_TMPDIR"):
+        run(tmp_path / "store", CorpusSettings(uri=str(corpus), format="manifest"))
+    assert not any((tmp_path / "store").rglob("done.json"))
+
+
+def test_a_text_that_is_not_utf8_far_from_its_beginning_names_the_byte(
+    corpus: Path, record: Record, tmp_path: Path
+) -> None:
+    record("a.wav")
+    good = json.dumps({"audio_filepath": "a.wav", "text": "x"}).encode() + b"\n"
+    (corpus / "train.jsonl").write_bytes(good * 1_000 + b"caf\xe9\n")
+    with pytest.raises(WorkError, match=rf"not UTF-8 \(byte {len(good) * 1_000 + 3}\)"):
+        run(tmp_path / "store", CorpusSettings(uri=str(corpus), format="manifest"))
