@@ -42,8 +42,9 @@ def together(place: str, reads_for: float) -> Iterator[Lease]:
     bucket = Bucket(place)
     began = time.monotonic() - reads_for
     while True:
+        read_for = time.monotonic() - began  # taken before the storage tells its time, so never too long
         with held_lease(bucket, f"{WORKING}{secrets.token_hex(8)}") as lease:
-            if (other := _alone(bucket, lease.entry, began)) is None:
+            if (other := _alone(bucket, lease.entry, read_for)) is None:
                 yield lease
                 return
         _wait(bucket, other)
@@ -73,13 +74,13 @@ def purged(lease: Lease) -> None:
     read_anew()
 
 
-def _alone(bucket: Bucket, now: Entry, began: float) -> Entry | None:
+def _alone(bucket: Bucket, now: Entry, read_for: float) -> Entry | None:
     """The lock of who has the place alone."""
     unended = ""
     for entry in bucket.list("."):
         if entry.name == ALONE and not _forgotten(bucket, entry, now):
             return entry
-        if entry.name == PURGED and (now.updated - entry.updated).total_seconds() < time.monotonic() - began:
+        if entry.name == PURGED and (now.updated - entry.updated).total_seconds() < read_for:
             raise Changed(
                 f"{bucket.uri}: a purge has ended here since this process began, and what it has read may hold who was "
                 "removed; start again"
