@@ -15,20 +15,22 @@ a second look at those recordings.
 """
 
 import functools
-import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from components.convert.job import NOT_SHAPED, Converted, Refused, Shaping
-from components.convert.sending import Sending
+from components.convert.outcomes import REFUSED, Outcomes
 from components.speech.buckets import is_remote
 from components.speech.errors import WorkError
+from components.speech.lines import each_line, number, parsed, quoted, written
 from components.speech.mirror import Mirror, bring, folder_of
-from components.speech.storage import clear_unfinished, hash_value
-from components.speech.utterances import MANIFEST, Reason, Utterance
+from components.speech.storage import clear_unfinished, hash_bytes, hash_value
+from components.speech.utterances import MANIFEST, Utterance
 from components.speech.wav import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from components.convert.sending import Sending
 
 REVISION = 2
 """Raised whenever a WAV or what is measured of it would come out otherwise, or a recording be refused that was not."""
@@ -45,21 +47,18 @@ class WavPool:
         self.folder = folder_of(store) / "wavs"
         self._root = str(self.folder)
         self._mirror = Mirror.of(f"{store}/wavs") if is_remote(store) else None
-        self._has_logs = False
-        self._sample_rate, self._silence_db, self._shaping = sample_rate, silence_db, shaping
+        self._sample_rate, self._silence_db, self._naming = sample_rate, silence_db, shaping.naming()
 
     def name(self, utterance: Utterance) -> str:
         """Names the WAV of an utterance by what goes into it: never by a path, an id or a text."""
-        return hash_value(
-            {
-                "audio": utterance.audio_hash,
-                "offset": float(utterance.offset),
-                "duration": float(utterance.duration),
-                "sample_rate": self._sample_rate,
-                "revision": REVISION,
-                **self._shaping.naming(),
-            }
-        )
+        audio, duration, offset = utterance.audio_hash, float(utterance.duration), float(utterance.offset)
+        if not self._naming:  # as below, in a third of the time
+            return hash_bytes(
+                f'{{"audio":{quoted(audio)},"duration":{number(duration)},"offset":{number(offset)},'
+                f'"revision":{REVISION},"sample_rate":{self._sample_rate}}}'.encode()
+            )
+        names = {"audio": audio, "offset": offset, "duration": duration, "sample_rate": self._sample_rate}
+        return hash_value({**names, "revision": REVISION, **self._naming})
 
     def path(self, name: str) -> Path:
         return Path(self.place(name))
@@ -68,18 +67,17 @@ class WavPool:
         """The path as text: to build one of parts costs more than all else that is done for a known recording."""
         return f"{self._root}/{name[:2]}/{name}.wav"
 
-    def known(self, names: set[str]) -> dict[str, Converted | Refused]:
-        """What earlier runs found out about these recordings, as far as their WAVs are still there, whole."""
-        self._bring_logs()
-        found: dict[str, Converted | Refused] = {}
-        for line in self._lines():
-            if line["wav"] not in names or line["silence_db"] != self._silence_db:
-                continue
-            if "reason" in line:
-                found[line["wav"]] = Refused(Reason(line["reason"]), line["detail"])
-            elif self._is_whole(line["wav"], line["samples"]):
-                found[line["wav"]] = Converted(line["samples"], line["measured"], decoded=False)
-        return found
+    @functools.cached_property
+    def outcomes(self) -> Outcomes:
+        """What earlier runs found out about recordings, whether their WAVs are still there or not."""
+        if self._mirror:
+            self._mirror.pull_below("log/")
+        return Outcomes(sorted((self.folder / "log").glob("*.jsonl")), self._silence_db)
+
+    def whole_outcome(self, name: str) -> tuple[int, int, int] | None:
+        """Where it stands what became of a recording (see `Outcomes.place`), unless its WAV is gone or cut short."""
+        place = self.outcomes.place(name)
+        return place if place and (place[2] == REFUSED or self.is_whole(name, place[2])) else None
 
     def check(self, folder: Path) -> None:
         """Sees that the WAVs of a converted manifest are there, whole.
@@ -88,58 +86,44 @@ class WavPool:
           WorkError: some are not.
         """
         bring([folder / MANIFEST])
-        gone = []
-        with open(folder / MANIFEST, "rb") as lines:
-            for line in lines:  # ours, so a parse is enough; what is no line of it makes it no manifest
-                try:
-                    name, samples = (values := json.loads(line))["audio_hash"], values["duration"] * self._sample_rate
-                except (ValueError, KeyError, TypeError) as error:
-                    raise WorkError(f"{folder / MANIFEST} is damaged ({error})") from None
-                if not self._is_whole(name, round(samples)):
-                    gone.append(name)
+        gone, first = 0, ""
+        for _, line in each_line(folder / MANIFEST):  # ours, so a parse is enough; what is no line makes it no manifest
+            try:
+                name, samples = (values := parsed(line.decode()))["audio_hash"], values["duration"] * self._sample_rate
+            except (ValueError, KeyError, TypeError) as error:
+                raise WorkError(f"{folder / MANIFEST} is damaged ({error})") from None
+            if not self.is_whole(name, round(samples)):
+                gone, first = gone + 1, first or name
         if gone:
-            raise WorkError(f"{len(gone):,} of its WAVs are gone or cut short, such as {self.place(gone[0])}")
+            raise WorkError(f"{gone:,} of its WAVs are gone or cut short, such as {self.place(first)}")
 
     def log(self, key: str) -> "Log":
         return Log(self.folder / "log" / f"{key}.jsonl", self._silence_db)
 
-    def sending(self, log: "Log") -> Sending:
+    def sending(self, log: "Log") -> "Sending":
         """What sends the WAVs that a conversion adds."""
+        from components.convert.sending import Sending  # threads and their like, which only new WAVs want
+
         return Sending(self._mirror, log.path)
 
     def sweep(self) -> None:
         """Removes what killed processes left half written."""
         clear_unfinished(self.folder, "??/.*.part")
 
-    def _is_whole(self, name: str, samples: int) -> bool:
+    def is_whole(self, name: str, samples: int) -> bool:
+        """Whether a WAV is there, as long as it must be."""
         expected = HEADER_BYTES + 2 * samples
         if self._mirror:
-            return self._sizes.get(self.path(name).relative_to(self.folder).as_posix()) == expected
+            return self._sizes.get(f"{name[:2]}/{name}.wav") == expected
         try:
-            return os.stat(self.place(name)).st_size == expected  # noqa: PTH116 - no Path: see `place`
+            return os.stat(f"{self._root}/{name[:2]}/{name}.wav").st_size == expected  # noqa: PTH116 - no Path: see `place`
         except FileNotFoundError:
             return False
-
-    def _bring_logs(self) -> None:
-        if self._mirror and not self._has_logs:
-            self._mirror.pull_below("log/")
-            self._has_logs = True
 
     @functools.cached_property
     def _sizes(self) -> dict[str, int]:
         """Bytes of what is in the bucket; listed once, and before anything is added."""
         return {entry.name: entry.size for entry in self._mirror.bucket.list()} if self._mirror else {}
-
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        for file in sorted((self.folder / "log").glob("*.jsonl")):
-            with open(file, "rb") as lines:
-                for line in lines:
-                    try:
-                        values = json.loads(line)
-                    except ValueError:
-                        continue  # cut short by a kill
-                    if isinstance(values, dict) and values.keys() >= {"wav", "silence_db"}:  # else none of ours
-                        yield values
 
 
 class Log:
@@ -153,9 +137,8 @@ class Log:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._silence_db = silence_db
-        cut_short = path.is_file() and path.read_bytes()[-1:] not in (b"", b"\n")
         self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115 -- closed in __exit__
-        if cut_short:
+        if _is_cut_short(path):
             self._file.write(b"\n")
 
     def __enter__(self) -> "Log":
@@ -164,11 +147,23 @@ class Log:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, name: str, outcome: Converted | Refused) -> None:
+    def add(self, name: str, outcome: Converted | Refused) -> int:
+        """Adds a line; returns at which byte it stands."""
         line: dict[str, Any] = {"wav": name, "silence_db": self._silence_db}
         if isinstance(outcome, Refused):
             line |= {"reason": str(outcome.reason), "detail": outcome.detail}
         else:
             line |= {"samples": outcome.samples, "measured": outcome.measured}
-        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        at = self._file.tell()
+        self._file.write(written(line).encode() + b"\n")
         self._file.flush()
+        return at
+
+
+def _is_cut_short(log: Path) -> bool:
+    """Whether its last line has no end."""
+    with open(log, "rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

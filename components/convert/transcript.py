@@ -1,7 +1,5 @@
 """A transcript on its way to a model: read, and spelled in its alphabet, or a reject that says why not."""
 
-from typing import Any
-
 from components.convert.settings import ConvertSettings
 from components.speech.reading import Read, Unreadable, Wordless, read
 from components.speech.text import Alphabet
@@ -33,13 +31,25 @@ def transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphab
     return found
 
 
-def with_reading(utterance: Utterance, found: Read, **changes: Any) -> Utterance:
+def length_fault(utterance: Utterance, duration: float, settings: ConvertSettings) -> Reject | None:
+    """A reject for a recording too short or too long; a duration of 0 is one that ingest could not know."""
+    if 0 < duration < settings.min_seconds:
+        return Reject(utterance.id, Reason.TOO_SHORT, f"{duration:g} s, at least {settings.min_seconds:g} s are needed")
+    if duration > settings.max_seconds:
+        return Reject(utterance.id, Reason.TOO_LONG, f"{duration:g} s, at most {settings.max_seconds:g} s are accepted")
+    return None
+
+
+def with_reading(utterance: Utterance, found: Read, wav: str, name: str, duration: float) -> Utterance:
     """The utterance as a converted manifest has it: `text` is what the model reads, `spoken` what is heard.
 
     Args:
-      changes: whatever else becomes of it.
+      wav, name: its path, and its name.
     """
-    extra = {key: value for key, value in utterance.extra.items() if key != "spoken"}
-    if found.spoken != found.symbols:
-        extra["spoken"] = found.spoken
-    return utterance.replace(text=found.symbols, extra=extra, **changes)
+    extra = utterance.extra
+    if "spoken" in extra or found.spoken != found.symbols:
+        extra = {key: value for key, value in extra.items() if key != "spoken"}
+        if found.spoken != found.symbols:
+            extra["spoken"] = found.spoken
+    # `replace` takes three times as long
+    return Utterance(utterance.id, wav, duration, found.symbols, utterance.speaker, utterance.split, name, extra=extra)

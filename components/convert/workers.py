@@ -8,14 +8,16 @@ by itself when its pipe closes, however the parent ended.
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import pickle
+import pkgutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,8 +27,9 @@ from components.speech.errors import WorkError
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
 
-JOBS_A_PROCESS = 16
-"""Starting a process costs as much as dozens of recordings, so a few jobs do not start many."""
+GROW_SECONDS = 1.0
+"""Starting a process costs as much as hundreds of recordings. So there is one at first, and as long as jobs wait there
+are twice as many after each second."""
 
 AHEAD = 2
 """Jobs that a process holds at once: while the parent takes one answer, the next job is under way."""
@@ -42,13 +45,24 @@ class Lost:
     detail: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Named(Generic[JobT, ResultT]):
+    """A function by its name, as `package.module:function`: only the processes import what it needs."""
+
+    place: str
+
+
 def in_processes(
-    function: Callable[[JobT], ResultT], jobs: Sequence[JobT], workers: int, limit_seconds: float
-) -> Iterator[tuple[int, ResultT | Lost]]:
+    function: Callable[[JobT], ResultT] | Named[JobT, ResultT],
+    jobs: Iterable[JobT],
+    workers: int,
+    limit_seconds: float,
+) -> Generator[tuple[int, ResultT | Lost], None, None]:
     """Applies the function to each job; yields (index of the job, result) as results come.
 
     Args:
       function: of a module's top level; a process imports it by its name.
+      jobs: one is taken when a process is to have it, and kept until it is done.
       workers: how many processes; 0: as many as there are cores for us.
       limit_seconds: what one job may take before its process is ended.
 
@@ -56,45 +70,49 @@ def in_processes(
       WorkError: a process could not even start.
       Exception: the first that the function raised.
     """
-    waiting = deque(range(len(jobs)))
+    waiting = _Waiting(jobs)
     attempts: Counter[int] = Counter()
     crew: list[_Worker[JobT, ResultT]] = []
-    up, failed_starts = False, 0
+    up, failed_starts, grown = False, 0, time.monotonic()
     try:
-        for _ in range(min(workers or cores(), -(-len(jobs) // JOBS_A_PROCESS))):
-            crew.append(_Worker(function))  # one by one: those that started are ended, should one fail
         while waiting or any(worker.assigned for worker in crew):
+            if waiting and (not crew or (up and time.monotonic() - grown >= GROW_SECONDS)):
+                for _ in range(min(len(crew) or 1, (workers or cores()) - len(crew))):
+                    crew.append(_Worker(function))  # one by one: those that started are ended, should one fail
+                grown = time.monotonic()
             for worker in crew:
                 while waiting and len(worker.assigned) < AHEAD:
-                    index = waiting.popleft()
-                    worker.assign(index, jobs[index])
+                    worker.assign(*waiting.next())
             busy = [worker for worker in crew if worker.assigned]
-            ready = wait([worker.pipe for worker in busy], min(worker.left(limit_seconds) for worker in busy))
+            patience = min(worker.left(limit_seconds) for worker in busy)
+            ready = wait([worker.pipe for worker in busy], min(patience, GROW_SECONDS) if waiting else patience)
             for worker in busy:
                 if worker.pipe in ready:
                     try:
                         if worker.greeted():
-                            up = True
                             yield worker.answer()
+                        elif not up:
+                            up, grown = True, time.monotonic()
                         continue
                     except _NotStartedError:
                         # Where others work, the machine ended this one, and not a fault of the set-up.
                         failed_starts += 1
                         if not up or failed_starts > ATTEMPTS:
                             raise
-                        waiting.extendleft(reversed(worker.assigned))
+                        waiting.again(worker.assigned)
                         crew[crew.index(worker)] = _Worker(function)
                         continue
                     except (EOFError, ConnectionError):
-                        detail, attempts_left = worker.end(), ATTEMPTS - 1 - attempts[worker.assigned[0]]
+                        suspect = worker.assigned[0][0]
+                        detail, attempts_left = worker.end(), ATTEMPTS - 1 - attempts[suspect]
                 elif worker.left(limit_seconds) > 0:
                     continue
                 else:
                     worker.kill()
                     detail, attempts_left = f"took longer than {limit_seconds:g} s", 0
-                suspect, *innocent = worker.assigned
+                (suspect, job), *innocent = worker.assigned
                 attempts[suspect] += 1
-                waiting.extendleft(reversed([suspect, *innocent] if attempts_left else innocent))
+                waiting.again([(suspect, job), *innocent] if attempts_left else innocent)
                 crew[crew.index(worker)] = _Worker(function)
                 if not attempts_left:
                     yield suspect, Lost(detail)
@@ -110,6 +128,25 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class _Waiting(Generic[JobT]):
+    """Jobs that no process has, with their indices: those that come back first, then the others in order."""
+
+    def __init__(self, jobs: Iterable[JobT]) -> None:
+        self._others = enumerate(jobs)
+        self._first: deque[tuple[int, JobT]] = deque()
+
+    def __bool__(self) -> bool:
+        if not self._first:
+            self._first.extend(itertools.islice(self._others, 1))
+        return bool(self._first)
+
+    def next(self) -> tuple[int, JobT]:
+        return self._first.popleft()
+
+    def again(self, jobs: Iterable[tuple[int, JobT]]) -> None:
+        self._first.extendleft(reversed([*jobs]))
+
+
 class _NotStartedError(WorkError):
     """A process ended before it said that it was up, so no job is to blame."""
 
@@ -117,9 +154,9 @@ class _NotStartedError(WorkError):
 class _Worker(Generic[JobT, ResultT]):
     """A process, and the jobs that it has."""
 
-    def __init__(self, function: Callable[[JobT], ResultT]) -> None:
+    def __init__(self, function: Callable[[JobT], ResultT] | Named[JobT, ResultT]) -> None:
         self.pipe, theirs = Pipe()
-        self.assigned: deque[int] = deque()
+        self.assigned: deque[tuple[int, JobT]] = deque()
         self._since = time.monotonic()
         self._greeted = False
         self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
@@ -130,12 +167,12 @@ class _Worker(Generic[JobT, ResultT]):
         )
         theirs.close()
         with contextlib.suppress(ConnectionError):  # it has died; reading from it will show how
-            self.pipe.send(function)
+            self.pipe.send(function.place if isinstance(function, Named) else function)
 
     def assign(self, index: int, job: JobT) -> None:
         if not self.assigned:
             self._since = time.monotonic()
-        self.assigned.append(index)
+        self.assigned.append((index, job))
         with contextlib.suppress(ConnectionError):  # as above
             self.pipe.send(job)
 
@@ -163,7 +200,7 @@ class _Worker(Generic[JobT, ResultT]):
 
     def answer(self) -> tuple[int, ResultT | Lost]:
         raised, result = self.pipe.recv()
-        index = self.assigned.popleft()
+        index, _ = self.assigned.popleft()
         self._since = time.monotonic()
         if isinstance(result, MemoryError):  # as where the system ends a process for it: this job asked for too much
             return index, Lost(f"needs more memory than there is ({result})")
@@ -191,6 +228,8 @@ def _serve(pipe: Connection) -> None:
     """The life of a process: the function first, then a job at a time."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipe
     function = pipe.recv()
+    if isinstance(function, str):
+        function = pkgutil.resolve_name(function)
     pipe.send("up")
     while True:
         job = pipe.recv()

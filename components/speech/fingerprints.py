@@ -61,8 +61,17 @@ def noted_fingerprint(content: str, store: Path | str) -> str:
 
 def note_fingerprint(content: str, store: Path | str, found: str) -> None:
     with contextlib.suppress(OSError):  # who writes to the store says what is wrong with it
-        clear_unfinished(_note(content, store).parent)
-        write_json(_note(content, store), {"fingerprint": found})
+        keep_fingerprint(content, store, found)
+
+
+def keep_fingerprint(content: str, store: Path | str, found: str) -> None:
+    """As above, for whoever writes to the store anyway.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    clear_unfinished(_note(content, store).parent)
+    write_json(_note(content, store), {"fingerprint": found})
 
 
 def _note(content: str, store: Path | str) -> Path:

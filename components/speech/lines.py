@@ -6,7 +6,7 @@ What is written is what `json.dumps` writes of it, byte by byte; only the way th
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ quoted: Callable[[str], str] = json.encoder.encode_basestring
 """A text as JSON has it."""
 
 _scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]
-_NOTHING: Mapping[str, Any] = {}
+_BLANK = " \t\r\n"
 
 
 def each_line(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -46,12 +46,8 @@ def values_of(line: bytes | str, where: str) -> dict[str, Any]:
     """
     text = line if isinstance(line, str) else _text(line, where)
     try:
-        values, end = _scan(text, 0)
-        if text[end:].strip(" \t\r\n"):
-            raise ValueError("more follows after its end")
-    except (StopIteration, ValueError):
-        values = _parsed(text, where)
-    except RecursionError as error:
+        values = parsed(text)
+    except (ValueError, RecursionError) as error:
         raise _no_json(where, error) from None
     if "\\u" in text:
         try:
@@ -65,11 +61,26 @@ def values_of(line: bytes | str, where: str) -> dict[str, Any]:
         type(get("id")) is type(get("audio_filepath")) is type(get("text")) is str
         and type(get("speaker", "")) is type(get("split", "")) is type(get("audio_hash", "")) is str
         and is_seconds(get("duration"))
-        and is_seconds(get("offset", 0.0))
-        and type(get("measured", _NOTHING)) is dict
+        and ("offset" not in values or is_seconds(values["offset"]))
+        and ("measured" not in values or type(values["measured"]) is dict)
     ):
         return values
     raise _no_utterance(values, where)
+
+
+def parsed(text: str) -> Any:
+    """As `json.loads`, which takes twice as long for a line.
+
+    Raises:
+      ValueError: it is not JSON.
+    """
+    try:
+        value, end = _scan(text, 0)
+        if not text[end:].strip(_BLANK):
+            return value
+    except StopIteration:
+        pass
+    return json.loads(text)  # for what begins with a blank; of what is none, this says why
 
 
 def joined(folder: str, path: str) -> str:
@@ -100,7 +111,7 @@ def sorted_form(extra: tuple[str, ...], offset: bool) -> str:
 
 def is_seconds(value: Any) -> bool:
     """Whether a value of a manifest is a time: from 0 on, and short of thirty years (`1e400` is valid JSON)."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+    return type(value) in (float, int) and 0 <= value < 1e9
 
 
 def _text(line: bytes, where: str) -> str:
@@ -110,14 +121,6 @@ def _text(line: bytes, where: str) -> str:
         raise WorkError(
             f"{where}: no manifest: not UTF-8 (byte {error.start}); give what ingest or convert made"
         ) from None
-
-
-def _parsed(text: str, where: str) -> Any:
-    """As above, for what begins with a blank or is not JSON; of the latter it says why."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise _no_json(where, error) from None
 
 
 def _no_json(where: str, error: Exception) -> WorkError:

@@ -211,9 +211,13 @@ def write_rejects(path: Path, rejects: Iterable[Reject]) -> int:
     count = 0
     with whole_file(path, "w") as file:
         for reject in rejects:
-            file.write(written(reject.as_line()) + "\n")
+            file.write(reject_line(reject))
             count += 1
     return count
+
+
+def reject_line(reject: Reject) -> str:
+    return written(reject.as_line()) + "\n"
 
 
 def read_rejects(path: Path) -> list[Reject]:
@@ -252,7 +256,11 @@ def manifest_file(path: Path) -> Path:
 
 def utterance_of(line: bytes | str, where: str, folder: str) -> Utterance:
     """The utterance in a line of a manifest in a folder, an absolute path; `where` names the line to a person."""
-    values = values_of(line, where)
+    return utterance_from(values_of(line, where), folder)
+
+
+def utterance_from(values: dict[str, Any], folder: str) -> Utterance:
+    """As above, of what a line says that was looked at before; the values are used up."""
     take = values.pop
     return Utterance(
         take("id"),

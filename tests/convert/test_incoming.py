@@ -7,12 +7,24 @@ import numpy as np
 import pytest
 import soundfile
 
-from components.convert import incoming
+from components.convert import incoming, listening, step
+from components.convert.earlier import Earlier
 from components.convert.incoming import Incoming
+from components.convert.job import Refused
+from components.convert.pool import WavPool
 from components.convert.settings import ConvertSettings
 from components.convert.step import run
+from components.speech.errors import WorkError
+from components.speech.fingerprints import converted_fingerprint
 from components.speech.storage import hash_file
-from components.speech.utterances import Utterance, fingerprint, read_manifest, read_rejects, write_manifest
+from components.speech.utterances import (
+    Utterance,
+    fingerprint,
+    read_manifest,
+    read_rejects,
+    utterance_of,
+    write_manifest,
+)
 
 
 def corpus(folder: Path, *, named: bool = True) -> Path:
@@ -29,29 +41,117 @@ def corpus(folder: Path, *, named: bool = True) -> Path:
     return folder / "manifest.jsonl"
 
 
-def test_bytes_that_were_seen_before_are_named_without_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def looked_at(manifest: Path, store: Path) -> Incoming:
+    """As convert does before it knows whether there is anything to do."""
+    return Incoming(manifest, WavPool(store, 16_000, -60.0), Earlier(store, "these settings"))
+
+
+def test_a_manifest_is_named_by_what_its_utterances_are(tmp_path: Path) -> None:
     manifest = corpus(tmp_path / "corpus")
-    first = Incoming(manifest, tmp_path / "store")
-    assert first.fingerprint == fingerprint(read_manifest(manifest))
-    monkeypatch.setattr(incoming, "read_manifest", lambda path: pytest.fail("it was parsed"))
-    again = Incoming(manifest, tmp_path / "store")
-    assert again.fingerprint == first.fingerprint
-    assert again.absent() == []
+    assert looked_at(manifest, tmp_path / "store").fingerprint == fingerprint(read_manifest(manifest))
+
+
+def test_lines_that_came_in_before_are_named_and_written_without_parsing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
+    first = run(manifest, store, ConvertSettings())
+    lines = manifest.read_text().splitlines(keepends=True)
+    parsed = []
+
+    def remembered(line: bytes, where: str, folder: str) -> Utterance:
+        parsed.append(line)
+        return utterance_of(line, where, folder)
+
+    monkeypatch.setattr(incoming, "utterance_of", remembered)
+    assert run(manifest, store, ConvertSettings()).reused
+    assert parsed == []
+    manifest.write_text(lines[2] + lines[0].replace("says a", "says more") + lines[1])
+    other = run(manifest, store, ConvertSettings())
+    assert (other.reused, other.counts) == (False, {"decoded": 0, "utterances": 3, "rejects": 0})
+    assert {json.loads(line)["id"] for line in parsed} == {"a/1"}
+    monkeypatch.undo()
+    anew = run(manifest, tmp_path / "another store", ConvertSettings())
+    assert [one.identity() for one in read_manifest(other.folder)] == [
+        one.identity() for one in read_manifest(anew.folder)
+    ]
+    assert [one.id for one in read_manifest(other.folder)] == ["b/3", "a/1", "a/2"]
+    assert converted_fingerprint(other.folder, store) == fingerprint(read_manifest(other.folder))
+    assert first.key != other.key == anew.key
+
+
+def test_a_store_without_what_was_remembered_or_with_damage_in_it_makes_the_same(tmp_path: Path) -> None:
+    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
+    run(manifest, store, ConvertSettings())
+    [remembered] = (store / "lines").iterdir()
+    whole = remembered.read_bytes()
+    first, second, third = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text(first.replace("says", "sings") + second + third)
+    expected = run(manifest, tmp_path / "expected", ConvertSettings()).folder / "manifest.jsonl"
+    for damage in (b"", whole[:200], whole[:1_100], whole[:1_050] + b"!" + whole[1_051:], whole):
+        remembered.write_bytes(damage)
+        made = run(manifest, store, ConvertSettings())
+        assert (made.reused, made.counts["decoded"]) == (False, 0)
+        assert (made.folder / "manifest.jsonl").read_bytes() == expected.read_bytes()
+        (made.folder / "done.json").unlink()
+
+
+def test_an_output_that_was_changed_is_not_taken_over(tmp_path: Path) -> None:
+    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
+    made = run(manifest, store, ConvertSettings()).folder / "manifest.jsonl"
+    made.write_text(made.read_text().replace("says a", "says b"))
+    first, *others = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("".join([first.replace("says", "sings"), *others]))
+    again = run(manifest, store, ConvertSettings())
+    assert [one.text for one in read_manifest(again.folder)] == ["sings a", "says a", "says b"]
 
 
 def test_a_manifest_that_names_no_content_is_hashed_each_time(tmp_path: Path) -> None:
-    manifest = corpus(tmp_path / "corpus", named=False)
-    before = Incoming(manifest, tmp_path / "store").fingerprint
+    manifest, store = corpus(tmp_path / "corpus", named=False), tmp_path / "store"
+    before = run(manifest, store, ConvertSettings())
+    assert run(manifest, store, ConvertSettings()).reused
     (tmp_path / "corpus/a/1.wav").write_bytes((tmp_path / "corpus/b/3.wav").read_bytes())
-    assert Incoming(manifest, tmp_path / "store").fingerprint != before
+    after = run(manifest, store, ConvertSettings())
+    assert (after.reused, after.key == before.key) == (False, False)
+    hashes = [one.audio_hash for one in read_manifest(after.folder)]
+    assert hashes[0] == hashes[2] != hashes[1]
 
 
-def test_what_is_absent_is_found_in_manifests_seen_before_too(tmp_path: Path) -> None:
-    manifest = corpus(tmp_path / "corpus")
+def test_what_is_absent_is_found_whether_it_came_in_before_or_not(tmp_path: Path) -> None:
+    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     (tmp_path / "corpus/a/2.wav").unlink()
     (tmp_path / "corpus/b/3.wav").rename(tmp_path / "corpus/b/4.wav")
     for _ in range(2):
-        assert [one.id for one in Incoming(manifest, tmp_path / "store").absent()] == ["a/2", "b/3"]
+        assert looked_at(manifest, store).missing == {1: "a/2", 2: "b/3"}
+        assert run(manifest, store, ConvertSettings(max_reject_share=1)).counts["rejects"] == 2
+
+
+def test_a_reject_that_nobody_listened_to_is_missing_once_it_is_gone(tmp_path: Path) -> None:
+    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
+    manifest.write_text(manifest.read_text().replace("says b", "7"))
+    settings = ConvertSettings(max_reject_share=1)
+    reasons = []
+    for vanishes in ("", "corpus/b/3.wav"):
+        if vanishes:
+            (tmp_path / vanishes).unlink()
+        reasons.append([str(one.reason) for one in read_rejects(run(manifest, store, settings).folder)])
+    assert reasons == [["outside_alphabet"], ["missing_file"]]
+
+
+def test_a_manifest_that_is_written_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
+
+    def listened(*_: object) -> dict[str, Refused]:
+        with open(manifest, "a") as file:
+            file.write("\n")
+        return listening.listen(*_)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(step, "listen", listened)
+    with pytest.raises(WorkError, match="changed while it was read"):
+        run(manifest, store, ConvertSettings())
+    assert not list(store.rglob("done.json"))
 
 
 def test_a_recording_that_vanishes_does_not_matter_once_it_was_converted(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_a_line_holds_what_is_read_and_what_is_heard(tmp_path: Path) -> None:
 
 def test_spoken_stands_only_where_it_differs_and_never_from_before() -> None:
     before = Utterance("a", "a.wav", 1.0, "Yes", extra={"spoken": "of another reading", "accent": "us"})
-    assert with_reading(before, Read("yes", "yes")).extra == {"accent": "us"}
+    assert with_reading(before, Read("yes", "yes"), "/wavs/9f.wav", "9f", 1.0).extra == {"accent": "us"}
 
 
 def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:

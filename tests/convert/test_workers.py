@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
-from components.convert.workers import Lost, in_processes
+from components.convert import workers
+from components.convert.workers import Lost, Named, in_processes
 from components.speech.errors import WorkError
 
 HARMLESS, DEADLY = signal.SIGCONT, signal.SIGKILL
+
+
+def _slow(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
 
 
 def test_every_job_has_its_own_result() -> None:
@@ -20,8 +26,28 @@ def test_every_job_has_its_own_result() -> None:
     assert results == {n: -n for n in range(200)}
 
 
-def test_no_jobs_start_no_process() -> None:
+def test_no_jobs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
     assert list(in_processes(operator.neg, [], 2, 60)) == []
+
+
+def test_a_function_may_be_imported_by_the_processes_alone() -> None:
+    assert dict(in_processes(Named("operator:neg"), [1, 2], 2, 60)) == {0: -1, 1: -2}
+
+
+def test_jobs_are_taken_when_a_process_is_to_have_them() -> None:
+    taken = []
+    results = in_processes(operator.neg, (taken.append(n) or n for n in range(100)), 2, 60)  # type: ignore[func-returns-value]
+    next(results)
+    results.close()
+    assert len(taken) <= 2 * workers.AHEAD + 1
+
+
+def test_few_jobs_start_one_process_and_slow_ones_start_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds, expected in ((60.0, {1}), (0.2, {2, 3, 4})):
+        monkeypatch.setattr(workers, "GROW_SECONDS", seconds)
+        jobs = [0.05] * 60
+        assert len({pid for _, pid in in_processes(_slow, jobs, 4, 60)}) in expected
 
 
 def test_a_job_that_kills_its_process_is_the_only_one_lost() -> None:
@@ -72,8 +98,10 @@ def test_no_process_is_left_when_the_caller_stops_early(monkeypatch: pytest.Monk
             started.append(self)
 
     monkeypatch.setattr(subprocess, "Popen", Remembered)
-    results = in_processes(os.getpgid, [0] * 50, 2, 60)
-    next(results)
+    monkeypatch.setattr(workers, "GROW_SECONDS", 0.01)
+    results = in_processes(time.sleep, [0.1] * 50, 2, 60)
+    for _ in range(10):
+        next(results)
     results.close()
     assert len(started) == 2
     assert all(process.returncode is not None for process in started)  # ended, and waited for
