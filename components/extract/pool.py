@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from components.extract.intake import NAME, Names
+from components.extract.intake import NAME
+from components.extract.remembered import Names
 from components.speech.buckets import is_remote
 from components.speech.dataset import FRAMES, OFFSET, SHARD, SIZE, path_to
 from components.speech.dataset import Shard as Listed
