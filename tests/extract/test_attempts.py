@@ -89,21 +89,21 @@ RUN = (
 
 
 @pytest.mark.usefixtures("deadly")
-@pytest.mark.parametrize("beam_from", [0, 512])
+@pytest.mark.parametrize(("beam_from", "which"), [(0, 11), (512, 11), (512, 0)], ids=["Beam", "no Beam", "probed"])
 def test_a_recording_that_ends_the_only_process_is_a_reject_when_it_is_started_again(
-    corpus: Callable[..., list[Utterance]], tmp_path: Path, beam_from: int
+    corpus: Callable[..., list[Utterance]], tmp_path: Path, beam_from: int, which: int
 ) -> None:
-    utterances = corpus(4)
-    Path(utterances[2].audio_filepath).rename(tmp_path / "converted" / "wavs" / DEADLY)
+    utterances = corpus(12)
+    Path(utterances[which].audio_filepath).rename(tmp_path / "converted" / "wavs" / DEADLY)
     manifest = tmp_path / "converted" / "manifest.jsonl"
-    manifest.write_text(manifest.read_text().replace("wavs/2.wav", f"wavs/{DEADLY}"))
+    manifest.write_text(manifest.read_text().replace(f"wavs/{which}.wav", f"wavs/{DEADLY}"))
     command = [sys.executable, "-c", RUN, str(tmp_path), str(beam_from)]
     first, second = (subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2))
     assert first.returncode == -signal.SIGKILL
     assert second.returncode == 0, second.stderr
     (done,) = (tmp_path / "store" / "extract").glob("*/done.json")
     (reject,) = read_rejects(done.parent)
-    assert (reject.id, reject.reason) == (utterances[2].id, Reason.UNREADABLE)
+    assert (reject.id, reject.reason) == (utterances[which].id, Reason.UNREADABLE)
     assert reject.detail == "ended the process that read it, and one of its own"
-    assert json.loads(done.read_text())["counts"]["utterances"] == 3
+    assert json.loads(done.read_text())["counts"]["utterances"] == 11
     assert not (done.parent / "unfinished").exists()
