@@ -65,8 +65,9 @@ def _settled(corpus: Corpus, entry: Entry, text: str) -> Settled:
         raise NotFoundError(Reason.BAD_ENTRY, detail)
     try:
         # What cannot be written as JSON in UTF-8 (half a surrogate pair, a file name of odd bytes, NaN).
+        f"{path}{entry.id}{text}{entry.speaker}".encode()
         extra = _further_members(entry)
-        f"{path}{entry.id}{text}{entry.speaker}{extra}".encode()
+        f"{{{extra}{entry.split}".encode()
     except ValueError as error:
         raise NotFoundError(Reason.BAD_ENTRY, f"holds what a manifest cannot: {error}") from None
     return Settled(
