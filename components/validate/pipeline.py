@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from components.speech.errors import WorkError
-from components.speech.mirror import address_of, folder_of, local
+from components.speech.mirror import Mirror, address_of, folder_of, is_mirrored, local
+from components.speech.progress import say
 from components.speech.runner import RunnerSettings
 from components.speech.storage import ABANDONED_SECONDS
 from components.validate.pieces import ranges
@@ -40,7 +41,7 @@ def tallied(manifest: Path, settings: RunnerSettings, store: Path | str) -> Tall
     try:
         return _by_beam(manifest, settings, folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 def _by_beam(manifest: Path, settings: RunnerSettings, folder: Path) -> Tally:
@@ -66,6 +67,19 @@ def _tallied_piece(piece: list[int], manifest: str) -> dict[str, Any]:
         return Tally.of_piece(local(manifest), *piece).plain()
     except WorkError as error:
         return {"failed": str(error)}
+
+
+def _remove(folder: Path) -> None:
+    """Removes answers that were taken, on this machine and where workers sent them; that one stays is no fault."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not is_mirrored(folder):
+        return
+    try:
+        bucket = Mirror.of(address_of(folder)).bucket
+        for name in [entry.name for entry in bucket.list()]:
+            bucket.delete(name)
+    except WorkError as error:
+        say(f"validate: what is not needed any more stays in the bucket: {error}")
 
 
 def _clear_abandoned(folder: Path) -> None:

@@ -1,0 +1,45 @@
+"""validate with everything in a bucket: workers that share no disk find what one machine finds."""
+
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.speech.mirror import Mirror
+from components.validate import pipeline
+from components.validate.settings import ValidateSettings
+from components.validate.step import run
+from tests.buckets.emulator import Storage
+from tests.validate.takes import SMALL, fit, written
+
+
+def test_workers_that_share_no_disk_find_what_one_machine_finds(
+    gcs: Storage, fresh_pod: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+    from components.speech import beam
+
+    def elsewhere(settings: ValidateSettings) -> FnApiRunner:
+        command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
+        other_disk = f"env VOXLINE_MIRROR={shlex.quote(str(tmp_path / 'worker'))} {command}"
+        return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(other_disk))
+
+    corpus = written(tmp_path / "corpus", fit())
+    alone = run(corpus, tmp_path / "store", ValidateSettings.of(SMALL))
+    fresh_pod()
+    mirror = Mirror.of(f"{gcs.uri}/converted")
+    shutil.copytree(corpus, mirror.root)
+    mirror.push([path.name for path in mirror.root.iterdir()])
+    fresh_pod()
+    monkeypatch.setattr(beam, "_runner", elsewhere)
+    monkeypatch.setattr(pipeline, "PIECE_BYTES", 4_000)
+    by_workers = ValidateSettings.of({**SMALL, "runner": "multi_process", "workers": 1, "beam_from_megabytes": 0})
+    spread = run(f"{gcs.uri}/converted", f"{gcs.uri}/store", by_workers)
+    assert spread.key == alone.key
+    assert spread.path("validation").read_bytes() == alone.path("validation").read_bytes()
+    assert not [name for name in gcs.names() if "tallies" in name]
