@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Waveform = npt.NDArray[np.float32]
 
 ABOUT = "model.json"
-PARTS = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", ABOUT)
+PARTS = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "decoder.tflite", ABOUT)
 """What an exported model is made of; whatever else lies beside it (a model card) is no part of it."""
 BESIDE_A_MODEL = ("checkpoints/", "best/", "logs/")
 """What lies beside an exported model where it was trained, and is not needed to run it."""

@@ -7,11 +7,12 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from components.speech.errors import SettingsError, WorkError
 from components.speech.exported import Contract, about, batches_by_length, call, exported_folder, load
 from components.speech.feature_settings import FeatureSettings
+from components.speech.int8_decoder import Int8Decoder
 from components.speech.speakable import Speakable, shown
 from components.speech.text import Alphabet
 
@@ -23,12 +24,20 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float32]
 
-VOICE = {
+TEACHER_FORCED = {
+    "teacher_forced": Contract(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1"))
+}
+WHOLE = {
     "synthesize": Contract(
         ("symbols", "lengths"), ("mels", "frames", "alignments", "waveforms", "samples", "hit_limit")
     ),
-    "teacher_forced": Contract(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1")),
 }
+PARTED = {
+    "encode": Contract(("symbols", "lengths"), ("memory", "keys")),
+    "refine": Contract(("before", "frames"), ("mels", "frames", "waveforms", "samples")),
+}
+"""What stands around a decoder of 8 bits."""
+DECODERS = ("float32", "int8")
 REQUIRED = ("reading", "max_steps", "reduction")
 """Keys that the model.json of a voice has beside those of every model."""
 
@@ -96,8 +105,9 @@ class Synthesiser:
         self.sample_rate = int(self.about["sample_rate"])
         self.batch_size, self.batch_symbols = batch_size, batch_symbols
         self._speakable = Speakable(self.alphabet)
-        self._model, signatures = load(self.folder, VOICE)
-        self._synthesize, self._teacher_forced = signatures["synthesize"], signatures["teacher_forced"]
+        self._decoder = self._decoder_beside()
+        contracts = (WHOLE if self._decoder is None else PARTED) | TEACHER_FORCED
+        self._model, self._signatures = load(self.folder, contracts)
         self.seconds = self.audio_seconds = 0.0
         self._speak([self.alphabet.symbols[-1:]])  # the first call pays for building the graph
         self.seconds = self.audio_seconds = 0.0
@@ -172,7 +182,7 @@ class Synthesiser:
 
         labels, lengths = self._labels(symbols)
         start = time.perf_counter()
-        found = call(self._synthesize, self.folder, symbols=labels, lengths=lengths)
+        found = self._said(labels, lengths)
         self.seconds += time.perf_counter() - start
         self.audio_seconds += float(found["samples"].sum()) / self.sample_rate
         spoken = []
@@ -185,6 +195,25 @@ class Synthesiser:
             spoken.append(Synthesis(text, mels, alignment, waveform, bool(found["hit_limit"][row])))
         return spoken
 
+    def _decoder_beside(self) -> Int8Decoder | None:
+        """The decoder where it is no part of the SavedModel."""
+        kind = self.about.get("decoder", "float32")
+        if kind not in DECODERS:
+            raise WorkError(
+                f"{self.folder}: a decoder of the kind {kind!r}, this Voxline knows {' and '.join(DECODERS)}; run it "
+                "with the version that trained the voice"
+            )
+        return Int8Decoder(self.folder) if kind == "int8" else None
+
+    def _said(self, labels: "npt.NDArray[np.int32]", lengths: "npt.NDArray[np.int32]") -> dict[str, Any]:
+        """What the signature `synthesize` gives, or would give if the decoder were a part of it."""
+        if self._decoder is None:
+            return call(self._signatures["synthesize"], self.folder, symbols=labels, lengths=lengths)
+        encoded = call(self._signatures["encode"], self.folder, symbols=labels, lengths=lengths)
+        decoded = self._decoder.decode(encoded, lengths, int(self.about["max_steps"]))
+        found = call(self._signatures["refine"], self.folder, before=decoded.before, frames=decoded.frames)
+        return {**found, "alignments": decoded.alignments, "hit_limit": decoded.hit_limit}
+
     def _force(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[Forced]:
         import numpy as np
 
@@ -194,7 +223,7 @@ class Synthesiser:
         for row, one in zip(padded, features, strict=True):
             row[: len(one)] = one
         inputs = {"symbols": labels, "lengths": lengths, "features": padded, "frames": frames}
-        found = call(self._teacher_forced, self.folder, **inputs)
+        found = call(self._signatures["teacher_forced"], self.folder, **inputs)
         for place, text in enumerate(symbols):
             mels = found["mels"][place, : len(features[place])]
             if not (np.isfinite(mels).all() and np.isfinite(found["mel_l1"][place])):

@@ -15,7 +15,7 @@ from typing import Any
 def tensorflow() -> Any:
     """The module; imported in half the time where nothing in this process has needed Keras yet."""
     if "tensorflow" not in sys.modules:
-        with _without_keras(), _without_greeting():
+        with _without_keras(), unheard():
             import tensorflow as tf
     import tensorflow as tf
 
@@ -36,10 +36,10 @@ def _without_keras() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_greeting() -> Iterator[None]:
-    """Keeps standard error to itself: what is logged while libraries load heeds no TF_CPP_MIN_LOG_LEVEL.
+def unheard() -> Iterator[None]:
+    """Keeps standard error to itself: what libraries log while they load heeds no TF_CPP_MIN_LOG_LEVEL.
 
-    Everything is shown where the import fails, or where a level below 2 asks for it.
+    Everything is shown where that fails, or where a level below 2 asks for it.
     """
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") in ("0", "1"):
         yield

@@ -1,6 +1,7 @@
 """Writing an exported model: a SavedModel whose signatures a family makes, and `model.json` about it.
 
 model/saved_model.pb, variables/   the signatures
+model/…                            what a family puts beside them
 model/model.json                   alphabet, features, settings, dataset, provenance
 """
 
@@ -9,7 +10,9 @@ import os
 import secrets
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -24,12 +27,20 @@ REVISION_VARIABLE = "VOXLINE_REVISION"
 """Names the source's git revision where no repository is at hand, as in an image."""
 
 
-def write_exported(folder: Path, module: tf.Module, signatures: dict[str, Any], about: dict[str, Any]) -> None:
-    """Writes the SavedModel and what is said about it, whole or not at all."""
+def write_exported(
+    folder: Path,
+    module: tf.Module,
+    signatures: dict[str, Any],
+    about: dict[str, Any],
+    beside: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Writes the SavedModel, files beside it by their names, and what is said about it; whole or not at all."""
     for old in folder.parent.glob(f".{folder.name}.*.part"):
         shutil.rmtree(old, ignore_errors=True)
     unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
     tf.saved_model.save(module, str(unfinished), signatures=signatures)
+    for name, content in beside.items():
+        (unfinished / name).write_bytes(content)
     write_json(unfinished / ABOUT, about)
     if folder.exists():
         shutil.rmtree(folder)

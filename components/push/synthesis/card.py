@@ -73,14 +73,30 @@ def _limits(about: dict[str, Any], metrics: dict[str, Any]) -> str:
 
 
 def _use(about: dict[str, Any], name: str, version: int) -> str:
+    alone = about.get("decoder", "float32") != "float32"
+    serve = "" if alone else f"tensorflow_model_server --model_name={name} --model_base_path=<registry>/{name}\n"
     return (
         "```sh\n"
         f"voxline synthesize TEXT --model <registry>/{name}/{version} --output out.wav\n"
-        f"tensorflow_model_server --model_name={name} --model_base_path=<registry>/{name}\n"
+        f"{serve}"
         "```\n\n"
+        f"{_parted(about) if alone else _whole(about)}\n\n"
+        "The whole evaluation lies in `evaluation/report.html`, where it all came from in `provenance.json`."
+    )
+
+
+def _whole(about: dict[str, Any]) -> str:
+    return (
         "Signature `synthesize`: `symbols` int32 [batch, symbols] (indices into the alphabet) and `lengths` int32 "
         "[batch] in; `mels` float32 [batch, frames, mels], `frames` int32 [batch], `alignments` float32 [batch, steps, "
         f"symbols], `waveforms` float32 [batch, samples] at {about['sample_rate']:,} Hz, `samples` int32 [batch] and "
-        "`hit_limit` bool [batch] out.\n\n"
-        "The whole evaluation lies in `evaluation/report.html`, where it all came from in `provenance.json`."
+        "`hit_limit` bool [batch] out."
+    )
+
+
+def _parted(about: dict[str, Any]) -> str:
+    return (
+        f"Its decoder ({about['decoder']}) is a file of TensorFlow Lite beside the SavedModel, and the loop around it "
+        "is Voxline's: there is no signature that speaks by itself, and a TensorFlow server cannot serve it. Train "
+        "with `train.export.decoder: float32` for one that can."
     )

@@ -3,7 +3,7 @@
 What it costs is the loop: everything that does not need the step before is done outside, for all steps at once.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,19 +11,12 @@ from keras import ops
 
 from components.train.models.decoder import Decoded, Decoder, cut, weighted
 from components.train.models.decoder_core import States, run_loop
+from components.train.models.decoder_step import Matrices, Text, advance
 from components.train.models.normalisation import StepSeed
 from components.train.models.spoken import real
 
 Tensor = Any
 TEACHER_PLACE, DROPPED_PLACE = 400, 500
-
-
-class Text(NamedTuple):
-    """What the loop reads of the text: encoding, keys, which symbols are real."""
-
-    memory: Tensor
-    keys: Tensor
-    real: Tensor
 
 
 def decode_recorded(
@@ -88,36 +81,24 @@ def _scheduled(
 ) -> Decoded:
     """Feeds the frame that is recorded, or where `recorded` is False the decoder's own last one."""
     batch, steps = ops.shape(fed)[0], ops.shape(fed)[1]
-    core, dtype, mels = decoder.core, decoder.compute_dtype, decoder.mels
-    weights, kernels, parts = core.prepared(), decoder.attention.kernels(), core.context_kernels()
-    project, bias = decoder.projection(reduction)
+    dtype, mels, matrices = decoder.compute_dtype, decoder.mels, Matrices.of(decoder, reduction)
     pieces = [ops.cast(recorded, "float32"), ops.cast(fed, "float32")]
     pieces += [ops.broadcast_to(ops.cast(one, "float32"), (batch, steps, one.shape[-1])) for one in drawn or ()]
     pieces += [ops.cast(one, "float32") for one in perturb if one is not None]
     cuts = np.cumsum([piece.shape[-1] for piece in pieces])[:-1].tolist()
-    last, queries = (reduction - 1) * mels, core.query_states
+    last = (reduction - 1) * mels
 
     def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        own, context, previous, cumulative, *inner = states
+        own, *state = states
         chosen, truth, *rest = cut(inputs, cuts)
         rest = [ops.cast(one, dtype) for one in rest]
         masks, rest = (rest[: len(drawn)], rest[len(drawn) :]) if drawn else (None, rest)
-        frame = ops.cast(ops.where(chosen > 0, truth, own), dtype)
-        x = core.hoist(decoder.narrowed(frame, masks), weights)
-        part = ops.matmul(ops.cast(context, dtype), parts[0])
-        query, asked = core.query(x, part, tuple(inner[:queries]), rest[0] if rest else None, weights)
-        now = decoder.attention.weigh(query, text.keys, text.real, previous, cumulative, kernels)
-        context = weighted(now, text.memory)
-        output, deep = query, ()
-        if len(parts) > 1:
-            part = ops.matmul(context, parts[1])
-            output, deep = core.deepen(query, part, tuple(inner[queries:]), rest[1] if rest else None, weights)
-        context = ops.cast(context, "float32")
-        made = ops.matmul(ops.concatenate([ops.cast(output, "float32"), context], axis=-1), project) + bias
-        out = ops.concatenate([made, now], axis=-1)
-        return out, (made[:, last : last + mels], context, now, cumulative + now, *asked, *deep)
+        frame = ops.where(chosen > 0, truth, own)
+        given = (*rest, None, None)[:2]
+        made, after = advance(decoder, matrices, text, frame, masks, tuple(state), given)
+        return ops.concatenate([made, after[1]], axis=-1), (made[:, last : last + mels], *after)
 
-    start = (ops.zeros((batch, mels)), *_nothing(text), *core.start(batch))
+    start = (ops.zeros((batch, mels)), *_nothing(text), *decoder.core.start(batch))
     found = run_loop(step, ops.concatenate(pieces, axis=-1), start)
     wide = reduction * (mels + 1)
     return decoder.unfolded(found[..., :wide], found[..., wide:], reduction)

@@ -1,0 +1,160 @@
+"""A voice whose decoder has weights of 8 bits speaks as the same weights do in float32, and is read as it ships."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.speech.dataset import Dataset
+from components.speech.errors import WorkError
+from components.speech.exported import digest
+from components.speech.feature_settings import FeatureSettings
+from components.speech.synthesiser import Synthesis, Synthesiser
+from components.train.synthesis.export import export
+from components.train.synthesis.learner import build
+from tests.train.tones import FEATURES, sayings, tiny_voice, write_dataset
+
+TEXTS = ["abcd", "a", "ddbcacbd"]
+LINEAR = FeatureSettings(**{**FEATURES.plain(), "kind": "mel_and_linear"})
+CASES: dict[str, dict[str, Any]] = {
+    "tacotron2": {},
+    "one LSTM, no encoder LSTM, smoothing, no dropout": {
+        "decoder_layers": 1,
+        "prenet_dropout_stays": False,
+        "encoder_lstm": 0,
+        "attention": {"units": 16, "location_filters": 4, "location_kernel": 7, "smoothing": True},
+    },
+    "tacotron": {"kind": "tacotron"},
+}
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
+    folder, spoken = tmp_path_factory.mktemp("datasets"), sayings(6, 2)
+    return {
+        "tacotron2": write_dataset(folder / "mels", spoken),
+        "tacotron": write_dataset(folder / "both", spoken, how=LINEAR),
+    }
+
+
+def exported(folder: Path, dataset: Dataset, decoder: str, stop: tuple[float, ...], **model: Any) -> Path:
+    """A voice of random weights that ends where `stop`, the biases of a step's frames, says."""
+    kind = model.pop("kind", "tacotron2")
+    settings = tiny_voice(kind, model=model, export={"decoder": decoder}, max_seconds=0.5)
+    made = build(settings, dataset, portable=True)
+    made.decoder.stop_bias.assign(np.array(stop, np.float32))
+    weights = {f"model/{index}": np.asarray(variable) for index, variable in enumerate(made.weights)}
+    export(folder, settings, dataset, weights, {"best_step": 0})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def voice(datasets: dict[str, Dataset], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("voice") / "model"
+    return exported(folder, datasets["tacotron2"], "int8", (-9.0, -9.0, -9.0))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_speaks_as_the_same_weights_do_in_float32(case: str, datasets: dict[str, Dataset], tmp_path: Path) -> None:
+    model, never = CASES[case], (-9.0, -9.0, -9.0)
+    dataset = datasets[model.get("kind", "tacotron2")]
+    spoken: dict[str, list[Synthesis]] = {}
+    for decoder in ("float32", "int8"):
+        spoken[decoder] = Synthesiser(exported(tmp_path / decoder, dataset, decoder, never, **model)).speak(TEXTS)
+    deviation = np.array(dataset.deviation[: dataset.features.mels])
+    for text, wanted, found in zip(TEXTS, spoken["float32"], spoken["int8"], strict=True):
+        assert found.symbols == text
+        assert found.hit_limit
+        assert found.mels.shape == wanted.mels.shape
+        assert found.waveform.shape == wanted.waveform.shape
+        apart = np.abs(found.mels - wanted.mels) / deviation
+        assert 0 < apart.mean() < 0.02  # not 0: or the weights would not have been rounded
+        np.testing.assert_allclose(found.alignment, wanted.alignment, atol=0.02)
+
+
+def test_it_ends_at_the_first_frame_that_says_so(datasets: dict[str, Dataset], tmp_path: Path) -> None:
+    folder = exported(tmp_path / "model", datasets["tacotron2"], "int8", (-9.0, 9.0, -9.0))
+    (spoken,) = Synthesiser(folder).speak(["abc"])
+    assert len(spoken.mels) == 2
+    assert not spoken.hit_limit
+
+
+def test_a_text_sounds_the_same_alone_and_among_others(voice: Path) -> None:
+    speaker = Synthesiser(voice)
+    for text, together in zip(TEXTS, speaker.speak(TEXTS), strict=True):
+        (alone,) = speaker.speak([text])
+        np.testing.assert_allclose(alone.mels, together.mels, atol=1e-3)
+
+
+def test_what_is_judged_is_named_by_the_decoder_too(voice: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(voice, tmp_path / "model"))
+    assert digest(other) == digest(voice)
+    decoder = other / "decoder.tflite"
+    decoder.write_bytes(decoder.read_bytes()[:-1] + b"\x07")
+    assert digest(other) != digest(voice)
+
+
+def test_there_is_no_signature_that_would_speak_otherwise_than_was_judged(voice: Path) -> None:
+    import tensorflow as tf
+
+    assert sorted(tf.saved_model.load(str(voice)).signatures) == ["encode", "refine", "teacher_forced"]
+    assert json.loads((voice / "model.json").read_text())["decoder"] == "int8"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, r"no decoder\.tflite.*train it again"), (b"", "no decoder step"), (b"not a model" * 9, "no decoder step")],
+)
+def test_a_decoder_that_is_absent_or_damaged_is_named(
+    content: bytes | None, why: str, voice: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(voice, tmp_path / "model"))
+    if content is None:
+        (folder / "decoder.tflite").unlink()
+    else:
+        (folder / "decoder.tflite").write_bytes(content)
+    with pytest.raises(WorkError, match=why):
+        Synthesiser(folder)
+
+
+def test_a_decoder_that_was_cut_short_is_named(voice: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(voice, tmp_path / "model"))
+    decoder = folder / "decoder.tflite"
+    decoder.write_bytes(decoder.read_bytes()[: decoder.stat().st_size // 2])
+    with pytest.raises(WorkError, match="no decoder step"):
+        Synthesiser(folder)
+
+
+def test_a_decoder_of_a_later_voxline_is_refused(voice: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(voice, tmp_path / "model"))
+    said = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**said, "decoder": "int4"}))
+    with pytest.raises(WorkError, match="'int4', this Voxline knows float32 and int8"):
+        Synthesiser(folder)
+
+
+FRESH = """
+import sys
+from components.speech.synthesiser import Synthesiser
+(spoken,) = Synthesiser(sys.argv[1]).speak(["abcd"])
+print(len(spoken.mels), "keras" in sys.modules, any(name.startswith("components.train") for name in sys.modules))
+"""
+
+
+def test_a_fresh_process_speaks_without_the_models_code_and_without_a_word(voice: Path) -> None:
+    command = [sys.executable, "-c", FRESH, str(voice)]
+    environment = {
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    found = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert found.returncode == 0, found.stderr[-2_000:]
+    assert found.stdout.split()[1:] == ["False", "False"]
+    assert "TensorFlow Lite" not in found.stderr
+    assert "deprecated" not in found.stderr
