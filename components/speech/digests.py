@@ -4,6 +4,35 @@ import hashlib
 
 from components.speech.storage import DIGEST_BYTES
 
+_BUCKETS = 4096
+
+
+class Digests:
+    """A value for each digest, of a fixed number of bytes; it holds little more than both."""
+
+    def __init__(self, value_bytes: int) -> None:
+        self._buckets = [bytearray() for _ in range(_BUCKETS)]
+        self._width = DIGEST_BYTES + value_bytes
+
+    def put(self, digest: bytes, value: bytes = b"") -> None:
+        """Adds one; of a digest that was there before, the later value counts."""
+        self._buckets[digest[0] << 4 | digest[1] >> 4] += digest + value
+
+    def find(self, digest: bytes) -> bytes | None:
+        """The value of a digest.
+
+        >>> found = Digests(1)
+        >>> found.put(bytes(16), b"1")
+        >>> found.put(bytes(16), b"2")
+        >>> found.find(bytes(16)), found.find(bytes(15) + b"!")
+        (b'2', None)
+        """
+        bucket = self._buckets[digest[0] << 4 | digest[1] >> 4]
+        at = bucket.rfind(digest)
+        while at >= 0 and at % self._width:  # across the end of one and the beginning of the next
+            at = bucket.rfind(digest, 0, at + DIGEST_BYTES - 1)
+        return bytes(bucket[at + DIGEST_BYTES : at + self._width]) if at >= 0 else None
+
 
 class Fingerprint:
     """The name of a set, of the digests of its members in whatever order; it holds 16 bytes of each.
