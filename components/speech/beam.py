@@ -33,7 +33,7 @@ from components.speech.buckets import is_remote
 from components.speech.errors import SettingsError, WorkError
 from components.speech.mirror import Mirror, address_of, folder_of
 from components.speech.runner import IN_PROCESS, MULTI_PROCESS, RunnerSettings
-from components.speech.storage import read_json, write_json
+from components.speech.storage import read_json, whole_file
 
 LOOK_SECONDS = 0.2
 """How often new answers are looked for on a disk; in a bucket, where each look is a listing, a hundredth as often."""
@@ -104,7 +104,9 @@ class _Apply(beam.DoFn):
         number, element = json.loads(line)
         name, folder = f"{number}.json", folder_of(self.place)
         if not (folder / name).is_file():
-            write_json(folder / name, self.function(element))
+            answer = json.dumps(self.function(element), ensure_ascii=False, allow_nan=False)
+            with whole_file(folder / name, "w", durable=False) as file:  # of no use after a power failure
+                file.write(answer)
         if is_remote(self.place):
             Mirror.of(self.place).push([name])
 
