@@ -90,9 +90,11 @@ def test_nothing_of_a_speaker_is_left_and_all_of_the_others_is(places: Places) -
     sources = {hash_file(file) for file in (places.store.parent / "corpus").glob("*.wav") if int(file.stem) % 3 == 2}
     wavs = {hash_file(file) for file in find(GONE, places).wavs} | sources
     assert len(wavs) >= COUNT // 3
+    assert list((places.store / "lines").iterdir())
     found = purge(GONE, places, note="asked by letter")
     assert found.counts()["clips"] == COUNT // 3
     assert traces_of_her(places, wavs) == []
+    assert not list((places.store / "lines").iterdir())
     assert versions.numbers() == [1, 2]
     for number, all_read in before.items():
         kept = {name: features for name, features in all_read.items() if not name.startswith(GONE)}

@@ -23,6 +23,7 @@ from components.speech.storage import whole_file
 from components.speech.work import DONE, read_done
 
 EVENTS = "events.out.tfevents."
+LINES = "lines"
 _NOT_WORK = (POOL, WAVS, TRAIN, *NAMES_NOBODY)
 _EMBEDDED = re.compile(rb"data:[a-z]+/[^\"' )]*")
 
@@ -111,7 +112,9 @@ def _lines(file: Path, speaker: str) -> int:
 
 
 def forget_wavs(store: Path, names: set[str], ground: Ground) -> None:
-    """Takes lines about WAVs out of the pool's logs."""
+    """Takes lines about WAVs out of the pool's logs; and away what convert remembers of manifests, which names WAVs."""
+    for remembered in (store / LINES).glob("*"):
+        remembered.unlink(missing_ok=True)
     sought = [name.encode() for name in names]
     for log in logs_about(store, names):
         lines = log.read_bytes().splitlines(keepends=True)
