@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from components.publish.settings import PublishSettings
-from components.publish.versions import VERSION, Published, Versions
+from components.publish.versions import PURGED, VERSION, Published, Versions
 from components.speech.claim import told_of_the_disk
 from components.speech.dataset import DATASET, Dataset
 from components.speech.errors import WorkError
@@ -16,7 +16,7 @@ from components.speech.mirror import local
 from components.speech.progress import say
 from components.speech.rows import ROWS
 from components.speech.shards import pool_held
-from components.speech.work import Work
+from components.speech.work import Work, adding_to
 
 
 @dataclasses.dataclass
@@ -45,6 +45,7 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
     versions = Versions(datasets, settings.name)
     with contextlib.ExitStack() as held:
         held.enter_context(told_of_the_disk("publish", versions.folder))
+        held.enter_context(adding_to(store))  # before the dataset is read: a purge may change that
         folder = local(dataset)
         read = held.enter_context(held_dataset(folder))
         same, _ = _latest(versions, read)  # without the lock, which cannot be had where the disk may only be read
@@ -66,7 +67,7 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
 def _latest(versions: Versions, dataset: Dataset) -> tuple[int | None, str]:
     """The number of the latest version, if it has this content; if that cannot be read any more, why instead."""
     latest = versions.latest()
-    if latest is None or latest.key != dataset.key:
+    if latest is None or (latest.key != dataset.key and not _is_purged(versions.path(latest.number), dataset)):
         return None, ""
     try:
         Dataset.read(versions.path(latest.number), shards=False)
@@ -75,6 +76,17 @@ def _latest(versions: Versions, dataset: Dataset) -> tuple[int | None, str]:
         say(f"publish: {told}")
         return None, told
     return latest.number, ""
+
+
+def _is_purged(version: Path, dataset: Dataset) -> bool:
+    """Whether a purge has left of a version what this dataset holds: it bears another name then, and no other rows."""
+    if not (version / PURGED).is_file():
+        return False
+    left = Dataset.listed(version)
+    return all(
+        getattr(left, name) == getattr(dataset, name)
+        for name in ("rows_hash", "features", "alphabet", "reading", "speeds")
+    )
 
 
 @contextlib.contextmanager
