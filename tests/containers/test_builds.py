@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from pipelines import images
 from pipelines.image_content import context_files
 from tests.containers.base_image import builder_image
@@ -42,12 +44,20 @@ def test_docker_sends_no_key_that_was_left_in_a_folder_of_code(running_engine: s
     assert sent(project, tmp_path) == {"components/ingest/step.py", "docker/data/requirements.lock"}
 
 
-def test_two_builds_without_a_cache_have_the_same_layers(base: str) -> None:
+@pytest.fixture
+def base_apart(base: str, tmp_path: Path) -> str:
+    """The base under another label: else later builds would go on from the layers of these, and install all anew."""
+    (tmp_path / "Dockerfile").write_text(f"FROM {base}\nLABEL voxline.test=apart\n", encoding="utf-8")
+    docker("build", "--quiet", "--tag", "voxline-test/base:apart", str(tmp_path))
+    return "voxline-test/base:apart"
+
+
+def test_two_builds_without_a_cache_have_the_same_layers(base_apart: str) -> None:
     """By the whole recipe, with the smallest lock that there is: what only builds, itself as an image.
 
     But for the layer that removes the base's pip: it holds nothing but marks of what is gone, dated by the engine.
     """
-    builder = builder_image(base)
+    base, builder = base_apart, builder_image(base_apart)
     layers = []
     for number in (1, 2):
         name = images.build(
