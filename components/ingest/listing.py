@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 def unpacked(state: bytes) -> State:
-    return State(*_STATE.unpack(state))
+    return State._make(_STATE.unpack(state))
 
 
 class Listed(NamedTuple):

@@ -58,8 +58,9 @@ def _seconds(path: Path) -> float:
     import soundfile  # not at the top: it brings numpy, which nothing else here needs
 
     try:
-        header = soundfile.info(str(path))
+        with soundfile.SoundFile(str(path)) as file:
+            frames, rate = file.frames, file.samplerate
     except (RuntimeError, TypeError):  # libsndfile's own errors are RuntimeErrors; TypeError: headerless .raw
         return 0.0
-    seconds = header.frames / header.samplerate if header.samplerate > 0 else 0.0
+    seconds = frames / rate if rate > 0 else 0.0
     return seconds if 0 < seconds <= _LONGEST_SECONDS else 0.0

@@ -67,8 +67,8 @@ class Remembered:
         with whole_file(self._file) as out:
             out.write(_MAGIC + bytes(_DIGEST_BYTES))
             for packed, hash, seconds in found:
-                state = unpacked(packed)
-                if max(state.modified, state.changed) < latest:
+                _, _, _, modified, changed = unpacked(packed)
+                if modified < latest and changed < latest:
                     record = _FOUND.pack(packed, bytes.fromhex(hash), seconds)
                     digest.update(record)
                     out.write(record)
