@@ -20,6 +20,7 @@ class Fault:
         middle of the answer's body.
       method: of the requests that it befalls; empty: of all.
       path: what stands in their path or query; empty: anything.
+      changes: only of those that change something.
       after: requests of that kind that it lets pass first.
       met: it has befallen one.
     """
@@ -27,6 +28,7 @@ class Fault:
     kind: Kind
     method: str = ""
     path: str = ""
+    changes: bool = False
     times: int = 1
     after: int = 0
     code: int = 503
@@ -58,6 +60,8 @@ class Faults:
         """What befalls this request."""
         with self._lock:
             for fault in self._waiting:
+                if fault.changes and method in ("GET", "HEAD"):
+                    continue
                 if fault.times and fault.method in ("", method) and fault.path in path:
                     if fault.after:
                         fault.after -= 1

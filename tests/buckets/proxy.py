@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.buckets.faults import Fault, Faults, reset
+from tests.buckets.older import Older
 
 _BACKLOG = 5
 """Connections that the emulator lets wait; one more would be heard of a second later, or two, or four."""
@@ -44,6 +45,7 @@ class Proxy(ThreadingHTTPServer):
 
     Attributes:
       holds_uploads: it looks after the conditions of uploads; False: the backend does so itself.
+      older: what buckets with object versioning keep.
       faults: what is to befall requests.
       wipe: empties the emulator.
       requests: method, path with its query, and status of each, in order.
@@ -57,6 +59,7 @@ class Proxy(ThreadingHTTPServer):
         self.holds_uploads = holds_uploads
         self.backend = backend
         self.faults = Faults()
+        self.older = Older()
         self.requests: list[tuple[str, str, int]] = []
         self.wipe: Callable[[], None] = lambda: None
         self.writing = threading.RLock()
@@ -124,14 +127,18 @@ class _Request(BaseHTTPRequestHandler):
             wanted = query.get("generation")
             if wanted and wanted != self._generation(self._object_path()):
                 return _error(404, "No such object")
-            return self._forwarded(body)
+            status, headers, answer = self._forwarded(body)
+            path = urllib.parse.urlsplit(self.path).path
+            return status, headers, self.server.older.listed(path, query, answer) if status == 200 else answer
         with self.server.writing:
+            if self.command == "DELETE" and query.get("generation"):
+                return self._deleted_for_good(query["generation"], body)
             if upload := self.server.uploads.get(query.get("upload_id", "")):
                 return self._continued(upload, body)
             target, condition = self._written_path(query, body), query.get("ifGenerationMatch")
             if not self._holds(target, condition):
                 return _NOT_HELD
-            status, headers, answer = self._forwarded(body)
+            status, headers, answer = self._replacing(target, body)
             location = next((value for name, value in headers.items() if name.lower() == "location"), "")
             if begun := dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(location).query)).get("upload_id"):
                 self.server.uploads[begun] = Upload(target, condition)
@@ -150,12 +157,28 @@ class _Request(BaseHTTPRequestHandler):
         last = not told or told["total"] == str(int(told["end"]) + 1)
         if last and not self._holds(upload.target, upload.condition):
             return _NOT_HELD
-        answer = self._forwarded(body)
+        answer = self._replacing(upload.target, body)
         if answer[0] == 200:
             upload.finished = answer
         elif answer[0] == 308 and told:
             upload.received = int(told["end"]) + 1
         return answer
+
+    def _replacing(self, target: str, body: bytes) -> Answer:
+        """The backend's answer to what replaces or deletes an object, which is kept where its bucket does so."""
+        before = self.server.ask("GET", target, {}, b"") if self.server.older.keeps(target) else None
+        answer = self._forwarded(body)
+        if before and before[0] == 200 and answer[0] < 300 and self._generation(target) != _generation_of(before):
+            self.server.older.keep(target, json.loads(before[2]))
+        return answer
+
+    def _deleted_for_good(self, generation: str, body: bytes) -> Answer:
+        path = self._object_path()
+        if self.server.older.denied:
+            return _error(403, "no storage.objects.delete")
+        if self.server.older.delete(path, generation):
+            return 204, {}, b""
+        return self._forwarded(body) if generation == self._generation(path) else _error(404, "No such object")
 
     def _holds(self, target: str, condition: str | None) -> bool:
         if self.path.startswith("/upload/") and not self.server.holds_uploads:
@@ -217,6 +240,10 @@ class _Request(BaseHTTPRequestHandler):
         self.server.requests.append((self.command, self.path, 0))
         self.close_connection = True
         reset(self.connection)
+
+
+def _generation_of(answer: Answer) -> str:
+    return str(json.loads(answer[2])["generation"])
 
 
 def _error(code: int, message: str) -> Answer:
