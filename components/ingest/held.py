@@ -11,16 +11,14 @@ from collections.abc import Iterator
 from components.speech.errors import WorkError
 
 _MEMORY_KIB = 1024
-"""What the database keeps in memory."""
-_PAGE = 16_384
-"""Bytes; most is written and read in order, and larger pages go to the disk in fewer pieces."""
+"""What the database keeps in memory. Sorting takes as much again; with larger pages it would take more."""
 _SHORT_LIVED = ("journal_mode = off", "synchronous = off", "temp_store = file")
 
 
 def private_database(*tables: str) -> sqlite3.Connection:
     """A database that nobody else sees, with these tables."""
     database = sqlite3.connect("", isolation_level=None)
-    for setting in (f"page_size = {_PAGE}", f"cache_size = -{_MEMORY_KIB}", *_SHORT_LIVED):
+    for setting in (f"cache_size = -{_MEMORY_KIB}", *_SHORT_LIVED):
         database.execute(f"PRAGMA {setting}")
     for table in tables:
         database.execute(f"CREATE TABLE {table}")
