@@ -11,12 +11,13 @@ from components.publish.versions import PURGED, VERSION, Published, Versions
 from components.speech.claim import told_of_the_disk
 from components.speech.dataset import DATASET, Dataset
 from components.speech.errors import WorkError
+from components.speech.holding import adding_to
 from components.speech.journal import utc
 from components.speech.mirror import local
 from components.speech.progress import say
 from components.speech.rows import ROWS
 from components.speech.shards import pool_held
-from components.speech.work import Work, adding_to
+from components.speech.work import Work
 
 
 @dataclasses.dataclass

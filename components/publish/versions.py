@@ -19,11 +19,11 @@ from typing import Any
 
 from components.speech.buckets import Bucket, Changed, is_remote
 from components.speech.errors import WorkError
+from components.speech.holding import adding_to
 from components.speech.journal import sync_folder
 from components.speech.mirror import folder_of, local
 from components.speech.progress import say
 from components.speech.storage import read_json, write_json
-from components.speech.work import adding_to
 
 VERSION, CLAIM = "version.json", "claim.json"
 PURGED = "purged.jsonl"

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from components.speech.buckets import is_remote
-from components.speech.buckets.since import seconds_read
 from components.speech.claim import claimed, told_of_the_disk
 from components.speech.errors import Interruption, WorkError
+from components.speech.holding import adding_to
 from components.speech.mirror import DONE as DONE
 from components.speech.mirror import Mirror, address_of, folder_of, local
 from components.speech.progress import say
@@ -183,22 +183,6 @@ def keyed_work(
             work.seconds = time.monotonic() - start
             check_held()
             _finish(work, named_by)
-
-
-@contextlib.contextmanager
-def adding_to(store: Path | str) -> Iterator[Callable[[], None]]:
-    """Holds a store in a bucket against a purge and a collection; in a folder locks do, of what each step touches.
-
-    Yields:
-      What sees that it still is held; to be called before anything is decided.
-    """
-    if not is_remote(store):
-        yield lambda: None
-        return
-    from components.speech.buckets.sharing import together
-
-    with together(str(store), seconds_read()) as lease:
-        yield lease.check
 
 
 def _finish(work: Work, named_by: dict[str, Any]) -> None:

@@ -174,7 +174,7 @@ def test_what_had_begun_to_read_before_it_is_refused(filled: Storage, monkeypatc
     purged(filled)
     with sharing.together(f"{filled.uri}/store", 0):
         pass
-    monkeypatch.setattr("components.speech.work.seconds_read", lambda: read_before() + 60)
+    monkeypatch.setattr("components.speech.holding.seconds_read", lambda: read_before() + 60)
     with pytest.raises(WorkError, match="a purge has ended here since this process began"):
         publish(f"{filled.uri}/store/none", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x"))
 
