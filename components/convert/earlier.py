@@ -33,7 +33,7 @@ _MAGIC = b"voxline lines 1\n"
 _HEAD_BYTES = 1024
 _ENTRY = struct.Struct("<16s16s16s16sQQIB")
 _BLOCK = 512
-"""Entries that are read at a time."""
+"""Entries that are read and written at a time."""
 
 
 class Entry(NamedTuple):
@@ -139,6 +139,7 @@ class Output:
 
     def __init__(self, folder: Path | None) -> None:
         self._files = [open(folder / name, "rb") for name in (MANIFEST, REJECTS)] if folder else []  # noqa: SIM115
+        self._at = [0, 0]
 
     def __enter__(self) -> "Output":
         return self
@@ -148,10 +149,11 @@ class Output:
             file.close()
 
     def line(self, entry: Entry) -> bytes:
-        file = self._files[entry.kind & IN_REJECTS]
-        if file.tell() != entry.offset:
-            file.seek(entry.offset)
-        return file.read(entry.length)
+        which = entry.kind & IN_REJECTS
+        if self._at[which] != entry.offset:
+            self._files[which].seek(entry.offset)
+        self._at[which] = entry.offset + entry.length
+        return self._files[which].read(entry.length)
 
 
 class Kept:
@@ -160,15 +162,20 @@ class Kept:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        self._count = 0
+        self._count, self._waiting = 0, bytearray()
         file.write(bytes(_HEAD_BYTES))
 
     def add(self, entry: tuple[Any, ...]) -> None:
         """Adds an `Entry`."""
-        packed = _ENTRY.pack(*entry)
-        self._file.write(packed)
-        self._hash.update(packed)
+        self._waiting += _ENTRY.pack(*entry)
         self._count += 1
+        if len(self._waiting) >= _BLOCK * _ENTRY.size:
+            self._write()
+
+    def _write(self) -> None:
+        self._file.write(self._waiting)
+        self._hash.update(self._waiting)
+        self._waiting.clear()
 
     def finish(self, store: Path | str, folder: Path, **told: Any) -> None:
         """Writes the head.
@@ -177,6 +184,7 @@ class Kept:
           folder: of the output.
           told: incoming, fingerprint, and `of`: how many lines there were.
         """
+        self._write()
         root = folder_of(store)
         head = {
             **told,

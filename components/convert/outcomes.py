@@ -4,6 +4,7 @@ The logs stay on the disk: what is held is where a recording's line stands, and 
 """
 
 import json
+import os
 import re
 import struct
 from collections.abc import Callable, Iterable
@@ -12,6 +13,7 @@ from typing import IO, Any, NamedTuple
 
 from components.convert.job import Refused
 from components.speech.digests import Digests
+from components.speech.errors import WorkError
 from components.speech.lines import written
 from components.speech.utterances import Reason
 
@@ -47,7 +49,7 @@ class Outcomes:
     def __init__(self, logs: Iterable[Path], silence_db: float) -> None:
         self._silence_db = silence_db
         self._digests = Digests(_PLACE.size)
-        self._logs: list[Path] = []
+        self._logs: list[tuple[Path, int]] = []
         self._open: dict[int, IO[bytes]] = {}
         for log in logs:
             self._read(log)
@@ -58,11 +60,18 @@ class Outcomes:
         return _unpack(value) if value else None
 
     def at(self, log: int, offset: int) -> Heard | Refused:
-        """What the line at such a place says."""
+        """What the line at such a place says.
+
+        Raises:
+          WorkError: somebody wrote the log anew meanwhile.
+        """
         if log not in self._open:
             if len(self._open) == OPEN_LOGS:
                 self.close()
-            self._open[log] = open(self._logs[log], "rb")  # noqa: SIM115 -- closed in `close`
+            path, inode = self._logs[log]
+            self._open[log] = open(path, "rb")  # noqa: SIM115 -- closed in `close`
+            if os.fstat(self._open[log].fileno()).st_ino != inode:
+                raise WorkError(f"{path}: was replaced while it was read, as by a purge; run this again")
         self._open[log].seek(offset)
         line = self._open[log].readline()
         # As we wrote it: to parse it once more costs as much as all else that is done for a known recording.
@@ -75,8 +84,8 @@ class Outcomes:
 
     def add(self, log: Path, offset: int, name: str, samples: int | None) -> None:
         """Takes note of a line that was added to a log."""
-        if not self._logs or self._logs[-1] != log:
-            self._logs.append(log)
+        if not self._logs or self._logs[-1][0] != log:
+            self._logs.append((log, log.stat().st_ino))
         self._put(name, offset, samples)
 
     def close(self) -> None:
@@ -85,9 +94,9 @@ class Outcomes:
         self._open.clear()
 
     def _read(self, log: Path) -> None:
-        self._logs.append(log)
         offset = 0
         with open(log, "rb") as lines:
+            self._logs.append((log, os.fstat(lines.fileno()).st_ino))
             for line in lines:
                 if plain := _PLAIN.fullmatch(line):
                     if float(plain[2]) == self._silence_db:

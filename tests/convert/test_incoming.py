@@ -16,7 +16,7 @@ from components.convert.settings import ConvertSettings
 from components.convert.step import run
 from components.speech.errors import WorkError
 from components.speech.fingerprints import converted_fingerprint
-from components.speech.storage import hash_file
+from components.speech.storage import hash_file, write_text
 from components.speech.utterances import (
     Utterance,
     fingerprint,
@@ -152,6 +152,29 @@ def test_a_manifest_that_is_written_while_it_is_read_is_refused(
     with pytest.raises(WorkError, match="changed while it was read"):
         run(manifest, store, ConvertSettings())
     assert not list(store.rglob("done.json"))
+
+
+def test_a_log_that_is_written_anew_while_it_is_used_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a purge: where the lines stood, there are others."""
+    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
+    run(manifest, store, ConvertSettings())
+    manifest.write_text(manifest.read_text().replace("says", "sings"))
+
+    def listened(*_: object) -> dict[str, Refused]:
+        [log] = (store / "wavs/log").glob("*.jsonl")
+        write_text(log, "".join(log.read_text().splitlines(keepends=True)[::-1]))
+        return listening.listen(*_)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(step, "listen", listened)
+    with pytest.raises(WorkError, match=r"jsonl: was replaced while it was read"):
+        run(manifest, store, ConvertSettings())
+    monkeypatch.undo()
+    made, expected = (run(manifest, place, ConvertSettings()) for place in (store, tmp_path / "another store"))
+    assert [one.identity() for one in read_manifest(made.folder)] == [
+        one.identity() for one in read_manifest(expected.folder)
+    ]
 
 
 def test_a_recording_that_vanishes_does_not_matter_once_it_was_converted(tmp_path: Path) -> None:
