@@ -10,7 +10,7 @@ Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speak
 
 def purge(
     speaker: Speaker,
-    store: Annotated[str, typer.Option(help="The store of the runs.")],
+    store: Annotated[str, typer.Option(help="The store of the runs: a folder or gs://…")],
     roots: Annotated[
         list[str] | None, typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
     ] = None,
