@@ -28,7 +28,8 @@ class Strings:
         self._codes = array.array("i")
 
     def append(self, name: str) -> None:
-        self._codes.append(self._number(name))
+        number = self._numbers.get(name)
+        self._codes.append(self._number(name) if number is None else number)
 
     def extend(self, other: "Strings") -> None:
         """Puts another column below this one."""

@@ -112,15 +112,15 @@ class Tally:
         if split not in self.said:
             self.said[split] = collections.Counter()
         said = self.said[split]
-        said.update(parts)
         said[" "] += len(parts) - 1
         characters = words = 0
         labels = len(text)
         for part in parts:
-            one = pieces[part]
-            characters += one[0]
-            words += one[1]
-            labels += one[2]
+            said[part] += 1
+            more_characters, more_words, twice = pieces[part]
+            characters += more_characters
+            words += more_words
+            labels += twice
         if "" in parts:
             labels += parts[1:-1].count("")  # two spaces beside each other
         self.numbers["characters"].append(characters)
