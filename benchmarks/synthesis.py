@@ -1,6 +1,7 @@
 """Tacotron 2 in full size beside the same in PyTorch eager: a teacher-forced training step, and decoding alone.
 
-Decoding is measured as a SavedModel whose loop XLA has compiled, in float32 as the peer's; compiling is not measured.
+Decoding is measured twice: as a SavedModel whose loop XLA has compiled, in float32 as the peer's (compiling is not
+measured); and with a decoder of 8 bits, as `train.export.decoder: int8` exports it and `voxline synthesize` runs it.
 
 PyTorch lives in an environment of its own (`make bench` sets it up), so the peer is a process that times itself; the
 two take turns, so that a busy machine slows both alike. One core, one thread.
@@ -26,8 +27,10 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.table import Row, print_table
+from components.speech.int8_decoder import DECODER, Int8Decoder
 from components.train.models.tacotron2 import Tacotron2
 from components.train.synthesis import losses
+from components.train.synthesis.int8 import converted
 from components.train.synthesis.model_settings import Tacotron2Settings
 
 PEER = Path(__file__).parent / "peers" / "tacotron2_torch.py"
@@ -43,7 +46,7 @@ CARD = 405
 
 def rows() -> list[Row]:
     """One training step, and decoding of one text with one and two frames a step."""
-    return [_training(), *(row for reduction in (1, 2) for row in _speaking(reduction))]
+    return [_training(), *(row for reduction in (1, 2) for made in (_compiled, _int8) for row in made(reduction))]
 
 
 def build(reduction: int) -> Tacotron2:
@@ -103,22 +106,71 @@ class _Voice(tf.Module):  # type: ignore[misc]
         return {"mels": self._speak(labels, counts)}
 
 
-def _speaking(reduction: int) -> list[Row]:
+class _Around(tf.Module):  # type: ignore[misc]
+    """What stands around a decoder of 8 bits, as a SavedModel has it."""
+
+    def __init__(self, model: Tacotron2) -> None:
+        super().__init__()
+        self.held = [variable.value for variable in model.weights]
+
+        def encode(labels: Any, counts: Any) -> Any:
+            memory = model.encode(labels, counts, False, None)
+            masks = tf.concat(model.decoder.prenet_masks(1, SPOKEN_STEPS, tf.constant((7, 0)), False), -1)[0]
+            return {"memory": memory, "keys": model.decoder.attention.keys(memory), "masks": masks}
+
+        def refine(before: Any, frames: Any) -> Any:
+            return {"mels": model.refine(before, frames, False, None)[0]}
+
+        self._encode, self._refine = encode, refine
+
+    @tf.function(  # type: ignore[untyped-decorator]
+        input_signature=(tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)), autograph=False
+    )
+    def encode(self, labels: Any, counts: Any) -> Any:
+        return self._encode(labels, counts)
+
+    @tf.function(  # type: ignore[untyped-decorator]
+        input_signature=(tf.TensorSpec([None, None, MELS], tf.float32), tf.TensorSpec([None], tf.int32)),
+        autograph=False,
+    )
+    def refine(self, before: Any, frames: Any) -> Any:
+        return self._refine(before, frames)
+
+
+def _int8(reduction: int) -> list[Row]:
+    model = build(reduction)
+    model.decoder.stop_bias.assign(model.decoder.stop_bias - 1e4)
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(_Around(model), folder)
+        (Path(folder) / DECODER).write_bytes(converted(model, reduction))
+        around, decoder = tf.saved_model.load(folder), Int8Decoder(Path(folder))
+
+        def speak(labels: Any) -> Any:
+            counts = np.full(1, SPOKEN_TEXT, np.int32)
+            encoded = {name: value.numpy() for name, value in around.encode(labels, tf.constant(counts)).items()}
+            decoded = decoder.decode(encoded, counts, SPOKEN_STEPS)
+            return around.refine(tf.constant(decoded.before), tf.constant(decoded.frames))["mels"].numpy()
+
+        return _speaking(model, speak, reduction, "8-bit weights")
+
+
+def _compiled(reduction: int) -> list[Row]:
     model = build(reduction)
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(_Voice(model), folder)
         loaded = tf.saved_model.load(folder)
-        labels = tf.constant(np.random.default_rng(1).integers(0, SYMBOLS, (1, SPOKEN_TEXT)), tf.int32)
+        counts = tf.constant([SPOKEN_TEXT])
+        return _speaking(model, lambda labels: loaded.speak(labels, counts)["mels"].numpy(), reduction, "XLA")
 
-        def ours() -> float:
-            return _median(lambda _: loaded.speak(labels, tf.constant([SPOKEN_TEXT]))["mels"].numpy())
 
-        shape = {"what": "speak", "batch": 1, "text": SPOKEN_TEXT, "steps": SPOKEN_STEPS, "reduction": reduction}
-        mine, theirs = _in_turns(model, ours, shape)
+def _speaking(model: Tacotron2, speak: Any, reduction: int, how: str) -> list[Row]:
+    labels = tf.constant(np.random.default_rng(1).integers(0, SYMBOLS, (1, SPOKEN_TEXT)), tf.int32)
+    shape = {"what": "speak", "batch": 1, "text": SPOKEN_TEXT, "steps": SPOKEN_STEPS, "reduction": reduction}
+    mine, theirs = _in_turns(model, lambda: _median(lambda _: speak(labels)), shape)
     made = SPOKEN_STEPS * reduction
     speed, peer = made / statistics.median(mine), made / statistics.median(theirs)
     ratio = statistics.median(other / one for one, other in zip(mine, theirs, strict=True))
-    name = f"decoding alone, XLA, LSTM 1024, r={reduction}, batch 1"
+    name = f"decoding alone, {how}, LSTM 1024, r={reduction}, batch 1"
     return [
         Row.of(f"{name}, x PyTorch eager", f"{speed:.0f} frames/s", f"{peer:.0f} frames/s", ratio, ">=", 1.5),
         Row.of(f"{name}, frames/s", f"{speed:.0f} frames/s", f"{CARD} frames/s", speed, ">=", CARD),
