@@ -21,19 +21,20 @@ from typing import Any
 
 from components.convert import workers
 from tests.faults.failing import BROKEN, FULL, GROWING, HALF, KILLED, WORKER, FailingDisk, nobody_pulls_the_plug
-from tests.faults.steps import STEPS, end_state, fresh, leftovers, make_corpus
+from tests.faults.steps import BEAM, STEPS, end_state, fresh, leftovers, make_corpus
 
 REFUSED = 3
 KINDS = {
     "convert": (KILLED, HALF, FULL, BROKEN, WORKER),
     "extract": (KILLED, HALF, FULL, BROKEN),
+    "beam": (KILLED, HALF),
     "publish": (KILLED, HALF, FULL, BROKEN),
 }
-"""Of faults, by the step that they befall: only convert has workers."""
+"""Of faults, by the step that they befall: only convert has workers; Beam writes as extract does without it."""
 
 
 def main(name: str, root: Path) -> dict[str, list[dict[str, Any]]]:
-    step, corpus, prepared = STEPS[name], root / "corpus", root / "prepared"
+    step, corpus, prepared = {**STEPS, "beam": BEAM}[name], root / "corpus", root / "prepared"
     nobody_pulls_the_plug()
     workers.subprocess.Popen = _Forked  # type: ignore[misc]
     workers.AHEAD = 1  # else worker and parent write at once, and the n-th change is now this one, now that

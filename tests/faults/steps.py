@@ -25,6 +25,7 @@ from tests.extract.conftest import write_wav
 
 CONVERT = ConvertSettings(max_reject_share=0.9, workers=1)
 EXTRACT = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "shard_megabytes": 0.0016})
+ON_BEAM = EXTRACT.model_copy(update={"beam_from_megabytes": 0.0})
 PUBLISH = PublishSettings(compact_below=0.9)
 TELLS_HOW_IT_WENT = ("seconds", "finished", "at", "decoded", "extracted")
 """Keys of what is written that differ where the work was done in two goes."""
@@ -68,8 +69,8 @@ def make_corpus(corpus: Path) -> None:
     write_manifest(corpus / "other" / "manifest.jsonl", corrected + utterances[4:])
 
 
-def _extracted(which: str) -> Callable[[Path, Path], Work]:
-    return lambda corpus, folder: extract(corpus / which, folder / "store", EXTRACT)
+def _extracted(which: str, how: ExtractSettings = EXTRACT) -> Callable[[Path, Path], Work]:
+    return lambda corpus, folder: extract(corpus / which, folder / "store", how)
 
 
 def _converted(which: str) -> Callable[[Path, Path], Work]:
@@ -117,6 +118,9 @@ STEPS = {
     "extract": Step(lambda corpus, folder: None, _extracted("all"), _extracted("other"), _of_dataset),
     "publish": Step(_prepare_publish, _published("few"), _published("other"), _of_dataset, _collected),
 }
+
+BEAM = Step(lambda corpus, folder: None, _extracted("few", ON_BEAM), _extracted("other", ON_BEAM), _of_dataset)
+"""extract as Beam does it in one process, however little there is to do."""
 
 
 def end_state(folder: Path) -> dict[str, str]:
