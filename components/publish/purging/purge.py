@@ -123,6 +123,8 @@ def purge(speaker: str, places: Places, note: str = "") -> Findings:
         shards.refuse_what_is_read(index for index, _ in found.shards)
         found.traces.record = found.traces.record or _described(found, note)
         found.traces.touched |= _touched(found, places)
+        for lease in places.leases:
+            lease.check()
         _keep(found.traces, places)
         _purge(found, places)
     return found
