@@ -137,7 +137,7 @@ class _OfSizes(Scale):
 
 
 def _curves(values: dict[str, dict[int, float]], unit: str) -> str:
-    sizes = tuple(next(iter(values.values())))
+    sizes = tuple(sorted({size for of in values.values() for size in of}))
     room = 0.1
     drawing = Drawing(
         f"{unit} over the size of the corpus",
