@@ -4,7 +4,10 @@ A corpus of generated utterances is ingested, converted, validated, extracted an
 Each step is a process of its own, as in the graph; processor time of it and its workers, imports and all, so that a
 busy machine does not show.
 
-  python -m benchmarks.refresh [UTTERANCES]
+  python -m benchmarks.refresh [UTTERANCES [SHORTEST LONGEST]]
+
+Lengths are in seconds. What a refresh costs goes by the lines of the corpus, what a full run costs by its hours: the
+shorter the utterances, the larger the shares.
 """
 
 import contextlib
@@ -26,6 +29,8 @@ import soundfile
 from benchmarks.table import Row, print_table
 
 UTTERANCES = 20_000
+LENGTHS = (2.0, 10.0)
+"""Seconds: those of LJSpeech (1.1 to 10.1, 6.6 on average); LibriSpeech's are twice as long."""
 RACY_SECONDS = 3.0
 """What ingest wants a file to have been left alone (components/ingest/remembered.py)."""
 SMALLER = 10
@@ -44,13 +49,14 @@ TINY = 60
 """Utterances of the refresh that leaves byte code behind, which any installation has after its first run."""
 
 
-def refreshes(utterances: int) -> list[Row]:
+def refreshes(utterances: int, lengths: tuple[float, float]) -> list[Row]:
     """The shares of a full refresh, and the memory that one takes beside a smaller corpus."""
+    told = f"refresh of {utterances:,} utterances of {lengths[0]:g} to {lengths[1]:g} s"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _refreshed(folder / "tiny", Corpus(folder / "tiny", TINY))
-        small = _refreshed(folder / "small", Corpus(folder / "small", utterances // SMALLER))
-        corpus = Corpus(folder / "large", utterances)
+        _refreshed(folder / "tiny", Corpus(folder / "tiny", TINY, lengths))
+        small = _refreshed(folder / "small", Corpus(folder / "small", utterances // SMALLER, lengths))
+        corpus = Corpus(folder / "large", utterances, lengths)
         time.sleep(RACY_SECONDS)  # a corpus is older than that
         full = _refreshed(folder / "large", corpus)
         edits: dict[str, Callable[[], None]] = {
@@ -67,7 +73,7 @@ def refreshes(utterances: int) -> list[Row]:
             share = found["seconds"] / full["seconds"]
             rows.append(
                 Row.of(
-                    f"refresh of {utterances:,} utterances, {change}, share of a full one",
+                    f"{told}, {change}, share of a full one",
                     f"{found['seconds']:.2f} s",
                     f"{full['seconds']:.1f} s",
                     share,
@@ -89,10 +95,10 @@ def _side_by_side(small: dict[str, float], large: dict[str, float]) -> dict[str,
 
 
 class Corpus:
-    """Recordings of noise of 1 to 2.5 s, FLAC, with a manifest."""
+    """Recordings of noise, FLAC, with a manifest."""
 
-    def __init__(self, folder: Path, count: int) -> None:
-        self.folder = folder / "corpus"
+    def __init__(self, folder: Path, count: int, lengths: tuple[float, float]) -> None:
+        self.folder, self._lengths = folder / "corpus", lengths
         self._random = np.random.default_rng(1)
         self._noise = np.cumsum(self._random.standard_normal(RATE * 60)) % 1 - 0.5
         self._texts = {number: " ".join(DIGITS[int(digit)] for digit in f"{number:05}") for number in range(count)}
@@ -112,7 +118,7 @@ class Corpus:
         self._write()
 
     def _speak(self, number: int) -> None:
-        samples, begin = int(self._random.uniform(1, 2.5) * RATE), int(self._random.integers(RATE * 55))
+        samples, begin = int(self._random.uniform(*self._lengths) * RATE), int(self._random.integers(RATE * 45))
         level = self._random.uniform(0.1, 0.8)
         recording = self._noise[begin : begin + samples] * level
         soundfile.write(self.folder / f"{number:06}.flac", recording, RATE, subtype="PCM_16")
@@ -260,7 +266,9 @@ def reading() -> Row:
 
 
 def main() -> None:
-    print_table([reading(), *refreshes(int(sys.argv[1]) if len(sys.argv) > 1 else UTTERANCES)])
+    utterances = int(sys.argv[1]) if len(sys.argv) > 1 else UTTERANCES
+    lengths = (float(sys.argv[2]), float(sys.argv[3])) if len(sys.argv) > 3 else LENGTHS
+    print_table([reading(), *refreshes(utterances, lengths)])
 
 
 if __name__ == "__main__":
