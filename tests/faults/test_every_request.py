@@ -1,0 +1,87 @@
+"""convert, extract and publish in a bucket, disturbed at every request in turn: the end is as if they were not."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.convert.step import run as convert
+from components.extract.step import run as extract
+from components.publish.step import run as publish
+from components.speech.errors import WorkError
+from components.speech.mirror import bring, local
+from components.speech.utterances import each_utterance
+from components.speech.work import Work
+from tests.buckets.emulator import Storage
+from tests.faults.steps import CONVERT, EXTRACT, PUBLISH, STEPS, make_corpus
+
+Pod = Callable[[], Path]
+FAULTS: dict[str, dict[str, Any]] = {
+    "killed": {"kind": "reset", "changes": True, "times": 10_000},
+    "answers lost": {"kind": "lost answer"},
+    "refused for now": {"kind": "status", "code": 429},
+    "denied": {"kind": "status", "code": 403},
+}
+"""Killed: from there on nothing is changed any more."""
+EVERY = "VOXLINE_TEST_EVERY_CHANGE"
+"""Set: faults that pass befall each request, and not each fifth, which takes minutes."""
+
+
+def run(step: str, corpus: Path, base: str) -> Work:
+    if step == "convert":
+        return convert(corpus / "first", f"{base}/store", CONVERT)
+    made = extract(corpus / "few", f"{base}/store", EXTRACT)
+    return made if step == "extract" else publish(made.place, f"{base}/store", f"{base}/datasets", PUBLISH)
+
+
+def content(step: str, work: Work) -> Any:
+    """All that another machine reads of it."""
+    folder = local(work.place)
+    if step == "convert":
+        bring(utterance.audio_filepath for utterance in each_utterance(folder))
+    return STEPS[step].content(folder)
+
+
+def there(gcs: Storage, base: str) -> set[str]:
+    """What lies there but for locks, whose time goes by, logs of the pool, notes of use, and claimed numbers."""
+    names = {name.removeprefix(f"{base}/") for name in gcs.names() if name.startswith(f"{base}/")}
+    names = {name for name in names if not re.search(r"/\.working/|/wavs/log/|/claim\.json$|/used\.json$", name)}
+    return {re.sub(r"/[0-9a-f]{12}/", "/attempt/", re.sub(r"corpus/[0-9]+/", "corpus/n/", name)) for name in names}
+
+
+@pytest.mark.parametrize("how", FAULTS)
+@pytest.mark.parametrize("step", ["convert", "extract", "publish"])
+def test_a_fault_at_any_request_leaves_the_end_as_it_is(
+    step: str, how: str, gcs: Storage, fresh_pod: Pod, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_corpus(tmp_path)
+    fresh_pod()
+    before = len(gcs.proxy.requests)
+    expected = content(step, run(step, tmp_path, f"{gcs.uri}/undisturbed"))
+    objects = there(gcs, "undisturbed")
+    passed = FAULTS[how].get("changes", False)
+    count = sum(not passed or method != "GET" for method, _, _ in gcs.proxy.requests[before:])
+    ended_well = tried = 0
+    for after in range(0, count, 1 if how == "killed" or os.environ.get(EVERY) else 5):
+        fresh_pod()
+        base = f"{how.replace(' ', '-')}-{after}"
+        fault = gcs.fails(**FAULTS[how], path="", after=after)
+        monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.05" if how == "killed" else "30")
+        try:
+            run(step, tmp_path, f"{gcs.uri}/{base}")
+        except WorkError:
+            pass
+        else:
+            ended_well += 1
+        fault.times = 0
+        monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "30")
+        if after % 2:
+            fresh_pod()  # else the machine that was disturbed goes on
+        assert content(step, run(step, tmp_path, f"{gcs.uri}/{base}")) == expected, after
+        assert there(gcs, base) == objects, after
+        tried += 1
+    assert tried > 1
+    assert ended_well == tried or how in ("killed", "denied"), "what passes by is not noticed"
