@@ -23,13 +23,16 @@ TEXTS = ["abcd", "a", "ddbcacbd"]
 LINEAR = FeatureSettings(**{**FEATURES.plain(), "kind": "mel_and_linear"})
 CASES: dict[str, dict[str, Any]] = {
     "tacotron2": {},
-    "one LSTM, no encoder LSTM, smoothing, no dropout": {
+    "one LSTM, no encoder LSTM, no location, smoothing, no dropout": {
         "decoder_layers": 1,
         "prenet_dropout_stays": False,
         "encoder_lstm": 0,
-        "attention": {"units": 16, "location_filters": 4, "location_kernel": 7, "smoothing": True},
+        "attention": {"units": 16, "location_filters": 0, "smoothing": True},
     },
-    "tacotron": {"kind": "tacotron"},
+    "tacotron": {
+        "kind": "tacotron",
+        "attention": {"units": 16, "location_filters": 4, "location_kernel": 7, "location": "cumulative"},
+    },
 }
 
 
