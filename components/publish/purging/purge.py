@@ -21,7 +21,7 @@ from components.publish.purging.places import Places, forget_mirrors
 from components.publish.purging.served import Served
 from components.publish.purging.traces import Traces, look, made
 from components.speech.buckets import Bucket, is_remote
-from components.speech.buckets.sharing import purged
+from components.speech.buckets.sharing import UNENDED, purged
 from components.speech.dataset import DATASET, Dataset
 from components.speech.journal import utc
 from components.speech.lineage import TRAINED_ON
@@ -29,7 +29,7 @@ from components.speech.mirror import address_of, is_mirrored
 from components.speech.progress import say
 from components.speech.registry import EVALUATION
 from components.speech.shards import ShardIndex, pool_held
-from components.speech.storage import write_text
+from components.speech.storage import clear_unfinished, write_text
 
 RECORD = "purges.jsonl"
 
@@ -172,6 +172,9 @@ def _end(found: Findings, places: Places) -> None:
         traces.record["kept"] = [kept.plain() for kept in found.kept]
         _keep(traces, places)
     _record(traces, places)
+    for folder in {places.store, *(file.parent for file in records(places))}:
+        for name in (UNENDED, RECORD):  # what a killed purge had half written of these
+            clear_unfinished(folder, f".{name}*.part", older_than=0)
     for lease in places.leases:
         purged(lease)
     places.ground.remove(traces.file(places.store))
