@@ -113,9 +113,9 @@ test-cluster: $(READY) ## Run what submits, follows and schedules, and k8s/, aga
 	@VOXLINE_TEST_CLUSTER=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
 
 # 20,000 utterances: make test-flink UTTERANCES=20000
-test-flink: $(READY) ## Run extract on a Flink cluster of three processes, and kill one, where there are Java and Maven
+test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster of three processes, and kill one (needs Java and Maven)
 	@$(PY) -m tests.flink.jars
-	@VOXLINE_TEST_FLINK=1 VOXLINE_FLINK_UTTERANCES=$(or $(UTTERANCES),5000) $(PY) -m pytest -q -x -rs tests/flink
+	@VOXLINE_TEST_FLINK=1 VOXLINE_FLINK_UTTERANCES=$(or $(UTTERANCES),5000) $(PY) -m pytest -q -x -s -rs tests/flink
 
 cluster-server: $(READY) ## Build Kubernetes' API server with Go (10 minutes), for test-cluster to try k8s/ on
 	@$(PY) -m tests.cluster.k8s.api_server
