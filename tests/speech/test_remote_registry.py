@@ -180,7 +180,7 @@ def test_a_pusher_that_slept_past_its_lease_publishes_nothing(
 ) -> None:
     """Another one has taken over, and decided: by figures that the sleeper did not know."""
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.2")
-    monkeypatch.setattr("components.speech.buckets.lease._Held.renew", lambda held: None)
+    monkeypatch.setattr("components.speech.buckets.lease.Lease.renew", lambda held: None)
     slept, d = exported(tmp_path / "slept", "slept"), exported(tmp_path / "d", "d")
     with pytest.raises(Changed, match="another process changed the registry meanwhile"), registry.locked():  # noqa: SIM117
         with registry.publishing(slept, digest(slept), "push"):
@@ -196,7 +196,7 @@ def test_a_pusher_whose_files_were_cleared_away_while_it_slept_decides_nothing(
 ) -> None:
     """Another one took over when all was sent, found it undecided, and published nothing itself."""
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.2")
-    monkeypatch.setattr("components.speech.buckets.lease._Held.renew", lambda held: None)
+    monkeypatch.setattr("components.speech.buckets.lease.Lease.renew", lambda held: None)
     append = registry._journal.append
 
     def late(changes: list[Change]) -> None:
