@@ -2,6 +2,8 @@
 # All paths are relative, so that the project may lie in a folder with a space in its name.
 
 SHELL := /bin/sh
+# Set in many containers, it has each process compile TensorFlow anew, which takes longer than to load it.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 VENV := .venv
 PY := $(VENV)/bin/python
