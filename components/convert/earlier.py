@@ -5,7 +5,8 @@
 The same line, with the same settings, becomes the same line of the output. So beside a head that says of which manifest
 this is, and where the output lies, there is for each line: its digest, the digest of the utterance, its WAV, and
 where in the output its own line stands. The file holds nothing that counts: what is damaged or leads nowhere is passed
-over, and then each line is made anew.
+over, and then each line is made anew. What was found whole is read to the end from the files that were open then: a
+purge, or a run that makes that output again, puts others in their places.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from typing import IO, Any, NamedTuple
 
 from components.speech.digests import Digests
 from components.speech.mirror import folder_of
-from components.speech.storage import DIGEST_BYTES, clear_unfinished, hash_file, whole_file
+from components.speech.storage import DIGEST_BYTES, HASH_CHARACTERS, clear_unfinished, hash_bytes, hash_file, whole_file
 from components.speech.utterances import MANIFEST, REJECTS
 
 IN_REJECTS, HAS_WAV, NEEDS_SOURCE = 1, 2, 4
@@ -29,7 +30,7 @@ IN_REJECTS, HAS_WAV, NEEDS_SOURCE = 1, 2, 4
 recording must be there."""
 
 NO_WAV = bytes(DIGEST_BYTES)
-_MAGIC = b"voxline lines 1\n"
+_MAGIC = b"voxline lines 2\n"
 _HEAD_BYTES = 1024
 _ENTRY = struct.Struct("<16s16s16s16sQQIB")
 _BLOCK = 512
@@ -79,11 +80,21 @@ class Earlier:
         self._store = folder_of(store)
         self.incoming, self.fingerprint, self.folder, self.count = "", "", Path(), 0
         self._body: IO[bytes] | None = None
+        self._outputs: list[BufferedReader] = []
+        self._outputs_at = [0, 0]
+        self._files = contextlib.ExitStack()
         self._next, self._first, self._block = 0, -1, b""
         self._last = (-1, Entry(NO_WAV, NO_WAV, NO_WAV, NO_WAV, 0, 0, 0, 0))
         self._digests: Digests | None = None
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            self._open()
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), contextlib.ExitStack() as files:
+            self._open(files)
+            self._files = files.pop_all()  # stay open, since another run may replace them
+
+    def __enter__(self) -> "Earlier":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
 
     def find(self, digest: bytes) -> int:
         """The number of the entry of a line; -1: there is none. Lines mostly come in the order that they came in."""
@@ -107,22 +118,31 @@ class Earlier:
         self._last = number, entry
         return entry
 
-    def output(self) -> "Output":
-        """The lines of the output, to be taken over."""
-        return Output(self.folder if self.count else None)
+    def line(self, entry: Entry) -> bytes:
+        """What was written of a line: of the manifest, or of the rejects."""
+        which = entry.kind & IN_REJECTS
+        if self._outputs_at[which] != entry.offset:
+            self._outputs[which].seek(entry.offset)
+        self._outputs_at[which] = entry.offset + entry.length
+        return self._outputs[which].read(entry.length)
 
-    def _open(self) -> None:
-        file: BufferedReader = open(self.file, "rb")  # noqa: SIM115 -- stays open, since another run may replace it
-        head = file.read(_HEAD_BYTES)
-        if not head.startswith(_MAGIC):
-            return
-        told = json.loads(head[len(_MAGIC) :])
+    def _open(self, files: contextlib.ExitStack) -> None:
+        """Opens what there is.
+
+        Raises:
+          OSError, ValueError, KeyError, TypeError: it is not there, or it is damaged, or what it leads to is.
+        """
+        body: BufferedReader = files.enter_context(open(self.file, "rb"))  # noqa: SIM115 -- for as long as `files`
+        told = _told(body.read(_HEAD_BYTES))
         folder = self._store / told["folder"]
-        if told["body"] != _hash_of(file) or told["way"] != os.path.relpath(self._store, folder):
-            return
-        if any(hash_file(folder / name) != told[name] for name in (MANIFEST, REJECTS)):
-            return
-        self._body, self.folder, self.count = file, folder, told["count"]
+        if told["body"] != _hash_of(body) or told["way"] != os.path.relpath(self._store, folder):
+            raise ValueError("damaged, or of another store")
+        outputs = [files.enter_context(open(folder / name, "rb")) for name in (MANIFEST, REJECTS)]  # noqa: SIM115
+        if [_hash_of(output) for output in outputs] != [told[MANIFEST], told[REJECTS]]:
+            raise ValueError("the output is another one")
+        for output in outputs:
+            output.seek(0)
+        self._body, self._outputs, self.folder, self.count = body, outputs, folder, told["count"]
         if told["count"] == told["of"]:
             self.incoming, self.fingerprint = told["incoming"], told["fingerprint"]
 
@@ -132,28 +152,6 @@ class Earlier:
             for number in range(self.count):
                 self._digests.put(self.entry(number).line, number.to_bytes(4, "little"))
         return self._digests
-
-
-class Output:
-    """A manifest and its rejects, of which pieces are read."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._files = [open(folder / name, "rb") for name in (MANIFEST, REJECTS)] if folder else []  # noqa: SIM115
-        self._at = [0, 0]
-
-    def __enter__(self) -> "Output":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._files:
-            file.close()
-
-    def line(self, entry: Entry) -> bytes:
-        which = entry.kind & IN_REJECTS
-        if self._at[which] != entry.offset:
-            self._files[which].seek(entry.offset)
-        self._at[which] = entry.offset + entry.length
-        return self._files[which].read(entry.length)
 
 
 class Kept:
@@ -194,9 +192,9 @@ class Kept:
             "body": self._hash.hexdigest(),
             **{name: hash_file(folder / name) for name in (MANIFEST, REJECTS)},
         }
-        text = _MAGIC + json.dumps(head, ensure_ascii=False).encode()
+        text = json.dumps(head, ensure_ascii=False).encode()
         self._file.seek(0)
-        self._file.write(text.ljust(_HEAD_BYTES))
+        self._file.write((_MAGIC + hash_bytes(text).encode() + text).ljust(_HEAD_BYTES))
 
 
 @contextlib.contextmanager
@@ -205,6 +203,20 @@ def kept(earlier: Earlier) -> Iterator[Kept]:
     clear_unfinished(earlier.file.parent)
     with whole_file(earlier.file, durable=False) as file:  # its head says whether its body is whole
         yield Kept(file)
+
+
+def _told(head: bytes) -> dict[str, Any]:
+    """What a head says.
+
+    Raises:
+      ValueError: it is damaged, or of another version.
+    """
+    at = len(_MAGIC) + HASH_CHARACTERS
+    text = head[at:].rstrip(b" ")
+    if head[:at] != _MAGIC + hash_bytes(text).encode():
+        raise ValueError("damaged, or of another version")
+    told: dict[str, Any] = json.loads(text)
+    return told
 
 
 def _hash_of(body: BufferedReader) -> str:

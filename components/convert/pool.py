@@ -49,6 +49,13 @@ class WavPool:
         self._mirror = Mirror.of(f"{store}/wavs") if is_remote(store) else None
         self._sample_rate, self._silence_db, self._naming = sample_rate, silence_db, shaping.naming()
 
+    def __enter__(self) -> "WavPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if "outcomes" in vars(self):  # nobody asked for them where nothing was new
+            self.outcomes.close()
+
     def name(self, utterance: Utterance) -> str:
         """Names the WAV of an utterance by what goes into it: never by a path, an id or a text."""
         audio, duration, offset = utterance.audio_hash, float(utterance.duration), float(utterance.offset)

@@ -34,29 +34,31 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
     Raises:
       WorkError: too many rejects; a recording that is no longer what the manifest says; a disk that is full.
     """
-    pool = WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping)
     # How many processes did it makes no difference to what was done.
     naming = settings.model_copy(update=settings.unnamed())
     # A dictionary of a later version may read a text otherwise.
     reading = made_by(settings.reading)
     named = {"settings": naming.plain(), "reading": reading, "revisions": [REVISION, POOL_REVISION]}
-    earlier = Earlier(store, hash_value(named))
-    incoming = Incoming(local(manifest), pool, earlier)
-    inputs: dict[str, object] = {"utterances": incoming.fingerprint}
-    # The manifest names its recordings by content, and a file that is gone is no content: it takes part in the
-    # key by itself, so that the reject does not outlive the day on which the file is put back.
-    if incoming.missing:
-        inputs["missing"] = sorted(set(incoming.missing.values()))
-    if reading:
-        inputs["reading"] = reading
+    with (
+        WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping) as pool,
+        Earlier(store, hash_value(named)) as earlier,
+    ):
+        incoming = Incoming(local(manifest), pool, earlier)
+        inputs: dict[str, object] = {"utterances": incoming.fingerprint}
+        # The manifest names its recordings by content, and a file that is gone is no content: it takes part in the
+        # key by itself, so that the reject does not outlive the day on which the file is put back.
+        if incoming.missing:
+            inputs["missing"] = sorted(set(incoming.missing.values()))
+        if reading:
+            inputs["reading"] = reading
 
-    def check(folder: Path) -> None:
-        if not (incoming.taken_over and folder == earlier.folder):  # of these, each WAV has just been looked at
-            pool.check(folder)
+        def check(folder: Path) -> None:
+            if not (incoming.taken_over and folder == earlier.folder):  # of these, each WAV has just been looked at
+                pool.check(folder)
 
-    with keyed_work(store, "convert", naming, inputs, revision=REVISION, check=check) as work:
-        if not work.reused:
-            _convert(incoming, earlier, pool, settings, work, store)
+        with keyed_work(store, "convert", naming, inputs, revision=REVISION, check=check) as work:
+            if not work.reused:
+                _convert(incoming, earlier, pool, settings, work, store)
     return work
 
 

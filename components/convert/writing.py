@@ -116,13 +116,13 @@ def write(
     """
     manifest, rejects, found = work.folder / MANIFEST, work.folder / REJECTS, Fingerprint()
     with kept(earlier) as entries:
-        with whole_file(manifest) as out, whole_file(rejects) as left_out, earlier.output() as output:
+        with whole_file(manifest) as out, whole_file(rejects) as left_out:
             writing = _Writing(out, left_out, entries, found)
             for number, (at, line) in enumerate(incoming.lines()):
                 known = incoming.known[number]
                 if known >= 0:
                     entry = earlier.entry(known)
-                    writing.take_over(entry, output.line(entry))
+                    writing.take_over(entry, earlier.line(entry))
                     continue
                 made = making(number, incoming.utterance(at, line))
                 digest = incoming.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]

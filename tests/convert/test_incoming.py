@@ -88,7 +88,9 @@ def test_a_store_without_what_was_remembered_or_with_damage_in_it_makes_the_same
     first, second, third = manifest.read_text().splitlines(keepends=True)
     manifest.write_text(first.replace("says", "sings") + second + third)
     expected = run(manifest, tmp_path / "expected", ConvertSettings()).folder / "manifest.jsonl"
-    for damage in (b"", whole[:200], whole[:1_100], whole[:1_050] + b"!" + whole[1_051:], whole):
+    altered = whole.replace(b'"count": 3, ', b'"count": 9, ')
+    assert altered != whole
+    for damage in (b"", whole[:200], whole[:1_100], whole[:1_050] + b"!" + whole[1_051:], altered, whole):
         remembered.write_bytes(damage)
         made = run(manifest, store, ConvertSettings())
         assert (made.reused, made.counts["decoded"]) == (False, 0)
@@ -104,6 +106,37 @@ def test_an_output_that_was_changed_is_not_taken_over(tmp_path: Path) -> None:
     manifest.write_text("".join([first.replace("says", "sings"), *others]))
     again = run(manifest, store, ConvertSettings())
     assert [one.text for one in read_manifest(again.folder)] == ["sings a", "says a", "says b"]
+
+
+def test_an_output_that_is_replaced_meanwhile_is_taken_over_as_it_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
+    made = run(manifest, store, ConvertSettings()).folder / "manifest.jsonl"
+    first, *others = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("".join([first.replace("says", "sings"), *others]))
+
+    def listened(*_: object) -> dict[str, Refused]:
+        write_text(made, made.read_text().replace("says", "is"))  # by rename, as whoever makes it again does
+        return listening.listen(*_)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(step, "listen", listened)
+    again = run(manifest, store, ConvertSettings())
+    assert [one.text for one in read_manifest(again.folder)] == ["sings a", "says a", "says b"]
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+def test_what_was_remembered_and_what_was_logged_does_not_stay_open(tmp_path: Path) -> None:
+    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
+    for change in ("says", "sings"):  # with what was remembered of the line; then without
+        manifest.write_text(manifest.read_text().replace("says a", f"{change} a"))
+        run(manifest, store, ConvertSettings())
+        (store / "lines" / "damaged").write_bytes(b"voxline")
+        with Earlier(store, "damaged") as earlier:
+            assert earlier.count == 0
+    (other,) = {file.name for file in (store / "lines").iterdir()} - {"damaged"}
+    with Earlier(store, other) as earlier:
+        assert earlier.count == 3
 
 
 def test_a_manifest_that_names_no_content_is_hashed_each_time(tmp_path: Path) -> None:
