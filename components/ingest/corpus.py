@@ -172,7 +172,7 @@ class Corpus:
         except UnicodeDecodeError as error:
             raise WorkError(
                 f"{self.root / path}: not UTF-8 (byte {_first_odd_byte(file, error)}); convert it, as in: "
-                f"iconv -f latin1 -t utf-8 OLD > NEW"
+                f"iconv -f latin1 -t utf-8 OLD > NEW (or copy it again, if that broke off there)"
             ) from None
         except (NotFoundError, OSError) as error:
             raise WorkError(f"{self.root / path}: cannot be read ({error})") from None

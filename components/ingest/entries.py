@@ -68,7 +68,7 @@ def _settled(corpus: Corpus, entry: Entry, text: str) -> Settled:
         f"{path}{entry.id}{text}{entry.speaker}".encode()
         extra = _further_members(entry)
         f"{{{extra}{entry.split}".encode()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotFoundError(Reason.BAD_ENTRY, f"holds what a manifest cannot: {error}") from None
     return Settled(
         _normal(entry.id.strip() or _derived_id(path, entry.offset)),

@@ -91,7 +91,20 @@ class Utterance:
         return values
 
     def digest(self) -> bytes:
-        """The hash of its identity in 16 bytes, of which `hash_value` gives the hexadecimal form."""
+        """The hash of its identity in 16 bytes, of which `hash_value` gives the hexadecimal form.
+
+        Raises:
+          WorkError: a further key has a value that JSON has not, such as NaN.
+        """
+        try:
+            return self._digest()
+        except ValueError as error:
+            raise WorkError(
+                f"{self.id}: a further key of its line holds NaN, or a number beyond all measure ({error}); mend it: "
+                "ingest (corpus.format: manifest) makes a reject of such a line"
+            ) from None
+
+    def _digest(self) -> bytes:
         extra = self.extra
         if extra and not _KNOWN.isdisjoint(extra):
             return bytes.fromhex(hash_value(self.identity()))

@@ -150,10 +150,12 @@ def test_a_manifest_that_names_no_content_is_hashed_each_time(tmp_path: Path) ->
     assert hashes[0] == hashes[2] != hashes[1]
 
 
-def test_what_is_absent_is_found_whether_it_came_in_before_or_not(tmp_path: Path) -> None:
-    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_absent_is_found_whether_it_came_in_before_or_not(tmp_path: Path, named: bool) -> None:
+    manifest, store = corpus(tmp_path / "corpus", named=named), tmp_path / "store"
     (tmp_path / "corpus/a/2.wav").unlink()
-    (tmp_path / "corpus/b/3.wav").rename(tmp_path / "corpus/b/4.wav")
+    too_long = manifest.read_text().replace("b/3.wav", f"b/{'3' * 5_000}.wav")
+    manifest.write_text(too_long)
     for _ in range(2):
         assert looked_at(manifest, store).missing == {1: "a/2", 2: "b/3"}
         assert run(manifest, store, ConvertSettings(max_reject_share=1)).counts["rejects"] == 2

@@ -1,5 +1,6 @@
 """DeepSpeech's CSV and Kaldi's tables, and what holds of every format."""
 
+import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -181,3 +182,17 @@ def test_numbers_beyond_all_measure_are_rejects(corpus: Path, record: Record, in
     write(corpus / "train.csv", f"wav_filename,wav_filesize,transcript\na.wav,{'9' * 5_000},x\nb.wav,{size},y\n")
     write(corpus / "huge.csv", '"' + "x" * 200_000 + '"')
     assert [str(one.reason) for one in ingest("csv").all_rejects] == ["bad_entry"]
+
+
+def test_values_within_values_are_kept_or_make_a_reject_however_deep(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record("a.wav")
+    lines = [
+        f'{{"id": "{depth}", "audio_filepath": "a.wav", "text": "x", "far": {"[" * depth}{"]" * depth}}}\n'
+        for depth in (*range(880, sys.getrecursionlimit()), 50_000)  # those near the limit can be read, and not written
+    ]
+    write(corpus / "train.jsonl", "".join(lines))
+    out = ingest("manifest")
+    assert len(out.ids) + len(out.all_rejects) == len(lines)
+    assert {str(one.reason) for one in out.all_rejects} == {"bad_entry"}

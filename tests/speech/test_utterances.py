@@ -37,6 +37,13 @@ def test_a_line_that_is_no_utterance_is_named(tmp_path: Path, content: bytes, me
     assert str(tmp_path) in str(refused.value)
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
+def test_a_further_key_that_json_has_no_value_for_names_the_utterance(tmp_path: Path, number: str) -> None:
+    (tmp_path / "manifest.jsonl").write_text(f'{GOOD}, "snr": {number}}}')
+    with pytest.raises(WorkError, match=r"^a: a further key .*corpus\.format: manifest"):
+        fingerprint(each_utterance(tmp_path))
+
+
 _texts = st.text(st.characters(codec="utf-8"), max_size=12)
 _seconds = st.floats(0, 1e9, exclude_max=True) | st.integers(0, 10**6)
 _values = st.recursive(
