@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from components.speech.digests import Fingerprint
+from components.speech.errors import WorkError
 from components.speech.storage import DIGEST_BYTES, canonical, digest_of
 from components.validate.columns import Strings, decoded, encoded
 from components.validate.pieces import each_line
@@ -61,7 +62,17 @@ class Tally:
         """
         tally, pieces = cls(), _Pieces()
         for place, values in each_line(manifest, start, stop):
-            tally._add(place, values, pieces)
+            try:
+                tally._add(place, values, pieces)
+            except (
+                ValueError,
+                TypeError,
+                OverflowError,
+            ) as error:  # `{"snr": NaN}`, `{"measured": {"rms_db": "loud"}}`
+                raise WorkError(
+                    f"{manifest}: {values['id']}: what was measured of it, or a further key, is no number that a "
+                    f"manifest can have ({error}); give what convert made"
+                ) from None
         return tally
 
     def __len__(self) -> int:

@@ -170,3 +170,12 @@ def test_to_judge_a_corpus_imports_nothing_that_takes_long(tmp_path: Path) -> No
     command = [sys.executable, "-c", judged, takes.written(tmp_path / "corpus", takes.fit()), tmp_path / "store"]
     told = subprocess.check_output([*command, json.dumps(takes.SMALL)], text=True)
     assert told.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "more", ['"snr": NaN', '"snr": 1e400', '"measured": {"rms_db": "loud"}', '"measured": {"rms_db": []}']
+)
+def test_what_is_no_number_of_a_manifest_is_told_with_the_id(tmp_path: Path, more: str) -> None:
+    (tmp_path / "manifest.jsonl").write_text(LINE + LINE.replace('"a"', '"b"').replace("}", f", {more}}}"))
+    with pytest.raises(WorkError, match=r"manifest\.jsonl: b: .*give what convert made"):
+        Tally.of_piece(tmp_path / "manifest.jsonl")
