@@ -21,7 +21,7 @@ from components.speech.rows import ROWS
 from components.speech.runner import IN_PROCESS
 from components.speech.shards import pool_folder, pool_held
 from components.speech.utterances import REJECTS, Reason, Reject, check_reject_share, manifest_file, write_rejects
-from components.speech.work import Work, keyed_work
+from components.speech.work import UNREAD, Work, keyed_work
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from components.speech.places import Places
 
 REVISION = 2
+
+_OF_THE_FILE = (Reason.MISSING_FILE, Reason.TRUNCATED, Reason.EMPTY_AUDIO)
+"""Reasons that are no recording's: convert wrote it whole, under this name, and does so again."""
 
 PROBED = 8
 """Recordings whose header is looked at before any work."""
@@ -103,6 +106,8 @@ def _extract(
             pool.put_aside(damage)
     if lost := int(((intake.clips != b"") & (found[..., 0] < 0))[there].any(axis=1).sum()):
         say(f"extract: no copies at other speeds of {lost:,} utterances, their files came or went meanwhile")
+    if unread := lost + sum(reject.reason in _OF_THE_FILE for reject in rejects):
+        work.counts[UNREAD] = unread
     if work.remote is None:
         remember(work.folder, settings, intake.remembered(there))
     shutil.rmtree(unfinished)

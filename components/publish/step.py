@@ -71,12 +71,21 @@ def _latest(versions: Versions, dataset: Dataset) -> tuple[int | None, str]:
     if latest is None or (latest.key != dataset.key and not _is_purged(versions.path(latest.number), dataset)):
         return None, ""
     try:
-        Dataset.read(versions.path(latest.number), shards=False)
+        version = Dataset.read(versions.path(latest.number), shards=False)
     except WorkError as damage:
         told = f"version {latest.number} cannot be read any more: {damage}"
         say(f"publish: {told}")
         return None, told
+    if latest.key == dataset.key and _held(version) != _held(dataset):
+        told = f"version {latest.number} was made when other recordings could be read"
+        say(f"publish: {told}")
+        return None, told
     return latest.number, ""
+
+
+def _held(dataset: Dataset) -> tuple[str, int]:
+    """The rows, and how many records they have: fewer than they should where a recording was gone when it was read."""
+    return dataset.rows_hash, sum(shard.live for shard in dataset.shards)
 
 
 def _is_purged(version: Path, dataset: Dataset) -> bool:

@@ -25,6 +25,10 @@ from components.speech.remote_work import RemoteWork
 from components.speech.settings import Settings
 from components.speech.storage import clear_unfinished, hash_value, read_json, sizes_of, write_json
 
+UNREAD = "unread"
+"""A count of what a step wanted to read, of a file that a name vouches for, and that was gone or cut short. Nothing
+that names the work changes when it is back, so work that counts any is done, and made again when it is wanted again."""
+
 
 @dataclasses.dataclass
 class Work:
@@ -240,6 +244,8 @@ def _finished(work: Work, check: Callable[[Path], object]) -> dict[str, Any] | N
             return None
         if gone := _gone(work, done["outputs"].values()):
             raise WorkError(f"{work.place}: {', '.join(gone)} is gone")
+        if unread := done["counts"].get(UNREAD):
+            raise WorkError(f"{work.place}: {unread:,} recordings were gone or cut short then, and may be there now")
         if work.remote is None and (changed := _changed(work.folder, done.get("bytes", {}))):
             raise WorkError(f"{work.place}: {', '.join(changed)} is not as it was written, as if half copied")
         check(work.folder)

@@ -1,6 +1,7 @@
 """Shards that are damaged: the next refresh makes their clips again, and versions that lead to them are whole again."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,8 +37,8 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def refreshed(folder: Path) -> tuple[Work, Work]:
-    dataset = run(folder / "converted", folder / "store", HOW)
+def refreshed(folder: Path, how: ExtractSettings = HOW) -> tuple[Work, Work]:
+    dataset = run(folder / "converted", folder / "store", how)
     return dataset, publish(dataset.folder, folder / "store", folder / "datasets", PublishSettings(compact_below=0))
 
 
@@ -136,3 +137,27 @@ def test_a_version_that_lost_its_rows_does_not_keep_the_next_from_being_publishe
     _, second = refreshed(tmp_path)
     assert second.folder.name == "2"
     assert Versions(tmp_path / "datasets", "corpus").published(2).changes == {}
+
+
+@pytest.mark.parametrize("speeds", [[1.0], [0.9, 1.0]])
+def test_a_recording_that_was_gone_for_a_while_is_in_the_next_version(
+    corpus: Corpus, tmp_path: Path, speeds: list[float]
+) -> None:
+    how = HOW.model_copy(update={"speeds": speeds, "max_reject_share": 0.5})
+    absent, cut_short, *_ = corpus(12)
+    refreshed(tmp_path, HOW.model_copy(update={"speeds": [1.0]}))
+    for one in (absent, cut_short):
+        shutil.move(one.audio_filepath, f"{one.audio_filepath}.kept")
+    Path(cut_short.audio_filepath).write_bytes(Path(f"{cut_short.audio_filepath}.kept").read_bytes()[:-500])
+    if speeds == [1.0]:
+        shutil.rmtree(tmp_path / "store")
+    before, _ = refreshed(tmp_path, how)
+    assert before.counts["unread"] == 2
+    for one in (absent, cut_short):
+        shutil.move(f"{one.audio_filepath}.kept", one.audio_filepath)
+    after, second = refreshed(tmp_path, how)
+    assert (after.key, after.reused) == (before.key, False)
+    assert (second.reused, "unread" in after.counts) == (False, False)
+    fresh = run(tmp_path / "converted", tmp_path / "fresh", how)
+    assert read(second.folder) == read(after.folder) == read(fresh.folder)
+    assert [work.reused for work in refreshed(tmp_path, how)] == [True, True]
