@@ -108,7 +108,7 @@ def in_processes(
                 elif worker.left(limit_seconds) > 0:
                     continue
                 else:
-                    worker.kill()
+                    worker.give_up()
                     detail, attempts_left = f"took longer than {limit_seconds:g} s", 0
                 (suspect, job), *innocent = worker.assigned
                 attempts[suspect] += 1
@@ -210,6 +210,13 @@ class _Worker(Generic[JobT, ResultT]):
 
     def kill(self) -> None:
         self._process.kill()
+
+    def give_up(self) -> None:
+        """Ends the process, and does not wait for long: one that a dead disk holds ends when that comes back."""
+        self.kill()
+        self.pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
 
     def end(self) -> str:
         """Waits for the process, which ends when its pipe closes, and says in words how it did."""

@@ -66,6 +66,7 @@ def test_a_job_that_ends_its_process_quietly_is_lost_too() -> None:
     assert result == Lost("ended its process with status 3")
 
 
+@pytest.mark.filterwarnings("error::ResourceWarning")
 def test_a_job_that_never_ends_is_given_up() -> None:
     start = time.monotonic()
     results = dict(in_processes(time.sleep, [0, 600, 0, 0], 1, 1.0))
