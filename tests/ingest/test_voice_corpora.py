@@ -66,6 +66,20 @@ def test_ljspeech_bad_lines_are_rejects_by_name_and_the_rest_stays(
     assert "wavs/f.wav: no line of metadata.csv names it" in out.details["f"]
 
 
+@pytest.mark.parametrize("parted", ["\t", ",", ";"])
+def test_ljspeech_parted_by_anything_but_a_bar_is_refused_line_by_line(
+    parted: str, corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    for id in "ab":
+        record(f"wavs/{id}.wav")
+    _write(corpus / "metadata.csv", f"a|A.|a.\n{parted.join(('b', 'B.' * 5_000, 'b.'))}\n")
+    out = ingest("ljspeech")
+    assert out.ids == ["a"]
+    assert out.rejects == {"metadata.csv:2": "bad_entry", "b": "transcript_missing"}
+    assert out.details["metadata.csv:2"].endswith("accepted: id|text|normalised text, parted by |")
+    assert len(out.details["metadata.csv:2"]) < 300
+
+
 def test_ljspeech_in_latin_1_is_refused_by_the_name_of_the_file(corpus: Path, record: Record, ingest: Ingest) -> None:
     record("wavs/a.wav")
     (corpus / "metadata.csv").write_bytes("a|café|café\n".encode("latin-1"))

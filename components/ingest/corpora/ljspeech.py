@@ -53,8 +53,10 @@ def _entry(
     #   LJ001-0007|the earliest book printed, about 1455,|the earliest book printed, about fourteen fifty-five,
     id, *texts = (field.strip() for field in line.split("|"))
     if len(texts) != 2 or not id:
-        accepted = "accepted: id|text|normalised text"
-        return Reject(id or source, Reason.BAD_ENTRY, f"{source}: {1 + len(texts)} fields in {line[:80]!r}; {accepted}")
+        # Where there is no | at all the first field is the whole line, and nobody's id.
+        found = f"{source}: {1 + len(texts)} fields in {line[:80]!r}"
+        detail = f"{found}; accepted: id|text|normalised text, parted by |"
+        return Reject((id if texts else "") or source, Reason.BAD_ENTRY, detail)
     raw, normalised = texts
     if not normalised:
         return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the third field, the normalised text, is empty")
