@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from components.speech.digests import Digests
+from components.speech.errors import WorkError
 from components.speech.mirror import folder_of
 from components.speech.storage import DIGEST_BYTES, HASH_CHARACTERS, clear_unfinished, hash_bytes, hash_file, whole_file
 from components.speech.utterances import MANIFEST, REJECTS
@@ -95,6 +96,15 @@ class Earlier:
 
     def __exit__(self, *_: object) -> None:
         self._files.close()
+
+    def check(self) -> None:
+        """Sees that nobody was purged since: what is open here may tell of them, and what it leads to may be gone.
+
+        Raises:
+          WorkError: somebody was.
+        """
+        if self.count and not self.file.exists():  # another run replaces it, and does not remove it
+            raise WorkError(f"{self.file}: removed while it was read, as by a purge; run this again")
 
     def find(self, digest: bytes) -> int:
         """The number of the entry of a line; -1: there is none. Lines mostly come in the order that they came in."""

@@ -8,6 +8,7 @@ import os
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from components.convert.earlier import HAS_WAV, NEEDS_SOURCE, Earlier, Entry
 from components.convert.pool import WavPool
@@ -68,7 +69,7 @@ class Incoming:
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """(at which byte it stands, line) of all that are not blank."""
-        with open(self.file, "rb") as lines:
+        with self._opened() as lines:
             at = 0
             for line in lines:
                 if not line.isspace():
@@ -85,7 +86,7 @@ class Incoming:
 
     def unheard_utterances(self, at: "array[int]") -> Iterator[Utterance]:
         """Those of `unheard`, or of some of it."""
-        with open(self.file, "rb") as lines:
+        with self._opened() as lines:
             for one in at:
                 lines.seek(one)
                 yield self.utterance(one, lines.readline())
@@ -102,6 +103,14 @@ class Incoming:
         """
         if hash_file(self.file) != self.content:
             raise WorkError(f"{self.file}: changed while it was read; run this again when it is written")
+
+    def _opened(self) -> IO[bytes]:
+        try:
+            return open(self.file, "rb")
+        except FileNotFoundError:
+            raise WorkError(
+                f"{self.file}: went away while it was read, as by a purge; run ingest again, then this"
+            ) from None
 
     def _is_as_it_was(self) -> bool:
         for number in range(self._earlier.count):

@@ -65,5 +65,6 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
 def _convert(
     incoming: Incoming, earlier: Earlier, pool: WavPool, settings: ConvertSettings, work: Work, store: Path | str
 ) -> None:
+    earlier.check()  # now that the work is claimed, and so nobody can be purged
     lost = listen(incoming, pool, settings, work)
     write(incoming, earlier, Making(work.folder, incoming, pool, settings, lost), settings, work, store)

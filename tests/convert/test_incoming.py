@@ -125,6 +125,25 @@ def test_an_output_that_is_replaced_meanwhile_is_taken_over_as_it_was_found(
     assert [one.text for one in read_manifest(again.folder)] == ["sings a", "says a", "says b"]
 
 
+@pytest.mark.parametrize(("purged", "said"), [("store/lines", "as by a purge"), ("corpus/manifest.jsonl", "went away")])
+def test_what_a_purge_removes_between_a_look_and_the_work_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purged: str, said: str
+) -> None:
+    manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
+    run(manifest, store, ConvertSettings())
+    manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[1:]))
+
+    def looked(manifest: Path, pool: WavPool, earlier: Earlier) -> Incoming:
+        found = Incoming(manifest, pool, earlier)
+        for file in [tmp_path / purged] if (tmp_path / purged).is_file() else (tmp_path / purged).iterdir():
+            file.unlink()
+        return found
+
+    monkeypatch.setattr(step, "Incoming", looked)
+    with pytest.raises(WorkError, match=said):
+        run(manifest, store, ConvertSettings())
+
+
 @pytest.mark.filterwarnings("error::ResourceWarning")
 def test_what_was_remembered_and_what_was_logged_does_not_stay_open(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
