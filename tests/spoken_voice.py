@@ -68,6 +68,7 @@ def export(
     smear: float = 0.0,
     lost: str = "",
     endless: str = "",
+    mute: str = "",
     alphabet: str = ALPHABET,
 ) -> None:
     """Writes a SavedModel and its model.json.
@@ -77,13 +78,14 @@ def export(
       smear: added to its mels.
       lost: a symbol at which its attention stays.
       endless: a symbol after which it does not come to an end.
+      mute: a symbol in whose texts it ends with the first frame, which is no sound yet.
     """
     import tensorflow as tf
 
     voiced = [(says or {}).get(symbol, symbol) for symbol in alphabet]
     blocks = [speak([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in voiced]
     mels = np.stack([features(block, FEATURES)[:FRAMES] for block in blocks])
-    lost_id, endless_id = (alphabet.index(one) if one else -1 for one in (lost, endless))
+    lost_id, endless_id, mute_id = (alphabet.index(one) if one else -1 for one in (lost, endless, mute))
 
     class Voice(tf.Module):
         def __init__(self) -> None:
@@ -101,12 +103,13 @@ def export(
         @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)])
         def synthesize(self, symbols, lengths):  # type: ignore[no-untyped-def]
             rows, count = tf.shape(symbols)[0], tf.shape(symbols)[1]
+            muted = tf.reduce_any(tf.equal(symbols, mute_id), axis=1)
             return {
                 "mels": tf.reshape(tf.gather(self.mels, symbols), [rows, count * FRAMES, FEATURES.mels]) + smear,
-                "frames": lengths * FRAMES,
+                "frames": tf.where(muted, 1, lengths * FRAMES),
                 "alignments": self.attend(symbols, lengths),
                 "waveforms": tf.reshape(tf.gather(self.blocks, symbols), [rows, count * BLOCK]),
-                "samples": lengths * BLOCK,
+                "samples": tf.where(muted, 0, lengths * BLOCK),
                 "hit_limit": tf.reduce_any(tf.equal(symbols, endless_id), axis=1),
             }
 

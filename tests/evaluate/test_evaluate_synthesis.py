@@ -84,6 +84,24 @@ def test_each_fault_shows_in_the_figure_that_is_made_for_it(
     assert found["skips"] > 0
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_voice_that_ends_before_it_says_anything_is_measured_as_a_bad_one(
+    everywhere: bool, corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    voice = make_voice(mute="." if everywhere else "8")
+    work = run(voice, corpus, registry, tmp_path / "store", THOROUGH)
+    rows = Evaluation.read(work.folder).rows
+    mute = [row for row in rows if everywhere or "8" in row.told["text"]]
+    assert len(mute) == (24 if everywhere else 8)
+    for row in mute:
+        assert row.told["heard"] == ""
+        assert row.figures["round_trip_wer"].value == row.figures["round_trip_wer"].weight
+        assert row.figures["duration_ratio"].value == 0
+    assert np.isfinite(work.metrics["rtf"])
+    assert work.metrics["rtf"] > 1 or not everywhere
+    assert "no sound in it" in work.path("report").read_text()
+
+
 def test_a_voice_is_compared_with_the_one_in_service_on_the_same_texts(
     corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
 ) -> None:

@@ -51,7 +51,8 @@ def measure(
     pitched = _picked(utterances, settings.pitched)
     gallery = Gallery(_picked(utterances, settings.typical), settings.worst)
     performances = perform(voice, utterances, listener, pitched, settings, "utterances spoken", gallery)
-    spent = voice.seconds / voice.audio_seconds
+    # A voice that says nothing has spoken for no time: one sample keeps the figure finite, and bad.
+    spent = voice.seconds / max(voice.audio_seconds, 1 / voice.sample_rate)
     others = _of_champion(champion, voice, utterances, listener, pitched, settings)
     rows = table(utterances, performances, others, settings)
     metrics = {

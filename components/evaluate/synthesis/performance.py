@@ -145,7 +145,8 @@ def record(voice: Synthesiser, utterances: Sequence[Utterance]) -> list[Take]:
             raise SettingsError(f"utterance {utterance.id}: {error}") from None
     forced, spoken = voice.teacher_forced(texts, found), voice.speak(texts)
     for utterance, one in zip(utterances, spoken, strict=True):
-        if not len(one.mels) or not len(one.waveform):
+        # One frame is a place in time and no sound: a voice that ends with it is a bad one, and measured as such.
+        if not len(one.mels):
             raise WorkError(f"utterance {utterance.id}: the voice gives no frame for it; train it again")
     return [Take(*one) for one in zip(utterances, recorded, found, forced, spoken, strict=True)]
 
