@@ -51,7 +51,8 @@ def exported_folder(model: Path | str) -> Path:
     found = folder / "model" if (folder / "model" / ABOUT).is_file() else folder
     missing = [name for name in ("saved_model.pb", ABOUT) if not (found / name).is_file()]
     if missing:
-        raise WorkError(f"{found}: no {' and no '.join(missing)}, so this is no exported model; run train again")
+        missed = " and no ".join(missing)
+        raise WorkError(f"{found}: no {missed}, so no exported model; give <registry>/<model>, or run train again")
     return found
 
 

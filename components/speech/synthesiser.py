@@ -96,10 +96,8 @@ class Synthesiser:
         self.about = about(self.folder)
         missing = [key for key in REQUIRED if key not in self.about]
         if missing:
-            raise WorkError(
-                f"{self.folder}: a model of the kind {self.about['kind']!r}, without {' and '.join(missing)}, is no "
-                "voice; give one that voxline run tts made"
-            )
+            is_no = f"a model of the kind {self.about['kind']!r}, without {' and '.join(missing)}, is no voice"
+            raise WorkError(f"{self.folder}: {is_no}; give one that voxline run tts made")
         self.alphabet = Alphabet(self.about["alphabet"])
         self.features = FeatureSettings.of(self.about["features"], str(self.folder))
         self.sample_rate = int(self.about["sample_rate"])
@@ -224,18 +222,14 @@ class Synthesiser:
             row[: len(one)] = one
         inputs = {"symbols": labels, "lengths": lengths, "features": padded, "frames": frames}
         found = call(self._signatures["teacher_forced"], self.folder, **inputs)
+        forced = []
         for place, text in enumerate(symbols):
-            mels = found["mels"][place, : len(features[place])]
-            if not (np.isfinite(mels).all() and np.isfinite(found["mel_l1"][place])):
+            count, error = int(frames[place]), float(found["mel_l1"][place])
+            mels, alignment = found["mels"][place, :count], found["alignments"][place]
+            if not (np.isfinite(mels).all() and np.isfinite(error)):
                 raise self._not_finite(text)
-        return [
-            Forced(
-                found["mels"][row, :count],
-                found["alignments"][row, : self._steps(count), : len(symbols[row])],
-                float(found["mel_l1"][row]),
-            )
-            for row, count in enumerate(map(len, features))
-        ]
+            forced.append(Forced(mels, alignment[: self._steps(count), : len(text)], error))
+        return forced
 
     def _not_finite(self, text: str) -> WorkError:
         return WorkError(f"{self.folder}: what it speaks for {shown(text)} is not finite; train it again")

@@ -94,3 +94,9 @@ def test_a_model_that_is_no_voice_or_lost_a_key_is_named(
     shutil.copy(make_voice() / "model.json", folder)
     with pytest.raises(WorkError, match="no signature 'synthesize'"):
         Synthesiser(folder)
+
+
+def test_a_whole_registry_is_no_model_and_the_way_into_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "registry" / "tts" / "1").mkdir(parents=True)
+    with pytest.raises(WorkError, match=r"registry: no saved_model\.pb and no model\.json, .* give <registry>/<model>"):
+        Synthesiser(tmp_path / "registry")
