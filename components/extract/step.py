@@ -77,6 +77,11 @@ def _state(manifest: Path) -> tuple[int, ...]:
     return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) if found else ()
 
 
+def _check_as_named(manifest: Path, as_named: tuple[int, ...]) -> None:
+    if _state(manifest) != as_named:
+        raise WorkError(f"{manifest}: changed while it was read; run this again when it is written")
+
+
 def _check(folder: Path) -> None:
     Dataset.read(folder, shards=False)
 
@@ -89,7 +94,11 @@ def _extract(
     from components.extract.remembered import remember, remembered
 
     unfinished = _unfinished(work.folder)
-    intake = take_in(manifest, settings, unfinished, remembered(store, settings))
+    try:
+        intake = take_in(manifest, settings, unfinished, remembered(store, settings))
+    except (WorkError, ValueError):
+        _check_as_named(manifest, as_named)  # which is why, if it is no longer that
+        raise
     pool = Pool(store, settings.features)
     extracted = 0
     while True:
@@ -148,8 +157,7 @@ def _found(
     found = pool.find(intake.clips)
     missing = (intake.clips != b"") & (found[..., 0] < 0)
     tasks = plan(intake, missing, settings, unfinished)
-    if _state(intake.manifest) != as_named:  # after which it is not read any more
-        raise WorkError(f"{intake.manifest}: changed while it was read; run this again when it is written")
+    _check_as_named(intake.manifest, as_named)  # after which it is not read any more
     if not tasks:
         return found, {}, 0
     _check_rate(intake, missing, settings.features.sample_rate, unfinished / ATTEMPTS)

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from components.extract import intake
-from components.extract.remembered import LINES
+from components.extract.remembered import LINES, digests_of
 from components.extract.settings import ExtractSettings
 from components.extract.step import run
 from components.speech.dataset import Dataset
+from components.speech.errors import WorkError
 from components.speech.lines import values_of
 from components.speech.rows import ROWS
 from components.speech.utterances import Utterance, read_rejects, write_manifest
@@ -103,3 +104,18 @@ def test_what_was_made_under_other_settings_is_read_again(
     work = extracted(tmp_path, utterances, how=other)
     assert len(read) == 4
     assert content(work) == content(extracted(tmp_path, utterances, "fresh", how=other))
+
+
+@pytest.mark.parametrize("more", [b'{"id": "half', b"\n"])
+def test_a_manifest_that_grows_between_two_looks_is_told_of(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bytes
+) -> None:
+    def grown(manifest: Path) -> object:
+        found = digests_of(manifest)
+        with open(manifest, "ab") as file:
+            file.write(more)
+        return found
+
+    monkeypatch.setattr(intake, "digests_of", grown)
+    with pytest.raises(WorkError, match="changed while it was read"):
+        extracted(tmp_path, corpus(4))
