@@ -13,8 +13,10 @@ from components.evaluate.step import run as evaluate
 from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
 from components.push.settings import RecognitionPushSettings, SynthesisPushSettings
 from components.push.step import run as push
+from components.push.synthesis.card import model_card
 from components.push.synthesis.known_text import known_text
 from components.speech.errors import SettingsError
+from components.speech.evaluation import Evaluation
 from components.speech.exported import digest
 from components.speech.registry import Registry
 from tests.spoken_tones import MakeModel
@@ -23,6 +25,7 @@ from tests.spoken_voice import MakeVoice, write_voice_corpus
 MEASURED = SynthesisEvaluateSettings(listener="asr", bootstrap_samples=300, pitched=0, typical=0, worst=1)
 QUICK = SynthesisPushSettings(known_clip=False, min_slice_utterances=5, max_regression={"round_trip_wer": 0.05})
 """Without the fresh process, which loads TensorFlow for ten seconds; one test has it."""
+MEASURED_ALONE = MEASURED.model_copy(update={"listener": ""})
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,24 @@ def test_a_good_voice_becomes_a_version_that_says_what_it_is(
     (change,) = Registry(tmp_path / "registry", "tts").journal()
     assert change.wer is None
     assert change.figures["round_trip_wer"] == 0
+
+
+def test_the_card_of_a_voice_says_who_can_make_it_speak(corpus: Path, make_voice: MakeVoice, tmp_path: Path) -> None:
+    work = evaluate(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", MEASURED_ALONE)
+    evaluation = Evaluation.read(work.folder)
+    whole = model_card(evaluation, 3, "2026-01-02T03:04:05Z")
+    evaluation.metrics["model"]["about"]["decoder"] = "int8"
+    parted = model_card(evaluation, 3, "2026-01-02T03:04:05Z")
+    for card in (whole, parted):
+        assert "voxline synthesize TEXT --model <registry>/tts/3 --output out.wav" in card
+    assert "tensorflow_model_server --model_name=tts" in whole
+    assert "Signature `synthesize`" in whole
+    assert "TensorFlow Lite" not in whole
+    # Its SavedModel has no signature that speaks, so nobody may be sent to a server with it.
+    assert "tensorflow_model_server" not in parted
+    assert "Signature `synthesize`" not in parted
+    assert "Its decoder (int8) is a file of TensorFlow Lite beside the SavedModel" in parted
+    assert "`train.export.decoder: float32`" in parted
 
 
 @pytest.mark.parametrize(
