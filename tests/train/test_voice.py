@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from components.speech.dataset import Dataset
-from components.speech.errors import SettingsError
+from components.speech.errors import SettingsError, WorkError
 from components.speech.feature_settings import FeatureSettings
 from components.train.batches import Batch, Batches
 from components.train.loop import Trained, fit
@@ -102,6 +102,23 @@ def test_a_few_utterances_are_learnt(learner: tuple[SynthesisLearner, Dataset]) 
     assert losses[-1] < 0.7 * losses[0]
 
 
+def test_a_text_of_more_symbols_than_its_recording_has_frames_is_left_out_by_name_or_stops_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoken = sayings(6, 2)
+    for place in (2, 7):  # of train, and of dev
+        spoken[place] = dataclasses.replace(spoken[place], text="abcd" * 2_500)
+    dataset = write_dataset(tmp_path / "dataset", spoken)
+    with pytest.raises(WorkError, match=r"1 of 6 .*too few frames.*train-002\. .*belong to their recordings"):
+        SynthesisTeacher(tiny_voice(), dataset)
+    teacher = SynthesisTeacher(tiny_voice(max_infeasible_share=0.5), dataset)
+    assert (teacher.train.infeasible, teacher.dev.infeasible) == (["train-002"], ["dev-007"])
+    assert (teacher.train.utterances, teacher.dev.utterances) == (5, 1)
+    told = capsys.readouterr().out
+    assert "left out: train-002" in told
+    assert "left out: dev-007" in told
+
+
 def test_features_of_another_kind_are_refused(tones: Dataset) -> None:
     with pytest.raises(SettingsError, match=r"mel_and_linear.*extract\.features\.kind"):
         SynthesisTeacher(tiny_voice("tacotron"), tones)
@@ -127,6 +144,15 @@ def test_looks_come_by_steps_and_choose_by_free_running(fitted: tuple[Trained, P
     assert trained.best == min(looks, key=lambda look: look.score or ())
 
 
+def test_a_look_where_a_stage_begins_judges_what_the_one_before_has_learnt(tones: Dataset) -> None:
+    stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
+    teacher = SynthesisTeacher(tiny_voice(reductions=stages, look_utterances=1), tones)
+    before, begins, after = (teacher.look(step).figures for step in (19, 20, 21))
+    assert begins == before
+    assert after["mel_dtw"] != before["mel_dtw"]
+    assert after["loss"] != before["loss"]
+
+
 def test_tensorboard_has_pictures_and_sound(fitted: tuple[Trained, Path]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -135,6 +161,9 @@ def test_tensorboard_has_pictures_and_sound(fitted: tuple[Trained, Path]) -> Non
     pictures = {"dev/mel_0", "dev/alignment_0", "dev/speech_0", "dev/texts"}
     curves = {"train/mel", "train/stop", "train/learning_rate", "dev/attention_diagonality", "dev/mel_dtw"}
     assert pictures | curves <= set(events.Tags()["tensors"])
+    steps = [look.step for look in fitted[0].standing.looks]
+    for name in (*pictures, "dev/attention_diagonality"):
+        assert [event.step for event in events.Tensors(name)] == steps
 
 
 def test_two_devices_learn_what_one_learns(tones: Dataset, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ def test_the_reduction_falls_by_stages() -> None:
         }
     )
     assert [settings.reduction(step) for step in (0, 99, 100, 199, 200, 10_000)] == [5, 5, 3, 3, 2, 2]
+    # What 100 steps have taught is what the last of them taught.
+    assert [settings.learnt_reduction(steps) for steps in (0, 1, 100, 101, 200, 201)] == [5, 5, 5, 3, 3, 2]
     assert SynthesisSettings.of({"model": {"kind": "tacotron", "reduction": 4}}).reduction(7) == 4
 
 

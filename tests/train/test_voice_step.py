@@ -45,7 +45,7 @@ def test_model_json_says_how_to_speak(trained: tuple[Work, SynthesisSettings], t
     assert said["reading"] == tones.reading
     assert said["settings"] == settings.plain()
     frames = tones.features.frames(round(settings.max_seconds * tones.features.sample_rate))
-    assert said["max_steps"] == -(-frames // settings.reduction(int(work.metrics["best_step"])))
+    assert said["max_steps"] == -(-frames // settings.learnt_reduction(int(work.metrics["best_step"])))
     assert said["provenance"]["trained"]["dev_mel_dtw"] == work.metrics["dev_mel_dtw"]
 
 

@@ -36,7 +36,7 @@ def export(
     model = build(settings, dataset, portable=True)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
-    reduction, decoder = settings.reduction(int(trained["best_step"])), settings.export.decoder
+    reduction, decoder = settings.learnt_reduction(int(trained["best_step"])), settings.export.decoder
     module: Voice
     if decoder == "float32":
         module = whole = WholeVoice(model, settings, dataset, reduction)

@@ -101,7 +101,7 @@ class SynthesisLearner(Learner):
           step: how many steps were learnt; decides the frames in a decoder step.
           longest: frames after which it is cut.
         """
-        reduction = self.settings.reduction(step)
+        reduction = self.settings.learnt_reduction(step)
         found = self._speaker(reduction, math.ceil(longest / reduction))(batch.labels, batch.counts)
         return type(found)(*(None if part is None else np.asarray(part) for part in found))
 

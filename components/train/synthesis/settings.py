@@ -143,9 +143,13 @@ class SynthesisSettings(TeachingSettings):
         return self
 
     def reduction(self, step: int) -> int:
-        """Frames in a decoder step, after so many steps of learning."""
+        """Frames in a decoder step, in the step of learning after so many others."""
         made = [stage.reduction for stage in self.reductions if stage.step <= step]
         return made[-1] if made else self.model.reduction
+
+    def learnt_reduction(self, steps: int) -> int:
+        """Frames in a decoder step that the last of so many steps learnt; a stage that only begins has learnt none."""
+        return self.reduction(max(steps - 1, 0))
 
     def guidance(self, step: int) -> float:
         """The weight of guided attention, which falls on a line to nothing."""
