@@ -89,7 +89,10 @@ def joined(folder: str, path: str) -> str:
     >>> joined("/store/convert/key", "../../wavs/a.wav"), joined("/store", "/corpus/a.wav")
     ('/store/wavs/a.wav', '/corpus/a.wav')
     """
-    return os.path.normpath(path if path.startswith("/") else f"{folder}/{path}")
+    if path.startswith("/"):
+        # Nearly all are plain, and to normalise one takes as long as to parse a line.
+        return os.path.normpath(path) if "//" in path or "/." in path or path.endswith("/") else path
+    return os.path.normpath(f"{folder}/{path}")
 
 
 def number(value: float) -> str:

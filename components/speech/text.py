@@ -86,9 +86,9 @@ class Alphabet:
         >>> Alphabet.named("english").fault("naïve")
         "'ï' (U+00EF LATIN SMALL LETTER I WITH DIAERESIS) in 'naïve' is not in the alphabet"
         """
-        unknown = self.unknown(text)
-        if not unknown:
+        if not set(text).difference(self.symbols):
             return ""
+        unknown = self.unknown(text)
         named = ", ".join(
             f"{char!r} (U+{ord(char):04X} {unicodedata.name(char, 'unnamed')})" for char in unknown[:NAMED]
         )

@@ -216,8 +216,8 @@ class LineWriter:
         holder, _, name = path.rpartition("/")
         if (way := self._ways.get(holder)) is None:
             way = os.path.relpath(holder or (os.curdir if not path.startswith("/") else "/"), self._folder)
-            self._ways[holder] = way
-        return os.path.normpath(f"{way}/{name}")
+            self._ways[holder] = way = "" if way == os.curdir else f"{way}/"
+        return os.path.normpath(way + name) if name in ("", os.curdir, os.pardir) else way + name
 
 
 def write_rejects(path: Path, rejects: Iterable[Reject]) -> int:
