@@ -62,9 +62,7 @@ def test_pods_with_empty_disks_find_each_others_work_and_do_nothing_twice(cluste
     again = cluster.run(*TO_A_DATASET)
     assert [work.reused for work in again.values()] == [True] * 4
     assert [work.place for work in again.values()] == [work.place for work in first.values()]
-    used = (
-        f"{first['extract'].place.removeprefix(f'{cluster.gcs.uri}/')}/used.json"  # that it was wanted, for collections
-    )
+    used = f"store/extract/{first['extract'].key}/used.json"  # when it was wanted last, for collections
     assert sorted(cluster.gcs.names()) == sorted([*before, used])
     assert not [path for path in files(cluster.disk) if path.suffix in (".wav", ".tfrecord")]
 
