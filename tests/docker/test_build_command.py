@@ -16,8 +16,11 @@ from pipelines import images
 from pipelines.image_content import content_tag
 
 ROOT = Path(__file__).parent.parent.parent
-STAND_IN = f"""#!{sys.executable}
-import json, os, sys
+# A line with #! takes no interpreter whose path has a space in it.
+STARTS_IT = f"""#!/bin/sh
+exec "{sys.executable}" "$0.py" "$@"
+"""
+STAND_IN = """import json, os, sys
 with open(os.environ["CALLS"], "a") as file:
     print(json.dumps(sys.argv[1:]), file=file)
 if sys.argv[1:3] == ["image", "inspect"]:
@@ -31,7 +34,8 @@ Build = Callable[..., "tuple[subprocess.CompletedProcess[str], list[list[str]]]"
 def build(tmp_path: Path) -> Build:
     """Runs `python -m pipelines.images build …`; how it ended, and how Docker was called."""
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "docker").write_text(STAND_IN, encoding="utf-8")
+    (tmp_path / "bin" / "docker.py").write_text(STAND_IN, encoding="utf-8")
+    (tmp_path / "bin" / "docker").write_text(STARTS_IT, encoding="utf-8")
     (tmp_path / "bin" / "docker").chmod(0o755)
 
     def run(*arguments: str, **variables: str) -> "tuple[subprocess.CompletedProcess[str], list[list[str]]]":
