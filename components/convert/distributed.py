@@ -17,7 +17,7 @@ from typing import Any
 
 from components.convert.job import Converted, Job, Refused, Shaping, Stale
 from components.convert.recording import convert_recording
-from components.convert.settings import PROCESSES, ConvertSettings
+from components.convert.settings import ConvertSettings
 from components.convert.workers import Lost, in_processes
 from components.speech.buckets import is_remote
 from components.speech.mirror import address_of, bring, folder_of, local, send
@@ -40,7 +40,7 @@ UNKNOWN_SECONDS = 10.0
 def converted_jobs(
     jobs: Iterable[Job], settings: ConvertSettings, pool: Path, folder: Path
 ) -> Iterator[tuple[int, Result]]:
-    """Converts each job, by whatever the settings name; yields (index of the job, result) as results come.
+    """Converts each job, by Beam where there are enough; yields (index of the job, result) as results come.
 
     Args:
       pool: the folder of all WAVs, and
@@ -49,8 +49,6 @@ def converted_jobs(
     Raises:
       OSError, WorkError: a WAV cannot be written, or the pipeline failed.
     """
-    if settings.runner == PROCESSES:
-        return in_processes(convert_recording, list(jobs), settings.workers, settings.decode_seconds)
     coming = iter(jobs)
     few: list[Job] = []
     enough = settings.beam_from_megabytes * 1e6 / 2 / settings.sample_rate

@@ -35,7 +35,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
       WorkError: too many rejects; a recording that is no longer what the manifest says; a disk that is full.
     """
     # How many processes did it makes no difference to what was done.
-    naming = settings.model_copy(update=settings.unnamed())
+    naming = settings.naming()
     # A dictionary of a later version may read a text otherwise.
     reading = made_by(settings.reading)
     named = {"settings": naming.plain(), "reading": reading, "revisions": [REVISION, POOL_REVISION]}

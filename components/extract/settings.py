@@ -1,5 +1,7 @@
 """What a person can turn about the dataset: its features, its alphabet, its shards, and what runs the work."""
 
+from typing import ClassVar
+
 import pydantic
 
 from components.speech.feature_settings import FeatureSettings
@@ -10,6 +12,9 @@ from components.speech.text import Alphabet
 
 class ExtractSettings(RunnerSettings):
     """Settings of the extract step."""
+
+    NAMES_NOTHING: ClassVar[frozenset[str]] = RunnerSettings.NAMES_NOTHING | {"shard_megabytes"}
+    """How shards are cut changes nothing that is read."""
 
     features: FeatureSettings = pydantic.Field(FeatureSettings(), description="how samples become features")
     alphabet: str = pydantic.Field(
@@ -42,7 +47,3 @@ class ExtractSettings(RunnerSettings):
         if 1.0 not in speeds or len(set(speeds)) < len(speeds) or not all(0.5 <= speed <= 2 for speed in speeds):
             raise ValueError("numbers from 0.5 to 2, each once, 1.0 among them, are accepted")
         return sorted(speeds)
-
-    def naming(self) -> "ExtractSettings":
-        """The same settings without what changes nothing that is read: who writes shards, and how they are cut."""
-        return self.model_copy(update=self.unnamed("shard_megabytes"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from components.publish.versions import Versions, names
-from components.speech.buckets import Bucket, Changed, Entry
+from components.speech.buckets import Bucket, Entry
 from components.speech.buckets.sharing import UNENDED, alone
 from components.speech.dataset import DATASET, Dataset
 from components.speech.errors import WorkError
@@ -114,8 +114,4 @@ def _shards(folder: Path) -> set[str]:
 
 def _delete(bucket: Bucket, entries: list[Entry]) -> None:
     for entry in entries:
-        try:
-            bucket.delete(entry.name, if_generation=entry.generation)
-        except Changed:
-            if bucket.stat(entry.name) is not None:  # else it is the answer that was lost
-                raise
+        bucket.remove(entry.name, entry.generation)

@@ -7,7 +7,6 @@ utterances are kept in memory.
 import dataclasses
 import difflib
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from components.speech.dataset import Dataset
+from components.speech.lines import parsed
 from components.speech.mirror import local
 from components.speech.rows import ROWS
 
@@ -28,7 +28,6 @@ KINDS = {
 """What an utterance that is in both may differ in, by its keys."""
 
 TEST = "test"
-_parsed = json.JSONDecoder().decode
 _IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAN = re.compile(f"[{_IDEOGRAPHS}]")
 _UNIT = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
@@ -198,8 +197,8 @@ def _side_by_side(before: Path, after: Path) -> Iterator[tuple[Line | None, Line
             if old == new:
                 old, new = next(old_lines, None), next(new_lines, None)
                 continue
-            left: Line | None = _parsed(old.decode()) if old else None
-            right: Line | None = _parsed(new.decode()) if new else None
+            left: Line | None = parsed(old.decode()) if old else None
+            right: Line | None = parsed(new.decode()) if new else None
             if left and right and left["id"] != right["id"]:
                 left, right = (left, None) if left["id"] < right["id"] else (None, right)
             yield left, right

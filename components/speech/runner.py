@@ -3,7 +3,7 @@
 Beam itself stands in `components.speech.beam`, which takes seconds to import: where there is work for it, not before.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
 import pydantic
 
@@ -43,6 +43,7 @@ class RunnerSettings(Settings):
             raise ValueError(f"{REFUSED_RUNNERS[runner]}; use {IN_PROCESS} or {MULTI_PROCESS} on one machine")
         return runner
 
-    def unnamed(self, *others: str) -> dict[str, Any]:
-        """The defaults of what names nothing, and of other keys: a work's name is made with these in place."""
-        return {key: getattr(type(self)(), key) for key in self.NAMES_NOTHING.union(others)}
+    def naming(self) -> Self:
+        """The same settings with the defaults of what changes nothing that is made: of these a work's name is made."""
+        defaults = type(self)()
+        return self.model_copy(update={key: getattr(defaults, key) for key in self.NAMES_NOTHING})

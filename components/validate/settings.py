@@ -240,7 +240,3 @@ class ValidateSettings(RunnerSettings):
         description="MB of the manifest from which on Beam is started at all, which takes seconds; less is read by "
         "this process at once (0: always Beam)",
     )
-
-    def naming(self) -> "ValidateSettings":
-        """The same settings without who does the work, which changes nothing that is found."""
-        return self.model_copy(update=self.unnamed())

@@ -4,15 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.faults.every_change import disturbed, judge
+from tests.faults.every_change import judge
 from tests.faults.inject import KINDS
 
 STEP = "extract"
-
-
-@pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    return disturbed(STEP, tmp_path_factory.mktemp(STEP))
 
 
 @pytest.mark.parametrize("how", KINDS[STEP])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from components.speech.buckets import Bucket, Changed, Entry
+from components.speech.buckets import Bucket, Entry
 from components.speech.mirror import Mirror, bring, is_mirrored
 
 MARKERS = ("version.json", "done.json", "shard.json")
@@ -139,11 +139,7 @@ class Ground:
 
     def _delete_one(self, path: str) -> None:
         bucket, name = self._object(Path(path))
-        try:
-            bucket.delete(name, if_generation=self._entries[path].generation)
-        except Changed:
-            if bucket.stat(name) is not None:  # else it is the answer that was lost
-                raise
+        bucket.remove(name, self._entries[path].generation)
 
     def _note(self, path: Path, entry: Entry) -> None:
         if str(path) not in self._entries:

@@ -145,6 +145,18 @@ class Bucket:
         except WorkError as error:
             self._absent(error)
 
+    def remove(self, name: str, generation: int) -> None:
+        """Removes an object that was looked at.
+
+        Raises:
+          Changed: it is another one by now.
+        """
+        try:
+            self.delete(name, if_generation=generation)
+        except Changed:
+            if self.stat(name) is not None:  # else it is the answer that was lost
+                raise
+
     def download(
         self, names: Iterable[str | Entry], folder: Path | str, *, named: Callable[[Entry], str] | None = None
     ) -> Sequence[Entry]:
