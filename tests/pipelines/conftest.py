@@ -1,14 +1,17 @@
 """A corpus and a config that are just large enough to go through every step."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from components.generate.settings import GenerateSettings
 from components.generate.step import run as generate
+from components.speech.storage import read_json
 
 # Two small layers and an epoch: it learns nothing, and goes through everything.
 CONFIG = """
@@ -64,3 +67,31 @@ class House:
 @pytest.fixture
 def house(tmp_path: Path, corpus: Path) -> House:
     return House(tmp_path, corpus)
+
+
+KEYS = Path(__file__).parent / "golden" / "step_keys.json"
+
+
+def check_step_keys(pipeline: str, record: dict[str, Any]) -> None:
+    """Holds what each step's key is made of against the golden file; VOXLINE_WRITE_GOLDEN=1 writes it.
+
+    A difference means that every store computes this step again at its next run. Where that is not the purpose of a
+    change, the change is wrong.
+    """
+    folders = {step["name"]: Path(step["folder"]) for step in record["steps"]}
+    parts = {name: _key_parts(folder) for name, folder in folders.items() if (folder / "done.json").exists()}
+    golden = json.loads(KEYS.read_text(encoding="utf-8")) if KEYS.exists() else {}
+    if os.environ.get("VOXLINE_WRITE_GOLDEN"):
+        golden[pipeline] = parts
+        KEYS.write_text(json.dumps(golden, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert parts == golden[pipeline]
+
+
+def _key_parts(folder: Path) -> dict[str, Any]:
+    done = read_json(folder / "done.json")
+    return {"revision": done["revision"], "settings": done["settings"], "inputs": _names(done["inputs"])}
+
+
+def _names(value: Any) -> Any:
+    """The names of the inputs without their values, which are hashes of generated audio and of library versions."""
+    return {key: _names(below) for key, below in value.items()} if isinstance(value, dict) else "…"

@@ -9,7 +9,7 @@ import pytest
 from components.speech.storage import read_json
 from pipelines.config import load_config
 from pipelines.graph import STEPS
-from tests.pipelines.conftest import House
+from tests.pipelines.conftest import House, check_step_keys
 
 OURS = Path(__file__).parents[2] / "configs"
 CONFIG = """
@@ -65,6 +65,10 @@ def test_what_a_corpus_holds_is_published_as_a_version(house: House, runs: dict[
     assert read_json(Path(record["dataset"]) / "version.json")["number"] == 1
     assert runs["first"]["seen"][-1] == record["reason"] == "Published as version 1 of commands"
     assert "This is the first version." in runs["first"]["page"]
+
+
+def test_the_parts_of_each_steps_key_are_pinned(runs: dict[str, Any]) -> None:
+    check_step_keys("refresh", runs["first"]["record"])
 
 
 def test_a_corpus_that_has_not_changed_costs_no_work_and_makes_no_version(runs: dict[str, Any]) -> None:

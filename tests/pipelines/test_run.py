@@ -12,7 +12,7 @@ import pytest
 from components.speech.exported import about
 from components.speech.storage import read_json
 from pipelines.graph import STEPS
-from tests.pipelines.conftest import House
+from tests.pipelines.conftest import House, check_step_keys
 
 
 def record(house: House) -> dict[str, Any]:
@@ -77,6 +77,10 @@ def test_a_run_that_was_killed_goes_on_and_ends(runs: dict[str, Any]) -> None:
     assert [step["name"] for step in steps] == list(STEPS["asr"])
     assert {step["status"] for step in steps} == {"succeeded"}
     assert [step["reused"] for step in steps] == [True] * 4 + [False] * 3
+
+
+def test_the_parts_of_each_steps_key_are_pinned(runs: dict[str, Any]) -> None:
+    check_step_keys("asr", runs["refused"]["record"])
 
 
 def test_a_refused_model_is_a_run_that_succeeded_and_says_why(runs: dict[str, Any]) -> None:

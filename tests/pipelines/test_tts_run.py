@@ -12,6 +12,7 @@ from components.generate.settings import GenerateSettings
 from components.generate.step import run as generate
 from components.speech.storage import read_json
 from pipelines.graph import STEPS
+from tests.pipelines.conftest import check_step_keys
 
 # A tiny network and a few steps: it learns nothing, and goes through everything.
 CONFIG = """
@@ -78,6 +79,10 @@ def test_every_step_comes_to_an_end_and_the_record_names_the_figures(record: dic
     assert [step["name"] for step in record["steps"]] == list(STEPS["tts"])
     assert {"mel_l1", "mel_dtw", "mcd", "attention_diagonality", "hit_limit", "rtf"} <= record["metrics"].keys()
     assert "round_trip_wer" not in record["metrics"]  # nobody listened, and nothing is made up
+
+
+def test_the_parts_of_each_steps_key_are_pinned(record: dict[str, Any]) -> None:
+    check_step_keys("tts", record)
 
 
 def test_the_page_of_the_run_is_there(house: Path, record: dict[str, Any]) -> None:
