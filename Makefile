@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 VENV := .venv
 PY := $(VENV)/bin/python
-VOXLINE := $(PY) -m pipelines.cli
+VOXLINE := $(PY) -m voxline
 READY := $(VENV)/.ready
 PEERS := .bench-venv
 PEERS_READY := $(PEERS)/.ready
@@ -98,14 +98,14 @@ golden: $(READY) ## Write the golden files of the compiled pipelines anew (then 
 	@VOXLINE_WRITE_GOLDEN=1 $(PY) -m pytest -q tests/pipelines/test_compiled.py
 
 images: $(READY) ## Build the container images (IMAGES="data model validate", IMAGE_BASE=python:3.11-slim-trixie@sha256:...)
-	@$(PY) -m pipelines.images build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
+	@$(PY) -m voxline.pipelines.images.build build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
 
 # fake-gcs-server is a Go program; it says more of what a storage really holds to than what `make test` talks to.
 test-buckets: $(READY) ## Run the tests of buckets against fake-gcs-server too, where Go is to be had to build it
 	@if command -v go >/dev/null; then \
 	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS) && \
-	  VOXLINE_FAKE_GCS="$$PWD/$(VENV)/bin/fake-gcs-server" $(PY) -m pytest -q tests/speech/buckets tests/ingest/test_buckets.py \
-	    tests/speech/test_remote_registry.py; \
+	  VOXLINE_FAKE_GCS="$$PWD/$(VENV)/bin/fake-gcs-server" $(PY) -m pytest -q tests/store/buckets tests/ingest/test_buckets.py \
+	    tests/registry/test_remote_registry.py; \
 	else echo "test-buckets: skipped, no Go here to build fake-gcs-server with"; fi
 
 test-containers: $(READY) ## Build the images and run the asr graph in them, where a Docker engine is or may be started
@@ -136,4 +136,4 @@ image-locks: $(READY) ## Resolve the images' requirements anew, within requireme
 
 clean: ## Remove runs and caches; .venv stays
 	@rm -rf runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@find pipelines components tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find voxline pipelines components tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,9 +20,9 @@ import numpy as np
 import soundfile
 
 from benchmarks.table import Row, print_table
-from components.convert.job import Converted, Job
-from components.convert.recording import convert_recording
-from components.speech.storage import hash_file
+from voxline.components.convert.jobs import Converted, Job
+from voxline.components.convert.recording import convert_recording
+from voxline.store.hashing import hash_file
 
 SAMPLE_RATE = 16_000
 FILES = 40

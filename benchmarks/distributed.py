@@ -18,13 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.table import Row, print_table
-from components.extract.intake import take_in
-from components.extract.plan import Task, plan
-from components.extract.settings import ExtractSettings
-from components.extract.shards import write_shard
-from components.extract.step import run
 from tests.flink.cluster import Cluster
 from tests.flink.conftest import make_corpus
+from voxline.components.extract.manifest_scan import take_in
+from voxline.components.extract.plan import Task, plan
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run
+from voxline.components.extract.write_shard import write_shard
 
 UTTERANCES = 20_000
 SECONDS = 0.5

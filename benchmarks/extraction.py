@@ -18,17 +18,17 @@ import numpy as np
 import soundfile
 from threadpoolctl import threadpool_limits
 
-import components.extract.pipeline  # noqa: F401 - imported here, not while the clock runs
+import voxline.components.extract.beam  # noqa: F401 - imported here, not while the clock runs
 from benchmarks.table import Row, print_table
-from components.extract.settings import ExtractSettings
-from components.extract.step import run
-from components.speech.audio import load
-from components.speech.records import encode_example, write_record
-from components.speech.shard_writer import sums_of
-from components.speech.spectra import features
-from components.speech.storage import hash_file
-from components.speech.text import Alphabet
-from components.speech.utterances import Utterance, write_manifest
+from voxline.audio.decoding import load
+from voxline.audio.features import features
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.data.shard_writer import sums_of
+from voxline.data.tfrecord import encode_example, write_record
+from voxline.store.hashing import hash_file
+from voxline.text.alphabet import Alphabet
 
 UTTERANCES = 1_000
 FILES = 40

@@ -12,8 +12,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.table import Row, print_table
-from components.speech.feature_settings import FeatureSettings
-from components.speech.spectra import Array, features
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import Array, features
 
 UTTERANCES = 24
 ROUNDS = 15

@@ -19,10 +19,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.table import Row, print_table
-from components.speech.audio import load
-from components.speech.feature_settings import FeatureSettings
-from components.speech.griffin_lim import griffin_lim, waveform
-from components.speech.spectra import Array, features, magnitude_spectrogram
+from voxline.audio.decoding import load
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import Array, features, magnitude_spectrogram
+from voxline.audio.griffin_lim import griffin_lim, waveform
 
 RECORDINGS = 12
 ROUNDS = 3

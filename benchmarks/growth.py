@@ -20,11 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.table import Row, print_table
-from components.speech.pages.scale import Scale
-from components.speech.pages.svg import Drawing
-from components.speech.storage import hash_file
-from components.speech.utterances import Utterance, write_manifest
 from tests.extract.conftest import write_wav
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.report.svg import Drawing, Scale
+from voxline.store.hashing import hash_file
 
 ROOT = Path(__file__).parent.parent
 PLOT = ROOT / "docs" / "growth.svg"
@@ -35,14 +34,14 @@ RATE, SAMPLES = 16_000, 1_920
 
 CONVERT = """
 import sys
-from components.convert.settings import ConvertSettings
-from components.convert.step import run
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
 run(sys.argv[1], sys.argv[2], ConvertSettings(workers=1))
 """
 EXTRACT = """
 import sys
-from components.extract.settings import ExtractSettings
-from components.extract.step import run
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run
 run(sys.argv[1], sys.argv[2], ExtractSettings(beam_from_megabytes={from_megabytes}))
 """
 STEPS = {
@@ -52,7 +51,7 @@ STEPS = {
 }
 COLOURS = {"--line": "#dfe1e5", "--series-1": "#2f6f9f", "--series-2": "#c4602f", "--series-3": "#4f8a4a"}
 DARK = {"--line": "#353b43", "--series-1": "#74b3e0", "--series-2": "#ec9a6a", "--series-3": "#8cc785"}
-"""Of our pages (components/speech/pages/style.css): a picture in a document stands alone."""
+"""Of our pages (voxline/report/style.css): a picture in a document stands alone."""
 
 
 @dataclasses.dataclass(frozen=True)

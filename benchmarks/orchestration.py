@@ -44,7 +44,7 @@ def overhead() -> Row:
 
 def imports() -> Row:
     """The slowest import of a step, each in processes of its own, beside TensorFlow's."""
-    seconds = {f"components.{step}.step": _import_seconds(f"components.{step}.step") for step in STEPS}
+    seconds = {f"voxline.components.{step}.step": _import_seconds(f"voxline.components.{step}.step") for step in STEPS}
     slowest = max(seconds, key=lambda module: seconds[module])
     return Row.of(
         "slowest import of a step without TensorFlow, seconds",
@@ -57,7 +57,12 @@ def imports() -> Row:
 
 
 def _voxline(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "pipelines.cli", *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "voxline", *arguments],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def _import_seconds(module: str, rounds: int = ROUNDS) -> float:

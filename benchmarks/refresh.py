@@ -32,7 +32,7 @@ UTTERANCES = 20_000
 LENGTHS = (2.0, 10.0)
 """Seconds: those of LJSpeech (1.1 to 10.1, 6.6 on average); LibriSpeech's are twice as long."""
 RACY_SECONDS = 3.0
-"""What ingest wants a file to have been left alone (components/ingest/remembered.py)."""
+"""What ingest wants a file to have been left alone (components/ingest/audio_probe.py)."""
 SMALLER = 10
 """How many times smaller the corpus is beside which memory is measured."""
 EDITS, ROUNDS = 12, 9
@@ -185,47 +185,47 @@ def once(folder: Path, corpus: Path) -> None:
 
 
 def _ingest(store: Path, corpus: Path) -> Any:
-    from components.ingest.settings import CorpusSettings
-    from components.ingest.step import run
+    from voxline.components.ingest.settings import CorpusSettings
+    from voxline.components.ingest.step import run
 
     return run(store, CorpusSettings.of({"uri": str(corpus), "format": "manifest"}))
 
 
 def _convert(manifest: Path, store: Path) -> Any:
-    from components.convert.settings import ConvertSettings
-    from components.convert.step import run
+    from voxline.components.convert.settings import ConvertSettings
+    from voxline.components.convert.step import run
 
     return run(manifest, store, ConvertSettings())
 
 
 def _validate(wavs: Path, store: Path) -> Any:
-    from components.validate.settings import ValidateSettings
-    from components.validate.step import run
+    from voxline.components.validate.settings import ValidateSettings
+    from voxline.components.validate.step import run
 
     return run(wavs, store, ValidateSettings())
 
 
 def _extract(wavs: Path, store: Path, first: bool) -> Any:
-    from components.extract.settings import ExtractSettings
-    from components.extract.step import run
+    from voxline.components.extract.settings import ExtractSettings
+    from voxline.components.extract.step import run
 
     return run(wavs, store, ExtractSettings(beam_from_megabytes=0) if first else ExtractSettings())
 
 
 def _publish(dataset: Path, store: Path, datasets: Path) -> Any:
-    from components.publish.settings import PublishSettings
-    from components.publish.step import run
+    from voxline.components.publish.settings import PublishSettings
+    from voxline.components.publish.step import run
 
     return run(dataset, store, datasets, PublishSettings())
 
 
 def reading() -> Row:
     """Epochs of batches of a dataset after many refreshes, and of the same one extracted afresh, in turns."""
-    from components.extract.settings import ExtractSettings
-    from components.extract.step import run as extract
-    from components.speech.dataset import Dataset
-    from components.speech.utterances import Utterance, write_manifest
-    from components.train.batches import Batches
+    from voxline.components.extract.settings import ExtractSettings
+    from voxline.components.extract.step import run as extract
+    from voxline.components.train.batches import Batches
+    from voxline.data.dataset import Dataset
+    from voxline.data.manifest import Utterance, write_manifest
 
     how = ExtractSettings(shard_megabytes=8)
     random = np.random.default_rng(2)

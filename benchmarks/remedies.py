@@ -16,16 +16,16 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
-from components.generate.digits import draw_digits
-from components.generate.voice import Voice, speak
-from components.speech.dataset import Dataset
-from components.speech.dataset_by_hand import Spoken, write_by_hand
-from components.speech.feature_settings import FeatureSettings
-from components.speech.spectra import features
-from components.speech.text import Alphabet
-from components.train.loop import fit
-from components.train.synthesis.settings import SynthesisSettings
-from components.train.synthesis.teacher import SynthesisTeacher
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import features
+from voxline.components.demo_corpus.sentences import draw_digits
+from voxline.components.demo_corpus.speech import Voice, speak
+from voxline.components.train.trainer import fit
+from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.components.train.tts.task import SynthesisTeacher
+from voxline.data.dataset import Dataset
+from voxline.data.testing import Spoken, write_by_hand
+from voxline.text.alphabet import Alphabet
 
 VOICE = Voice("en-us", "m3", rate=160)
 FEATURES = FeatureSettings(window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, log_floor=1e-5, spectrum="magnitude")

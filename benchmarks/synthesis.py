@@ -27,11 +27,11 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.table import Row, print_table
-from components.speech.int8_decoder import DECODER, Int8Decoder
-from components.train.models.tacotron2 import Tacotron2
-from components.train.synthesis import losses
-from components.train.synthesis.int8 import converted
-from components.train.synthesis.model_settings import Tacotron2Settings
+from voxline.components.train.models.tacotron2 import Tacotron2
+from voxline.components.train.tts import losses
+from voxline.components.train.tts.export import converted
+from voxline.components.train.tts.model_settings import Tacotron2Settings
+from voxline.inference.int8_decoder import DECODER, Int8Decoder
 
 PEER = Path(__file__).parent / "peers" / "tacotron2_torch.py"
 PEER_PYTHON = Path(__file__).parent.parent / ".bench-venv" / "bin" / "python"

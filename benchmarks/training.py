@@ -21,13 +21,13 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.table import Row, print_table
-from components.speech.dataset import Dataset
-from components.speech.dataset_by_hand import Spoken, write_by_hand
-from components.speech.feature_settings import FeatureSettings
-from components.speech.text import Alphabet
-from components.train.batches import Batch, Batches, Example
-from components.train.recognition.learner import RecognitionLearner
-from components.train.recognition.settings import ModelSettings, RecognitionSettings
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.asr.settings import ModelSettings, RecognitionSettings
+from voxline.components.train.asr.task import RecognitionLearner
+from voxline.components.train.batches import Batch, Batches, Example
+from voxline.data.dataset import Dataset
+from voxline.data.testing import Spoken, write_by_hand
+from voxline.text.alphabet import Alphabet
 
 PEER = Path(__file__).parent / "peers" / "deepspeech2_torch.py"
 PEER_PYTHON = Path(__file__).parent.parent / ".bench-venv" / "bin" / "python"

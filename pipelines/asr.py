@@ -2,13 +2,13 @@
 
 from kfp import dsl
 
-from components.convert.component import convert
-from components.evaluate.recognition.component import evaluate
-from components.extract.component import extract
-from components.ingest.component import ingest
-from components.push.recognition.component import push
-from components.train.recognition.component import train
-from components.validate.component import validate
+from voxline.components.convert.component import convert
+from voxline.components.evaluate.asr.component import evaluate
+from voxline.components.extract.component import extract
+from voxline.components.ingest.component import ingest
+from voxline.components.push.asr.component import push
+from voxline.components.train.asr.component import train
+from voxline.components.validate.component import validate
 
 
 @dsl.pipeline(name="asr", description="Speech recognition: from a corpus to a model in service, or the reason why not.")

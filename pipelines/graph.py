@@ -1,6 +1,6 @@
 """The steps of every graph by name: their order, and whose output each one takes."""
 
-from components.speech.errors import SettingsError
+from voxline.errors import SettingsError
 
 Steps = dict[str, dict[str, str]]
 """Step → its inputs → the step that makes each."""

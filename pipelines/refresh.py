@@ -2,11 +2,11 @@
 
 from kfp import dsl
 
-from components.convert.component import convert
-from components.extract.component import extract
-from components.ingest.component import ingest
-from components.publish.component import publish
-from components.validate.component import validate
+from voxline.components.convert.component import convert
+from voxline.components.extract.component import extract
+from voxline.components.ingest.component import ingest
+from voxline.components.publish.component import publish
+from voxline.components.validate.component import validate
 
 
 @dsl.pipeline(name="refresh", description="A corpus that has changed: from its recordings to a version of its dataset.")

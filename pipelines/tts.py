@@ -2,13 +2,13 @@
 
 from kfp import dsl
 
-from components.convert.component import convert
-from components.evaluate.synthesis.component import evaluate
-from components.extract.component import extract
-from components.ingest.component import ingest
-from components.push.synthesis.component import push
-from components.train.synthesis.component import train
-from components.validate.component import validate
+from voxline.components.convert.component import convert
+from voxline.components.evaluate.tts.component import evaluate
+from voxline.components.extract.component import extract
+from voxline.components.ingest.component import ingest
+from voxline.components.push.tts.component import push
+from voxline.components.train.tts.component import train
+from voxline.components.validate.component import validate
 
 
 @dsl.pipeline(name="tts", description="Speech synthesis: from one speaker's corpus to a voice in service, or why not.")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 import soundfile
 
-from components.speech.utterances import Utterance, write_manifest
+from voxline.data.manifest import Utterance, write_manifest
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
 RATE = 16_000

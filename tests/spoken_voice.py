@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from components.speech.feature_settings import FeatureSettings
-from components.speech.spectra import features
-from components.speech.utterances import Utterance, write_manifest
 from tests.spoken_tones import BLOCK, RATE, WORDS, speak
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import features
+from voxline.data.manifest import Utterance, write_manifest
 
 ALPHABET = "012345678 .-"
 FRAMES = 5

@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from components.images import DATA
+from voxline.components.images import DATA
 
 
 @dsl.component(base_image=DATA, install_kfp_package=False)
@@ -26,10 +26,10 @@ def convert(
       reading: how a transcript becomes them: transcript, as_is, english, english_phonemes, mandarin or pinyin.
       settings: JSON of the other keys of the config's section `convert`.
     """
-    from components.convert.settings import ConvertSettings
-    from components.convert.step import run
-    from components.speech.attempts import attempt
-    from components.speech.work import place_of
+    from voxline.components.convert.settings import ConvertSettings
+    from voxline.components.convert.step import run
+    from voxline.store.permanent_failures import attempt
+    from voxline.store.step_cache import place_of
 
     chosen = ConvertSettings.of(settings, "convert", sample_rate=sample_rate, alphabet=alphabet, reading__kind=reading)
     with attempt(store):

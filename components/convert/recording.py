@@ -9,12 +9,64 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from components.convert.job import Converted, Job, Refused, Stale
-from components.convert.shaping import shape
-from components.speech.audio import BadAudio, decode, mono, resample, to_int16
-from components.speech.storage import hash_file
-from components.speech.utterances import Reason
-from components.speech.wav import read_wav, write_wav
+from voxline.audio.decoding import decode, mono, resample, to_int16
+from voxline.audio.loudness import loudness
+from voxline.audio.wav import read_wav, write_wav
+from voxline.components.convert.jobs import Converted, Job, Refused, Shaping, Stale
+from voxline.rejects import BadAudio, Reason
+from voxline.store.hashing import hash_file
+
+SHAPING_FRAME_SECONDS = 0.01
+PEAK_DB = -1.0
+"""dB of full scale that no sample passes when loudness is set; what is between the samples may overshoot by as much."""
+
+
+def shape(
+    samples: npt.NDArray[Any], sample_rate: int, shaping: Shaping
+) -> tuple[npt.NDArray[Any], dict[str, float | str]]:
+    """Trims, then sets the loudness; a recording without a sound must not come here.
+
+    Args:
+      samples: int16 or float32 [samples].
+
+    Returns:
+      The samples (as they were, where nothing is asked for), and what was done: trimmed_seconds, gain_db, and
+      loudness_lufs as it is afterwards; of each what was asked for.
+    """
+    done: dict[str, float | str] = {}
+    if shaping.trim_db:
+        first, last = sounding(samples, sample_rate, shaping.trim_db, shaping.trim_keep_seconds)
+        done["trimmed_seconds"] = round((len(samples) - (last - first)) / sample_rate, 4)
+        samples = samples[first:last]
+    if shaping.loudness_lufs is not None:
+        scaled = resample(samples, sample_rate, sample_rate)  # float32, whatever it was
+        before = loudness(scaled, sample_rate)
+        room = PEAK_DB - 20 * math.log10(float(np.abs(scaled).max()))
+        gain = min(shaping.loudness_lufs - before, room)
+        samples = scaled * np.float32(10 ** (gain / 20))
+        done |= {"gain_db": round(gain, 2), "loudness_lufs": round(before + gain, 2)}
+    return samples, done
+
+
+def sounding(samples: npt.NDArray[Any], sample_rate: int, trim_db: float, keep_seconds: float) -> tuple[int, int]:
+    """From where to where the recording sounds, with `keep_seconds` around it as far as they are there.
+
+    Silence is what lies more than `trim_db` below the loudest 10 ms (RMS): relative, since a quiet recording's
+    speech is quiet too. 10 ms, since a click of one sample is no speech, and a "t" is hardly longer.
+
+    >>> take = np.concatenate([np.zeros(8000), np.tile([0.5, -0.5], 4000), np.zeros(4000)]).astype(np.float32)
+    >>> sounding(take, 16_000, 40, 0.05)
+    (7200, 16800)
+    """
+    frame = max(1, round(SHAPING_FRAME_SECONDS * sample_rate))
+    frames = -(-len(samples) // frame)
+    padded = np.zeros(frames * frame, np.float64)
+    padded[: len(samples)] = samples
+    powers = (padded.reshape(frames, frame) ** 2).sum(axis=1)
+    loud = np.flatnonzero(powers > powers.max() * 10 ** (-trim_db / 10))
+    keep = round(keep_seconds * sample_rate)
+    return max(0, int(loud[0]) * frame - keep), min(len(samples), (int(loud[-1]) + 1) * frame + keep)
+
 
 FRAME_SECONDS = 0.025
 FULL_SCALE = 32768

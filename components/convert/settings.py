@@ -4,11 +4,11 @@ from typing import Self
 
 import pydantic
 
-from components.convert.job import Shaping
-from components.speech.errors import SettingsError
-from components.speech.reading.settings import ReadingSettings
-from components.speech.runner import MULTI_PROCESS, RunnerSettings
-from components.speech.text import Alphabet
+from voxline.beam.settings import MULTI_PROCESS, RunnerSettings
+from voxline.components.convert.jobs import Shaping
+from voxline.errors import SettingsError
+from voxline.text.alphabet import Alphabet
+from voxline.text.settings import ReadingSettings
 
 PROCESSES = "processes"
 

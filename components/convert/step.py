@@ -6,17 +6,17 @@ becomes a reject with a reason. Nothing is held of an utterance but digests: the
 
 from pathlib import Path
 
-from components.convert.earlier import Earlier
-from components.convert.incoming import Incoming
-from components.convert.listening import listen
-from components.convert.pool import REVISION as POOL_REVISION
-from components.convert.pool import WavPool
-from components.convert.settings import ConvertSettings
-from components.convert.writing import Making, write
-from components.speech.mirror import local
-from components.speech.reading.made_by import made_by
-from components.speech.storage import hash_value
-from components.speech.work import Work, keyed_work
+from voxline.components.convert.decode import listen
+from voxline.components.convert.line_cache import Earlier
+from voxline.components.convert.manifest_scan import Incoming
+from voxline.components.convert.output import Making, write
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.wav_pool import REVISION as POOL_REVISION
+from voxline.components.convert.wav_pool import WavPool
+from voxline.store.bucket_cache import local
+from voxline.store.hashing import hash_value
+from voxline.store.step_cache import Work, keyed_work
+from voxline.text.frontend import made_by
 
 REVISION = 1
 

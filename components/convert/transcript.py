@@ -1,9 +1,11 @@
 """A transcript on its way to a model: read, and spelled in its alphabet, or a reject that says why not."""
 
-from components.convert.settings import ConvertSettings
-from components.speech.reading import Read, Unreadable, Wordless, read
-from components.speech.text import Alphabet
-from components.speech.utterances import Reason, Reject, Utterance
+from voxline.components.convert.settings import ConvertSettings
+from voxline.data.manifest import Utterance
+from voxline.rejects import Reason, Reject
+from voxline.text.alphabet import Alphabet
+from voxline.text.frontend import Read, read
+from voxline.text.settings import Unreadable, Wordless
 
 
 def transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphabet) -> Read | Reject:

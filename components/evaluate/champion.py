@@ -4,10 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from components.speech.errors import WorkError
-from components.speech.evaluation import Evaluation
-from components.speech.exported import digest
-from components.speech.registry import EVALUATION, Registry
+from voxline.errors import WorkError
+from voxline.inference.saved_model import digest
+from voxline.metrics.evaluation import Evaluation
+from voxline.registry.registry import EVALUATION, Registry
 
 
 @dataclasses.dataclass(frozen=True)

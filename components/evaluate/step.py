@@ -9,21 +9,23 @@ import collections
 from pathlib import Path
 from typing import Any
 
-from components.evaluate.champion import find_champion
-from components.evaluate.recognition import measure as recognition
-from components.evaluate.recognition.settings import RecognitionEvaluateSettings
-from components.evaluate.settings import EvaluateSettings
-from components.evaluate.synthesis import measure as synthesis
-from components.evaluate.synthesis.listener import find_listener
-from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
-from components.speech.errors import WorkError
-from components.speech.exported import BESIDE_A_MODEL, digest, exported_folder
-from components.speech.mirror import bring, local
-from components.speech.progress import say
-from components.speech.registry import Registry
-from components.speech.storage import read_json
-from components.speech.utterances import Utterance, fingerprint, read_manifest
-from components.speech.work import Work, keyed_work
+from voxline.components.evaluate.asr import evaluate as recognition
+from voxline.components.evaluate.champion import find_champion
+from voxline.components.evaluate.settings import (
+    EvaluateSettings,
+    RecognitionEvaluateSettings,
+    SynthesisEvaluateSettings,
+)
+from voxline.components.evaluate.tts import evaluate as synthesis
+from voxline.components.evaluate.tts.round_trip import find_listener
+from voxline.data.manifest import Utterance, fingerprint, read_manifest
+from voxline.errors import WorkError
+from voxline.inference.saved_model import BESIDE_A_MODEL, digest, exported_folder
+from voxline.progress import say
+from voxline.registry.registry import Registry
+from voxline.store.bucket_cache import bring, local
+from voxline.store.files import read_json
+from voxline.store.step_cache import Work, keyed_work
 
 REVISION = 3
 

@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from components.images import DATA
+from voxline.components.images import DATA
 
 
 @dsl.component(base_image=DATA, install_kfp_package=False)
@@ -32,10 +32,10 @@ def extract(
       runner: what runs the Beam pipeline: FnApiRunner, multi_process, or any Beam runner.
       settings: JSON of the other keys of the config's section `extract`.
     """
-    from components.extract.settings import ExtractSettings
-    from components.extract.step import run
-    from components.speech.attempts import attempt
-    from components.speech.work import place_of
+    from voxline.components.extract.settings import ExtractSettings
+    from voxline.components.extract.step import run
+    from voxline.store.permanent_failures import attempt
+    from voxline.store.step_cache import place_of
 
     chosen = ExtractSettings.of(
         settings,

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from components.extract.intake import Intake
-from components.extract.settings import ExtractSettings
-from components.speech.shards import shard_name
-from components.speech.utterances import write_manifest
+from voxline.components.extract.manifest_scan import Intake
+from voxline.components.extract.settings import ExtractSettings
+from voxline.data.manifest import write_manifest
+from voxline.data.shards import shard_name
 
 SPLITS = ("train", "dev", "test")
 

@@ -4,10 +4,10 @@ from typing import ClassVar
 
 import pydantic
 
-from components.speech.feature_settings import FeatureSettings
-from components.speech.reading.settings import ReadingSettings
-from components.speech.runner import RunnerSettings
-from components.speech.text import Alphabet
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.beam.settings import RunnerSettings
+from voxline.text.alphabet import Alphabet
+from voxline.text.settings import ReadingSettings
 
 
 class ExtractSettings(RunnerSettings):

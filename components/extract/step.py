@@ -11,27 +11,29 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.extract.settings import ExtractSettings
-from components.speech.dataset import DATASET, Dataset
-from components.speech.errors import SettingsError, WorkError
-from components.speech.fingerprints import converted_fingerprint
-from components.speech.mirror import local
-from components.speech.progress import Progress, say
-from components.speech.rows import ROWS
-from components.speech.runner import IN_PROCESS
-from components.speech.shards import pool_folder, pool_held
-from components.speech.utterances import REJECTS, Reason, Reject, check_reject_share, manifest_file, write_rejects
-from components.speech.work import UNREAD, Work, keyed_work
+from voxline.beam.settings import IN_PROCESS
+from voxline.components.extract.settings import ExtractSettings
+from voxline.data.dataset import DATASET, Dataset
+from voxline.data.fingerprints import converted_fingerprint
+from voxline.data.manifest import REJECTS, check_reject_share, manifest_file, write_rejects
+from voxline.data.rows import ROWS
+from voxline.data.shards import pool_folder, pool_held
+from voxline.errors import SettingsError, WorkError
+from voxline.progress import Progress, say
+from voxline.rejects import Reason, Reject
+from voxline.store.bucket_cache import local
+from voxline.store.step_cache import UNREAD, Work, keyed_work
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from components.extract.intake import Intake
-    from components.extract.plan import Task
-    from components.extract.pool import Pool
-    from components.extract.shards import Failed
-    from components.speech.places import Places
+    from voxline.components.extract.manifest_scan import Intake
+    from voxline.components.extract.plan import Task
+    from voxline.components.extract.shard_index import Pool
+    from voxline.components.extract.write_shard import Failed
+    from voxline.data.rows import Places
+
 
 REVISION = 2
 
@@ -89,9 +91,9 @@ def _check(folder: Path) -> None:
 def _extract(
     manifest: Path, named: str, as_named: tuple[int, ...], store: str, settings: ExtractSettings, work: Work
 ) -> None:
-    from components.extract.intake import take_in
-    from components.extract.pool import DamagedShardError, Pool
-    from components.extract.remembered import remember, remembered
+    from voxline.components.extract.line_cache import remember, remembered
+    from voxline.components.extract.manifest_scan import take_in
+    from voxline.components.extract.shard_index import DamagedShardError, Pool
 
     unfinished = _unfinished(work.folder)
     try:
@@ -138,7 +140,7 @@ def _extract(
 
 def _unfinished(folder: Path) -> Path:
     """A folder for what is not finished, in which of an earlier run only that is left which tells what it died of."""
-    from components.extract.plan import ATTEMPTS
+    from voxline.components.extract.plan import ATTEMPTS
 
     unfinished = folder / "unfinished"
     unfinished.mkdir(exist_ok=True)
@@ -152,7 +154,7 @@ def _found(
     intake: "Intake", as_named: tuple[int, ...], pool: "Pool", settings: ExtractSettings, store: str, unfinished: Path
 ) -> "tuple[Places, dict[str, Failed], int]":
     """Where all clips lie, once those that lay nowhere are written: with those that failed, and how many are new."""
-    from components.extract.plan import ATTEMPTS, plan
+    from voxline.components.extract.plan import ATTEMPTS, plan
 
     found = pool.find(intake.clips)
     missing = (intake.clips != b"") & (found[..., 0] < 0)
@@ -171,10 +173,10 @@ def _found(
 def _write(tasks: "list[Task]", settings: ExtractSettings, store: str, unfinished: Path) -> "list[Failed]":
     """Writes the new shards: a few right here, since to import and start Beam takes four seconds."""
     if sum(task.bytes for task in tasks) >= settings.beam_from_megabytes * 1e6:
-        from components.extract.pipeline import write_shards
+        from voxline.components.extract.beam import write_shards
 
         return write_shards(tasks, settings, store, unfinished)
-    from components.extract.shards import write_shard
+    from voxline.components.extract.write_shard import write_shard
 
     progress = Progress("utterances", total=sum(task.utterances for task in tasks))
     here = settings.model_copy(update={"runner": IN_PROCESS})
@@ -199,11 +201,11 @@ def _dataset(
 ) -> Dataset:
     import numpy as np
 
-    from components.extract.plan import rank
-    from components.extract.statistics import statistics
-    from components.speech.places import save_places
-    from components.speech.storage import hash_file
-    from components.speech.text import Alphabet
+    from voxline.components.extract.normalization import statistics
+    from voxline.components.extract.plan import rank
+    from voxline.data.rows import save_places
+    from voxline.store.hashing import hash_file
+    from voxline.text.alphabet import Alphabet
 
     one = settings.speeds.index(1.0)
     there = found[:, one, 0] >= 0
@@ -236,9 +238,10 @@ def _dataset(
 
 def _check_rate(intake: "Intake", missing: "npt.NDArray[np.bool_]", expected: int, attempts: Path) -> None:
     """Refuses a corpus of another rate at once, and not as thousands of rejects."""
-    from components.extract.attempts import attempt, died_at
-    from components.extract.intake import clip_of
-    from components.speech.audio import BadAudio, header
+    from voxline.audio.decoding import header
+    from voxline.components.extract.crash_guard import attempt, died_at
+    from voxline.components.extract.manifest_scan import clip_of
+    from voxline.rejects import BadAudio
 
     rates = set()
     new = [number for number, of_one in enumerate(missing.tolist()) if any(of_one)]

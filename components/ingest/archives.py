@@ -15,11 +15,12 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO, Self, cast
 
-from components.speech.errors import WorkError
-from components.speech.progress import Progress, say
-from components.speech.settings import Settings
-from components.speech.storage import hash_file, hash_value, write_text
-from components.speech.work import keyed_work
+from voxline.errors import WorkError
+from voxline.progress import Progress, say
+from voxline.settings import Settings
+from voxline.store.files import write_text
+from voxline.store.hashing import hash_file, hash_value
+from voxline.store.step_cache import keyed_work
 
 EXTENSIONS = (".tar", ".tar.gz", ".tgz", ".zip")
 

@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from components.images import DATA
+from voxline.components.images import DATA
 
 
 @dsl.component(base_image=DATA, install_kfp_package=False)
@@ -18,9 +18,9 @@ def ingest(
       format: its layout: librispeech, ljspeech, thchs30, fsdd, manifest, csv or kaldi.
       settings: JSON of the other keys of the config's section `corpus`.
     """
-    from components.ingest.settings import CorpusSettings
-    from components.ingest.step import run
-    from components.speech.attempts import attempt
+    from voxline.components.ingest.settings import CorpusSettings
+    from voxline.components.ingest.step import run
+    from voxline.store.permanent_failures import attempt
 
     with attempt(store):
         run(store, CorpusSettings.of(settings, "corpus", uri=uri, format=format)).publish(manifest)

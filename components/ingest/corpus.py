@@ -9,13 +9,14 @@ import dataclasses
 import functools
 import os
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from components.ingest.listing import LINK, REGULAR, Listed, Listing, files_below, holds
-from components.speech.errors import WorkError
-from components.speech.utterances import Reason, Reject
+from voxline.components.ingest.file_index import LINK, REGULAR, Listed, Listing, files_below, holds
+from voxline.errors import WorkError
+from voxline.rejects import Reason, Reject
 
 AUDIO_EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".m4a", ".aac", ".wma", ".webm")
 """What may hold a recording, the preferred first where one recording lies there in two formats."""
@@ -219,3 +220,23 @@ def _first_odd_byte(file: Path, error: UnicodeDecodeError) -> int:
 def escaped(text: str) -> str:
     """File names may be any bytes; hashes and JSON take none but Unicode."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def recordings_by_name(corpus: Corpus) -> dict[str, PurePosixPath]:
+    """Every recording by its path without extension (see `name_of`); of two formats of one, the preferred."""
+    found: dict[str, PurePosixPath] = {}
+    for path in corpus.recordings():
+        name = name_of(path.with_suffix(""))
+        other = found.get(name)
+        if other is None or _preference(path) < _preference(other):
+            found[name] = path
+    return found
+
+
+def name_of(path: PurePosixPath) -> str:
+    """In NFC: a name may be typed in one Unicode form and stored in another."""
+    return unicodedata.normalize("NFC", str(path))
+
+
+def _preference(path: PurePosixPath) -> int:
+    return AUDIO_EXTENSIONS.index(path.suffix.lower())

@@ -4,8 +4,8 @@ from typing import Literal, Self
 
 import pydantic
 
-from components.ingest.corpora import CORPORA
-from components.speech.settings import Settings
+from voxline.components.ingest.corpora import CORPORA
+from voxline.settings import Settings
 
 
 class SplitNames(Settings):

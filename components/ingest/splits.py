@@ -14,9 +14,9 @@ import hashlib
 import heapq
 from collections.abc import Callable, Iterable
 
-from components.ingest.settings import CorpusSettings
-from components.ingest.spool import Measured, Named
-from components.speech.errors import SettingsError
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.staging import Measured, Named
+from voxline.errors import SettingsError
 
 LEFT_OUT = "left_out"
 

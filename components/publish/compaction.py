@@ -3,7 +3,7 @@
 Refreshes leave clips behind that no row asks for any more: of removed speakers, of recordings that were made anew.
 They cost no reader anything but room. Where less than a share of a shard is alive, its live records are copied, byte
 by byte, with their sums; a dataset that leads to the copies has the same rows, and so the same content and key. Older
-versions go on leading to the old shards, until these are collected (components/publish/collection.py).
+versions go on leading to the old shards, until these are collected (components/publish/garbage_collection.py).
 """
 
 import dataclasses
@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from components.speech.dataset import OFFSET, SHARD, SIZE, Dataset, Shard, path_to
-from components.speech.places import Places
-from components.speech.records import FRAME, DamagedRecordError, record_at
-from components.speech.shard_damage import noted
-from components.speech.shard_writer import ShardWriter, read_sums
-from components.speech.shards import SHARD as INDEX
-from components.speech.shards import ShardIndex, present, send_shard
+from voxline.data.dataset import OFFSET, SHARD, SIZE, Dataset, Shard, path_to
+from voxline.data.rows import Places
+from voxline.data.shard_writer import ShardWriter, read_sums
+from voxline.data.shards import SHARD as INDEX
+from voxline.data.shards import ShardIndex, noted, present, send_shard
+from voxline.data.tfrecord import FRAME, DamagedRecordError, record_at
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from components.images import DATA
+from voxline.components.images import DATA
 
 
 @dsl.component(base_image=DATA, install_kfp_package=False)
@@ -28,11 +28,11 @@ def publish(
     """
     from pathlib import Path
 
-    from components.publish.page import version_page
-    from components.publish.settings import PublishSettings
-    from components.publish.step import run
-    from components.speech.attempts import attempt
-    from components.speech.work import place_of
+    from voxline.components.publish.diff_report import version_page
+    from voxline.components.publish.settings import PublishSettings
+    from voxline.components.publish.step import run
+    from voxline.store.permanent_failures import attempt
+    from voxline.store.step_cache import place_of
 
     with attempt(store):
         chosen = PublishSettings.of(settings, "publish", name=name)

@@ -2,7 +2,7 @@
 
 import pydantic
 
-from components.speech.settings import Settings
+from voxline.settings import Settings
 
 
 class PublishSettings(Settings):

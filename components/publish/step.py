@@ -6,18 +6,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from components.publish.settings import PublishSettings
-from components.publish.versions import PURGED, VERSION, Published, Versions
-from components.speech.claim import told_of_the_disk
-from components.speech.dataset import DATASET, Dataset
-from components.speech.errors import WorkError
-from components.speech.holding import adding_to
-from components.speech.journal import utc
-from components.speech.mirror import local
-from components.speech.progress import say
-from components.speech.rows import ROWS
-from components.speech.shards import pool_held
-from components.speech.work import Work
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.versions import PURGED, VERSION, Published, Versions
+from voxline.data.dataset import DATASET, Dataset
+from voxline.data.rows import ROWS
+from voxline.data.shards import pool_held
+from voxline.errors import WorkError
+from voxline.progress import say
+from voxline.registry.journal import utc
+from voxline.store.bucket_cache import local
+from voxline.store.bucket_locks import adding_to
+from voxline.store.files import told_of_the_disk
+from voxline.store.step_cache import Work
 
 
 @dataclasses.dataclass
@@ -124,8 +124,8 @@ def publish_version(
         if not (dead := mostly_dead(dataset, compact_below)):
             dataset.copy_to(folder, target)
             return
-        from components.publish.compaction import compact  # with numpy, which all else does without
-        from components.speech.places import save_places
+        from voxline.components.publish.compaction import compact  # with numpy, which all else does without
+        from voxline.data.rows import save_places
 
         compacted = compact(dataset, store, target, dead)
         dataset.copy_rows(folder)
@@ -156,7 +156,7 @@ def mostly_dead(dataset: Dataset, below: float) -> list[int]:
 
 def _changes_since(before: Path, dataset: Dataset) -> dict[str, int]:
     """How many changes of each kind; none are known where the version before lost what it held."""
-    from components.publish.difference import count_changes
+    from voxline.components.publish.diff import count_changes
 
     try:
         return count_changes(Dataset.listed(before), dataset)

@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from components.speech.buckets import Bucket, Changed, is_remote
-from components.speech.errors import WorkError
-from components.speech.holding import adding_to
-from components.speech.journal import sync_folder
-from components.speech.mirror import folder_of, local
-from components.speech.progress import say
-from components.speech.storage import read_json, write_json
+from voxline.errors import Changed, WorkError
+from voxline.progress import say
+from voxline.registry.journal import sync_folder
+from voxline.store.bucket import Bucket
+from voxline.store.bucket_cache import folder_of, local
+from voxline.store.bucket_locks import adding_to
+from voxline.store.files import read_json, write_json
+from voxline.store.objects import is_remote
 
 VERSION, CLAIM = "version.json", "claim.json"
 PURGED = "purged.jsonl"

@@ -7,11 +7,11 @@ and in slices. Why these statistics: docs/decisions/0010-the-gate.md.
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from components.push.settings import PushSettings
-from components.speech.bootstrap import Bootstrap, Comparison, Part, ratio
-from components.speech.errors import SettingsError
-from components.speech.evaluation import Evaluation, Row, by_slice
-from components.speech.figures import FIGURES, MACHINE, Figure
+from voxline.components.push.settings import PushSettings
+from voxline.errors import SettingsError
+from voxline.metrics.bootstrap import Bootstrap, Comparison, Part, ratio
+from voxline.metrics.catalog import FIGURES, MACHINE, Figure
+from voxline.metrics.evaluation import Evaluation, Row, by_slice
 
 SLICES_NAMED = 3
 """Of the worse slices in a reason, worst first; the report has them all."""

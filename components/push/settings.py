@@ -5,8 +5,8 @@ from typing import Annotated
 
 import pydantic
 
-from components.speech.figures import MACHINE, NOT_JUDGED, SYNTHESIS
-from components.speech.settings import Settings
+from voxline.metrics.catalog import MACHINE, NOT_JUDGED, SYNTHESIS
+from voxline.settings import Settings
 
 Margin = Annotated[float, pydantic.Field(ge=0)]
 _JUDGED = [figure.name for figure in SYNTHESIS if figure.name not in NOT_JUDGED]

@@ -10,25 +10,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-from components.push import gate
-from components.push.gate import Champion, Check
-from components.push.recognition import card as recognition_card
-from components.push.recognition.known_clip import known_clip
-from components.push.settings import PushSettings, RecognitionPushSettings, SynthesisPushSettings
-from components.push.synthesis import card as synthesis_card
-from components.push.synthesis.known_text import known_text
-from components.speech.bootstrap import ratio
-from components.speech.errors import SettingsError, WorkError
-from components.speech.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
-from components.speech.exported import BESIDE_A_MODEL, about, digest, exported_folder
-from components.speech.figures import FIGURES
-from components.speech.journal import utc
-from components.speech.lineage import TRAINED_ON
-from components.speech.mirror import local
-from components.speech.progress import say
-from components.speech.registry import CARD, EVALUATION, PROVENANCE, Registry
-from components.speech.storage import hash_value, write_json, write_text
-from components.speech.work import Work, keyed_work
+from voxline.components.push import gate
+from voxline.components.push.asr import card as recognition_card
+from voxline.components.push.asr.smoke_test import known_clip
+from voxline.components.push.gate import Champion, Check
+from voxline.components.push.settings import PushSettings, RecognitionPushSettings, SynthesisPushSettings
+from voxline.components.push.tts import card as synthesis_card
+from voxline.components.push.tts.smoke_test import known_text
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import BESIDE_A_MODEL, about, digest, exported_folder
+from voxline.metrics.bootstrap import ratio
+from voxline.metrics.catalog import FIGURES
+from voxline.metrics.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
+from voxline.progress import say
+from voxline.registry.journal import utc
+from voxline.registry.registry import CARD, EVALUATION, PROVENANCE, Registry
+from voxline.registry.training_data import TRAINED_ON
+from voxline.store.bucket_cache import local
+from voxline.store.files import write_json, write_text
+from voxline.store.hashing import hash_value
+from voxline.store.step_cache import Work, keyed_work
 
 VERDICT = "verdict.json"
 STALE = "evaluate the model again, and push then"
@@ -232,7 +233,7 @@ def _describe(folder: Path, decided: Verdict, measured: Evaluation, settings: Pu
 
 def _report(decided: Verdict, measured: Evaluation) -> str:
     """The evaluation's page, with the verdict in its slot."""
-    from components.speech.pages import Block, Tone, badge, fill, table, verdict
+    from voxline.report import Block, Tone, badge, fill, table, verdict
 
     tone: Tone = "good" if decided.pushed else "plain" if decided.version else "bad"
     heading = decided.heading if decided.pushed else "Not pushed"

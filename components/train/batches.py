@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from components.speech.dataset import FRAMES, OFFSET, SHARD, SIZE, Dataset
-from components.speech.errors import WorkError
-from components.speech.records import DamagedRecordError, decode_example, record_at
-from components.speech.rows import Row
-from components.speech.shard_damage import noted
-from components.speech.text import Alphabet, frames_needed
+from voxline.data.dataset import FRAMES, OFFSET, SHARD, SIZE, Dataset
+from voxline.data.rows import Row
+from voxline.data.shards import noted
+from voxline.data.tfrecord import DamagedRecordError, decode_example, record_at
+from voxline.errors import WorkError
+from voxline.text.alphabet import Alphabet, frames_needed
 
 Array = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from components.speech.progress import say
-from components.speech.storage import hash_file, read_json, whole_file, write_json
+from voxline.progress import say
+from voxline.store.files import read_json, whole_file, write_json
+from voxline.store.hashing import hash_file
 
 Arrays = dict[str, Any]
 """By name, numpy arrays."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from components.speech.errors import SettingsError
+from voxline.errors import SettingsError
 
 
 def choose(strategy: str) -> Any:

@@ -17,9 +17,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from components.speech.dataset import Dataset
-from components.speech.storage import write_json
-from components.train.settings import TeachingSettings
+from voxline.components.train.settings import TeachingSettings
+from voxline.data.dataset import Dataset
+from voxline.store.files import write_json
 
 ABOUT = "model.json"
 PACKAGES = ("voxline", "tensorflow", "keras", "numpy")

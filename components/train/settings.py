@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 import pydantic
 
-from components.speech.settings import Settings
+from voxline.settings import Settings
 
 
 class WorkersSettings(Settings):

@@ -5,18 +5,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from components.speech.dataset import Dataset
-from components.speech.errors import WorkError
-from components.speech.helping import helping, is_finished
-from components.speech.lineage import TRAINED_ON, lineage_of
-from components.speech.mirror import local
-from components.speech.progress import say
-from components.speech.work import Work, keyed_work, named_work
-from components.train.recognition.settings import RecognitionSettings
-from components.train.settings import TeachingSettings
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.settings import TeachingSettings
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.progress import say
+from voxline.registry.training_data import TRAINED_ON, lineage_of
+from voxline.store.bucket_cache import local
+from voxline.store.step_cache import Work, helping, is_finished, keyed_work, named_work
 
 if TYPE_CHECKING:
-    from components.train.teacher import Teacher
+    from voxline.components.train.task import Teacher
+
 
 REVISION = 1
 
@@ -52,7 +52,7 @@ def _follow(dataset: Dataset, store: Path | str, settings: TeachingSettings, inp
     """What a worker other than the chief does: it trains along in the folder that the chief has claimed."""
     with helping(store, "train", settings.naming(), inputs, revision=REVISION) as work:
         if not work.reused:
-            from components.train.loop import fit
+            from voxline.components.train.trainer import fit
 
             fit(_teacher(dataset, settings), work.folder)
             say("train: this worker is done; the chief exports the model")
@@ -63,7 +63,7 @@ def _asks_for_workers(settings: TeachingSettings) -> bool:
     """Whether this process is to have a job of workers do the work: in a pod, where it is no such worker itself."""
     if settings.workers.count < 2 or os.environ.get("TF_CONFIG"):
         return False
-    from components.train.workers.cluster import own_pod_name
+    from voxline.components.train.distributed.kubernetes import own_pod_name
 
     if not own_pod_name():
         say(f"train: {settings.workers.count} workers are for a cluster; here, this machine trains by itself")
@@ -75,7 +75,7 @@ def _lead(dataset: str, store: Path | str, settings: TeachingSettings, inputs: d
 
     The folder is not claimed meanwhile: the chief among the workers claims it, and the job's name the job.
     """
-    from components.train.workers.lead import train_by_workers
+    from voxline.components.train.distributed.launcher import train_by_workers
 
     start = time.monotonic()
     _, folder = named_work(store, "train", settings.naming(), inputs, REVISION)
@@ -91,7 +91,7 @@ def _lead(dataset: str, store: Path | str, settings: TeachingSettings, inputs: d
 def _is_chief() -> bool:
     if not os.environ.get("TF_CONFIG"):
         return True
-    from components.train.devices import is_chief
+    from voxline.components.train.devices import is_chief
 
     return is_chief()
 
@@ -99,28 +99,28 @@ def _is_chief() -> bool:
 def _teacher(dataset: Dataset, settings: TeachingSettings) -> "Teacher":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if isinstance(settings, RecognitionSettings):
-        from components.train.recognition.teacher import RecognitionTeacher
+        from voxline.components.train.asr.task import RecognitionTeacher
 
         return RecognitionTeacher(settings, dataset)
-    from components.train.synthesis.teacher import SynthesisTeacher
+    from voxline.components.train.tts.task import SynthesisTeacher
 
     return SynthesisTeacher(settings, dataset)
 
 
 def _export(folder: Path, settings: Any, dataset: Dataset, weights: dict[str, Any], facts: dict[str, Any]) -> None:
     if isinstance(settings, RecognitionSettings):
-        from components.train.recognition import export as recognition
+        from voxline.components.train.asr import export as recognition
 
         recognition.export(folder, settings, dataset, weights, facts)
     else:
-        from components.train.synthesis import export as synthesis
+        from voxline.components.train.tts import export as synthesis
 
         synthesis.export(folder, settings, dataset, weights, facts)
 
 
 def _train(dataset: Dataset, settings: TeachingSettings, work: Work) -> None:
     teacher = _teacher(dataset, settings)
-    from components.train.loop import fit
+    from voxline.components.train.trainer import fit
 
     work.passing = ("checkpoints", "best")
     trained = fit(teacher, work.folder, work.save)

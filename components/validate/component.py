@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from components.images import VALIDATE
+from voxline.components.images import VALIDATE
 
 
 @dsl.component(base_image=VALIDATE, install_kfp_package=False)
@@ -28,10 +28,10 @@ def validate(
       model_name: its name there.
       settings: JSON of the config's section `validate`: thresholds, severities, the schema.
     """
-    from components.speech.attempts import attempt
-    from components.speech.work import place_of
-    from components.validate.settings import ValidateSettings
-    from components.validate.step import run
+    from voxline.components.validate.settings import ValidateSettings
+    from voxline.components.validate.step import run
+    from voxline.store.permanent_failures import attempt
+    from voxline.store.step_cache import place_of
 
     with attempt(store):
         run(

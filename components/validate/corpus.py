@@ -12,13 +12,23 @@ from pathlib import Path
 
 import numpy as np
 
-from components.speech.errors import WorkError
-from components.speech.utterances import Utterance, manifest_file, utterance_of
-from components.validate.columns import Codes, Floats, Hashes, Rows, Strings
-from components.validate.rejects import rejects_beside
-from components.validate.settings import SPLITS
-from components.validate.tally import MEASURED, Tally, hash_of
-from components.validate.units import words_in
+from voxline.components.validate.columns import Codes, Floats, Hashes, Rows, Strings
+from voxline.components.validate.settings import SPLITS
+from voxline.components.validate.tally import MEASURED, Tally, hash_of, words_in
+from voxline.data.manifest import REJECTS, Utterance, manifest_file, read_rejects, utterance_of
+from voxline.errors import WorkError
+from voxline.store.hashing import hash_value
+
+
+def rejects_beside(manifest: Path) -> tuple[dict[str, int] | None, str]:
+    """What stands in the list of rejects beside a manifest: how many of each code, and what names them."""
+    beside = manifest_file(manifest).parent / REJECTS
+    if not beside.is_file():
+        return None, ""
+    rejects = read_rejects(beside)
+    codes = collections.Counter(str(reject.reason) for reject in rejects).most_common()
+    return dict(codes), hash_value(sorted([reject.id, str(reject.reason)] for reject in rejects))
+
 
 LOOKED_UP = 4_096
 """Utterances that are kept once they were looked up."""

@@ -5,8 +5,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from components.speech.mirror import bring
-from components.speech.pages import (
+from voxline.components.validate.checks import Result
+from voxline.components.validate.columns import distinct, median
+from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.settings import ValidateSettings
+from voxline.report import (
     Block,
     Page,
     Reel,
@@ -23,12 +26,9 @@ from components.speech.pages import (
     table,
     verdict,
 )
-from components.speech.pages.blocks import Tone
-from components.speech.pages.plots import quantiles
-from components.validate.checks import Result
-from components.validate.columns import distinct, median
-from components.validate.corpus import Corpus
-from components.validate.settings import ValidateSettings
+from voxline.report.charts import quantiles
+from voxline.report.page import Tone
+from voxline.store.bucket_cache import bring
 
 MOST_SPEAKERS = 20
 TFX = (

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from components.speech.runner import RunnerSettings
-from components.speech.settings import Settings
+from voxline.beam.settings import RunnerSettings
+from voxline.settings import Settings
 
 
 def _off(value: Any) -> Any:

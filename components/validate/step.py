@@ -3,19 +3,21 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.speech.errors import WorkError
-from components.speech.fingerprints import note_fingerprint, noted_fingerprint
-from components.speech.mirror import local
-from components.speech.progress import say
-from components.speech.storage import hash_file, write_json
-from components.speech.utterances import manifest_file
-from components.speech.work import Work, keyed_work
-from components.validate.settings import ValidateSettings
+from voxline.components.validate.settings import ValidateSettings
+from voxline.data.fingerprints import note_fingerprint, noted_fingerprint
+from voxline.data.manifest import manifest_file
+from voxline.errors import WorkError
+from voxline.progress import say
+from voxline.store.bucket_cache import local
+from voxline.store.files import write_json
+from voxline.store.hashing import hash_file
+from voxline.store.step_cache import Work, keyed_work
 
 if TYPE_CHECKING:
-    from components.validate.checks import Result
-    from components.validate.corpus import Corpus
-    from components.validate.tfx.examination import Examination
+    from voxline.components.validate.checks import Result
+    from voxline.components.validate.corpus import Corpus
+    from voxline.components.validate.tfdv.results import Examination
+
 
 REVISION = 3
 VALIDATION, REPORT = "validation.json", "report.html"
@@ -42,8 +44,8 @@ def run(
       SettingsError: there is no such schema, or no such Beam runner.
       WorkError: a check of severity "error" failed. All files are there, done.json is not: the next run judges anew.
     """
-    from components.validate.rejects import rejects_beside
-    from components.validate.tfx.plan import Plan
+    from voxline.components.validate.corpus import rejects_beside
+    from voxline.components.validate.tfdv.plan import Plan
 
     plan = Plan.of(settings, store, registry, model_name)
     if plan.skipped and settings.tfdv != "off":
@@ -71,8 +73,8 @@ def _named(file: Path, store: Path | str, settings: ValidateSettings) -> tuple["
 
 
 def _read(file: Path, store: Path | str, settings: ValidateSettings) -> "Corpus":
-    from components.validate.corpus import Corpus
-    from components.validate.pipeline import tallied
+    from voxline.components.validate.beam import tallied
+    from voxline.components.validate.corpus import Corpus
 
     return Corpus.read(file, tallied(file, settings, store))
 
@@ -83,9 +85,9 @@ def _judge(work: Work, corpus: "Corpus", examination: "Examination", settings: V
     Raises:
       WorkError: one of severity "error" failed.
     """
-    from components.validate.checks import look
-    from components.validate.report import page
-    from components.validate.tfx.page import statistics_page
+    from voxline.components.validate.checks import look
+    from voxline.components.validate.report import page
+    from voxline.components.validate.tfdv.report import statistics_page
 
     results = look(corpus, settings, examination)
     failed = [result for result in results if result.fails_the_step]

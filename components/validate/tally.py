@@ -8,18 +8,104 @@ import array
 import collections
 import hashlib
 import itertools
+import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from components.speech.digests import Fingerprint
-from components.speech.errors import WorkError
-from components.speech.storage import DIGEST_BYTES, canonical, digest_of
-from components.validate.columns import Strings, decoded, encoded
-from components.validate.pieces import each_line
-from components.validate.units import characters_in, words_in
+from voxline.components.validate.columns import Strings, decoded, encoded
+from voxline.data.json_codec import values_of
+from voxline.errors import WorkError
+from voxline.store.hashing import DIGEST_BYTES, Fingerprint, canonical, digest_of
+
+
+def each_line(manifest: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(place, values) of each line that begins at these bytes; several ranges that touch have each line once.
+
+    Raises:
+      WorkError: naming the line, when the manifest is absent or not one of ours.
+    """
+    if not manifest.is_file():
+        raise WorkError(f"{manifest}: no such manifest; run the step that writes it first")
+    with open(manifest, "rb") as file:
+        if start:  # the line that this byte is in the middle of is another's
+            file.seek(start - 1)
+            file.readline()
+        place = file.tell()
+        for line in file:
+            if stop is not None and place >= stop:
+                break
+            if not line.isspace():
+                yield place, _values_of(line, manifest, place)
+            place += len(line)
+
+
+def ranges(manifest: Path, length: int) -> list[tuple[int, int]]:
+    """The bytes of a manifest in pieces of this length."""
+    size = manifest.stat().st_size
+    return [(start, min(start + length, size)) for start in range(0, size, length)]
+
+
+def _values_of(line: bytes, manifest: Path, place: int) -> dict[str, Any]:
+    try:
+        return values_of(line, "")
+    except WorkError:
+        return values_of(line, f"{manifest}:{_number(manifest, place)}")  # once more, for what it says
+
+
+def _number(manifest: Path, place: int) -> int:
+    """The number of the line that begins there, which nobody counts as long as all is well."""
+    number, passed = 1, 0
+    with open(manifest, "rb") as file:
+        for line in file:
+            if passed >= place:
+                break
+            passed += len(line)
+            number += 1
+    return number
+
+
+class _Kept(dict[int, int | None]):
+    """For `str.translate`: a code point, or None for one that is nothing said. Each is looked up once."""
+
+    def __missing__(self, code: int) -> int | None:
+        character = chr(code)
+        self[code] = None if character != "'" and unicodedata.category(character)[0] in "PZC" else code
+        return self[code]
+
+
+_KEPT = _Kept()
+
+
+def characters_in(text: str) -> int:
+    """Characters that are neither space nor punctuation; an apostrophe is part of its word.
+
+    >>> characters_in("it's late, go!"), characters_in("ni3 hao3 .")
+    (10, 7)
+    """
+    return len(text.translate(_KEPT))
+
+
+def words_in(text: str) -> list[str]:
+    """Words (in pinyin, syllables) without the punctuation around them.
+
+    >>> words_in("no - it's late, go!"), words_in("ni3 hao3 .")
+    (['no', "it's", 'late', 'go'], ['ni3', 'hao3'])
+    """
+    return [kept for word in text.split() if (kept := _bare(word))]
+
+
+def _bare(word: str) -> str:
+    start, end = 0, len(word)
+    while start < end and _KEPT[ord(word[start])] is None:
+        start += 1
+    while end > start and _KEPT[ord(word[end - 1])] is None:
+        end -= 1
+    return word[start:end]
+
 
 MEASURED = ("peak_db", "rms_db", "clipped_share", "silence_share")
 COUNTED = ("characters", "words", "labels")

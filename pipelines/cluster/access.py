@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from components.speech.errors import SettingsError
+from voxline.errors import SettingsError
 
 HOST, NAMESPACE, CA = "KF_PIPELINES_ENDPOINT", "VOXLINE_KFP_NAMESPACE", "VOXLINE_KFP_CA"
 TOKEN, TOKEN_FILE = "VOXLINE_KFP_TOKEN", "VOXLINE_KFP_TOKEN_FILE"

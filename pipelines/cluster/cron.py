@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from components.speech.errors import SettingsError
+from voxline.errors import SettingsError
 
 ANY = ("*", "?")
 NAMES = {

@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from components.speech.errors import VoxlineError
-from pipelines.cluster import cluster_checks, place_checks
-from pipelines.cluster.access import PORT_FORWARD, Access
-from pipelines.cluster.client import Cluster
-from pipelines.cluster.finding import Finding, guarded
-from pipelines.cluster.image_registry import Image, NotToldError, is_there
-from pipelines.run_config import RunConfig
+from voxline.errors import VoxlineError
+from voxline.pipelines.cluster import checks
+from voxline.pipelines.cluster.access import PORT_FORWARD, Access
+from voxline.pipelines.cluster.checks import Finding, guarded
+from voxline.pipelines.cluster.image_registry import Image, NotToldError, is_there
+from voxline.pipelines.cluster.kfp_client import Cluster
+from voxline.pipelines.config.run_config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def examine(asked: Asked) -> Iterator[Finding]:
         cluster = Cluster(access, deadline=asked.deadline)
         reached = yield from _server(cluster)
         if reached:
-            yield from guarded("permissions", lambda: cluster_checks.permissions(cluster))
-            yield from guarded("schedules", lambda: cluster_checks.schedules(cluster))
+            yield from guarded("permissions", lambda: checks.permissions(cluster))
+            yield from guarded("schedules", lambda: checks.schedules(cluster))
     if not asked.config:
         for what in ("images", "places"):
             yield Finding.not_checked(what, "no --config was given")
@@ -55,10 +55,10 @@ def examine(asked: Asked) -> Iterator[Finding]:
         return
     yield Finding.ok("config", f"{config.name} compiles to {len(compiled)} steps")
     if access:
-        yield from cluster_checks.objects(access, config)
+        yield from checks.objects(access, config)
     for image in sorted(set(compiled)):
         yield _image(image)
-    yield from place_checks.places(config, asked.deadline)
+    yield from checks.places(config, asked.deadline)
 
 
 def _server(cluster: Cluster) -> Any:
@@ -81,7 +81,7 @@ def _server(cluster: Cluster) -> Any:
 
 def _compiled(config: RunConfig) -> Sequence[str]:
     """The image of each step."""
-    from pipelines.cluster.submission import Compiled
+    from voxline.pipelines.cluster.submit import Compiled
 
     document = next(iter(yaml.load_all(Compiled.of(config).text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))))
     return [one["container"]["image"] for one in document["deploymentSpec"]["executors"].values()]
@@ -110,7 +110,7 @@ def config_of(files: Sequence[Path], assignments: Sequence[str]) -> Callable[[],
     """A config that is read when it is looked at."""
 
     def read() -> RunConfig:
-        from pipelines.config import load_config
+        from voxline.pipelines.config.load import load_config
 
         return load_config(files, assignments)
 

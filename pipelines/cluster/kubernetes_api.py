@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from components.speech.errors import WorkError
+from voxline.errors import WorkError
 
 
 def core_api() -> Any:

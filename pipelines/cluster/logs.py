@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from components.speech.errors import VoxlineError, WorkError
-from pipelines.cluster.calls import RefusalError
-from pipelines.cluster.client import Cluster
-from pipelines.cluster.steps import Step, steps_of
-from pipelines.cluster.terminal import harmless
+from voxline.errors import VoxlineError, WorkError
+from voxline.pipelines.cluster.kfp_client import Cluster
+from voxline.pipelines.cluster.retries import RefusalError, harmless
+from voxline.pipelines.cluster.runs import Step, steps_of
 
 CONTAINER = "main"
 """Argo's name of the container that does the work."""
@@ -71,7 +70,7 @@ def _from_server(cluster: Cluster, run_id: str, pod: str) -> str:
 def _from_kubernetes(cluster: Cluster, run_id: str, step: str, reasons: list[str]) -> Iterator[tuple[str, str]]:
     from kubernetes.client import ApiException
 
-    from pipelines.cluster.kubernetes_api import core_api
+    from voxline.pipelines.cluster.kubernetes_api import core_api
 
     try:
         core = core_api()

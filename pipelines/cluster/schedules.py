@@ -19,12 +19,11 @@ from typing import Any
 
 import kfp_server_api
 
-from components.speech.errors import VoxlineError, WorkError
-from pipelines.cluster.calls import RefusalError
-from pipelines.cluster.client import Cluster
-from pipelines.cluster.cron import Cron, zone_of
-from pipelines.cluster.listing import every, named
-from pipelines.cluster.submission import Version, experiment_id
+from voxline.errors import VoxlineError, WorkError
+from voxline.pipelines.cluster.cron import Cron, zone_of
+from voxline.pipelines.cluster.kfp_client import Cluster, every, named
+from voxline.pipelines.cluster.retries import RefusalError
+from voxline.pipelines.cluster.submit import Version, experiment_id
 
 MARK = "Set by `voxline schedule`; content "
 """How the description of each of ours begins; the hash of all that it does follows."""

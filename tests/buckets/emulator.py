@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from components.speech.buckets import Bucket
 from tests.buckets.faults import Fault, Kind
 from tests.buckets.proxy import Proxy
+from voxline.store.bucket import Bucket
 
 FAKE_GCS = "VOXLINE_FAKE_GCS"
 

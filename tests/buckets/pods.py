@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.mirror import MIRROR
+from voxline.store.bucket_cache import MIRROR
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ class Shell:
         (folder / "nightly.yaml").write_text(CONFIG, encoding="utf-8")
 
     def __call__(self, *arguments: str) -> Ended:
-        from pipelines.cli import main
+        from voxline.pipelines.cli.main import main
 
         status = 0
         self._capture.readouterr()

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.errors import SettingsError
-from pipelines.cluster.access import Access
 from tests.cluster.conftest import Shell
 from tests.cluster.kfp_stand_in import Fault, StandIn
+from voxline.errors import SettingsError
+from voxline.pipelines.cluster.access import Access
 
 TOKEN = "eyJhbGciOi.s3cr3t-of-the-robot.c2ln"  # noqa: S105
 
@@ -55,7 +55,7 @@ def test_no_message_traceback_or_file_holds_the_token(
     assert "[token] is not valid" in ended.err
     guarded.faults.append(Fault(reset="before", times=99))
     told = subprocess.run(
-        [sys.executable, "-X", "dev", "-P", "-m", "pipelines.cli", "status", "nightly", "--deadline", "1"],
+        [sys.executable, "-X", "dev", "-P", "-m", "voxline.pipelines.cli.main", "status", "nightly", "--deadline", "1"],
         cwd=shell.folder,
         env={**os.environ, "VOXLINE_KFP_TOKEN": TOKEN},
         capture_output=True,
@@ -99,7 +99,7 @@ def test_what_lies_in_the_home_folder_is_neither_read_nor_written(shell: Shell, 
     kept.parent.mkdir(parents=True)
     kept.write_text(json.dumps({"namespace": "of-last-year", "client_authentication_cookie": "c"}), encoding="utf-8")
     before = kept.read_bytes()
-    code = "import sys; from pipelines.cli import main; sys.argv = ['voxline', 'schedule', 'list']; main()"
+    code = "import sys; from voxline.pipelines.cli.main import main; sys.argv = ['voxline', 'schedule', 'list']; main()"
     told = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[2],

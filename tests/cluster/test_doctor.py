@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cluster.image_registry import Image, NotToldError, is_there
 from tests.cluster.conftest import Shell
 from tests.cluster.kfp_stand_in import StandIn
+from voxline.pipelines.cluster.image_registry import Image, NotToldError, is_there
 
 
 @dataclass

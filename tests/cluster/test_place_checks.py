@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from pipelines.cluster.place_checks import places
-from pipelines.config import load_config
 from tests.buckets.emulator import Storage
+from voxline.pipelines.cluster.checks import places
+from voxline.pipelines.config.load import load_config
 
 
 def found(folder: Path, **given: str) -> list[str]:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from components.speech.errors import VoxlineError
-from pipelines.cluster.access import Access
-from pipelines.cluster.client import Cluster
-from pipelines.cluster.cron import Cron
-from pipelines.cluster.schedules import Schedule, Schedules
-from pipelines.cluster.submission import Compiled, Version, uploaded
 from tests.cluster.conftest import Shell
 from tests.cluster.kfp_stand_in import Fault, StandIn
+from voxline.errors import VoxlineError
+from voxline.pipelines.cluster.access import Access
+from voxline.pipelines.cluster.cron import Cron
+from voxline.pipelines.cluster.kfp_client import Cluster
+from voxline.pipelines.cluster.schedules import Schedule, Schedules
+from voxline.pipelines.cluster.submit import Compiled, Version, uploaded
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 IR = b"""
@@ -140,7 +140,7 @@ def test_no_swap_begins_when_a_firing_is_near(kfp: StandIn, version: Version, mo
         slept.append(seconds)
         clock[0] += timedelta(seconds=seconds)
 
-    monkeypatch.setattr("pipelines.cluster.schedules.time.sleep", sleep)
+    monkeypatch.setattr("voxline.pipelines.cluster.schedules.time.sleep", sleep)
     Schedules(cluster_of(kfp), clock=lambda: clock[0]).set(nightly(version, "0 4 * * *"), print)
     assert slept == [45.0]
     the_only(kfp)

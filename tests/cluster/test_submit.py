@@ -126,7 +126,7 @@ def test_a_run_is_found_by_its_name(shell: Shell, kfp: StandIn) -> None:
 
 def started(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "pipelines.cli", *arguments],
+        [sys.executable, "-P", "-m", "voxline.pipelines.cli.main", *arguments],
         cwd=folder,
         env=dict(os.environ),
         stdout=subprocess.PIPE,

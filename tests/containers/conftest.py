@@ -1,4 +1,4 @@
-"""The images, built once; nothing here is collected but by `make test-containers`, which says so in its environment."""
+"""The build, built once; nothing here is collected but by `make test-containers`, which says so in its environment."""
 
 import os
 import subprocess
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import images
-from pipelines.image_content import content_tag
 from tests.containers.base_image import NoBaseError, base_image, builder_image
 from tests.containers.engine import NoEngineError, docker, engine
 from tests.pipelines.conftest import corpus as corpus  # a fixture
+from voxline.pipelines.images import build
+from voxline.pipelines.images.content_tag import content_tag
 
 if not os.environ.get("VOXLINE_TEST_CONTAINERS"):
     collect_ignore_glob = ["test_*"]
@@ -59,7 +59,7 @@ def image(base: str, tag: str, tmp_path_factory: pytest.TempPathFactory) -> Imag
     def named(which: str) -> str:
         name = f"voxline-test/{which}:{tag}"
         if which not in built and subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode:
-            images.build(
+            build.build(
                 which,
                 registry="voxline-test",
                 tag=tag,
@@ -70,7 +70,7 @@ def image(base: str, tag: str, tmp_path_factory: pytest.TempPathFactory) -> Imag
             )
         if which not in built:
             built[which] = name
-            print(f"\n{name}: {images.write_record(name, records)['bytes'] / 1e6:,.0f} MB")
+            print(f"\n{name}: {build.write_record(name, records)['bytes'] / 1e6:,.0f} MB")
         return name
 
     return named

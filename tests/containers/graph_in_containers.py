@@ -10,9 +10,9 @@ import os
 import sys
 from pathlib import Path
 
-from components.speech.storage import read_json
-from pipelines.arguments import pipeline_arguments
-from pipelines.compiled import pipeline_named
+from voxline.pipelines.cluster.compiler import pipeline_named
+from voxline.pipelines.config.keys import pipeline_arguments
+from voxline.store.files import read_json
 
 
 def main(request_file: str) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import images
-from pipelines.image_content import context_files
 from tests.containers.base_image import builder_image
 from tests.containers.engine import docker
 from tests.pipelines.test_image_content import LEFT_BEHIND
+from voxline.pipelines.images import build as images
+from voxline.pipelines.images.content_tag import context_files
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from components.speech.storage import read_json
-from pipelines.config import load_config
-from pipelines.screen import plain
 from tests.containers.conftest import ROOT, Image
 from tests.pipelines.conftest import House
+from voxline.pipelines.cli.console import plain
+from voxline.pipelines.config.load import load_config
+from voxline.store.files import read_json
 
 pytest.importorskip("docker.types", reason="the Docker SDK that kfp's runner needs is not installed; make setup")
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from components.speech.registry import PROVENANCE
-from components.speech.storage import read_json, write_json
-from components.speech.utterances import MANIFEST
-from components.validate.step import STATISTICS, VALIDATION
-from components.validate.tfx.page import BEFORE, HERE
 from tests.containers.conftest import Ran
 from tests.validate.takes import SMALL, Take, fit, speech, written
+from voxline.components.validate.step import STATISTICS, VALIDATION
+from voxline.components.validate.tfdv.report import BEFORE, HERE
+from voxline.data.manifest import MANIFEST
+from voxline.registry.registry import PROVENANCE
+from voxline.store.files import read_json, write_json
 
 Settings = dict[str, Any]
 Validated = Callable[..., Any]
 
 PROGRAM = """
 import json, sys
-from components.speech.errors import WorkError
-from components.validate.settings import ValidateSettings
-from components.validate.step import run
+from voxline.errors import WorkError
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.step import run
 folder, corpus, settings = sys.argv[1:]
 try:
     work = run(f"{folder}/{corpus}", f"{folder}/store", ValidateSettings.of(settings), f"{folder}/registry", "asr")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from components.speech.storage import hash_file
-from components.speech.utterances import Utterance, write_manifest
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.store.hashing import hash_file
 
 RATE = 16_000
 STREAM_INFO = 8

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import soundfile
 
-from components.convert.settings import ConvertSettings
-from components.convert.step import run
-from components.ingest.settings import CorpusSettings
-from components.ingest.step import run as ingest
-from components.speech.utterances import Reject, Utterance, read_manifest, read_rejects
-from components.speech.wav import read_wav
+from voxline.audio.wav import read_wav
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.step import run as ingest
+from voxline.data.manifest import Utterance, read_manifest, read_rejects
+from voxline.rejects import Reject
 
 RATE = 22_050
 GOOD = "The Queen, about fourteen fifty-five."

@@ -13,12 +13,12 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from components.convert.settings import ConvertSettings
-from components.convert.step import run
-from components.speech.errors import SettingsError, WorkError
-from components.speech.utterances import Utterance, read_manifest, read_rejects
-from components.speech.wav import read_wav
 from tests.convert.conftest import RECORDINGS, TRANSCRIPTS, good_flac, manifest_of, speech, utterance
+from voxline.audio.wav import read_wav
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
+from voxline.data.manifest import Utterance, read_manifest, read_rejects
+from voxline.errors import SettingsError, WorkError
 
 SETTINGS = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)
 

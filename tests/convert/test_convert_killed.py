@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from components.convert.settings import ConvertSettings
-from components.convert.step import run
-from components.speech.errors import WorkError
-from components.speech.utterances import read_manifest, read_rejects
 from tests.conftest import ROOT
 from tests.convert.conftest import good_flac, manifest_of, utterance
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
+from voxline.data.manifest import read_manifest, read_rejects
+from voxline.errors import WorkError
 
 FILES = 100
 SETTINGS = ConvertSettings(workers=2)
 CONVERT = """
 import sys
-from components.convert.settings import ConvertSettings
-from components.convert.step import run
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
 run(sys.argv[1], sys.argv[2], ConvertSettings(workers=2))
 """
 
@@ -101,7 +101,7 @@ def test_a_recording_that_kills_every_process_that_reads_it_is_one_reject(manife
     """libsndfile is made to crash on one file, as a bug in a decoder would."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
-        "if 'components.convert.workers' in sys.orig_argv:\n"
+        "if 'voxline.components.convert.process_pool' in sys.orig_argv:\n"
         "    import soundfile\n"
         "    opened = soundfile.SoundFile._open\n"
         "    def crash(self, file, *rest):\n"

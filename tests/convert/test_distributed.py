@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from components.convert import distributed
-from components.convert.distributed import converted_jobs
-from components.convert.job import Converted, Job
-from components.convert.settings import ConvertSettings
-from components.convert.step import run
-from components.speech.mirror import Mirror, local
-from components.speech.utterances import MANIFEST, REJECTS, read_manifest, read_rejects
 from tests.buckets.emulator import Storage
 from tests.convert.conftest import RECORDINGS, good_flac, manifest_of, utterance
+from voxline.components.convert import beam as distributed
+from voxline.components.convert.beam import converted_jobs
+from voxline.components.convert.jobs import Converted, Job
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
+from voxline.data.manifest import MANIFEST, REJECTS, read_manifest, read_rejects
+from voxline.store.bucket_cache import Mirror, local
 
 ALONE = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)
 CRASH = """
 import os, signal, sys
-if "components.convert.workers" in sys.orig_argv:
+if "voxline.components.convert.process_pool" in sys.orig_argv:
     import soundfile
     opened = soundfile.SoundFile._open
     def crash(self, file, *rest):
@@ -33,8 +33,8 @@ if "components.convert.workers" in sys.orig_argv:
 """
 CONVERT = """
 import sys
-from components.convert.settings import ConvertSettings
-from components.convert.step import run
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
 print(run(sys.argv[1], sys.argv[2], ConvertSettings.of(sys.argv[3])).folder)
 """
 
@@ -84,7 +84,7 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-    from components.speech import beam
+    from voxline.beam import run as beam
 
     fresh_pod()
     corpus = Mirror.of(f"{gcs.uri}/corpus")

@@ -7,24 +7,18 @@ import numpy as np
 import pytest
 import soundfile
 
-from components.convert import incoming, listening, step
-from components.convert.earlier import Earlier
-from components.convert.incoming import Incoming
-from components.convert.job import Refused
-from components.convert.pool import WavPool
-from components.convert.settings import ConvertSettings
-from components.convert.step import run
-from components.speech.errors import WorkError
-from components.speech.fingerprints import converted_fingerprint
-from components.speech.storage import hash_file, write_text
-from components.speech.utterances import (
-    Utterance,
-    fingerprint,
-    read_manifest,
-    read_rejects,
-    utterance_of,
-    write_manifest,
-)
+from voxline.components.convert import decode, manifest_scan, step
+from voxline.components.convert.jobs import Refused
+from voxline.components.convert.line_cache import Earlier
+from voxline.components.convert.manifest_scan import Incoming
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
+from voxline.components.convert.wav_pool import WavPool
+from voxline.data.fingerprints import converted_fingerprint
+from voxline.data.manifest import Utterance, fingerprint, read_manifest, read_rejects, utterance_of, write_manifest
+from voxline.errors import WorkError
+from voxline.store.files import write_text
+from voxline.store.hashing import hash_file
 
 
 def corpus(folder: Path, *, named: bool = True) -> Path:
@@ -63,7 +57,7 @@ def test_lines_that_came_in_before_are_named_and_written_without_parsing(
         parsed.append(line)
         return utterance_of(line, where, folder)
 
-    monkeypatch.setattr(incoming, "utterance_of", remembered)
+    monkeypatch.setattr(manifest_scan, "utterance_of", remembered)
     assert run(manifest, store, ConvertSettings()).reused
     assert parsed == []
     manifest.write_text(lines[2] + lines[0].replace("says a", "says more") + lines[1])
@@ -118,7 +112,7 @@ def test_an_output_that_is_replaced_meanwhile_is_taken_over_as_it_was_found(
 
     def listened(*_: object) -> dict[str, Refused]:
         write_text(made, made.read_text().replace("says", "is"))  # by rename, as whoever makes it again does
-        return listening.listen(*_)  # type: ignore[arg-type]
+        return decode.listen(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(step, "listen", listened)
     again = run(manifest, store, ConvertSettings())
@@ -200,7 +194,7 @@ def test_a_manifest_that_is_written_while_it_is_read_is_refused(
     def listened(*_: object) -> dict[str, Refused]:
         with open(manifest, "a") as file:
             file.write("\n")
-        return listening.listen(*_)  # type: ignore[arg-type]
+        return decode.listen(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(step, "listen", listened)
     with pytest.raises(WorkError, match="changed while it was read"):
@@ -219,7 +213,7 @@ def test_a_log_that_is_written_anew_while_it_is_used_is_refused(
     def listened(*_: object) -> dict[str, Refused]:
         [log] = (store / "wavs/log").glob("*.jsonl")
         write_text(log, "".join(log.read_text().splitlines(keepends=True)[::-1]))
-        return listening.listen(*_)  # type: ignore[arg-type]
+        return decode.listen(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(step, "listen", listened)
     with pytest.raises(WorkError, match=r"jsonl: was replaced while it was read"):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from components.convert import sending
-from components.convert.job import Converted, Refused
-from components.convert.sending import Sending
-from components.speech.errors import WorkError
-from components.speech.mirror import Mirror
-from components.speech.utterances import Reason
 from tests.buckets.emulator import Storage
+from voxline.components.convert import wav_pool
+from voxline.components.convert.jobs import Converted, Refused
+from voxline.components.convert.wav_pool import Sending
+from voxline.errors import WorkError
+from voxline.rejects import Reason
+from voxline.store.bucket_cache import Mirror
 
 WHOLE = Converted(1_000, {})
 
@@ -20,7 +20,7 @@ WHOLE = Converted(1_000, {})
 @pytest.fixture
 def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> Mirror:
     """A pool with ten WAVs, and a log that tells of them."""
-    monkeypatch.setattr(sending, "FIRST_BATCH", 2)
+    monkeypatch.setattr(wav_pool, "FIRST_BATCH", 2)
     fresh_pod()
     mirror = Mirror.of(f"{gcs.uri}/store/wavs")
     for number in range(10):

@@ -12,15 +12,15 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.convert.job import Shaping
-from components.convert.loudness import loudness
-from components.convert.settings import ConvertSettings
-from components.convert.shaping import shape
-from components.convert.step import run
-from components.speech.errors import SettingsError
-from components.speech.utterances import Utterance, read_manifest, read_rejects
-from components.speech.wav import read_wav
 from tests.convert.conftest import RATE, good_flac, manifest_of, utterance
+from voxline.audio.loudness import loudness
+from voxline.audio.wav import read_wav
+from voxline.components.convert.jobs import Shaping
+from voxline.components.convert.recording import shape
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
+from voxline.data.manifest import Utterance, read_manifest, read_rejects
+from voxline.errors import SettingsError
 
 TRIMMED: dict[str, Any] = {"trim_db": 40, "trim_keep_seconds": 0.1}
 

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from components.convert.settings import ConvertSettings
-from components.convert.step import run
-from components.convert.transcript import transcript, with_reading
-from components.speech.reading import Read
-from components.speech.reading.settings import Kind, ReadingSettings
-from components.speech.text import Alphabet
-from components.speech.utterances import Reason, Reject, Utterance, read_manifest
 from tests.convert.conftest import good_flac, manifest_of, utterance
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
+from voxline.components.convert.transcript import transcript, with_reading
+from voxline.data.manifest import Utterance, read_manifest
+from voxline.rejects import Reason, Reject
+from voxline.text.alphabet import Alphabet
+from voxline.text.frontend import Read
+from voxline.text.settings import Kind, ReadingSettings
 
 VOICE = ConvertSettings(alphabet="english_speech", reading=ReadingSettings(kind="english"), workers=1)
 

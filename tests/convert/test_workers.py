@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from components.convert import workers
-from components.convert.workers import Lost, Named, in_processes
-from components.speech.errors import WorkError
+from voxline.components.convert import process_pool
+from voxline.components.convert.process_pool import Lost, Named, in_processes
+from voxline.errors import WorkError
 
 HARMLESS, DEADLY = signal.SIGCONT, signal.SIGKILL
 
@@ -40,12 +40,12 @@ def test_jobs_are_taken_when_a_process_is_to_have_them() -> None:
     results = in_processes(operator.neg, (taken.append(n) or n for n in range(100)), 2, 60)  # type: ignore[func-returns-value]
     next(results)
     results.close()
-    assert len(taken) <= 2 * workers.AHEAD + 1
+    assert len(taken) <= 2 * process_pool.AHEAD + 1
 
 
 def test_few_jobs_start_one_process_and_slow_ones_start_more(monkeypatch: pytest.MonkeyPatch) -> None:
     for seconds, expected in ((60.0, {1}), (0.2, {2, 3, 4})):
-        monkeypatch.setattr(workers, "GROW_SECONDS", seconds)
+        monkeypatch.setattr(process_pool, "GROW_SECONDS", seconds)
         jobs = [0.05] * 60
         assert len({pid for _, pid in in_processes(_slow, jobs, 4, 60)}) in expected
 
@@ -99,7 +99,7 @@ def test_no_process_is_left_when_the_caller_stops_early(monkeypatch: pytest.Monk
             started.append(self)
 
     monkeypatch.setattr(subprocess, "Popen", Remembered)
-    monkeypatch.setattr(workers, "GROW_SECONDS", 0.01)
+    monkeypatch.setattr(process_pool, "GROW_SECONDS", 0.01)
     results = in_processes(time.sleep, [0.1] * 50, 2, 60)
     for _ in range(10):
         next(results)

@@ -1,4 +1,4 @@
-"""`python -m pipelines.images`: what it asks Docker for, and what it refuses before it does.
+"""`python -m voxline.pipelines.images.build`: what it asks Docker for, and what it refuses before it does.
 
 Docker is a stand-in that writes down how it was called; the images themselves are built in tests/containers.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import images
-from pipelines.image_content import content_tag
+from voxline.pipelines.images import build as images
+from voxline.pipelines.images.content_tag import content_tag
 
 ROOT = Path(__file__).parent.parent.parent
 # A line with #! takes no interpreter whose path has a space in it.
@@ -32,7 +32,7 @@ Build = Callable[..., "tuple[subprocess.CompletedProcess[str], list[list[str]]]"
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    """Runs `python -m pipelines.images build …`; how it ended, and how Docker was called."""
+    """Runs `python -m voxline.pipelines.images.build build …`; how it ended, and how Docker was called."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "docker.py").write_text(STAND_IN, encoding="utf-8")
     (tmp_path / "bin" / "docker").write_text(STARTS_IT, encoding="utf-8")
@@ -42,7 +42,15 @@ def build(tmp_path: Path) -> Build:
         calls = tmp_path / "calls"
         calls.write_text("", encoding="utf-8")
         ended = subprocess.run(
-            [sys.executable, "-m", "pipelines.images", "build", "--output", tmp_path / "dist", *arguments],
+            [
+                sys.executable,
+                "-m",
+                "voxline.pipelines.images.build",
+                "build",
+                "--output",
+                tmp_path / "dist",
+                *arguments,
+            ],
             cwd=ROOT,
             env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CALLS": str(calls), **variables},
             capture_output=True,

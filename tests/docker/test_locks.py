@@ -52,11 +52,11 @@ def test_a_lock_is_one_version_and_hashes_for_each_package_and_names_no_index(im
 
 @pytest.mark.parametrize("image", sorted(STEPS))
 def test_what_the_steps_of_an_image_import_is_in_its_lock(image: str) -> None:
-    graph = grimp.build_graph("components", "pipelines", include_external_packages=True)
-    roots = [f"components.{step}" for step in STEPS[image]]
+    graph = grimp.build_graph("voxline", include_external_packages=True)
+    roots = [f"voxline.components.{step}" for step in STEPS[image]]
     modules = {module for root in roots for module in (root, *graph.find_descendants(root))}
     modules |= {upstream for module in tuple(modules) for upstream in graph.find_upstream_modules(module)}
-    names = {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names) - {"components", "pipelines"}
+    names = {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names) - {"voxline"}
     of = packages_distributions()
     needed = {re.sub(r"[-_.]+", "-", of[name][0]).lower() for name in names - {"google"} if name in of}
     held = set(pins(ROOT / "docker" / image / "requirements.lock"))

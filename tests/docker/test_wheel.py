@@ -6,10 +6,10 @@ import sys
 import zipfile
 from pathlib import Path
 
-from pipelines.image_content import context_files
+from voxline.pipelines.images.content_tag import context_files
 
 ROOT = Path(__file__).parent.parent.parent
-LEFT_BEHIND = ("components/id_rsa", "components/speech/key.json", "pipelines/.netrc", "pipelines/notes.txt")
+LEFT_BEHIND = ("components/id_rsa", "voxline/report/key.json", "pipelines/.netrc", "pipelines/notes.txt")
 
 
 def test_the_wheel_holds_our_code_and_no_key_that_was_left_in_its_folder(tmp_path: Path) -> None:
@@ -18,9 +18,13 @@ def test_the_wheel_holds_our_code_and_no_key_that_was_left_in_its_folder(tmp_pat
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
         if name in ours:
-            shutil.copy(ROOT / name, tmp_path / name)
+            (tmp_path / name).unlink()
+            shutil.copy(ROOT / name, tmp_path / name, follow_symlinks=False)
     building = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "wheel"]
     subprocess.run(building, cwd=tmp_path, check=True, capture_output=True)
     (wheel,) = (tmp_path / "wheel").glob("*.whl")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert held == set(ours) - {"LICENSE", "pyproject.toml"}
+    links = {name for name in ours if (ROOT / name).is_symlink()}
+    assert links == {"voxline/components", "voxline/configs", "voxline/pipelines"}
+    code = set(ours) - links - {"LICENSE", "pyproject.toml"}
+    assert held == {name if name.startswith("voxline/") else f"voxline/{name}" for name in code}

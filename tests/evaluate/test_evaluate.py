@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import soundfile
 
-from components.evaluate.recognition.settings import RecognitionEvaluateSettings
-from components.evaluate.step import run
-from components.speech.errors import SettingsError, WorkError
-from components.speech.evaluation import Evaluation
-from components.speech.exported import digest
-from components.speech.registry import Registry
 from tests.spoken_tones import WORDS, MakeModel, write_corpus
+from voxline.components.evaluate.settings import RecognitionEvaluateSettings
+from voxline.components.evaluate.step import run
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import digest
+from voxline.metrics.evaluation import Evaluation
+from voxline.registry.registry import Registry
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_a_model_in_service_whose_weights_were_changed_is_another_comparison(
 
 
 def test_what_only_the_work_needs_is_not_imported_with_the_step() -> None:
-    code = "import sys, components.evaluate.step, components.push.step; print(*sys.modules)"
+    code = "import sys, voxline.components.evaluate.step, voxline.components.push.step; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     slow = {"numpy", "tensorflow", "soundfile", "jiwer", "matplotlib", "jinja2"}
     assert slow.isdisjoint(loaded)

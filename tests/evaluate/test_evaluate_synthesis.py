@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import soxr
 
-from components.evaluate.step import run
-from components.evaluate.synthesis.listener import Listener, find_listener
-from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
-from components.speech.errors import SettingsError, WorkError
-from components.speech.evaluation import Evaluation
-from components.speech.exported import digest
-from components.speech.registry import Registry
 from tests.spoken_tones import RATE, MakeModel, speak
 from tests.spoken_voice import MakeVoice, said, write_voice_corpus
+from voxline.components.evaluate.settings import SynthesisEvaluateSettings
+from voxline.components.evaluate.step import run
+from voxline.components.evaluate.tts.round_trip import Listener, find_listener
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import digest
+from voxline.metrics.evaluation import Evaluation
+from voxline.registry.registry import Registry
 
 QUICK = SynthesisEvaluateSettings(listener="asr", bootstrap_samples=200, pitched=0, typical=0, worst=0)
 THOROUGH = SynthesisEvaluateSettings(listener="asr", bootstrap_samples=200, pitched=3, highest_f0=1_200, worst=2)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from components.evaluate.synthesis import pitch
-from components.evaluate.synthesis.cepstra import cepstra, distortion
-from components.evaluate.synthesis.measure import _picked
-from components.speech.feature_settings import FeatureSettings
-from components.speech.griffin_lim import waveform
-from components.speech.spectra import features
-from components.speech.utterances import Utterance
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import features
+from voxline.audio.griffin_lim import waveform
+from voxline.components.evaluate.tts.evaluate import _picked
+from voxline.data.manifest import Utterance
+from voxline.metrics import f0
+from voxline.metrics.mcd import cepstra, distortion
 
 RATE = 16_000
 KINDS = {
@@ -47,9 +47,9 @@ def test_distortion_is_nearly_the_same_whatever_the_features_are() -> None:
     assert found["power"] == pytest.approx(found["tacotron"], rel=0.1)
 
 
-def job(recorded: np.ndarray, spoken: np.ndarray) -> pitch.Job:
+def job(recorded: np.ndarray, spoken: np.ndarray) -> f0.Job:
     frames = np.arange(1 + len(recorded) // 200, dtype=np.int32)
-    return pitch.Job(recorded, spoken, np.stack([frames, frames], axis=1), RATE, 200, 65.0, 400.0)
+    return f0.Job(recorded, spoken, np.stack([frames, frames], axis=1), RATE, 200, 65.0, 400.0)
 
 
 def hum(hertz: float, seconds: float = 0.6) -> np.ndarray:
@@ -59,17 +59,17 @@ def hum(hertz: float, seconds: float = 0.6) -> np.ndarray:
 
 
 def test_two_semitones_too_high_are_two_hundred_cents_and_a_whisper_is_unvoiced() -> None:
-    high = pitch.compared(job(hum(150), hum(150 * 2 ** (2 / 12))))
+    high = f0.compared(job(hum(150), hum(150 * 2 ** (2 / 12))))
     assert high.cents == pytest.approx(200, abs=12)
     assert high.hertz == pytest.approx(18.4, abs=1.5)
     assert high.voicing_error < 0.1
     noise = np.random.default_rng(3).normal(size=round(0.6 * RATE)).astype(np.float32) * 0.1
-    whisper = pitch.compared(job(hum(150), noise))
+    whisper = f0.compared(job(hum(150), noise))
     assert whisper.voicing_error > 0.6
 
 
 def test_silence_has_no_pitch_to_compare() -> None:
-    found = pitch.compared(job(hum(120, 0.3), np.zeros(round(0.3 * RATE), np.float32)))
+    found = f0.compared(job(hum(120, 0.3), np.zeros(round(0.3 * RATE), np.float32)))
     assert (found.hertz, found.cents) == (None, None)
     assert found.voicing_error > 0.8
 
@@ -83,7 +83,7 @@ def test_what_is_picked_is_spread_over_the_lengths() -> None:
 
 def test_threads_answer_in_order_what_each_pair_does_alone() -> None:
     jobs = [job(hum(hertz, 0.3), hum(hertz * 1.1, 0.3)) for hertz in (100, 140, 180, 220)]
-    assert list(pitch.compare(jobs)) == [pitch.compared(one) for one in jobs]
+    assert list(f0.compare(jobs)) == [f0.compared(one) for one in jobs]
 
 
 def words(seed: int = 4) -> np.ndarray:
@@ -95,13 +95,13 @@ def words(seed: int = 4) -> np.ndarray:
 
 
 def test_a_recording_has_the_pitch_and_the_voicing_of_itself() -> None:
-    assert pitch.compared(job(words(), words())) == pitch.Pitch(0.0, 0.0, 0.0)
+    assert f0.compared(job(words(), words())) == f0.Pitch(0.0, 0.0, 0.0)
 
 
 def test_griffin_lim_alone_keeps_pitch_and_voicing() -> None:
     """So what these figures show of a voice is the voice's."""
     settings = FeatureSettings(mels=80, window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, spectrum="magnitude")
-    found = pitch.compared(job(words(), waveform(features(words(), settings), settings)))
+    found = f0.compared(job(words(), waveform(features(words(), settings), settings)))
     assert found.voicing_error < 0.1
     assert found.hertz is not None
     assert found.hertz < 5
@@ -111,7 +111,7 @@ def test_a_hoarse_voice_is_not_all_unvoiced() -> None:
     """Half of its power is noise, so one period is like the next by half."""
     said = words()
     noise = np.random.default_rng(5).normal(size=len(said)) * said.std() * (np.abs(said) > 1e-3)
-    found = pitch.compared(job(said, (said + noise).astype(np.float32)))
+    found = f0.compared(job(said, (said + noise).astype(np.float32)))
     assert found.voicing_error < 0.4
     assert found.hertz is not None
     assert found.hertz < 8

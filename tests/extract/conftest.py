@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.speech.storage import hash_file
-from components.speech.utterances import Utterance, write_manifest
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.store.hashing import hash_file
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "it's"]
 

@@ -10,18 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from components.extract.attempts import attempt, kills, suspects
-from components.extract.intake import clip_of
-from components.extract.plan import Task
-from components.extract.settings import ExtractSettings
-from components.extract.shards import write_shard
-from components.speech.utterances import Reason, Utterance, read_rejects
 from tests.extract.deadly import DEADLY, written_deadly
+from voxline.components.extract.crash_guard import attempt, kills, suspects
+from voxline.components.extract.manifest_scan import clip_of
+from voxline.components.extract.plan import Task
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.write_shard import write_shard
+from voxline.data.manifest import Utterance, read_rejects
+from voxline.rejects import Reason
 
 HOW = ExtractSettings()
 WRITE = (
-    "import sys; from pathlib import Path; from components.extract.plan import Task; "
-    "from components.extract.settings import ExtractSettings; from components.extract.shards import write_shard; "
+    "import sys; from pathlib import Path; from voxline.components.extract.plan import Task; "
+    "from voxline.components.extract.settings import ExtractSettings; "
+    "from voxline.components.extract.write_shard import write_shard; "
     "folder = Path(sys.argv[1]); task = Task('0' * 32, 1.0, folder / 'converted' / 'manifest.jsonl', 1, 1, 4, 1); "
     "print(write_shard(task, ExtractSettings(runner='FlinkRunner'), str(folder / 'store'), folder / 'unfinished'))"
 )
@@ -81,8 +83,8 @@ def test_what_fails_in_an_orderly_way_leaves_no_note(tmp_path: Path) -> None:
 
 
 RUN = (
-    "import sys; from pathlib import Path; from components.extract.settings import ExtractSettings; "
-    "from components.extract.step import run; folder = Path(sys.argv[1]); "
+    "import sys; from pathlib import Path; from voxline.components.extract.settings import ExtractSettings; "
+    "from voxline.components.extract.step import run; folder = Path(sys.argv[1]); "
     "how = ExtractSettings(max_reject_share=0.5, beam_from_megabytes=float(sys.argv[2])); "
     "print(run(folder / 'converted', folder / 'store', how).counts)"
 )

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from components.extract.settings import ExtractSettings
-from components.extract.step import run
-from components.publish.settings import PublishSettings
-from components.publish.step import run as publish
-from components.publish.versions import Versions
-from components.speech.dataset import Dataset
-from components.speech.errors import WorkError
-from components.speech.utterances import Utterance, write_manifest
-from components.speech.work import Work
-from components.train.batches import Batches
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run as publish
+from voxline.components.publish.versions import Versions
+from voxline.components.train.batches import Batches
+from voxline.data.dataset import Dataset
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.errors import WorkError
+from voxline.store.step_cache import Work
 
 Corpus = Callable[..., list[Utterance]]
 HOW = ExtractSettings.of({"features": {"mels": 8}, "shard_megabytes": 0.01})

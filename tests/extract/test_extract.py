@@ -14,18 +14,19 @@ import numpy as np
 import pytest
 import soundfile
 
-from components.extract.recordings import at_speed, read_samples
-from components.extract.settings import ExtractSettings
-from components.extract.step import run
-from components.speech.dataset import Dataset
-from components.speech.errors import SettingsError, WorkError
-from components.speech.records import decode_example, read_records, record_at
-from components.speech.shards import clip_name
-from components.speech.spectra import features
-from components.speech.storage import hash_file
-from components.speech.utterances import Reason, Utterance, read_rejects, write_manifest
-from components.speech.work import Work
 from tests.extract.conftest import write_wav
+from voxline.audio.features import features
+from voxline.components.extract.features import at_speed, read_samples
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run
+from voxline.data.dataset import Dataset
+from voxline.data.manifest import Utterance, read_rejects, write_manifest
+from voxline.data.shards import clip_name
+from voxline.data.tfrecord import decode_example, read_records, record_at
+from voxline.errors import SettingsError, WorkError
+from voxline.rejects import Reason
+from voxline.store.hashing import hash_file
+from voxline.store.step_cache import Work
 
 Corpus = Callable[..., list[Utterance]]
 SMALL = ExtractSettings(shard_megabytes=0.1)
@@ -329,7 +330,8 @@ def test_killed_in_the_middle_and_started_again_it_ends_the_same(corpus: Corpus,
     corpus(150, seconds=2)
     how = {"shard_megabytes": 0.6, "speeds": [0.9, 1.0]}
     script = (
-        "import sys; from components.extract.step import run; from components.extract.settings import ExtractSettings;"
+        "import sys; from voxline.components.extract.step import run; "
+        "from voxline.components.extract.settings import ExtractSettings;"
         "run(sys.argv[1], sys.argv[2], ExtractSettings.of(sys.argv[3]))"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "converted"), str(tmp_path / "killed"), json.dumps(how)]
@@ -356,7 +358,7 @@ def test_killed_in_the_middle_and_started_again_it_ends_the_same(corpus: Corpus,
 
 def test_importing_the_step_brings_no_heavy_module() -> None:
     script = (
-        "import sys; import components.extract.step;"
+        "import sys; import voxline.components.extract.step;"
         "print({name.split('.')[0] for name in sys.modules}"
         " & {'apache_beam', 'tensorflow', 'kfp', 'librosa', 'scipy', 'soxr', 'google.protobuf'})"
     )
@@ -373,7 +375,9 @@ def test_worker_processes_start_where_the_interpreter_lies_in_a_folder_with_a_sp
     interpreter.symlink_to(sys.executable)
     Path(interpreter.parent.parent, "lib").symlink_to(Path(sys.prefix, "lib"))
     program = (
-        "import sys; from components.extract.settings import ExtractSettings; from components.extract.step import run; "
+        "import sys; "
+        "from voxline.components.extract.settings import ExtractSettings; "
+        "from voxline.components.extract.step import run; "
         "run(sys.argv[1], sys.argv[2], ExtractSettings(runner='multi_process', workers=2, beam_from_megabytes=0))"
     )
     command: list[str | Path] = [interpreter, "-c", program, tmp_path / "converted", tmp_path / "store"]

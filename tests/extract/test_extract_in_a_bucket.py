@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from components.extract.settings import ExtractSettings
-from components.extract.step import run
-from components.speech.dataset import Dataset
-from components.speech.errors import WorkError
-from components.speech.mirror import Mirror, local
-from components.speech.utterances import Utterance
 from tests.buckets.emulator import Storage
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run
+from voxline.data.dataset import Dataset
+from voxline.data.manifest import Utterance
+from voxline.errors import WorkError
+from voxline.store.bucket_cache import Mirror, local
 
 SMALL = ExtractSettings.of(shard_megabytes=0.1)
 
@@ -39,7 +39,7 @@ def test_workers_that_share_no_disk_write_the_shards_of_one_machine(
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-    from components.speech import beam
+    from voxline.beam import run as beam
 
     def elsewhere(settings: ExtractSettings) -> FnApiRunner:
         command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.extract.intake import clip_of, take_in
-from components.extract.plan import Task, plan
-from components.extract.settings import ExtractSettings
-from components.speech.errors import SettingsError
-from components.speech.utterances import Reason, Reject, Utterance, read_manifest, write_manifest
+from voxline.components.extract.manifest_scan import clip_of, take_in
+from voxline.components.extract.plan import Task, plan
+from voxline.components.extract.settings import ExtractSettings
+from voxline.data.manifest import Utterance, read_manifest, write_manifest
+from voxline.errors import SettingsError
+from voxline.rejects import Reason, Reject
 
 SMALL = ExtractSettings(shard_megabytes=0.5)  # about eight utterances of two seconds
 

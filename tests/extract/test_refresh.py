@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.extract.settings import ExtractSettings
-from components.extract.step import run
-from components.publish.settings import PublishSettings
-from components.publish.step import run as publish
-from components.speech.dataset import OFFSET, SHARD, Dataset
-from components.speech.storage import hash_file
-from components.speech.utterances import Utterance, write_manifest
-from components.train.batches import Batches
 from tests.extract.conftest import WORDS, write_wav
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run as publish
+from voxline.components.train.batches import Batches
+from voxline.data.dataset import OFFSET, SHARD, Dataset
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.store.hashing import hash_file
 
 HOW = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "speeds": [0.9, 1.0], "shard_megabytes": 0.002})
 """About four recordings a shard."""
@@ -223,7 +223,8 @@ def test_refreshes_at_once_that_overlap_are_each_right(wavs: list[tuple[Path, fl
     for number, part in enumerate(parts):
         sources.append(manifest(tmp_path / f"corpus-{number}", {one: Line(one) for one in part}, wavs))
     script = (
-        "import sys; from components.extract.step import run; from components.extract.settings import ExtractSettings;"
+        "import sys; from voxline.components.extract.step import run; "
+        "from voxline.components.extract.settings import ExtractSettings;"
         "run(sys.argv[1], sys.argv[2], ExtractSettings.of(sys.argv[3]))"
     )
     stores = [tmp_path / "store", HOW.model_dump_json()]

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from components.extract import intake
-from components.extract.remembered import LINES, digests_of
-from components.extract.settings import ExtractSettings
-from components.extract.step import run
-from components.speech.dataset import Dataset
-from components.speech.errors import WorkError
-from components.speech.lines import values_of
-from components.speech.rows import ROWS
-from components.speech.utterances import Utterance, read_rejects, write_manifest
-from components.speech.work import Work
+from voxline.components.extract import manifest_scan
+from voxline.components.extract.line_cache import LINES, digests_of
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run
+from voxline.data.dataset import Dataset
+from voxline.data.json_codec import values_of
+from voxline.data.manifest import Utterance, read_rejects, write_manifest
+from voxline.data.rows import ROWS
+from voxline.errors import WorkError
+from voxline.store.step_cache import Work
 
 Corpus = Callable[..., list[Utterance]]
 HOW = ExtractSettings.of({"features": {"mels": 8}, "speeds": [0.9, 1.0], "max_reject_share": 0.5})
@@ -31,7 +31,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(values["id"])
         return values
 
-    monkeypatch.setattr(intake, "values_of", noted)
+    monkeypatch.setattr(manifest_scan, "values_of", noted)
     return found
 
 
@@ -116,6 +116,6 @@ def test_a_manifest_that_grows_between_two_looks_is_told_of(
             file.write(more)
         return found
 
-    monkeypatch.setattr(intake, "digests_of", grown)
+    monkeypatch.setattr(manifest_scan, "digests_of", grown)
     with pytest.raises(WorkError, match="changed while it was read"):
         extracted(tmp_path, corpus(4))

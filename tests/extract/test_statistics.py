@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.extract.statistics import SMALLEST_DEVIATION, Total
+from voxline.components.extract.normalization import SMALLEST_DEVIATION, Total
 
 SUMS = st.lists(st.floats(-1e12, 1e12) | st.floats(-1, 1), min_size=1, max_size=40)
 

@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from components.convert import workers
 from tests.faults.failing import BROKEN, FULL, GROWING, HALF, KILLED, WORKER, FailingDisk, nobody_pulls_the_plug
 from tests.faults.steps import BEAM, STEPS, end_state, fresh, leftovers, make_corpus
+from voxline.components.convert import process_pool
 
 REFUSED = 3
 KINDS = {
@@ -36,8 +36,8 @@ KINDS = {
 def main(name: str, root: Path) -> dict[str, list[dict[str, Any]]]:
     step, corpus, prepared = {**STEPS, "beam": BEAM}[name], root / "corpus", root / "prepared"
     nobody_pulls_the_plug()
-    workers.subprocess.Popen = _Forked  # type: ignore[misc]
-    workers.AHEAD = 1  # else worker and parent write at once, and the n-th change is now this one, now that
+    process_pool.subprocess.Popen = _Forked  # type: ignore[misc]
+    process_pool.AHEAD = 1  # else worker and parent write at once, and the n-th change is now this one, now that
     make_corpus(corpus)
     prepared.mkdir()
     step.prepare(corpus, prepared)
@@ -147,7 +147,7 @@ class _Forked:
             with contextlib.suppress(BaseException):
                 os.closerange(3, pass_fds[0])
                 os.closerange(pass_fds[0] + 1, 1_000)
-                workers._serve(Connection(pass_fds[0]))
+                process_pool._serve(Connection(pass_fds[0]))
             os._exit(0)
 
     def wait(self, timeout: float | None = None) -> int:

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from components.speech.errors import WorkError
 from tests.faults.steps import STEPS, end_state, fresh, make_corpus
+from voxline.errors import WorkError
 
 ROOM = "16m"
 

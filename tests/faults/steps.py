@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from components.convert.settings import ConvertSettings
-from components.convert.step import run as convert
-from components.extract.settings import ExtractSettings
-from components.extract.step import run as extract
-from components.publish.collection import Collected, collect
-from components.publish.settings import PublishSettings
-from components.publish.step import run as publish
-from components.speech.dataset import SHARD, Dataset
-from components.speech.records import record_at
-from components.speech.storage import hash_bytes, hash_file
-from components.speech.utterances import Utterance, each_utterance, write_manifest
-from components.speech.work import Work
 from tests.extract.conftest import write_wav
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run as convert
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run as extract
+from voxline.components.publish.garbage_collection import Collected, collect
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run as publish
+from voxline.data.dataset import SHARD, Dataset
+from voxline.data.manifest import Utterance, each_utterance, write_manifest
+from voxline.data.tfrecord import record_at
+from voxline.store.hashing import hash_bytes, hash_file
+from voxline.store.step_cache import Work
 
 CONVERT = ConvertSettings(max_reject_share=0.9, workers=1)
 EXTRACT = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "shard_megabytes": 0.0016})

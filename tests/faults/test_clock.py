@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from components.publish.collection import collect
-from components.speech.storage import clear_unfinished
 from tests.faults.steps import STEPS, end_state, fresh, make_corpus
+from voxline.components.publish.garbage_collection import collect
+from voxline.store.files import clear_unfinished
 
 YEARS = 10 * 365 * 86_400
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from components.convert.step import run as convert
-from components.extract.step import run as extract
-from components.publish.step import run as publish
-from components.speech.errors import WorkError
-from components.speech.mirror import bring, local
-from components.speech.utterances import each_utterance
-from components.speech.work import Work
 from tests.buckets.emulator import Storage
 from tests.faults.steps import CONVERT, EXTRACT, PUBLISH, STEPS, make_corpus
+from voxline.components.convert.step import run as convert
+from voxline.components.extract.step import run as extract
+from voxline.components.publish.step import run as publish
+from voxline.data.manifest import each_utterance
+from voxline.errors import WorkError
+from voxline.store.bucket_cache import bring, local
+from voxline.store.step_cache import Work
 
 Pod = Callable[[], Path]
 FAULTS: dict[str, dict[str, Any]] = {

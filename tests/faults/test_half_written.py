@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.errors import WorkError
 from tests.faults.steps import EXTRACT, STEPS, extract, fresh, make_corpus
+from voxline.errors import WorkError
 
 DAMAGE = {
     "empty": lambda data: b"",

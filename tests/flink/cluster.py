@@ -148,7 +148,7 @@ class Cluster:
         return ["--environment_type=PROCESS", f"--environment_config={json.dumps(command)}"]
 
     def _start_pool(self) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-W", "ignore", "-m", "components.speech.beam_pool", f"--port={self._pool_port}"]
+        command = [sys.executable, "-W", "ignore", "-m", "voxline.beam.worker_pool", f"--port={self._pool_port}"]
         with open(self.folder / "pool.log", "wb") as log:
             return subprocess.Popen(
                 command,
@@ -164,7 +164,7 @@ class Cluster:
     def _write_worker(self) -> None:
         worker = self.folder / "worker"
         python = f"PYTHONPATH={shlex.quote(self._import_path())} exec {shlex.quote(sys.executable)} -W ignore"
-        worker.write_text(f'#!/bin/sh\n{python} -m components.speech.beam_worker "$@"\n')
+        worker.write_text(f'#!/bin/sh\n{python} -m voxline.beam.worker "$@"\n')
         worker.chmod(0o755)
 
     def _java(self, main: str, name: str, settings: dict[str, str]) -> "subprocess.Popen[bytes]":

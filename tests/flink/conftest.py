@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.speech.storage import hash_file
-from components.speech.utterances import Utterance, write_manifest
 from tests.extract.conftest import write_wav
 from tests.flink.jars import NoFlinkError, jars
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.store.hashing import hash_file
 
 if not os.environ.get("VOXLINE_TEST_FLINK"):
     collect_ignore_glob = ["test_*"]

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from components.convert import distributed
-from components.convert.settings import ConvertSettings
-from components.convert.step import run
-from components.speech.storage import hash_file
-from components.speech.utterances import MANIFEST, REJECTS, read_rejects
-from components.speech.work import Work
 from tests.extract.deadly import DEADLY, written_deadly
 from tests.flink.cluster import Cluster
 from tests.flink.conftest import UTTERANCES, make_corpus
+from voxline.components.convert import beam
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run
+from voxline.data.manifest import MANIFEST, REJECTS, read_rejects
+from voxline.store.hashing import hash_file
+from voxline.store.step_cache import Work
 
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -66,7 +66,7 @@ def as_soon_as(store: Path, wavs: int, do: Callable[[], None]) -> None:
 def test_a_task_manager_killed_in_the_middle_changes_nothing_of_what_is_converted(
     spoilt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributed, "BATCH_RECORDINGS", RECORDINGS // 8)
+    monkeypatch.setattr(beam, "BATCH_RECORDINGS", RECORDINGS // 8)
     alone = run(spoilt, tmp_path / "alone", ALONE)
     with Cluster(tmp_path / "flink") as cluster:
         as_soon_as(tmp_path / "store", RECORDINGS // 4, lambda: cluster.kill_task_manager(1))

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from components.extract.settings import ExtractSettings
-from components.extract.step import run
-from components.speech.dataset import Dataset
-from components.speech.records import decode_example, record_at
-from components.speech.utterances import read_rejects
-from components.speech.work import Work
 from tests.extract.deadly import DEADLY, written_deadly
 from tests.flink.cluster import Cluster
 from tests.flink.conftest import UTTERANCES, make_corpus
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run
+from voxline.data.dataset import Dataset
+from voxline.data.manifest import read_rejects
+from voxline.data.tfrecord import decode_example, record_at
+from voxline.store.step_cache import Work
 
 pytestmark = pytest.mark.timeout(1_800)
 

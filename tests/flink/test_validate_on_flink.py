@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from components.validate import pipeline
-from components.validate.settings import ValidateSettings
-from components.validate.step import run
 from tests.flink.cluster import Cluster
 from tests.validate.takes import SMALL, fit, written
+from voxline.components.validate import beam
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.step import run
 
 pytestmark = pytest.mark.timeout(1_800)
 
 
 def test_two_task_managers_find_what_one_process_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "PIECE_BYTES", 2_000)  # a few lines each
+    monkeypatch.setattr(beam, "PIECE_BYTES", 2_000)  # a few lines each
     manifest = written(tmp_path / "corpus", fit(), rejects=1)
     alone = run(manifest, tmp_path / "alone", ValidateSettings.of(SMALL))
     with Cluster(tmp_path / "flink") as cluster:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from components.ingest.settings import CorpusSettings
-from components.ingest.step import run
-from components.speech.utterances import Utterance, read_manifest, read_rejects
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.step import run
+from voxline.data.manifest import Utterance, read_manifest, read_rejects
 
 RATE = 8_000
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from components.ingest.archives import unpack
-from components.ingest.settings import CorpusSettings
-from components.ingest.step import run
-from components.speech.errors import WorkError
+from voxline.components.ingest.archives import unpack
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.step import run
+from voxline.errors import WorkError
 
 ROOT = Path(__file__).parents[2]
 Member = tuple[tarfile.TarInfo, bytes]
@@ -226,7 +226,7 @@ def test_the_same_archive_by_another_name_is_not_unpacked_again(tar: Callable[..
 def test_killed_while_unpacking_and_started_again_all_of_it_is_there(tar: Callable[..., Path], tmp_path: Path) -> None:
     archive = tar(*(member(f"{number}.txt", b"%d" % number) for number in range(5_000)))
     code = (
-        "import sys; from pathlib import Path; from components.ingest.archives import unpack; "
+        "import sys; from pathlib import Path; from voxline.components.ingest.archives import unpack; "
         "unpack(Path(sys.argv[1]), Path(sys.argv[2]), max_bytes=1e9, max_files=10**6)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(archive), str(tmp_path / "store")], cwd=ROOT)

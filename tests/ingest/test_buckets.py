@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from components.ingest.settings import CorpusSettings
-from components.ingest.sources import open_corpus
-from components.ingest.step import run
-from components.speech.errors import Interruption, SettingsError, WorkError
-from components.speech.utterances import read_manifest
 from tests.buckets.emulator import Storage
 from tests.ingest.conftest import Ingested
 from tests.ingest.listed import write_lines
+from voxline.components.ingest.open_corpus import open_corpus
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.step import run
+from voxline.data.manifest import read_manifest
+from voxline.errors import Interruption, SettingsError, WorkError
 
 Ingest = Callable[..., Ingested]
 WORDS = {f"α {number}.wav": f"word {number}" for number in range(4)}

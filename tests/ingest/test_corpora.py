@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from components.speech.utterances import fingerprint
 from tests.ingest.listed import write, write_lines
+from voxline.data.manifest import fingerprint
 
 Ingest = Callable[..., Any]
 Record = Callable[..., Path]

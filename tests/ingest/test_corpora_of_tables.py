@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from components.speech.errors import WorkError
 from tests.ingest.listed import write, write_lines
+from voxline.errors import WorkError
 
 Ingest = Callable[..., Any]
 Record = Callable[..., Path]

@@ -13,16 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.ingest import listing
-from components.ingest.held import private_database
-from components.ingest.lines import Lines
-from components.ingest.listing import REGULAR, Listing, State
-from components.ingest.settings import CorpusSettings
-from components.ingest.spool import Measured, Spool
-from components.ingest.step import run
-from components.speech.errors import WorkError
-from components.speech.utterances import LineWriter, Utterance
 from tests.ingest.listed import write_lines
+from voxline.components.ingest import file_index
+from voxline.components.ingest.file_index import REGULAR, Listing, State, private_database
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.staging import Measured, Spool
+from voxline.components.ingest.step import Lines, run
+from voxline.data.manifest import LineWriter, Utterance
+from voxline.errors import WorkError
 
 Record = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
@@ -84,8 +82,8 @@ def test_memory_does_not_grow_with_the_utterances(corpus: Path, record: Record, 
         write_lines(corpus / "train.jsonl", *({"id": id, "audio_filepath": "a.wav", "text": "x" * 40} for id in ids))
         code = (
             "import re, sys\n"
-            "from components.ingest.settings import CorpusSettings\n"
-            "from components.ingest.step import run\n"
+            "from voxline.components.ingest.settings import CorpusSettings\n"
+            "from voxline.components.ingest.step import run\n"
             "run(sys.argv[1], CorpusSettings.of({'uri': sys.argv[2], 'format': 'manifest'}))\n"
             "print(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read())[1])"
         )
@@ -106,7 +104,7 @@ def test_no_room_for_what_is_held_meanwhile_is_told(
         database.execute("PRAGMA max_page_count = 40")
         return database
 
-    monkeypatch.setattr(listing, "private_database", small)
+    monkeypatch.setattr(file_index, "private_database", small)
     with pytest.raises(WorkError, match=r"make room in .*SQLITE_TMPDIR"):
         run(tmp_path / "store", CorpusSettings(uri=str(corpus), format="manifest"))
     assert not any((tmp_path / "store").rglob("done.json"))

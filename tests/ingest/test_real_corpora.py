@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from components.ingest.settings import CorpusSettings
-from components.ingest.step import run
-from components.speech.utterances import fingerprint, read_manifest, read_rejects
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.step import run
+from voxline.data.manifest import fingerprint, read_manifest, read_rejects
 
 TEN = [
     *(f"1988-24833-000{number}" for number in range(4)),

@@ -1,4 +1,4 @@
-"""What recordings are is remembered, and believed only as long as nobody can have touched them."""
+"""What recordings are is audio_probe, and believed only as long as nobody can have touched them."""
 
 import os
 import shutil
@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from components.ingest import recordings, remembered
-from components.ingest.corpus import Corpus
-from components.ingest.listing import REGULAR, Listing, State, unpacked
-from components.ingest.recordings import Recording, measure
-from components.ingest.remembered import Remembered
-from components.speech.storage import ABANDONED_SECONDS, hash_file
+from voxline.components.ingest import audio_probe
+from voxline.components.ingest.audio_probe import Recording, Remembered, measure
+from voxline.components.ingest.corpus import Corpus
+from voxline.components.ingest.file_index import REGULAR, Listing, State, unpacked
+from voxline.store.files import ABANDONED_SECONDS
+from voxline.store.hashing import hash_file
 
 Record = Callable[..., Path]
 
@@ -29,22 +29,22 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(path.name)
         return hash_file(path)
 
-    monkeypatch.setattr(recordings, "hash_file", noted)
+    monkeypatch.setattr(audio_probe, "hash_file", noted)
     return names
 
 
 @pytest.fixture
 def rested(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files as they are written have been left alone for long enough."""
-    monkeypatch.setattr(remembered, "RACY_SECONDS", -1.0)
+    monkeypatch.setattr(audio_probe, "RACY_SECONDS", -1.0)
 
 
 def found(store: Path, folder: Path) -> dict[str, Recording]:
     """As the step does it."""
     corpus = Corpus(folder)
     recordings = known(store, corpus)
-    recordings |= measure(corpus.root, [path for path in corpus.files if path not in recordings])
-    keep(store, corpus, recordings)
+    recordings |= measure(corpus.root, [path for path in corpus.files if path not in audio_probe])
+    keep(store, corpus, audio_probe)
     return recordings
 
 
@@ -56,7 +56,7 @@ def known(store: Path, corpus: Corpus) -> dict[str, Recording]:
 
 def keep(store: Path, corpus: Corpus, recordings: dict[str, Recording]) -> None:
     Remembered(store, corpus).keep(
-        (corpus.files[path].packed, recording.hash, recording.seconds) for path, recording in recordings.items()
+        (corpus.files[path].packed, recording.hash, recording.seconds) for path, recording in audio_probe.items()
     )
 
 

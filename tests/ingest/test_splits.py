@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.ingest.settings import CorpusSettings
-from components.ingest.splits import last_drawn, place_of, splits_of
-from components.ingest.spool import Named
-from components.speech.errors import SettingsError
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.splits import last_drawn, place_of, splits_of
+from voxline.components.ingest.staging import Named
+from voxline.errors import SettingsError
 
 NAMES = st.sets(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), min_size=1, max_size=40)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from components.ingest.lines import Lines
-from components.ingest.recordings import measure
-from components.ingest.settings import CorpusSettings
-from components.ingest.spool import Measured
-from components.ingest.step import run
-from components.speech.errors import SettingsError, WorkError
-from components.speech.utterances import Reason, Reject, read_manifest, read_rejects
+from voxline.components.ingest.audio_probe import measure
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.staging import Measured
+from voxline.components.ingest.step import Lines, run
+from voxline.data.manifest import read_manifest, read_rejects
+from voxline.errors import SettingsError, WorkError
+from voxline.rejects import Reason, Reject
 
 Ingest = Callable[..., Any]
 Record = Callable[..., Path]
@@ -124,7 +124,7 @@ def test_a_file_that_the_system_cannot_read_is_a_reject_in_its_words(tmp_path: P
 
 
 def test_importing_the_step_imports_nothing_heavy() -> None:
-    code = "import sys, components.ingest.step; print(*sys.modules)"
+    code = "import sys, voxline.components.ingest.step; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert not {"tensorflow", "apache_beam", "kfp", "librosa", "scipy", "numpy"} & set(loaded.split())
 

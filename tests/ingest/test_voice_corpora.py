@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from components.generate.settings import GenerateSettings
-from components.generate.step import run as generate
-from components.ingest.settings import CorpusSettings
-from components.ingest.step import run
-from components.speech.errors import SettingsError, WorkError
-from components.speech.utterances import read_manifest, read_rejects
+from voxline.components.demo_corpus.settings import GenerateSettings
+from voxline.components.demo_corpus.step import run as generate
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.step import run
+from voxline.data.manifest import read_manifest, read_rejects
+from voxline.errors import SettingsError, WorkError
 
 Ingest = Callable[..., Any]
 Record = Callable[..., Path]

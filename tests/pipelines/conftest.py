@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from components.generate.settings import GenerateSettings
-from components.generate.step import run as generate
-from components.speech.storage import read_json
+from voxline.components.demo_corpus.settings import GenerateSettings
+from voxline.components.demo_corpus.step import run as generate
+from voxline.store.files import read_json
 
 # Two small layers and an epoch: it learns nothing, and goes through everything.
 CONFIG = """
@@ -49,7 +49,7 @@ class House:
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "pipelines.cli", *arguments],
+            [sys.executable, "-P", "-m", "voxline", *arguments],
             cwd=self.folder,
             env={**os.environ, "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"},
             stdout=subprocess.PIPE,

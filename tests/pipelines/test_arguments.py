@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.arguments import pipeline_arguments
-from pipelines.asr_config import AsrConfig
-from pipelines.compiled import pipeline_named
+from voxline.pipelines.cluster.compiler import pipeline_named
+from voxline.pipelines.config.families import AsrConfig
+from voxline.pipelines.config.keys import pipeline_arguments
 
 CONFIG = AsrConfig.model_validate({"name": "defaults", "store": "s", "registry": "r", "corpus": {"uri": "c"}})
 

@@ -11,7 +11,7 @@ import pytest
 
 def voxline(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", "pipelines.cli", *map(str, arguments)],
+        [sys.executable, "-P", "-m", "voxline.pipelines.cli.main", *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
@@ -21,9 +21,8 @@ def voxline(*arguments: str | Path, cwd: Path | None = None, **environment: str)
 
 
 def test_help_and_version_import_nothing_that_takes_long() -> None:
-    code = (
-        "import pipelines.cli, sys; print(*(set(sys.modules) & {'kfp','tensorflow','apache_beam','numpy','librosa'}))"
-    )
+    heavy = "{'kfp','tensorflow','apache_beam','numpy','librosa'}"
+    code = f"import voxline.pipelines.cli.main, sys; print(*(set(sys.modules) & {heavy}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
     seconds = []

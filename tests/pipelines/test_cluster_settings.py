@@ -2,8 +2,8 @@
 
 import pytest
 
-from components.speech.errors import SettingsError
-from pipelines.cluster_settings import ClusterSettings
+from voxline.errors import SettingsError
+from voxline.pipelines.config.cluster import ClusterSettings
 
 
 def test_a_step_of_which_something_is_said_keeps_the_rest_of_its_own_defaults() -> None:

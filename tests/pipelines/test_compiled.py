@@ -13,9 +13,9 @@ from google.protobuf import json_format
 from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
 from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec, PlatformSpec
 
-from pipelines.compiled import compile_pipeline
-from pipelines.config import load_config
-from pipelines.graph import STEPS
+from voxline.pipelines.cluster.compiler import compile_pipeline
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.graph import STEPS
 
 GOLDEN = Path(__file__).parent / "golden"
 OVERLAYS = Path(__file__).parents[2] / "configs" / "cluster"
@@ -104,7 +104,7 @@ def test_the_graph_compiles_to_the_golden_file(case: str, ir: str) -> None:
 
 def test_another_process_compiles_the_same(tmp_path: Path) -> None:
     command = (
-        "import components.push.recognition.component; import sys; from pipelines.cli import main; "
+        "import voxline.components.push.asr.component; import sys; from voxline.pipelines.cli.main import main; "
         "sys.argv[0] = 'voxline'; main()"
     )
     configs = [text for file in layers("asr-gpu", tmp_path) for text in ("--config", str(file))]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.errors import SettingsError
-from pipelines.config import load_config
-from pipelines.graph import PIPELINES
-from pipelines.run_config import RunConfig
+from voxline.errors import SettingsError
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graph import PIPELINES
 
 OURS = Path(__file__).parents[2] / "configs"
 CONFIGS = sorted(file for pipeline in PIPELINES for file in (OURS / pipeline).glob("*.yaml"))

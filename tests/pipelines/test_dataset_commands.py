@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from components.publish.settings import PublishSettings
-from components.publish.step import run as publish
-from components.speech.dataset_by_hand import Spoken, write_by_hand
-from components.speech.feature_settings import FeatureSettings
-from components.speech.text import Alphabet
-from pipelines.cli import app
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run as publish
+from voxline.data.testing import Spoken, write_by_hand
+from voxline.pipelines.cli.main import app
+from voxline.text.alphabet import Alphabet
 
 FEATURES = FeatureSettings(mels=8)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from components.speech.errors import SettingsError
-from pipelines.documents import overlay, read_document
+from voxline.errors import SettingsError
+from voxline.pipelines.config.yaml_files import overlay, read_document
 
 
 def document(folder: Path, text: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.errors import SettingsError
-from pipelines.image_content import content_tag, context_files
+from voxline.errors import SettingsError
+from voxline.pipelines.images.content_tag import content_tag, context_files
 
 ROOT = Path(__file__).parent.parent.parent
 RULES = "# allow-list\n*\n!code\n!docker\n!pyproject.toml\ndocker/*.hcl\ndocker/**/*.in\n**/__pycache__\n**/.*\n"
@@ -85,11 +85,12 @@ def test_of_a_folder_that_is_let_in_one_kind_of_file_may_be(project: Path) -> No
 
 LEFT_BEHIND = (
     ".env",
-    "components/speech/key.json",
+    "voxline/report/key.json",
+    "voxline/store/key.json",
     "components/credentials.pem",
     "components/.netrc",
     "components/ingest/notes.txt",
-    "components/speech/__pycache__/work.cpython-311.pyc",
+    "voxline/store/__pycache__/files.cpython-311.pyc",
     "configs/asr/demo.yaml",
     "configs/validation/.token",
     "configs/validation/key.json",
@@ -105,7 +106,7 @@ LEFT_BEHIND = (
 
 
 def test_keys_and_notes_that_lie_in_the_folders_of_code_stay_out(tmp_path: Path) -> None:
-    ours = ("components/ingest/step.py", "components/speech/pages/style.css", "docker/data/requirements.lock")
+    ours = ("components/ingest/step.py", "docker/data/requirements.lock", "voxline/report/style.css")
     for name in (*LEFT_BEHIND, *ours):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -115,8 +116,9 @@ def test_keys_and_notes_that_lie_in_the_folders_of_code_stay_out(tmp_path: Path)
 
 def test_all_that_git_knows_of_our_code_goes_in() -> None:
     """A new kind of file, or an image of its own, asks for a line of .dockerignore."""
+    folders = ("components", "pipelines", "voxline", "configs/validation", "docker/*/requirements.lock")
     listed = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "components", "pipelines", "configs/validation", "docker/*/requirements.lock"],
+        ["git", "-C", ROOT, "ls-files", *folders],
         capture_output=True,
         text=True,
     )
@@ -135,6 +137,7 @@ def test_no_test_document_or_run_of_ours_goes_in() -> None:
         "docker",
         "pipelines",
         "pyproject.toml",
+        "voxline",
     }
     assert "docker/data/requirements.lock" in files
     assert not [file for file in files if file.endswith((".pyc", ".in", ".hcl"))]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.errors import SettingsError
-from pipelines.config import load_config
+from voxline.errors import SettingsError
+from voxline.pipelines.config.load import load_config
 
 RUN = "name: small\ncorpus: {uri: recordings}\nextract: {speeds: [0.9, 1.0], features: {mels: 40}}\n"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from components.speech.exported import digest
-from components.speech.registry import Registry
 from tests.pipelines.test_cli import voxline
 from tests.spoken_tones import RATE, MakeModel, speak
+from voxline.inference.saved_model import digest
+from voxline.registry.registry import Registry
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from pipelines.outcome import summary
-from pipelines.record import RunRecord
+from voxline.pipelines.local.run_record import RunRecord
+from voxline.pipelines.local.summary import summary
 
 
 def test_the_interval_is_called_what_the_config_made_it(tmp_path: Path) -> None:

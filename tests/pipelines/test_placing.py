@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from components.speech.attempts import ATTEMPT
-from components.speech.errors import SettingsError
-from pipelines import placing
-from pipelines.compiled import compile_pipeline, places_unseen
-from pipelines.config import load_config
-from pipelines.image_content import content_tag
+from voxline.errors import SettingsError
+from voxline.pipelines.cluster import placement
+from voxline.pipelines.cluster.compiler import compile_pipeline, places_unseen
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.images.content_tag import content_tag
+from voxline.store.permanent_failures import ATTEMPT
 
 ROOT = Path(__file__).parents[2]
 
@@ -171,8 +171,10 @@ def test_where_no_image_can_be_told_of_the_setting_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the package was installed alone: an image that nobody built would be found missing by a pod."""
-    monkeypatch.setattr("pipelines.placing.__file__", str(tmp_path / "site-packages" / "pipelines" / "placing.py"))
-    placing._tag_of_this_code.cache_clear()
+    monkeypatch.setattr(
+        "voxline.pipelines.cluster.placement.__file__", str(tmp_path / "site-packages" / "pipelines" / "placing.py")
+    )
+    placement._tag_of_this_code.cache_clear()
     with pytest.raises(SettingsError, match=r"'images\.tag' is not set.*pyproject\.toml.*--set cluster\.images\.tag="):
         Compiled(tmp_path, UNSAID)
 

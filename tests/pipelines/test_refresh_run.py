@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from components.speech.storage import read_json
-from pipelines.config import load_config
-from pipelines.graph import STEPS
 from tests.pipelines.conftest import House, check_step_keys
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.graph import STEPS
+from voxline.store.files import read_json
 
 OURS = Path(__file__).parents[2] / "configs"
 CONFIG = """

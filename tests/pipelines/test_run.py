@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from components.speech.exported import about
-from components.speech.storage import read_json
-from pipelines.graph import STEPS
 from tests.pipelines.conftest import House, check_step_keys
+from voxline.inference.saved_model import about
+from voxline.pipelines.graph import STEPS
+from voxline.store.files import read_json
 
 
 def record(house: House) -> dict[str, Any]:

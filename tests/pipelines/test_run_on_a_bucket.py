@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.errors import WorkError
-from components.speech.mirror import local
-from components.speech.storage import read_json
-from components.speech.work import Work
-from pipelines.config import load_config
-from pipelines.one_step import run_step
-from pipelines.run_config import RunConfig
 from tests.buckets.emulator import Storage
 from tests.pipelines.conftest import CONFIG
+from voxline.errors import WorkError
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.local.single_step import run_step
+from voxline.store.bucket_cache import local
+from voxline.store.files import read_json
+from voxline.store.step_cache import Work
 
 TO_A_DATASET = ("ingest", "convert", "validate", "extract")
 
@@ -97,7 +97,7 @@ def test_a_pod_plays_in_its_report_what_it_has_to_bring(cluster: Cluster) -> Non
 def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and_served(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pipelines.models import model_folder, table_of_models
+    from voxline.pipelines.cli.model_views import model_folder, table_of_models
 
     cluster.run(*TO_A_DATASET)
     long = ("train.epochs=40", "train.checkpoint_steps=2", "train.evaluate_epochs=20")
@@ -119,7 +119,7 @@ def _train_until_it_is_preempted(cluster: Cluster, settings: tuple[str, ...]) ->
     assigned = [one for setting in (*cluster.settings, *settings) for one in ("--set", setting)]
     command = ["step", "train", "--config", cluster.file, "--run-dir", cluster.run_dir, *assigned]
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.cli", *command],
+        [sys.executable, "-m", "voxline.pipelines.cli.main", *command],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
     )

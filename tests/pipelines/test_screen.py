@@ -3,7 +3,7 @@
 import io
 import os
 
-from pipelines.screen import Screen, shown_on
+from voxline.pipelines.cli.console import Screen, shown_on
 
 
 class Terminal(io.StringIO):

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.errors import SettingsError
-from components.train.synthesis.model_settings import Tacotron2Settings, TacotronSettings
-from pipelines.config import load_config
-from pipelines.tts_config import TtsConfig
+from voxline.components.train.tts.model_settings import Tacotron2Settings, TacotronSettings
+from voxline.errors import SettingsError
+from voxline.pipelines.config.families import TtsConfig
+from voxline.pipelines.config.load import load_config
 
 SMALLEST = "pipeline: tts\nname: small\ncorpus: {uri: recordings}\n"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import soundfile
 
-from components.generate.settings import GenerateSettings
-from components.generate.step import run as generate
-from components.speech.storage import read_json
-from pipelines.graph import STEPS
 from tests.pipelines.conftest import check_step_keys
+from voxline.components.demo_corpus.settings import GenerateSettings
+from voxline.components.demo_corpus.step import run as generate
+from voxline.pipelines.graph import STEPS
+from voxline.store.files import read_json
 
 # A tiny network and a few steps: it learns nothing, and goes through everything.
 CONFIG = """
@@ -47,7 +47,7 @@ push: {{max_hit_limit: 1, min_attention_diagonality: 0}}
 
 def voxline(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", "pipelines.cli", *arguments],
+        [sys.executable, "-P", "-m", "voxline", *arguments],
         cwd=folder,
         input=text,
         capture_output=True,

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.extract.settings import ExtractSettings
-from components.extract.step import run
-from components.speech.storage import hash_file
-from components.speech.utterances import Utterance, write_manifest
 from tests.extract.conftest import write_wav
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.extract.step import run
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.store.hashing import hash_file
 
 HOW = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "shard_megabytes": 0.002})
 """About five recordings a shard."""

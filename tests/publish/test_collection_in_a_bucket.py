@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from components.publish import collection_in_bucket
-from components.publish.collection import Collected, collect
-from components.publish.settings import PublishSettings
-from components.publish.step import run
-from components.speech.buckets import sharing
-from components.speech.errors import WorkError
-from components.speech.mirror import local
-from components.speech.work import Work
 from tests.buckets.emulator import Storage
 from tests.publish.test_publish import content
 from tests.publish.test_publish_in_a_bucket import extracted as extracted  # a fixture
+from voxline.components.publish import garbage_collection
+from voxline.components.publish.garbage_collection import Collected, collect
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run
+from voxline.errors import WorkError
+from voxline.store import bucket_locks
+from voxline.store.bucket_cache import local
+from voxline.store.step_cache import Work
 
 Pod = Callable[[], Path]
 Extracted = Callable[[range], Work]
@@ -26,14 +26,14 @@ Extracted = Callable[[range], Work]
 def days_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Lets all that is in the bucket be that many days older, as a collection sees it."""
     age = datetime.timedelta()
-    collected = collection_in_bucket._collected
+    collected = garbage_collection._collected
 
     def later(days: float) -> None:
         nonlocal age
         age = datetime.timedelta(days=days)
 
     monkeypatch.setattr(
-        collection_in_bucket,
+        garbage_collection,
         "_collected",
         lambda store, datasets, grace, now, delete: collected(store, datasets, grace, now + age, delete),
     )
@@ -86,7 +86,7 @@ def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
     few = run(extracted(range(0, 12, 4)).place, store, datasets, PublishSettings(compact_below=0.9))
     expected, before = content(local(few.place)), shards(gcs)
     days_later(9)
-    with sharing.together(store, 0), pytest.raises(WorkError, match="a process works here"):
+    with bucket_locks.together(store, 0), pytest.raises(WorkError, match="a process works here"):
         collect(store, [datasets], grace_days=3, look_only=False)
     gcs.bucket("store").write(".purge-0123.json", b"{}")
     with pytest.raises(WorkError, match="a purge was begun here and did not end"):

@@ -11,19 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from components.publish.difference import Difference, count_changes, difference, word_difference
-from components.publish.drift import drift
-from components.publish.settings import PublishSettings
-from components.publish.step import run as publish
-from components.publish.versions import Versions
-from components.speech.dataset import Dataset
-from components.speech.feature_settings import FeatureSettings
-from components.speech.rows import ROWS, row_line
-from components.speech.storage import hash_file
-from components.speech.text import Alphabet
-from pipelines.cli import app
-from pipelines.dataset_difference import told
 from tests.publish.conftest import Extract
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.publish.diff import Difference, count_changes, difference, drift, word_difference
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run as publish
+from voxline.components.publish.versions import Versions
+from voxline.data.dataset import Dataset
+from voxline.data.rows import ROWS, row_line
+from voxline.pipelines.cli.dataset_views import told
+from voxline.pipelines.cli.main import app
+from voxline.store.hashing import hash_file
+from voxline.text.alphabet import Alphabet
 
 ROW = st.fixed_dictionaries(
     {

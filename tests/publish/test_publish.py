@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from components.publish.collection import collect
-from components.publish.settings import PublishSettings
-from components.publish.step import run
-from components.publish.versions import VERSION, Versions, names
-from components.speech import storage
-from components.speech.dataset import Dataset
-from components.speech.errors import WorkError
-from components.train.batches import Batches
 from tests.publish.conftest import Extract
+from voxline.components.publish.garbage_collection import collect
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run
+from voxline.components.publish.versions import VERSION, Versions, names
+from voxline.components.train.batches import Batches
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.store import files
 
 KEEP = PublishSettings(compact_below=0)
 COMPACT = PublishSettings(compact_below=0.9)
@@ -109,14 +109,15 @@ def test_every_write_may_fail_and_readers_see_whole_versions(
     assert all("No space left" in failure for failure in failures)
     assert Versions(tmp_path / "datasets", "corpus").numbers() == [1, 2]
     assert content(tmp_path / "datasets" / "corpus" / "2") == expected
-    assert storage.read_json(tmp_path / "datasets" / "corpus" / "2" / VERSION)["replaces"] == 1
+    assert files.read_json(tmp_path / "datasets" / "corpus" / "2" / VERSION)["replaces"] == 1
     assert not [path for path in (tmp_path / "datasets" / "corpus").iterdir() if path.name.startswith(".incoming")]
 
 
 def test_processes_that_publish_at_once_get_a_number_each(extracted: Extract, tmp_path: Path) -> None:
     folders = [extracted(range(number)) for number in (5, 8, 11, 14)]
     script = (
-        "import sys; from components.publish.step import run; from components.publish.settings import PublishSettings;"
+        "import sys; from voxline.components.publish.step import run; "
+        "from voxline.components.publish.settings import PublishSettings;"
         "run(*sys.argv[1:4], PublishSettings())"
     )
     stores = [tmp_path / "store", tmp_path / "datasets"]

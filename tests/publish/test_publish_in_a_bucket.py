@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.extract.step import run as extract
-from components.publish.settings import PublishSettings
-from components.publish.step import run
-from components.publish.versions import Versions, names
-from components.speech.buckets import Bucket
-from components.speech.dataset import Dataset
-from components.speech.errors import WorkError
-from components.speech.mirror import local
-from components.speech.storage import hash_file
-from components.speech.utterances import Utterance, write_manifest
-from components.speech.work import Work
-from components.train.batches import Batches
 from tests.buckets.emulator import Storage
 from tests.extract.conftest import write_wav
 from tests.publish.conftest import HOW
 from tests.publish.test_publish import content
+from voxline.components.extract.step import run as extract
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run
+from voxline.components.publish.versions import Versions, names
+from voxline.components.train.batches import Batches
+from voxline.data.dataset import Dataset
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.errors import WorkError
+from voxline.store.bucket import Bucket
+from voxline.store.bucket_cache import local
+from voxline.store.hashing import hash_file
+from voxline.store.step_cache import Work
 
 Pod = Callable[[], Path]
 COMPACT = PublishSettings(compact_below=0.9)

@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from components.extract.step import run as extract
-from components.publish.purging.places import Places
-from components.publish.purging.purge import RECORD, find, purge
-from components.publish.settings import PublishSettings
-from components.publish.step import run as publish
-from components.publish.versions import Versions
-from components.speech.dataset import Dataset
-from components.speech.errors import WorkError
-from components.speech.evaluation import Evaluation
-from components.speech.lineage import TRAINED_ON, read_lineage
-from components.speech.registry import EVALUATION, Registry
-from components.speech.storage import hash_file
-from components.train.batches import Batches
-from pipelines.cli import app
 from tests.publish.conftest import HOW
 from tests.publish.withdrawn import COUNT, GONE, make, refresh
+from voxline.components.extract.step import run as extract
+from voxline.components.publish.purge.locations import Places
+from voxline.components.publish.purge.purge import RECORD, find, purge
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run as publish
+from voxline.components.publish.versions import Versions
+from voxline.components.train.batches import Batches
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.metrics.evaluation import Evaluation
+from voxline.pipelines.cli.main import app
+from voxline.registry.registry import EVALUATION, Registry
+from voxline.registry.training_data import TRAINED_ON, read_lineage
+from voxline.store.hashing import hash_file
 
 
 @pytest.fixture(scope="module")

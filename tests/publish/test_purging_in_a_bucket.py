@@ -9,24 +9,24 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from components.publish.purging.places import standing
-from components.publish.purging.purge import Findings, purge
-from components.publish.settings import PublishSettings
-from components.publish.step import run as publish
-from components.publish.versions import Versions
-from components.speech.buckets import sharing, since
-from components.speech.buckets.entry import crc32c_of
-from components.speech.buckets.generations import older as older_generations
-from components.speech.dataset import Dataset
-from components.speech.errors import WorkError
-from components.speech.mirror import MIRROR, local
-from components.speech.registry import Registry
-from components.train.batches import Batches
-from pipelines.cli import app
 from tests.buckets.emulator import FAKE_GCS, Storage
 from tests.buckets.older import Older
 from tests.buckets.proxy import Proxy
 from tests.publish.withdrawn import GONE, make, refresh
+from voxline.components.publish.purge.locations import standing
+from voxline.components.publish.purge.purge import Findings, purge
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run as publish
+from voxline.components.publish.versions import Versions
+from voxline.components.train.batches import Batches
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.pipelines.cli.main import app
+from voxline.registry.registry import Registry
+from voxline.store import bucket_locks
+from voxline.store.bucket import older as older_generations
+from voxline.store.bucket_cache import MIRROR, local
+from voxline.store.objects import crc32c_of
 
 Objects = dict[str, bytes]
 COUNT = 12
@@ -160,21 +160,24 @@ def test_who_works_in_the_store_is_not_disturbed_and_a_lock_that_was_left_goes(
 ) -> None:
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "60")
     before = filled.names()
-    with sharing.together(f"{filled.uri}/store", 0), pytest.raises(WorkError, match=r"a process works here \(process"):
+    with (
+        bucket_locks.together(f"{filled.uri}/store", 0),
+        pytest.raises(WorkError, match=r"a process works here \(process"),
+    ):
         purged(filled)
     assert sorted(filled.names()) == sorted(before)
     filled.bucket("store").write(".working/killed", b"{}")
-    monkeypatch.setattr(sharing, "_seconds", lambda: -1.0)
+    monkeypatch.setattr(bucket_locks, "_seconds", lambda: -1.0)
     purged(filled)
     assert traces_of_her(filled) == []
 
 
 def test_what_had_begun_to_read_before_it_is_refused(filled: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_before = since.seconds_read
+    read_before = bucket_locks.seconds_read
     purged(filled)
-    with sharing.together(f"{filled.uri}/store", 0):
+    with bucket_locks.together(f"{filled.uri}/store", 0):
         pass
-    monkeypatch.setattr("components.speech.holding.seconds_read", lambda: read_before() + 60)
+    monkeypatch.setattr("voxline.store.bucket_locks.seconds_read", lambda: read_before() + 60)
     with pytest.raises(WorkError, match="a purge has ended here since this process began"):
         publish(f"{filled.uri}/store/none", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x"))
 

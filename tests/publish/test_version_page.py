@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from components.publish.page import version_page
-from components.publish.settings import PublishSettings
-from components.publish.step import run as publish
-from components.speech.errors import WorkError
-from components.speech.work import Work
 from tests.publish.conftest import Extract
+from voxline.components.publish.diff_report import version_page
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run as publish
+from voxline.errors import WorkError
+from voxline.store.step_cache import Work
 
 NAMED = PublishSettings(name="commands")
 

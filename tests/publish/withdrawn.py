@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from components.convert.settings import ConvertSettings
-from components.convert.step import run as convert
-from components.extract.step import run as extract
-from components.ingest.settings import CorpusSettings
-from components.ingest.step import run as ingest
-from components.publish.settings import PublishSettings
-from components.publish.step import run as publish
-from components.speech.dataset import Dataset
-from components.speech.evaluation import METRICS, REPORT, TABLE
-from components.speech.lineage import TRAINED_ON, lineage_of
-from components.speech.mirror import folder_of, local
-from components.speech.registry import EVALUATION, Registry
-from components.speech.storage import write_json
-from components.speech.utterances import read_manifest, write_manifest
-from components.speech.work import Work
 from tests.extract.conftest import write_wav
 from tests.publish.conftest import HOW
-from tests.speech.published import exported
-from tests.speech.published import publish as push
+from tests.registry.published import exported
+from tests.registry.published import publish as push
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run as convert
+from voxline.components.extract.step import run as extract
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.step import run as ingest
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.step import run as publish
+from voxline.data.dataset import Dataset
+from voxline.data.manifest import read_manifest, write_manifest
+from voxline.metrics.evaluation import METRICS, REPORT, TABLE
+from voxline.registry.registry import EVALUATION, Registry
+from voxline.registry.training_data import TRAINED_ON, lineage_of
+from voxline.store.bucket_cache import folder_of, local
+from voxline.store.files import write_json
+from voxline.store.step_cache import Work
 
 GONE = "zenobia"
 COUNT = 18

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from components.evaluate.recognition.settings import RecognitionEvaluateSettings
-from components.evaluate.step import run as evaluate
-from components.push.recognition.known_clip import known_clip
-from components.push.settings import RecognitionPushSettings as PushSettings
-from components.push.step import run as push
-from components.speech.errors import SettingsError, WorkError
-from components.speech.exported import digest
-from components.speech.lineage import TRAINED_ON, Lineage
-from components.speech.registry import Registry
 from tests.spoken_tones import WORDS, MakeModel, write_corpus
+from voxline.components.evaluate.settings import RecognitionEvaluateSettings
+from voxline.components.evaluate.step import run as evaluate
+from voxline.components.push.asr.smoke_test import known_clip
+from voxline.components.push.settings import RecognitionPushSettings as PushSettings
+from voxline.components.push.step import run as push
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import digest
+from voxline.registry.registry import Registry
+from voxline.registry.training_data import TRAINED_ON, Lineage
 
 ROOT = Path(__file__).parent.parent.parent
 QUICK = PushSettings(known_clip=False, min_slice_utterances=5)
@@ -285,8 +285,8 @@ def test_a_fresh_process_catches_damage_and_another_answer_wherever_it_is_starte
 
 PUSH = """
 import os, sys
-from components.push.settings import RecognitionPushSettings
-from components.push import step
+from voxline.components.push.settings import RecognitionPushSettings
+from voxline.components.push import step
 if len(sys.argv) > 4:
     describe = step._describe
     def slow(folder, *rest):

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from components.evaluate.step import run as evaluate
-from components.evaluate.synthesis.settings import SynthesisEvaluateSettings
-from components.push.settings import RecognitionPushSettings, SynthesisPushSettings
-from components.push.step import run as push
-from components.push.synthesis.card import model_card
-from components.push.synthesis.known_text import known_text
-from components.speech.errors import SettingsError
-from components.speech.evaluation import Evaluation
-from components.speech.exported import digest
-from components.speech.registry import Registry
 from tests.spoken_tones import MakeModel
 from tests.spoken_voice import MakeVoice, write_voice_corpus
+from voxline.components.evaluate.settings import SynthesisEvaluateSettings
+from voxline.components.evaluate.step import run as evaluate
+from voxline.components.push.settings import RecognitionPushSettings, SynthesisPushSettings
+from voxline.components.push.step import run as push
+from voxline.components.push.tts.card import model_card
+from voxline.components.push.tts.smoke_test import known_text
+from voxline.errors import SettingsError
+from voxline.inference.saved_model import digest
+from voxline.metrics.evaluation import Evaluation
+from voxline.registry.registry import Registry
 
 MEASURED = SynthesisEvaluateSettings(listener="asr", bootstrap_samples=300, pitched=0, typical=0, worst=1)
 QUICK = SynthesisPushSettings(known_clip=False, min_slice_utterances=5, max_regression={"round_trip_wer": 0.05})

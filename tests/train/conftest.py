@@ -2,8 +2,8 @@
 
 import pytest
 
-from components.speech.dataset import Dataset
 from tests.train.tones import sayings, write_dataset
+from voxline.data.dataset import Dataset
 
 
 @pytest.fixture(scope="session")

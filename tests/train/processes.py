@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from components.train.settings import TeachingSettings
-from components.train.step import run
+from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.step import run
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["components.train.loop", "components.train.recognition.export", "components.train.synthesis.export"]
+    ["voxline.components.train.trainer", "voxline.components.train.asr.export", "voxline.components.train.tts.export"]
 )
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.speech.errors import SettingsError
-from components.speech.feature_settings import FeatureSettings
-from components.speech.spectra import features
-from components.train.recognition.augment import NATURAL, Augmentation, resample, warp
-from components.train.recognition.settings import AugmentSettings
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import features
+from voxline.components.train.asr.augmentation import NATURAL, Augmentation, resample, warp
+from voxline.components.train.asr.settings import AugmentSettings
+from voxline.errors import SettingsError
 
 FEATURES = FeatureSettings(sample_rate=8_000, mels=40)
 MEAN, DEVIATION = np.arange(40, dtype=np.float32), np.full(40, 2, np.float32)

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.speech.dataset import Dataset
-from components.speech.errors import WorkError
-from components.train.batches import Batch, Batches
 from tests.train.tones import LETTERS, sayings, write_dataset
+from voxline.components.train.batches import Batch, Batches
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
 
 
 def batches(dataset: Dataset, **changes: Any) -> Batches:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.train.checkpoints import ARRAYS, Checkpoints
+from voxline.components.train.checkpoints import ARRAYS, Checkpoints
 
 
 def arrays(step: int) -> dict[str, np.ndarray]:
@@ -57,7 +57,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from components.train.checkpoints import Checkpoints
+from voxline.components.train.checkpoints import Checkpoints
 checkpoints = Checkpoints(Path(sys.argv[1]), kept=2)
 for step in range(1, 10_000):
     checkpoints.write(step, {"a": np.full(300_000, step, np.float32)}, {"step": step})

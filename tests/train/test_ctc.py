@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from components.train.ctc import best_path, ctc_loss
+from voxline.components.train.ctc import best_path, ctc_loss
 
 BLANK = 2
 

@@ -7,14 +7,14 @@ import pytest
 import soundfile
 import tensorflow as tf
 
-from components.speech import spectra
-from components.speech.dataset import Dataset
-from components.speech.errors import SettingsError
-from components.speech.feature_settings import FeatureSettings
-from components.speech.text import Alphabet
-from components.train.recognition import front_end
-from components.train.recognition.learner import RecognitionLearner
-from components.train.recognition.settings import RecognitionSettings
+from voxline.audio import features as spectra
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.asr import frontend
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.asr.task import RecognitionLearner
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError
+from voxline.text.alphabet import Alphabet
 
 KINDS: dict[str, dict[str, Any]] = {
     "log_mel": {"mels": 40},
@@ -32,7 +32,7 @@ def test_features_equal_those_of_extract_in_a_padded_batch(kind: str) -> None:
     lengths = np.array([8_000, 5_003, 160, 1, settings.hop * 7, settings.hop * 7 - 1], np.int32)
     waveforms = (0.3 * random.standard_normal((len(lengths), 8_000))).astype(np.float32)
     waveforms[4, 5_000:] = np.nan  # beyond the end nothing is listened to
-    found, frames = front_end.features(waveforms, lengths, settings)
+    found, frames = frontend.features(waveforms, lengths, settings)
     for row, length in enumerate(lengths):
         expected = spectra.features(waveforms[row, :length], settings)
         assert frames[row] == len(expected)
@@ -43,7 +43,7 @@ def test_features_of_real_speech_equal_those_of_extract(real_data: Any) -> None:
     file = sorted((real_data / "LibriSpeech").rglob("*.flac"))[0]
     samples, rate = soundfile.read(file, dtype="float32")
     settings = FeatureSettings(sample_rate=rate)
-    found, _ = front_end.features(samples[None], np.array([len(samples)], np.int32), settings)
+    found, _ = frontend.features(samples[None], np.array([len(samples)], np.int32), settings)
     np.testing.assert_allclose(found[0], spectra.features(samples, settings), atol=1e-3)
 
 

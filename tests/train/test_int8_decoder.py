@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.speech.dataset import Dataset
-from components.speech.errors import WorkError
-from components.speech.exported import digest
-from components.speech.feature_settings import FeatureSettings
-from components.speech.synthesiser import Synthesis, Synthesiser
-from components.train.synthesis.export import export
-from components.train.synthesis.learner import build
 from tests.train.tones import FEATURES, sayings, tiny_voice, write_dataset
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.tts.export import export
+from voxline.components.train.tts.train_module import build
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.inference.saved_model import digest
+from voxline.inference.synthesizer import Synthesis, Synthesiser
 
 TEXTS = ["abcd", "a", "ddbcacbd"]
 LINEAR = FeatureSettings(**{**FEATURES.plain(), "kind": "mel_and_linear"})
@@ -145,9 +145,9 @@ def test_a_decoder_of_a_later_voxline_is_refused(voice: Path, tmp_path: Path) ->
 
 FRESH = """
 import sys
-from components.speech.synthesiser import Synthesiser
+from voxline.inference.synthesizer import Synthesiser
 (spoken,) = Synthesiser(sys.argv[1]).speak(["abcd"])
-print(len(spoken.mels), "keras" in sys.modules, any(name.startswith("components.train") for name in sys.modules))
+print(len(spoken.mels), "keras" in sys.modules, "voxline.components.train" in sys.modules)
 """
 
 

@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from components.speech.dataset import Dataset
-from components.speech.errors import SettingsError, WorkError
-from components.train import devices
-from components.train.batches import Batch, Batches
-from components.train.loop import fit
-from components.train.optimizer import AdamW
-from components.train.recognition.learner import RecognitionLearner
-from components.train.recognition.settings import RecognitionSettings
-from components.train.recognition.teacher import RecognitionTeacher
 from tests.train.processes import printed, start
 from tests.train.tones import sayings, tiny, write_dataset
+from voxline.components.train import devices
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.asr.task import RecognitionLearner, RecognitionTeacher
+from voxline.components.train.batches import Batch, Batches
+from voxline.components.train.optimizer import AdamW
+from voxline.components.train.trainer import fit
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError, WorkError
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from components.train.ctc import ctc_loss
-from components.train.models.deepspeech2 import DeepSpeech2
-from components.train.recognition.settings import Convolution, ModelSettings
+from voxline.components.train.asr.settings import Convolution, ModelSettings
+from voxline.components.train.ctc import ctc_loss
+from voxline.components.train.models.deepspeech2 import DeepSpeech2
 
 BINS = 13
 KINDS: dict[str, dict[str, Any]] = {

@@ -1,8 +1,8 @@
 """The learning rate, and when training stops."""
 
-from components.train.looks import Look, best, stops_early
-from components.train.recognition.settings import RecognitionSettings
-from components.train.schedule import learning_rate
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.optimizer import learning_rate
+from voxline.components.train.validation import Look, best, stops_early
 
 
 def looks(*wers: float, steps: int = 100) -> list[Look]:

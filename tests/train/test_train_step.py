@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from components.speech import spectra
-from components.speech.dataset import Dataset
-from components.speech.exported import Recogniser, about, digest
-from components.speech.lineage import TRAINED_ON, read_lineage
-from components.speech.work import DONE, read_done
-from components.train.recognition.learner import build
-from components.train.recognition.settings import RecognitionSettings
-from components.train.step import run
 from tests.train.processes import printed, start, train
 from tests.train.tones import LETTERS, sayings, tiny
+from voxline.audio import features as spectra
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.asr.task import build
+from voxline.components.train.step import run
+from voxline.data.dataset import Dataset
+from voxline.inference.saved_model import Recogniser, about, digest
+from voxline.registry.training_data import TRAINED_ON, read_lineage
+from voxline.store.files import DONE
+from voxline.store.step_cache import read_done
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from components.speech.dataset import Dataset
-from components.speech.errors import SettingsError, WorkError
-from components.speech.feature_settings import FeatureSettings
-from components.train.batches import Batch, Batches
-from components.train.loop import Trained, fit
-from components.train.synthesis.learner import SynthesisLearner
-from components.train.synthesis.settings import GuidedAttention
-from components.train.synthesis.teacher import SynthesisTeacher
 from tests.train.processes import printed, start
 from tests.train.tones import FEATURES, sayings, tiny_voice, write_dataset
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.batches import Batch, Batches
+from voxline.components.train.trainer import Trained, fit
+from voxline.components.train.tts.settings import GuidedAttention
+from voxline.components.train.tts.task import SynthesisTeacher
+from voxline.components.train.tts.train_module import SynthesisLearner
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError, WorkError
 
 LINEAR = FeatureSettings(**{**FEATURES.plain(), "kind": "mel_and_linear"})
 EVERYTHING: dict[str, Any] = {

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.train.synthesis import losses
+from voxline.components.train.tts import losses
 
 FRAMES, COUNTS = np.array([7, 3, 1]), np.array([4, 2, 1])
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from components.speech.errors import SettingsError
-from components.train.synthesis.settings import SynthesisSettings
+from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.errors import SettingsError
 
 
 def test_the_reduction_falls_by_stages() -> None:

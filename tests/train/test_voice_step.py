@@ -13,21 +13,23 @@ import pytest
 import soundfile
 import tensorflow as tf
 
-from components.convert import step as convert
-from components.convert.settings import ConvertSettings
-from components.extract import step as extract
-from components.extract.settings import ExtractSettings
-from components.generate.voice import Voice, speak
-from components.speech import griffin_lim, spectra
-from components.speech.dataset import Dataset
-from components.speech.utterances import Utterance, write_manifest
-from components.speech.work import DONE, Work, read_done
-from components.train.batches import Batches
-from components.train.step import run
-from components.train.synthesis.learner import SynthesisLearner
-from components.train.synthesis.settings import SynthesisSettings
 from tests.train.processes import printed, start, train
 from tests.train.tones import LETTERS, tiny_voice
+from voxline.audio import features as spectra
+from voxline.audio import griffin_lim
+from voxline.components.convert import step as convert
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.demo_corpus.speech import Voice, speak
+from voxline.components.extract import step as extract
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.train.batches import Batches
+from voxline.components.train.step import run
+from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.components.train.tts.train_module import SynthesisLearner
+from voxline.data.dataset import Dataset
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.store.files import DONE
+from voxline.store.step_cache import Work, read_done
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,7 @@ import json, sys
 import tensorflow as tf
 voice = tf.saved_model.load(sys.argv[1]).signatures["synthesize"]
 made = voice(symbols=tf.constant([[0, 1, 2, 3]]), lengths=tf.constant([4]))
-ours = [name for name in sys.modules if name.startswith("components")]
+ours = [name for name in sys.modules if name.startswith("voxline")]
 mean = float(tf.reduce_mean(made["mels"]))
 print(json.dumps({"frames": made["frames"].numpy().tolist(), "mean": mean, "ours": ours}))
 """

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from components.train.models.tacotron import Tacotron
-from components.train.models.tacotron2 import Tacotron2
-from components.train.synthesis.model_settings import AttentionSettings, Tacotron2Settings, TacotronSettings
+from voxline.components.train.models.tacotron import Tacotron
+from voxline.components.train.models.tacotron2 import Tacotron2
+from voxline.components.train.tts.model_settings import AttentionSettings, Tacotron2Settings, TacotronSettings
 
 MELS, LINEAR, SYMBOLS = 4, 6, 7
 NOISE = np.array([7, 0], np.int32)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from components.speech import dataset_by_hand as by_hand
-from components.speech.dataset import Dataset
-from components.speech.feature_settings import FeatureSettings
-from components.speech.spectra import features
-from components.speech.text import Alphabet
-from components.train.recognition.settings import RecognitionSettings
-from components.train.synthesis.settings import SynthesisSettings
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import features
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.data import testing as by_hand
+from voxline.data.dataset import Dataset
+from voxline.text.alphabet import Alphabet
 
 LETTERS = "abcd"
 FEATURES = FeatureSettings(sample_rate=8_000, mels=16, window_seconds=0.032, hop_seconds=0.016)

@@ -9,15 +9,16 @@ import numpy.typing as npt
 import pytest
 import soundfile
 
-from components.convert.recording import measure
-from components.speech.errors import WorkError
-from components.speech.storage import hash_bytes
-from components.speech.utterances import Reason, Reject, Utterance, write_manifest, write_rejects
-from components.validate.checks import look
-from components.validate.corpus import Corpus
-from components.validate.settings import ValidateSettings
-from components.validate.step import run
-from components.validate.tfx.examination import Examination
+from voxline.components.convert.recording import measure
+from voxline.components.validate.checks import look
+from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.step import run
+from voxline.components.validate.tfdv.results import Examination
+from voxline.data.manifest import Utterance, write_manifest, write_rejects
+from voxline.errors import WorkError
+from voxline.rejects import Reason, Reject
+from voxline.store.hashing import hash_bytes
 
 RATE = 16_000
 WORDS = ["red", "green", "blue", "lamp", "door", "fan", "on", "off", "up", "down", "left", "right"]

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.speech.errors import SettingsError
-from components.speech.runner import RunnerSettings
-from components.speech.text import frames_needed
-from components.speech.utterances import Utterance, write_manifest
-from components.validate import leaks, transcripts
-from components.validate.checks import CHECKS, TFX_CHECKS
-from components.validate.corpus import Corpus
-from components.validate.settings import ValidateSettings
 from tests.validate.takes import RATE, Take, failed, fit, judged, of, speech
+from voxline.beam.settings import RunnerSettings
+from voxline.components.validate.checks import CHECKS, TFX_CHECKS, leakage, transcripts
+from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.settings import ValidateSettings
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.errors import SettingsError
+from voxline.text.alphabet import frames_needed
 
 
 def test_every_check_has_its_settings() -> None:
@@ -256,7 +255,7 @@ def test_overlap_of_recordings_is_what_comparing_all_pairs_gives(
 ) -> None:
     lines = [one.replace(duration=1.0) for one in lines]
     corpus = columns(lines, tmp_path_factory.mktemp("lines"))
-    found = leaks.recording_overlap(corpus, ValidateSettings())
+    found = leakage.recording_overlap(corpus, ValidateSettings())
     before = {"train": set(), "dev": {"train"}, "test": {"train", "dev"}}
     leaking = {
         one.id for one in lines for other in lines

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from kfp import dsl
 
-from components.validate.component import validate
 from tests.validate.takes import fit, written
+from voxline.components.validate.component import validate
 
 
 def test_both_pages_are_published(tmp_path: Path) -> None:

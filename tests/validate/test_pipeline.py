@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.errors import SettingsError, WorkError
-from components.validate import pipeline
-from components.validate.pipeline import tallied
-from components.validate.settings import ValidateSettings
-from components.validate.step import run
-from components.validate.tally import Tally
 from tests.validate.takes import SMALL, fit, written
+from voxline.components.validate import beam
+from voxline.components.validate.beam import tallied
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.step import run
+from voxline.components.validate.tally import Tally
+from voxline.errors import SettingsError, WorkError
 
 RUNNERS = ["FnApiRunner", "multi_process"]
 
@@ -22,7 +22,7 @@ def by(runner: str, **changes: object) -> ValidateSettings:
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a few lines; some hold the beginning of none."""
-    monkeypatch.setattr(pipeline, "PIECE_BYTES", 1_500)
+    monkeypatch.setattr(beam, "PIECE_BYTES", 1_500)
 
 
 @pytest.mark.usefixtures("in_pieces")
@@ -53,7 +53,7 @@ def test_a_line_that_is_none_is_told_as_one_process_tells_it(tmp_path: Path, run
 
 
 def test_a_small_manifest_is_read_without_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "_by_beam", lambda *_: pytest.fail("Beam was started"))
+    monkeypatch.setattr(beam, "_by_beam", lambda *_: pytest.fail("Beam was started"))
     manifest = written(tmp_path / "corpus", fit()) / "manifest.jsonl"
     assert len(tallied(manifest, by("multi_process", beam_from_megabytes=1), tmp_path / "store")) == 60
 

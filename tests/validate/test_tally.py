@@ -12,15 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.speech.errors import WorkError
-from components.speech.text import frames_needed
-from components.speech.utterances import Utterance, each_utterance, fingerprint, write_manifest
-from components.validate.columns import Hashes, Strings, distinct, median
-from components.validate.corpus import Corpus
-from components.validate.pieces import each_line, ranges
-from components.validate.tally import Tally
-from components.validate.units import characters_in, words_in
 from tests.validate import takes
+from voxline.components.validate.columns import Hashes, Strings, distinct, median
+from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.tally import Tally, characters_in, each_line, ranges, words_in
+from voxline.data.manifest import Utterance, each_utterance, fingerprint, write_manifest
+from voxline.errors import WorkError
+from voxline.text.alphabet import frames_needed
 
 LINE = '{"id": "a", "audio_filepath": "a.wav", "duration": 1.0, "text": "one"}\n'
 
@@ -161,8 +159,8 @@ def test_the_median_is_that_of_numpy(values: list[float]) -> None:
 
 def test_to_judge_a_corpus_imports_nothing_that_takes_long(tmp_path: Path) -> None:
     judged = (
-        "import sys\nfrom components.validate.settings import ValidateSettings\n"
-        "from components.validate.step import run\n"
+        "import sys\nfrom voxline.components.validate.settings import ValidateSettings\n"
+        "from voxline.components.validate.step import run\n"
         "run(sys.argv[1], sys.argv[2], ValidateSettings.of(sys.argv[3]))\n"
         "slow = {'matplotlib', 'scipy', 'soundfile', 'apache_beam', 'tensorflow', 'numpy.ma'}\n"
         "print(sorted(slow & set(sys.modules)))"

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.speech.errors import WorkError
-from components.speech.utterances import Utterance, write_manifest
-from components.validate.checks import CHECKS, TFX_CHECKS
-from components.validate.corpus import Corpus
-from components.validate.settings import ValidateSettings
-from components.validate.step import run
 from tests.validate.takes import RATE, SMALL, failed, fit, judged, report_of, written
 from tests.validate.test_checks import a_recording_of_train_in_test, a_tone_that_passes_for_speech
+from voxline.components.validate.checks import CHECKS, TFX_CHECKS
+from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.step import run
+from voxline.data.manifest import Utterance, write_manifest
+from voxline.errors import WorkError
 
 HOSTILE = "<script>alert(1)</script> </p><img src=x onerror=alert(2)>"
 

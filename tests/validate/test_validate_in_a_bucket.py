@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.mirror import Mirror
-from components.validate import pipeline
-from components.validate.settings import ValidateSettings
-from components.validate.step import run
 from tests.buckets.emulator import Storage
 from tests.validate.takes import SMALL, fit, written
+from voxline.components.validate import beam as pipeline
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.step import run
+from voxline.store.bucket_cache import Mirror
 
 
 def test_workers_that_share_no_disk_find_what_one_machine_finds(
@@ -22,7 +22,7 @@ def test_workers_that_share_no_disk_find_what_one_machine_finds(
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-    from components.speech import beam
+    from voxline.beam import run as beam
 
     def elsewhere(settings: ValidateSettings) -> FnApiRunner:
         command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from components.speech.errors import WorkError
-from components.validate.checks import TFX_CHECKS
-from components.validate.settings import ValidateSettings
-from components.validate.step import run
 from tests.validate.takes import SMALL, Take, failed, fit, judged, of, speech, written
+from voxline.components.validate.checks import TFX_CHECKS
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.step import run
+from voxline.errors import WorkError
 
 VOICE = {
     "small_splits": SMALL["small_splits"],

@@ -10,9 +10,9 @@ from), and name it here. Then `corpus.format: <name>` reads it.
 
 from collections.abc import Callable, Iterator
 
-from components.ingest.corpora import csv, fsdd, kaldi, librispeech, ljspeech, manifest, thchs30
-from components.ingest.corpus import Corpus, Entry
-from components.speech.utterances import Reject
+from voxline.components.ingest.corpora import csv, fsdd, kaldi, librispeech, ljspeech, manifest, thchs30
+from voxline.components.ingest.corpus import Corpus, Entry
+from voxline.rejects import Reject
 
 CORPORA: dict[str, Callable[[Corpus], Iterator[Entry | Reject]]] = {
     "librispeech": librispeech.entries,

@@ -8,10 +8,11 @@ import csv
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from components.ingest.corpus import Corpus, Entry
-from components.speech.errors import WorkError
-from components.speech.progress import say
-from components.speech.utterances import FIELDS, Reason, Reject
+from voxline.components.ingest.corpus import Corpus, Entry
+from voxline.data.manifest import FIELDS
+from voxline.errors import WorkError
+from voxline.progress import say
+from voxline.rejects import Reason, Reject
 
 COLUMNS = ("wav_filename", "wav_filesize", "transcript")
 LONGEST_SIZE = 18

@@ -7,8 +7,8 @@ Its official test split is the recordings with an index of 0 to 4 (10%); it has 
 import re
 from collections.abc import Iterator
 
-from components.ingest.corpus import Corpus, Entry
-from components.speech.utterances import Reason, Reject
+from voxline.components.ingest.corpus import Corpus, Entry
+from voxline.rejects import Reason, Reject
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TEST_INDICES = range(5)

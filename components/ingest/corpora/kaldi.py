@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from components.ingest.corpus import Corpus, Entry
-from components.speech.errors import WorkError
-from components.speech.utterances import Reason, Reject
+from voxline.components.ingest.corpus import Corpus, Entry
+from voxline.errors import WorkError
+from voxline.rejects import Reason, Reject
 
 Table = dict[str, tuple[str, str]]
 """By the first word of a line: the rest of the line, and the file and line number."""

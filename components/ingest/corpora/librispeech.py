@@ -13,9 +13,8 @@ The root may be that folder, the one above it, or one split. WAV and other forma
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from components.ingest.by_name import name_of, recordings_by_name
-from components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, Entry
-from components.speech.utterances import Reason, Reject
+from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, Entry, name_of, recordings_by_name
+from voxline.rejects import Reason, Reject
 
 
 def entries(corpus: Corpus) -> Iterator[Entry | Reject]:

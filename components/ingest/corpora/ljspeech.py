@@ -14,10 +14,9 @@ corpus: `splits: {test: [LJ001], dev: [LJ002], train: [LJ00[3-9], LJ0[1-5]?]}`; 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from components.ingest.by_name import name_of, recordings_by_name
-from components.ingest.corpus import Corpus, Entry
-from components.speech.errors import WorkError
-from components.speech.utterances import Reason, Reject
+from voxline.components.ingest.corpus import Corpus, Entry, name_of, recordings_by_name
+from voxline.errors import WorkError
+from voxline.rejects import Reason, Reject
 
 METADATA, WAVS = "metadata.csv", "wavs"
 

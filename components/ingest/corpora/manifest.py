@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from components.ingest.corpus import Corpus, Entry
-from components.speech.errors import WorkError
-from components.speech.lines import parsed
-from components.speech.utterances import FIELDS, REJECTS, Reason, Reject, is_seconds
+from voxline.components.ingest.corpus import Corpus, Entry
+from voxline.data.json_codec import is_seconds, parsed
+from voxline.data.manifest import FIELDS, REJECTS
+from voxline.errors import WorkError
+from voxline.rejects import Reason, Reject
 
 
 def entries(corpus: Corpus) -> Iterator[Entry | Reject]:

@@ -19,10 +19,9 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from components.ingest.by_name import recordings_by_name
-from components.ingest.corpus import Corpus, Entry
-from components.speech.errors import WorkError
-from components.speech.utterances import Reason, Reject
+from voxline.components.ingest.corpus import Corpus, Entry, recordings_by_name
+from voxline.errors import WorkError
+from voxline.rejects import Reason, Reject
 
 SPLITS = ("train", "dev", "cv", "test")
 TRANSCRIPT = ".wav.trn"

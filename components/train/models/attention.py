@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import layers, ops
 
-from components.train.synthesis.model_settings import AttentionSettings
+from voxline.components.train.tts.model_settings import AttentionSettings
 
 Tensor = Any
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from components.train.models.spoken import NormalisedConvolution, bidirectional, silenced
+from voxline.components.train.models.layers import NormalisedConvolution, bidirectional, silenced
 
 Tensor = Any
 

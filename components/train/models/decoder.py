@@ -3,18 +3,91 @@
 How it is run: `teacher_forcing` feeds it recorded frames, `free_running` its own.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
 from keras import layers, ops
 
-from components.train.models.attention import LocationSensitiveAttention
-from components.train.models.decoder_core import Core
-from components.train.models.normalisation import StepSeed
-from components.train.synthesis.model_settings import DecoderSettings
+from voxline.components.train.models.attention import Kernels, LocationSensitiveAttention
+from voxline.components.train.models.layers import StepSeed
+from voxline.components.train.tts.model_settings import DecoderSettings
 
 Tensor = Any
+States = tuple[Tensor, ...]
+CORE_PLACE = 200
+"""Where in the noise a core's dropout is drawn."""
+
+
+class Core(layers.Layer):  # type: ignore[misc]
+    """Recurrent layers of a decoder; a subclass says which.
+
+    Attributes:
+      query_units: width of what the attention is asked with.
+      output_units: width of what the frames are made of, beside the context.
+      query_states: how many of the states are those of `query`.
+    """
+
+    query_units: int
+    output_units: int
+    query_states: int
+
+    def prepared(self) -> Any:
+        """Weights in the dtype of computation, fetched once before the loop."""
+        raise NotImplementedError
+
+    def context_kernels(self) -> list[Tensor]:
+        """What a context is multiplied by in `query`, and in `deepen` where there is one."""
+        raise NotImplementedError
+
+    def hoist(self, prenet: Tensor, weights: Any) -> Tensor:
+        """What the pre-net's output [batch, steps, units] gives to the first matrix, for all steps at once."""
+        raise NotImplementedError
+
+    def start(self, batch: Tensor) -> States:
+        """States of `query`, then of `deepen`, all float32 zeros."""
+        raise NotImplementedError
+
+    def perturb(self, batch: Tensor, steps: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Masks for `query` and `deepen`, [batch, steps, …], both possibly 0 wide."""
+        raise NotImplementedError
+
+    def query(
+        self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
+    ) -> tuple[Any, States]:
+        """One step up to the attention's query. `context`: its part of the first matrix."""
+        raise NotImplementedError
+
+    def deepen(
+        self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
+    ) -> tuple[Any, States]:
+        """One step from the query to the output; `x` is the query, `context` the parts of the new context."""
+        raise NotImplementedError
+
+    def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
+        """`deepen` over all steps: nothing of it is fed back into the attention when recorded frames are fed."""
+        raise NotImplementedError
+
+
+class Loop:
+    """A cell for `keras.layers.RNN` around a function; it holds tensors, which a layer would not."""
+
+    compute_dtype = "float32"
+
+    def __init__(self, step: Any, states: int) -> None:
+        self._step, self.state_size = step, [1] * states
+
+    def call(self, inputs: Tensor, states: Any) -> Any:
+        return self._step(inputs, tuple(states))
+
+    __call__ = call
+
+
+def run_loop(step: Any, inputs: Tensor, states: States) -> Any:
+    """Outputs [batch, steps, …] of `step(inputs [batch, …], states) -> (outputs, states)`."""
+    return layers.RNN(Loop(step, len(states)), return_sequences=True)(inputs, initial_state=list(states))
+
+
 PRENET_PLACE = 100
 """Where in the noise the pre-net's dropout is drawn."""
 
@@ -96,3 +169,60 @@ def weighted(weights: Tensor, memory: Tensor) -> Tensor:
 def cut(x: Tensor, places: list[int]) -> list[Tensor]:
     """Pieces of the last axis, cut at `places`; with none, the whole."""
     return [x[..., begin:end] for begin, end in zip([0, *places], [*places, x.shape[-1]], strict=True)]
+
+
+class Text(NamedTuple):
+    """What a step reads of the text: encoding [batch, symbols, units], keys, which symbols are real."""
+
+    memory: Tensor
+    keys: Tensor
+    real: Tensor
+
+
+class Matrices(NamedTuple):
+    """Weights in the dtype of computation, fetched once before the loop; see `Core` for the first and the third."""
+
+    core: Any
+    attention: Kernels
+    context: list[Tensor]
+    projection: Tensor
+    bias: Tensor
+
+    @classmethod
+    def of(cls, decoder: Decoder, reduction: int) -> Self:
+        core = decoder.core
+        return cls(core.prepared(), decoder.attention.kernels(), core.context_kernels(), *decoder.projection(reduction))
+
+
+def advance(
+    decoder: Decoder,
+    matrices: Matrices,
+    text: Text,
+    frame: Tensor,
+    masks: list[Tensor] | None,
+    state: States,
+    perturb: tuple[Tensor | None, Tensor | None] = (None, None),
+) -> tuple[Tensor, States]:
+    """What a step makes, float32 [batch, reduction · (mels + 1)] (frames, then stop logits), and its state.
+
+    Args:
+      frame: [batch, mels], the one before this step.
+      masks: dropout of the pre-net, [batch or 1, units] each.
+      state: context, weights of the step before, their sum so far, then the core's states; all float32.
+      perturb: masks of the core.
+    """
+    core, dtype = decoder.core, decoder.compute_dtype
+    context, previous, cumulative, *inner = state
+    x = core.hoist(decoder.narrowed(ops.cast(frame, dtype), masks), matrices.core)
+    part = ops.matmul(ops.cast(context, dtype), matrices.context[0])
+    query, asked = core.query(x, part, tuple(inner[: core.query_states]), perturb[0], matrices.core)
+    now = decoder.attention.weigh(query, text.keys, text.real, previous, cumulative, matrices.attention)
+    context = weighted(now, text.memory)
+    output, deep = query, ()
+    if len(matrices.context) > 1:
+        part = ops.matmul(context, matrices.context[1])
+        output, deep = core.deepen(query, part, tuple(inner[core.query_states :]), perturb[1], matrices.core)
+    context = ops.cast(context, "float32")
+    joined = ops.concatenate([ops.cast(output, "float32"), context], axis=-1)
+    made = ops.matmul(joined, matrices.projection) + matrices.bias
+    return made, (context, now, cumulative + now, *asked, *deep)

@@ -14,8 +14,8 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from components.train.models.normalisation import SequenceNormalisation, StepSeed
-from components.train.recognition.settings import Convolution, ModelSettings
+from voxline.components.train.asr.settings import Convolution, ModelSettings
+from voxline.components.train.models.layers import SequenceNormalisation, StepSeed
 
 Tensor = Any
 RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}

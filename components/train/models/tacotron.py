@@ -8,12 +8,11 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from components.train.models.cbhg import CBHG
-from components.train.models.decoder import Decoder
-from components.train.models.decoder_core import Core, States
-from components.train.models.spoken import dropped, silenced
-from components.train.models.voice import VoiceModel
-from components.train.synthesis.model_settings import TacotronSettings
+from voxline.components.train.models.cbhg import CBHG
+from voxline.components.train.models.decoder import Core, Decoder, States
+from voxline.components.train.models.layers import dropped, silenced
+from voxline.components.train.models.tacotron_base import VoiceModel
+from voxline.components.train.tts.model_settings import TacotronSettings
 
 Tensor = Any
 

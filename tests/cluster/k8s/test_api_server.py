@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.train.workers.jobs import KINDS, Task
 from tests.cluster.k8s.api_server import kubectl, missing, serving
 from tests.cluster.k8s.built import BUILDABLE, K8S, Object, built, pods
 from tests.cluster.k8s.fetched import definition_files
 from tests.train.tones import tiny
+from voxline.components.train.distributed.jobs import KINDS, Task
 
 
 @pytest.fixture(scope="module")

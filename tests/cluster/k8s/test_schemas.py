@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.train.workers.jobs import KINDS, Task
 from tests.cluster.k8s import fetched, schemas
 from tests.cluster.k8s.built import K8S, Object
 from tests.train.tones import tiny
+from voxline.components.train.distributed.jobs import KINDS, Task
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from components.speech.dataset import Dataset
-from components.train.recognition.settings import RecognitionSettings
 from tests.cluster.workers.api_stand_in import ApiServer
 from tests.cluster.workers.operator_stand_in import PODS, Operator
 from tests.train.tones import sayings, tiny, write_dataset
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.data.dataset import Dataset
 
 collect_ignore_glob = [] if os.environ.get("VOXLINE_TEST_CLUSTER") else ["test_*.py"]
 K8S = Path(__file__).resolve().parents[3] / "k8s"

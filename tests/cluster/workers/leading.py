@@ -2,9 +2,9 @@
 
 import sys
 
-from components.speech.errors import VoxlineError
-from components.train.recognition.settings import RecognitionSettings
-from components.train.step import run
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.step import run
+from voxline.errors import VoxlineError
 
 
 def main() -> int:

@@ -4,15 +4,15 @@ import threading
 
 import pytest
 
-from components.speech.errors import Interruption, SettingsError, WorkError
-from components.train.recognition.settings import RecognitionSettings
-from components.train.settings import WorkersSettings
-from components.train.workers.cluster import AlreadyThere, Cluster, Refused
-from components.train.workers.jobs import KINDS, Task
-from components.train.workers.lead import Lead
-from components.train.workers.pods import Pods
 from tests.cluster.workers.api_stand_in import now
 from tests.cluster.workers.conftest import POD, Namespace
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.distributed.jobs import KINDS, Task
+from voxline.components.train.distributed.kubernetes import AlreadyThere, Cluster, Refused
+from voxline.components.train.distributed.launcher import Lead
+from voxline.components.train.distributed.pods import Pods
+from voxline.components.train.settings import WorkersSettings
+from voxline.errors import Interruption, SettingsError, WorkError
 
 JOBS = (KINDS["train_job"].api, KINDS["train_job"].plural)
 

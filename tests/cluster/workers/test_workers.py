@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.speech.dataset import Dataset
-from components.speech.work import DONE, read_done
 from tests.cluster.workers.conftest import IMAGE, POD, Namespace, by_workers
+from voxline.data.dataset import Dataset
+from voxline.store.files import DONE
+from voxline.store.step_cache import read_done
 
 pytestmark = pytest.mark.timeout(2400)
 

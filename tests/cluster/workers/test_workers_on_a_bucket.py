@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from components.speech.dataset import Dataset
 from tests.buckets.emulator import Storage
 from tests.cluster.workers.conftest import Namespace, by_workers
 from tests.cluster.workers.test_workers import _text, _wait
+from voxline.data.dataset import Dataset
 
 pytestmark = pytest.mark.timeout(2400)
 

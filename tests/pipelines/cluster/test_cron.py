@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from components.speech.errors import SettingsError
-from pipelines.cluster.cron import Cron
+from voxline.errors import SettingsError
+from voxline.pipelines.cluster.cron import Cron
 
 START = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 

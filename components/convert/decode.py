@@ -1,0 +1,146 @@
+"""Recordings that nobody has listened to are converted; what became of each is written down in the pool's log."""
+
+import heapq
+import os
+from array import array
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from voxline.components.convert.jobs import Converted, Job, Refused, Stale
+from voxline.components.convert.manifest_scan import Incoming
+from voxline.components.convert.settings import PROCESSES, ConvertSettings
+from voxline.components.convert.transcript import length_fault, transcript
+from voxline.components.convert.wav_pool import WavPool
+from voxline.data.manifest import Utterance
+from voxline.errors import WorkError
+from voxline.progress import Progress
+from voxline.rejects import Reason, Reject
+from voxline.store.hashing import DIGEST_BYTES, Digests
+from voxline.store.step_cache import Work
+from voxline.text.alphabet import Alphabet
+
+if TYPE_CHECKING:
+    from voxline.components.convert.process_pool import Lost
+
+
+CONVERT = "voxline.components.convert.recording:convert_recording"
+"""By its name: who only waits for it imports nothing of what reads audio."""
+
+SHOWN = 3
+"""Recordings that changed, of which a message tells."""
+
+
+def listen(incoming: Incoming, pool: WavPool, settings: ConvertSettings, work: Work) -> dict[str, Refused]:
+    """Converts what is to be converted, each recording once.
+
+    Returns:
+      Those that ended the process which read them, by their WAV's name. They are in no log: what ended the process may
+      have been the machine, so a later run may try again.
+
+    Raises:
+      WorkError: a recording is no longer what the manifest says; a WAV cannot be written.
+    """
+    work.counts["decoded"] = 0
+    todo = _todo(incoming, pool, settings) if incoming.unheard else array("Q")
+    if not todo:
+        return {}
+    pool.sweep()
+    listening = _Listening(incoming, pool, settings, work)
+    try:
+        listening.all(todo)
+        # Once for all WAVs, before anything says that they are there: to wait for the disk at each one costs
+        # more than all decoding where others write too (10 ms and 2 ms).
+        os.sync()
+    except OSError as error:
+        raise WorkError(
+            f"convert: cannot write to {pool.folder}: {error.strerror or error}; make room or mend the permissions, "
+            "and start again: what is converted stays"
+        ) from error
+    if listening.stale:
+        # Not a reject: the recording may be fine, it is the manifest that is out of date, in who knows what else.
+        raise WorkError(
+            f"convert: {listening.stale:,} recordings changed after they were ingested; run ingest again, then convert "
+            f"(what is converted stays): {'; '.join(listening.shown)}" + "; …" * (listening.stale > SHOWN)
+        )
+    work.counts["decoded"] = listening.decoded
+    return listening.lost
+
+
+def _todo(incoming: Incoming, pool: WavPool, settings: ConvertSettings) -> "array[int]":
+    """At which byte the lines stand whose recordings are to be converted, each recording once.
+
+    What costs nothing to find out comes first: nobody listens to a recording that has no transcript.
+    """
+    alphabet = Alphabet.named(settings.alphabet)
+    todo, names = array("Q"), Digests(0)
+    for at, utterance in zip(incoming.unheard, incoming.unheard_utterances(incoming.unheard), strict=True):
+        if isinstance(transcript(utterance, settings, alphabet), Reject):
+            continue
+        name = bytes.fromhex(pool.name(utterance))
+        if not length_fault(utterance, utterance.duration, settings) and names.find(name) is None:
+            names.put(name)
+            todo.append(at)
+    return todo
+
+
+class _Listening:
+    """What becomes of the recordings, while they are converted.
+
+    Attributes:
+      decoded: how many were.
+      stale: how many are not what the manifest says, and `shown` of them, in words.
+    """
+
+    def __init__(self, incoming: Incoming, pool: WavPool, settings: ConvertSettings, work: Work) -> None:
+        self._incoming, self._pool, self._settings, self._work = incoming, pool, settings, work
+        self._names = bytearray()
+        self.decoded, self.stale = 0, 0
+        self.shown: list[str] = []
+        self.lost: dict[str, Refused] = {}
+
+    def all(self, todo: "array[int]") -> None:
+        from voxline.components.convert.process_pool import Lost
+
+        pool, progress = self._pool, Progress("recordings", total=len(todo))
+        with pool.log(self._work.key) as log, pool.sending(log) as sent:
+            for index, result in self._results(self._jobs(todo)):
+                progress.advance()
+                name = self._names[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES].hex()
+                if isinstance(result, Stale):
+                    self.stale += 1
+                    self.shown = heapq.nsmallest(SHOWN, [*self.shown, result.detail])
+                elif isinstance(result, Lost):
+                    self.lost[name] = Refused(Reason.UNREADABLE, result.detail)
+                else:
+                    self.decoded += isinstance(result, Refused) or result.decoded
+                    samples = None if isinstance(result, Refused) else result.samples
+                    pool.outcomes.add(log.path, log.add(name, result), name, samples)
+                    sent.add(pool.path(name), result)
+
+    def _results(self, jobs: Iterator[Job]) -> "Iterator[tuple[int, Converted | Refused | Stale | Lost]]":
+        if self._settings.runner == PROCESSES:
+            from voxline.components.convert.process_pool import Named, in_processes
+
+            convert: Named[Job, Converted | Refused | Stale] = Named(CONVERT)
+            return in_processes(convert, jobs, self._settings.workers, self._settings.decode_seconds)
+        from voxline.components.convert.beam import converted_jobs
+
+        return converted_jobs(jobs, self._settings, self._pool.folder, self._work.folder / "unfinished")
+
+    def _jobs(self, todo: "array[int]") -> Iterator[Job]:
+        for utterance in self._incoming.unheard_utterances(todo):
+            name = self._pool.name(utterance)
+            self._names += bytes.fromhex(name)
+            yield self._job(utterance, name)
+
+    def _job(self, utterance: Utterance, name: str) -> Job:
+        return Job(
+            source=utterance.audio_filepath,
+            audio_hash=utterance.audio_hash,
+            offset=utterance.offset,
+            duration=utterance.duration or None,
+            wav=self._pool.path(name),
+            sample_rate=self._settings.sample_rate,
+            silence_db=self._settings.silence_db,
+            shaping=self._settings.shaping,
+        )

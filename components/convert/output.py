@@ -1,0 +1,183 @@
+"""What convert writes: the manifest and the rejects, line by line in the order of the manifest that came in.
+
+A line that came in before is taken over as it was written then. All others are made of the transcript, and of what is
+known of the recording.
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from voxline.components.convert.decode_log import Heard
+from voxline.components.convert.jobs import Refused
+from voxline.components.convert.line_cache import HAS_WAV, IN_REJECTS, NEEDS_SOURCE, NO_WAV, Earlier, Entry, Kept, kept
+from voxline.components.convert.manifest_scan import UNKNOWN, Incoming, place_of
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.transcript import length_fault, transcript, with_reading
+from voxline.components.convert.wav_pool import WavPool
+from voxline.data.fingerprints import keep_fingerprint
+from voxline.data.manifest import MANIFEST, REJECTS, LineWriter, Utterance, check_reject_share, reject_line
+from voxline.progress import say
+from voxline.rejects import Reason, Reject
+from voxline.store.files import whole_file
+from voxline.store.hashing import DIGEST_BYTES, Fingerprint, digest_of, hash_file
+from voxline.store.step_cache import Work
+from voxline.text.alphabet import Alphabet
+
+
+class Made(NamedTuple):
+    """What becomes of an utterance.
+
+    Attributes:
+      line: of the manifest, or of the rejects.
+      reason: of a reject.
+      kind: see `Entry`; None: it holds for this run alone.
+      digest: of the converted utterance.
+      wav, samples: the digest that names the WAV, and how long it is.
+    """
+
+    line: bytes
+    reason: str = ""
+    kind: int | None = HAS_WAV
+    digest: bytes = NO_WAV
+    wav: bytes = NO_WAV
+    samples: int = 0
+
+
+class Making:
+    """Makes the lines of utterances that did not come in before, or not so.
+
+    Args:
+      folder: of the manifest that is written.
+      lost: see `listen`.
+    """
+
+    def __init__(
+        self, folder: Path, incoming: Incoming, pool: WavPool, settings: ConvertSettings, lost: dict[str, Refused]
+    ) -> None:
+        self._incoming, self._pool, self._settings, self._lost = incoming, pool, settings, lost
+        self._alphabet = Alphabet.named(settings.alphabet)
+        self._line_of = LineWriter(folder)
+
+    def __call__(self, number: int, utterance: Utterance) -> Made:
+        """What becomes of the utterance in a line of some number."""
+        if number in self._incoming.missing:
+            detail = f"{utterance.audio_filepath} is not there"
+            return _rejected(Reject(utterance.id, Reason.MISSING_FILE, detail), None)
+        found = transcript(utterance, self._settings, self._alphabet)
+        if isinstance(found, Reject):
+            return _rejected(found, NEEDS_SOURCE)
+        if fault := length_fault(utterance, utterance.duration, self._settings):
+            return _rejected(fault, NEEDS_SOURCE)
+        outcome = self._outcome(self._incoming.known[number], utterance)
+        if isinstance(outcome, Refused):
+            # What ended its process may have been the machine, so it is in no log, and a later run may try again.
+            again = None if outcome in self._lost.values() else 0
+            return _rejected(Reject(utterance.id, outcome.reason, outcome.detail), again)
+        name, samples, measured = outcome
+        duration, wav = samples / self._settings.sample_rate, bytes.fromhex(name)
+        if fault := length_fault(utterance, duration, self._settings):
+            return _rejected(fault, HAS_WAV, wav, samples)
+        converted = with_reading(utterance, found, self._pool.place(name), name, duration)
+        return Made(self._line_of(converted, measured).encode(), "", HAS_WAV, converted.digest(), wav, samples)
+
+    def _outcome(self, known: int, utterance: Utterance) -> Heard | Refused:
+        if known != UNKNOWN:
+            return self._pool.outcomes.at(*place_of(known))
+        name = self._pool.name(utterance)
+        if name in self._lost:
+            return self._lost[name]
+        place = self._pool.outcomes.place(name)
+        assert place is not None  # noqa: S101 -- it was listened to
+        return self._pool.outcomes.at(*place[:2])
+
+
+def write(
+    incoming: Incoming,
+    earlier: Earlier,
+    making: Making,
+    settings: ConvertSettings,
+    work: Work,
+    store: Path | str,
+) -> None:
+    """Writes what becomes of each line, and keeps for the next conversion where.
+
+    Raises:
+      WorkError: too many rejects; the manifest changed meanwhile.
+    """
+    manifest, rejects, found = work.folder / MANIFEST, work.folder / REJECTS, Fingerprint()
+    with kept(earlier) as entries:
+        with whole_file(manifest) as out, whole_file(rejects) as left_out:
+            writing = _Writing(out, left_out, entries, found)
+            for number, (at, line) in enumerate(incoming.lines()):
+                known = incoming.known[number]
+                if known >= 0:
+                    entry = earlier.entry(known)
+                    writing.take_over(entry, earlier.line(entry))
+                    continue
+                made = making(number, incoming.utterance(at, line))
+                digest = incoming.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+                writing.add(line, bytes(digest), made, named=incoming.names_content(at))
+            incoming.check()
+        total = len(incoming.known)
+        work.outputs = {"manifest": MANIFEST, "rejects": REJECTS}
+        work.counts["utterances"], work.counts["rejects"] = writing.converted, total - writing.converted
+        check_reject_share(total - writing.converted, total, settings.max_reject_share, "convert", rejects)
+        keep_fingerprint(hash_file(manifest), store, found.name())
+        entries.finish(store, work.folder, incoming=incoming.content, fingerprint=incoming.fingerprint, of=total)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in writing.reasons.most_common())
+    say(
+        f"convert: {writing.converted:,} of {total:,} utterances, {work.counts['decoded']:,} recordings decoded"
+        + (f"; rejected: {reasons}" if reasons else "")
+    )
+
+
+class _Writing:
+    """The files that are written, line by line.
+
+    Attributes:
+      converted: how many lines the manifest has.
+      reasons: of the rejects.
+    """
+
+    def __init__(self, manifest: IO[bytes], rejects: IO[bytes], entries: Kept, found: Fingerprint) -> None:
+        self._files, self._at = (manifest, rejects), [0, 0]
+        self._entries, self._found = entries, found
+        self.converted = 0
+        self.reasons: Counter[str] = Counter()
+
+    def take_over(self, entry: Entry, line: bytes) -> None:
+        reason = json.loads(line)["reason"] if entry.kind & IN_REJECTS else ""
+        offset = self._put(line, reason, entry.converted)
+        self._entries.add((*entry[:5], offset, *entry[6:]))
+
+    def add(self, line: bytes, digest: bytes, made: Made, *, named: bool) -> None:
+        """Writes what was made of a line.
+
+        Args:
+          digest: of its utterance.
+          named: whether the line tells the content of its recording: if not, the next time it may be another one.
+        """
+        offset = self._put(made.line, made.reason, made.digest)
+        if made.kind is not None and named:
+            kind = made.kind | (IN_REJECTS if made.reason else 0)
+            entry = (digest_of(line), digest, made.digest, made.wav, made.samples, offset, len(made.line), kind)
+            self._entries.add(entry)
+
+    def _put(self, line: bytes, reason: str, converted: bytes) -> int:
+        """Writes a line; returns at which byte it stands."""
+        which = IN_REJECTS if reason else 0
+        offset = self._at[which]
+        self._files[which].write(line)
+        self._at[which] += len(line)
+        if reason:
+            self.reasons[reason] += 1
+        else:
+            self.converted += 1
+            self._found.add(converted)
+        return offset
+
+
+def _rejected(reject: Reject, kind: int | None, wav: bytes = NO_WAV, samples: int = 0) -> Made:
+    return Made(reject_line(reject).encode(), str(reject.reason), kind, NO_WAV, wav, samples)

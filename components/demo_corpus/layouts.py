@@ -1,0 +1,101 @@
+"""Writing a corpus as LibriSpeech lays it out (openslr.org/12): FLAC beside the chapter's transcript.
+
+LibriSpeech/test-clean/1021/1/1021-1-0000.flac
+LibriSpeech/test-clean/1021/1/1021-1.trans.txt    1021-1-0000 TURN OFF THE KITCHEN LIGHTS
+LibriSpeech/SPEAKERS.TXT                          1021 | F | test-clean       |  1.42 | en-gb+f2
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from voxline.components.demo_corpus.grammar import Sentence
+from voxline.components.demo_corpus.mandarin import phones
+from voxline.store.files import write_text
+
+SUBSETS = {"train": "train-clean", "dev": "dev-clean", "test": "test-clean"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpeakerLine:
+    """A line of SPEAKERS.TXT."""
+
+    id: int
+    sex: str
+    subset: str
+    seconds: float
+    name: str
+
+
+def write_chapter(
+    root: Path,
+    subset: str,
+    speaker: int,
+    chapter: int,
+    utterances: Iterable[tuple[str, npt.NDArray[np.int16]]],
+    rate: int,
+) -> float:
+    """Writes one chapter: (text, samples) for each utterance. Returns its seconds."""
+    name = f"{speaker}-{chapter}"
+    folder = root / subset / str(speaker) / str(chapter)
+    folder.mkdir(parents=True)
+    transcript, samples_written = [], 0
+    for number, (text, samples) in enumerate(utterances):
+        utterance = f"{name}-{number:04d}"
+        soundfile.write(folder / f"{utterance}.flac", samples, rate, subtype="PCM_16")
+        transcript.append(f"{utterance} {text.upper()}\n")
+        samples_written += len(samples)
+    write_text(folder / f"{name}.trans.txt", "".join(transcript))
+    return samples_written / rate
+
+
+def write_speakers(root: Path, speakers: Iterable[SpeakerLine]) -> None:
+    lines = ["; Generated speech. NAME is the synthesiser's voice: accent+variant.\n"]
+    lines.append(";ID  |SEX| SUBSET           |MINUTES| NAME\n")
+    lines += [
+        f"{line.id:<5}| {line.sex} | {line.subset:<17}| {line.seconds / 60:5.2f} | {line.name}\n" for line in speakers
+    ]
+    write_text(root / "SPEAKERS.TXT", "".join(lines))
+
+
+FOLDER = "LJSpeech"
+
+Recorded = tuple[str, Sentence, npt.NDArray[np.int16]]
+"""The name of the split, what was said, and its samples."""
+
+
+def write_ljspeech(root: Path, recordings: Iterable[Recorded], rate: int) -> float:
+    """Writes the corpus; an id begins with the split, as LJSpeech's does with the book. Returns its seconds."""
+    (root / "wavs").mkdir(parents=True)
+    lines, samples_written = [], 0
+    for number, (split, sentence, samples) in enumerate(recordings):
+        id = f"{split}-{number:04d}"
+        soundfile.write(root / "wavs" / f"{id}.wav", samples, rate, subtype="PCM_16")
+        lines.append(f"{id}|{sentence.written}|{sentence.normalised}\n")
+        samples_written += len(samples)
+    write_text(root / "metadata.csv", "".join(lines))
+    return samples_written / rate
+
+
+THCHS30_FOLDER = "data_thchs30"
+SPEAKER = "A1"
+
+
+def write_thchs30(root: Path, recordings: Iterable[Recorded], rate: int) -> float:
+    """Writes the corpus; where the publisher's splits hold links, these hold the path. Returns its seconds."""
+    for folder in ("data", "train", "dev", "test"):
+        (root / folder).mkdir(parents=True)
+    samples_written = 0
+    for number, (split, sentence, samples) in enumerate(recordings):
+        recording = f"{SPEAKER}_{number}.wav"
+        soundfile.write(root / "data" / recording, samples, rate, subtype="PCM_16")
+        spoken = " ".join(map(phones, sentence.normalised.split()))
+        transcript = f"{sentence.written}\n{sentence.normalised}\n{spoken}\n"
+        (root / "data" / f"{recording}.trn").write_text(transcript, encoding="utf-8")
+        (root / split / f"{recording}.trn").write_text(f"../data/{recording}.trn\n", encoding="utf-8")
+        samples_written += len(samples)
+    return samples_written / rate

@@ -1,0 +1,97 @@
+"""Who speaks in the generated corpus: accents, voices and the rooms that they speak in.
+
+The cast is drawn from accents × variants so that no two speakers have both in common, and any run
+of consecutive speakers has many accents and both sexes in it.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from voxline.components.demo_corpus.speech import Voice
+
+ACCENTS = (
+    "en-us",
+    "en",
+    "en-gb-scotland",
+    "en-gb-x-rp",
+    "en-029",
+    "en-gb-x-gbclan",
+    "en-gb-x-gbcwmd",
+    "en-us-nyc",
+)
+"""US, British, Scottish, Received Pronunciation, Caribbean, Lancaster, West Midlands, New York City."""
+
+MALE = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8")
+FEMALE = ("f1", "f2", "f3", "f4", "f5")
+VARIANTS = (*MALE, *FEMALE)
+DISTINCT_VOICES = len(ACCENTS) * len(VARIANTS)
+
+NOISES = ("pink", "white", "hum")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Speaker:
+    """Somebody with a voice, in a place.
+
+    Attributes:
+      id: LibriSpeech's speaker number.
+      sex: "M" or "F".
+      reverberation: seconds in which the room dies away by 60 dB.
+      noise: what is heard behind the speech: "pink", "white" or "hum".
+      seed: draws what the speaker says, and how each utterance is recorded.
+    """
+
+    id: int
+    sex: str
+    voice: Voice
+    reverberation: float
+    noise: str
+    seed: tuple[int, int]
+
+
+def draw_speakers(count: int, seed: int, reverberation_max: float) -> list[Speaker]:
+    """The first `count` speakers of the cast that the seed draws.
+
+    >>> [(speaker.id, speaker.sex, speaker.voice.name) for speaker in draw_speakers(2, 1, 0.3)]
+    [(1001, 'F', 'en-gb-x-gbclan+f1'), (1002, 'M', 'en-us+m2')]
+    """
+    rng = np.random.default_rng(seed)
+    accents = rng.permutation(ACCENTS).tolist()
+    variants = draw_variants(rng)
+    # 8 accents and 13 variants have no common divisor: counting on in both, all 104 pairs come before one repeats.
+    return [
+        _draw_speaker(number, accents[number % len(accents)], variants[number % len(variants)], seed, reverberation_max)
+        for number in range(count)
+    ]
+
+
+def draw_variants(rng: np.random.Generator) -> list[str]:
+    """All variants of a language's voice in an order in which both sexes come soon."""
+    return _alternate(rng.permutation(MALE).tolist(), rng.permutation(FEMALE).tolist())
+
+
+def _draw_speaker(number: int, accent: str, variant: str, seed: int, reverberation_max: float) -> Speaker:
+    rng = np.random.default_rng((seed, number))
+    voice = Voice(
+        accent,
+        variant,
+        rate=int(rng.integers(145, 186)),
+        pitch=int(rng.integers(30, 71)),
+        pitch_range=int(rng.integers(30, 71)),
+    )
+    return Speaker(
+        id=1001 + number,
+        sex="F" if variant in FEMALE else "M",
+        voice=voice,
+        reverberation=round(float(rng.uniform(0.05, reverberation_max)), 3),
+        noise=NOISES[rng.integers(len(NOISES))],
+        seed=(seed, number),
+    )
+
+
+def _alternate(many: list[str], few: list[str]) -> list[str]:
+    """Spreads the shorter list evenly between the members of the longer one."""
+    places = [((index + 0.5) / len(many), name) for index, name in enumerate(many)]
+    places += [(index / len(few), name) for index, name in enumerate(few)]
+    return [name for _, name in sorted(places)]

@@ -1,0 +1,98 @@
+"""A synthetic voice: text in, samples out, the same samples for the same texts every time.
+
+espeak-ng comes as a wheel with its data; nothing has to be installed on the machine.
+"""
+
+import dataclasses
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.errors import WorkError
+
+_SYNTHESISER = Path(__file__).with_name("espeak.py")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Voice:
+    """A voice of espeak-ng.
+
+    Attributes:
+      language: "en-us", "en-gb-scotland", "cmn" (hanzi), "cmn-latn-pinyin" (pinyin with tone numbers), …
+      variant: "m1" … "m8", "f1" … "f5"; empty for the language's own voice.
+      rate: words a minute, 80 to 450.
+      pitch: 0 to 99, relative to the variant's own.
+      pitch_range: 0 (monotonous) to 99.
+    """
+
+    language: str
+    variant: str = ""
+    rate: int = 175
+    pitch: int = 50
+    pitch_range: int = 50
+
+    @property
+    def name(self) -> str:
+        """The voice as espeak-ng names it.
+
+        >>> Voice("en-gb-scotland", "f3").name
+        'en-gb-scotland+f3'
+        """
+        return "+".join(filter(None, (self.language, self.variant)))
+
+
+def speak(voice: Voice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np.float32]], int]:
+    """Says the texts one after the other, in a fresh process (see espeak.py for why).
+
+    Repeatable as a whole: another order of the texts gives slightly different samples.
+
+    Returns:
+      For each text its samples in [-1, 1], and their rate in Hz.
+
+    Raises:
+      WorkError: espeak-ng does not know the voice, cannot be loaded, or said nothing for a text.
+
+    >>> (yes, no), rate = speak(Voice("en-us", "f3"), ["yes", "no"])
+    >>> rate, yes.dtype, 0.2 < len(yes) / rate < 2, float(abs(no).max()) > 0.05
+    (22050, dtype('float32'), True, True)
+    """
+    job = {
+        "voice": voice.name,
+        "rate": voice.rate,
+        "pitch": voice.pitch,
+        "pitch_range": voice.pitch_range,
+        "texts": list(texts),
+    }
+    # -P: a file of the caller's folder must not stand in for a module.
+    process = subprocess.run(  # noqa: S603
+        [sys.executable, "-P", str(_SYNTHESISER)], input=json.dumps(job).encode(), capture_output=True, check=False
+    )
+    if process.returncode != 0:
+        said = process.stderr.decode(errors="replace").strip().splitlines() or ["nothing on stderr"]
+        raise WorkError(
+            f"voice {voice.name}: espeak-ng failed with status {process.returncode}: {said[-1]}; "
+            "if it cannot be loaded, reinstall espeakng-loader"
+        )
+    recordings, rate = _unpack(process.stdout, len(texts))
+    for text, samples in zip(texts, recordings, strict=True):
+        if not samples.any():
+            raise WorkError(f"voice {voice.name}: espeak-ng said nothing for {text!r}; give it words of its language")
+    return recordings, rate
+
+
+def _unpack(data: bytes, count: int) -> tuple[list[npt.NDArray[np.float32]], int]:
+    (rate,) = struct.unpack_from("<I", data)
+    recordings: list[npt.NDArray[np.float32]] = []
+    position = 4
+    for _ in range(count):
+        (length,) = struct.unpack_from("<I", data, position)
+        samples = np.frombuffer(data, dtype=np.int16, count=length, offset=position + 4)
+        recordings.append(samples.astype(np.float32) / np.float32(32768))
+        position += 4 + 2 * length
+    return recordings, rate

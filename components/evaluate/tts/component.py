@@ -1,0 +1,42 @@
+"""evaluate of a voice as a KFP component."""
+
+from kfp import dsl
+
+from voxline.components.images import MODEL
+
+
+@dsl.component(base_image=MODEL, install_kfp_package=False)
+def evaluate(
+    model: dsl.Input[dsl.Model],
+    wavs: dsl.Input[dsl.Dataset],
+    evaluation: dsl.Output[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    store: str,
+    registry: str,
+    model_name: str = "tts",
+    listener: str = "",
+    settings: str = "{}",
+) -> None:
+    """Lets the exported voice speak the test split, and compares it with the one in service.
+
+    Args:
+      model: what train made.
+      wavs: what convert made.
+      evaluation: metrics.json and a line for each utterance.
+      metrics: distances and error rates, for comparing runs.
+      report: recorded and spoken side by side, spectrograms, alignments.
+      store: folder of all keyed work.
+      registry: folder of served models.
+      model_name: the model's name in the registry.
+      listener: name of the recogniser that transcribes what is spoken; empty: none does.
+      settings: JSON of the other keys of the config's section `evaluate`.
+    """
+    from voxline.components.evaluate.settings import SynthesisEvaluateSettings
+    from voxline.components.evaluate.step import run
+    from voxline.store.permanent_failures import attempt
+    from voxline.store.step_cache import place_of
+
+    chosen = SynthesisEvaluateSettings.of(settings, "evaluate", model_name=model_name, listener=listener)
+    with attempt(store):
+        run(place_of(model), place_of(wavs), registry, store, chosen).publish(evaluation, html=report, metrics=metrics)

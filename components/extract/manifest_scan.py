@@ -1,0 +1,204 @@
+"""What a manifest asks for: its rows, and the clips whose features they need. No audio is read, and little is kept.
+
+The manifest is read line by line; of each utterance there stay an id, some numbers and the names of its clips. The
+rows themselves go to a file at once, from which they are copied in the order of their ids.
+"""
+
+import array
+import contextlib
+import dataclasses
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.components.extract.line_cache import Names, Remembered, digests_of, id_and_split
+from voxline.components.extract.settings import ExtractSettings
+from voxline.data.json_codec import values_of
+from voxline.data.manifest import Utterance, manifest_file, utterance_of
+from voxline.data.rows import row_line
+from voxline.data.shards import clip_name
+from voxline.rejects import Reason, Reject
+from voxline.store.files import whole_file
+from voxline.store.hashing import HASH_CHARACTERS
+from voxline.text.alphabet import Alphabet
+
+NAME = np.dtype(f"S{HASH_CHARACTERS // 2}")
+NONE = b"".ljust(NAME.itemsize, b"\0")
+"""The name of a clip that is not wanted: a copy of an utterance outside the training split."""
+
+PIECE = 1 << 20
+"""Bytes of rows that are copied at once."""
+
+
+@dataclasses.dataclass
+class Intake:
+    """The utterances of a manifest that can be labelled, in the order of their ids.
+
+    Attributes:
+      total: lines of the manifest.
+      ids, splits, seconds: of each utterance.
+      clips: `[utterances, speeds]`, names of the clips that it needs.
+      rejects: what cannot be labelled.
+    """
+
+    manifest: Path
+    rows: Path
+    total: int
+    ids: list[str]
+    splits: list[str]
+    seconds: npt.NDArray[np.float64]
+    clips: Names
+    rejects: list[Reject]
+    _lines: npt.NDArray[np.int64]
+    _written: npt.NDArray[np.int64]
+    _digests: Names
+
+    def clip(self, number: int, column: int) -> str:
+        """The name of one of its clips, as `clip_name` gives it."""
+        return bytes(self.clips[number, column]).ljust(NAME.itemsize, b"\0").hex()
+
+    def utterances(self, which: list[int]) -> Iterator[Utterance]:
+        """Some of them, read from the manifest once more."""
+        folder = os.path.abspath(self.manifest.parent)
+        with open(self.manifest, "rb") as file:
+            for number in which:
+                file.seek(self._lines[number])
+                yield utterance_of(file.readline().decode(), str(self.manifest), folder)
+
+    def write_rows(self, target: Path, keep: npt.NDArray[np.bool_]) -> None:
+        """Writes the rows of those to keep, in the order of their ids."""
+        with open(self.rows, "rb") as rows, whole_file(target) as out:
+            begin = end = 0
+            for first, last in [*self._written[keep].tolist(), (-1, -1)]:
+                if first == end:  # it follows the one before here too, as all do where the manifest is in order
+                    end = last
+                    continue
+                rows.seek(begin)
+                for at in range(begin, end, PIECE):
+                    out.write(rows.read(min(PIECE, end - at)))
+                begin, end = first, last
+
+    def remembered(self, keep: npt.NDArray[np.bool_]) -> Remembered:
+        """What the next extraction need not read again, of those to keep."""
+        sizes = self._written[keep, 1] - self._written[keep, 0]
+        ends = np.cumsum(sizes)
+        in_order = np.argsort(self._lines[keep])  # as they stand in the manifest
+        return Remembered(
+            self._digests[keep][in_order].tobytes(),
+            array.array("q", (ends - sizes)[in_order].tobytes()),
+            array.array("q", ends[in_order].tobytes()),
+            array.array("d", self.seconds[keep][in_order].tobytes()),
+            self.clips[keep][in_order].tobytes(),
+        )
+
+
+def take_in(manifest: Path, settings: ExtractSettings, unfinished: Path, before: Remembered | None = None) -> Intake:
+    """Reads a manifest that is known to be one.
+
+    Args:
+      unfinished: a folder for the rows until they are sorted.
+      before: lines that need not be read again.
+    """
+    manifest, rows = manifest_file(manifest).absolute(), unfinished / "rows"
+    before = before or Remembered()
+    digests = digests_of(manifest)
+    spells = frozenset(Alphabet.named(settings.alphabet).symbols)
+    rejects: list[Reject] = []
+    total, end = 0, 0
+    with open(manifest, "rb") as file, open(rows, "wb") as out, _mapped(before.rows) as old_rows:
+        taken = _Taken(out)
+        for place, (line, number) in enumerate(zip(file, before.numbers(digests).data, strict=True)):
+            begin, end = end, end + len(line)
+            if line.isspace():
+                continue
+            total += 1
+            if number >= 0:
+                row = old_rows[before.begins[number] : before.ends[number]]
+                identity, split = id_and_split(row)
+                if identity not in taken.seen:
+                    clips = before.clips_of(number, len(settings.speeds))
+                    taken.add(identity, split, before.seconds[number], clips, row, place, begin)
+                    continue
+            values = values_of(line, str(manifest))
+            if reject := _fault(values, spells, taken.seen, settings):
+                rejects.append(reject)
+                continue
+            split = values.get("split", "train")
+            clips = b"".join(
+                bytes.fromhex(clip_of(values, speed)) if speed == 1.0 or split == "train" else NONE
+                for speed in settings.speeds
+            )
+            row = row_line(values).encode()
+            taken.add(values["id"], split, values["duration"], clips, row, place, begin)
+    order = np.array(sorted(range(len(taken.ids)), key=taken.ids.__getitem__), np.int64)
+    return Intake(
+        manifest=manifest,
+        rows=rows,
+        total=total,
+        ids=sorted(taken.ids),
+        splits=[taken.splits[index] for index in order.tolist()],
+        seconds=np.array(taken.seconds)[order],
+        clips=np.frombuffer(bytes(taken.clips), NAME).reshape(-1, len(settings.speeds))[order],
+        rejects=rejects,
+        _lines=np.array(taken.lines, np.int64)[order],
+        _written=np.array(taken.written, np.int64).reshape(-1, 2)[order],
+        _digests=digests[np.array(taken.places, np.int64)][order],
+    )
+
+
+class _Taken:
+    """The utterances that can be labelled, in the order of the manifest; their rows go to a file."""
+
+    def __init__(self, rows: IO[bytes]) -> None:
+        self.ids: list[str] = []
+        self.seen: set[str] = set()
+        self.splits: list[str] = []
+        self.seconds = array.array("d")
+        self.clips = bytearray()
+        self.lines, self.places, self.written = array.array("q"), array.array("q"), array.array("q")
+        self._rows, self._size = rows, 0
+        self._splits: dict[str, str] = {}
+
+    def add(self, identity: str, split: str, seconds: float, clips: bytes, row: bytes, place: int, begin: int) -> None:
+        self.ids.append(identity)
+        self.seen.add(identity)
+        self.splits.append(self._splits.setdefault(split, split))  # one string for equal ones
+        self.seconds.append(seconds)
+        self.clips += clips
+        self.lines.append(begin)
+        self.places.append(place)
+        self._rows.write(row)
+        self.written.extend((self._size, self._size + len(row)))
+        self._size += len(row)
+
+
+@contextlib.contextmanager
+def _mapped(rows: Path) -> Iterator[mmap.mmap | bytes]:
+    """The rows of the dataset before, of which only what is wanted is read."""
+    if not rows.name:
+        yield b""
+        return
+    with open(rows, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        yield mapped
+
+
+def clip_of(values: dict[str, Any], speed: float) -> str:
+    """The name of the clip that a line of a manifest needs at a speed."""
+    return clip_name(values["audio_hash"], values.get("offset", 0.0), values["duration"], speed)
+
+
+def _fault(values: dict[str, Any], spells: frozenset[str], seen: set[str], settings: ExtractSettings) -> Reject | None:
+    text = values["text"]
+    if values["id"] in seen:
+        detail = "another utterance before it in the manifest has this id"
+        return Reject(values["id"], Reason.DUPLICATE_ID, detail)
+    if not text:
+        return Reject(values["id"], Reason.TRANSCRIPT_EMPTY, "no text to label it with")
+    if not spells.issuperset(text):
+        return Reject(values["id"], Reason.OUTSIDE_ALPHABET, Alphabet.named(settings.alphabet).fault(text))
+    return None

@@ -1,0 +1,84 @@
+"""Mean and deviation of each bin, from the sums that lie beside each shard: no features are read again.
+
+The sums of an utterance are float64. They are added as whole numbers of a very small unit, which gives the same total
+in whatever order and grouping: the same utterances have the same statistics to the last bit, however often the corpus
+was edited on the way, and however its shards are laid.
+"""
+
+import numpy as np
+
+from voxline.components.extract.shard_index import NUMBER, DamagedShardError, Pool
+from voxline.data.dataset import FRAMES, SHARD
+from voxline.data.rows import Places
+from voxline.data.shard_writer import Sums, read_sums
+from voxline.data.shards import present
+from voxline.errors import WorkError
+
+SMALLEST_DEVIATION = 1e-4
+"""A bin that varies by less (an empty mel band, digital silence) is given the deviation 1: models divide by it."""
+
+_HIGH, _LOW = 10, 42
+"""Bits: a sum is held as whole 1024ths, and the rest of it as whole 2^-52ths. Each part of it fits an int64, up to a
+million hours."""
+
+
+class Total:
+    """The exact sum of the sums of utterances, each `[2, bins]`."""
+
+    def __init__(self, bins: int) -> None:
+        self.frames = 0
+        self._high = np.zeros((2, bins), np.int64)
+        self._low = np.zeros((2, bins), np.int64)
+
+    def add(self, sums: Sums, frames: int) -> None:
+        """Adds utterances, `[utterances, 2, bins]`, that have so many frames together."""
+        scaled = sums * 2.0**_HIGH
+        high = np.floor(scaled)
+        self._high += high.astype(np.int64).sum(axis=0)
+        self._low += np.floor((scaled - high) * 2.0**_LOW).astype(np.int64).sum(axis=0)
+        self.frames += frames
+
+    def mean_and_deviation(self) -> tuple[list[float], list[float]]:
+        """Per bin. Of nothing: zeros and ones, which normalise nothing.
+
+        Rounded to eight digits; float32, in which they are used, has seven.
+
+        >>> total = Total(2)
+        >>> total.add(np.array([[[4.0, 10.0], [10.0, 50.0]]]), frames=2)
+        >>> total.mean_and_deviation()
+        ([2.0, 5.0], [1.0, 1.0])
+        """
+        bins = self._high.shape[1]
+        if not self.frames:
+            return [0.0] * bins, [1.0] * bins
+        unit = self.frames << (_HIGH + _LOW)
+        mean, squares = (
+            np.array([((int(high) << _LOW) + int(low)) / unit for high, low in zip(*both, strict=True)])
+            for both in zip(self._high, self._low, strict=True)
+        )
+        deviation = np.sqrt(np.maximum(squares - mean**2, 0))
+        deviation[deviation < SMALLEST_DEVIATION] = 1.0
+        return [float(f"{value:.8g}") for value in mean], [float(f"{value:.8g}") for value in deviation]
+
+
+def statistics(pool: Pool, found: Places, bins: int) -> tuple[list[float], list[float]]:
+    """Mean and deviation over the clips of some utterances.
+
+    Args:
+      found: where they lie, `[utterances, 5]`, as the pool found them.
+
+    Raises:
+      DamagedShardError: the sums of a shard are.
+    """
+    total = Total(bins)
+    ordered = found[np.argsort(found[:, SHARD], kind="stable")]
+    starts = np.flatnonzero(np.diff(ordered[:, SHARD], prepend=-1))
+    present(pool.shards[number].path.with_suffix(".npy") for number in np.unique(ordered[:, SHARD]).tolist())
+    for here in np.split(ordered, starts[1:]) if len(ordered) else []:
+        shard = pool.shards[here[0, SHARD]]
+        try:
+            sums = read_sums(shard.path, shard.examples, bins, shard.sums_crc32c)
+        except WorkError as damage:
+            raise DamagedShardError(here[0, SHARD], str(damage)) from None
+        total.add(sums[here[:, NUMBER]], int(here[:, FRAMES].sum()))
+    return total.mean_and_deviation()

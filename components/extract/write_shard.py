@@ -1,0 +1,75 @@
+"""Writing one shard: recordings to features, whole or not at all."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from voxline.beam.settings import IN_PROCESS
+from voxline.components.extract.crash_guard import attempt, died_at, kills, suspects
+from voxline.components.extract.features import made_of
+from voxline.components.extract.manifest_scan import clip_of
+from voxline.components.extract.plan import ATTEMPTS, Task
+from voxline.components.extract.settings import ExtractSettings
+from voxline.data.manifest import read_manifest
+from voxline.data.shard_writer import ShardWriter
+from voxline.data.shards import SHARD, ShardIndex, pool_folder, send_shard
+from voxline.rejects import BadAudio, Reason
+from voxline.store.bucket_cache import bring, local
+
+
+class Failed(NamedTuple):
+    """A clip whose audio could not be used, and why."""
+
+    clip: str
+    reason: str
+    detail: str
+
+
+def write_shard(
+    task: Task,
+    settings: ExtractSettings,
+    store: str,
+    unfinished: Path,
+    advance: Callable[[int], None] = lambda count: None,
+) -> list[Failed]:
+    """Makes sure that a shard lies in the pool.
+
+    Args:
+      store: holds the pool; a folder, or gs://…
+      unfinished: a folder on the pool's disk for the shard until it is whole.
+      advance: told how many utterances were done since the last time.
+
+    Returns:
+      The clips that failed. A shard from which some are missing bears the name of those that are in it, so that a
+      name never has two contents.
+    """
+    pool = pool_folder(store, settings.features)
+    if (pool / task.shard / SHARD).is_file():
+        send_shard(ShardIndex.read(pool / task.shard), store)  # whoever wrote it may have been killed before it did
+        advance(task.utterances)
+        return []
+    failed: list[Failed] = []
+    shard = ShardWriter(unfinished, settings.features.bins)
+    utterances = read_manifest(local(task.manifest))
+    bring(utterance.audio_filepath for utterance in utterances)
+    alone = settings.runner == IN_PROCESS
+    suspected = died_at(unfinished / ATTEMPTS) if alone else suspects(unfinished / ATTEMPTS, task.shard)
+    with attempt(unfinished / ATTEMPTS, task.shard) as begin:
+        for utterance in utterances:
+            clip = clip_of(utterance.as_line(), task.speed)
+            try:
+                if clip in suspected and kills(utterance, task.speed, settings):
+                    whom = "the process that read it, and one" if alone else f"{suspected[clip]} workers, and a process"
+                    raise BadAudio(Reason.UNREADABLE, f"ended {whom} of its own")
+                begin(clip)
+                made = made_of(utterance, task.speed, settings)
+            except BadAudio as failure:
+                failed.append(Failed(clip, str(failure.reason), failure.detail))
+            else:
+                shard.add(clip, made, task.speed)
+            advance(1)
+    if shard:
+        send_shard(shard.close(pool), store)
+    else:
+        shard.discard()
+    return failed

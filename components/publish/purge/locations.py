@@ -1,0 +1,153 @@
+"""Where a speaker is looked for: a store, datasets and a registry, in folders or in buckets."""
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from voxline.components.publish.purge.workspace import Ground
+from voxline.components.publish.versions import Versions, names
+from voxline.data.shards import POOL, SHARD
+from voxline.errors import SettingsError
+from voxline.registry.registry import EVALUATION, PROVENANCE
+from voxline.registry.training_data import TRAINED_ON
+from voxline.store.bucket_cache import address_of, folder_of, is_mirrored, mirror_apart, mirror_folder
+from voxline.store.bucket_locks import UNENDED, Lease, alone
+from voxline.store.files import DONE
+from voxline.store.objects import is_remote
+
+WAVS, TRAIN, UNPACKED = "wavs", "train", ("unpacked", "corpora")
+NAMES_NOBODY = ("fingerprints", "measured", *UNPACKED)
+"""Folders of a store in which nobody is named; of unpacked corpora the manifests tell what they hold."""
+BINARY = (".wav", ".npy", ".npz", ".tfrecord", ".flac")
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Folders; of a bucket its copy.
+
+    Attributes:
+      ground: where they are changed.
+      leases: by which those in buckets are held.
+      usual: the mirror of buckets that this machine has besides the copies.
+    """
+
+    store: Path
+    datasets: tuple[Path, ...] = ()
+    registry: Path | None = None
+    ground: Ground = dataclasses.field(default_factory=Ground)
+    leases: tuple[Lease, ...] = ()
+    usual: Path | None = None
+
+    @classmethod
+    def of(cls, store: Path | str, datasets: Iterable[Path | str], registry: Path | str | None) -> "Places":
+        """Folders alone.
+
+        Raises:
+          SettingsError: one is no folder.
+        """
+        for place in (store, *datasets, *([registry] if registry else [])):
+            if not Path(place).is_dir():
+                raise SettingsError(f"{place}: no such folder; give the store, datasets and registry of the runs")
+        return cls(
+            Path(store).absolute(),
+            tuple(Path(place).absolute() for place in datasets),
+            Path(registry).absolute() if registry else None,
+        )
+
+    def versions(self) -> list[Versions]:
+        roots = [address_of(root) for root in self.datasets]
+        return [Versions(root, name) for root in roots for name in names(root)]
+
+    def all_versions(self) -> list[Versions]:
+        """Also of datasets of which a version is just being replaced."""
+        return [
+            Versions(address_of(root), folder.name)
+            for root in self.datasets
+            for folder in self.ground.folders(root)
+            if not folder.name.startswith(".")
+        ]
+
+    def in_buckets(self) -> list[str]:
+        """Addresses, each once."""
+        places = (self.store, *self.datasets, *([self.registry] if self.registry else []))
+        return list(dict.fromkeys(address_of(place) for place in places if is_mirrored(place)))
+
+
+@contextlib.contextmanager
+def standing(
+    store: Path | str, datasets: Iterable[Path | str], registry: Path | str | None, *, to_change: bool
+) -> Iterator[Places]:
+    """The places of a purge, of which those in buckets are held and listed, and copied as far as they are looked into.
+
+    Args:
+      to_change: else they are only looked at, and not held.
+
+    Raises:
+      SettingsError: one is no folder and no place in a bucket.
+      WorkError: a process works in one of the buckets' places.
+    """
+    datasets = list(datasets)
+    given = [store, *datasets, *([registry] if registry else [])]
+    if not any(map(is_remote, given)):
+        yield Places.of(store, datasets, registry)
+        return
+    Places.of(*_folders(store, datasets, registry))
+    held_alone = dict.fromkeys(str(place).rstrip("/") for place in (store, *datasets) if is_remote(place))
+    with mirror_apart() as usual, contextlib.ExitStack() as held:
+        leases = [held.enter_context(alone(place)) for place in held_alone if to_change]
+        ground = Ground()
+        for place, wanted in (
+            (store, _of_store),
+            *((root, _of_datasets) for root in datasets),
+            (registry, _of_registry),
+        ):
+            if place and is_remote(place):
+                ground.take_in(str(place), wanted)
+        copies = [folder_of(place) for place in given]
+        roots, last = tuple(copies[1 : 1 + len(datasets)]), copies[-1] if registry else None
+        yield Places(copies[0], roots, last, ground, tuple(leases), usual)
+
+
+def forget_mirrors(places: Places) -> None:
+    """Removes what this machine holds of the places in buckets: it is brought again when it is wanted."""
+    for root in places.ground.roots:
+        if places.usual:
+            shutil.rmtree(places.usual / root.relative_to(mirror_folder()), ignore_errors=True)
+
+
+def _folders(
+    store: Path | str, datasets: list[Path | str], registry: Path | str | None
+) -> tuple[Path | str, list[Path | str], Path | str | None]:
+    """Those that are no places in buckets; in the place of such a store a folder that is there."""
+    local = [place for place in datasets if not is_remote(place)]
+    return (
+        Path.cwd() if is_remote(store) else store,
+        local,
+        None if registry and is_remote(registry) else registry,
+    )
+
+
+def _of_store(name: str) -> bool:
+    """Whether an object of a store has to be looked into."""
+    parts, file = name.split("/"), PurePosixPath(name)
+    if parts[0].startswith("."):
+        return parts[0].startswith(UNENDED)
+    if parts[0] == POOL:
+        return file.name == SHARD
+    if parts[0] == WAVS:
+        return parts[1] == "log"
+    if parts[0] == TRAIN:
+        return file.name in (DONE, TRAINED_ON)
+    return parts[0] not in NAMES_NOBODY and file.suffix not in BINARY
+
+
+def _of_datasets(name: str) -> bool:
+    return not name.startswith(".")
+
+
+def _of_registry(name: str) -> bool:
+    file = PurePosixPath(name)
+    of_evaluation = file.parent.name == EVALUATION and file.suffix not in BINARY
+    return of_evaluation or file.name in (TRAINED_ON, PROVENANCE)

@@ -1,0 +1,94 @@
+"""What buckets keep of a speaker after a purge: older generations, which go too, and what is softly deleted."""
+
+import dataclasses
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from voxline.components.publish.purge.footprint import Traces
+from voxline.components.publish.purge.locations import Places
+from voxline.errors import Interruption, WorkError
+from voxline.registry.journal import utc
+from voxline.store.bucket import Bucket, delete_generation, keeping, older
+from voxline.store.objects import Entry
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """What a place in a bucket keeps.
+
+    Attributes:
+      place: its address.
+      known: whether the bucket could be asked what it does with what is deleted.
+      versioning: it keeps older generations.
+      soft_until: UTC, until when it keeps what is deleted now; empty: it does not.
+      removed: older generations of what was theirs, that went.
+      left: of these, that could not be deleted.
+      others: older generations of other objects, into which nobody looked.
+    """
+
+    place: str
+    known: bool
+    versioning: bool
+    soft_until: str
+    removed: int = 0
+    left: int = 0
+    others: int = 0
+
+    def plain(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def kept_by(place: str) -> Kept:
+    """What a bucket does with what is deleted, before anything is."""
+    found = keeping(Bucket(place))
+    if found is None:
+        return Kept(place, False, False, "")
+    soft = utc(time.time() + found.soft_delete_seconds) if found.soft_delete_seconds else ""
+    return Kept(place, True, found.versioning, soft)
+
+
+def remove_older(places: Places, traces: Traces) -> list[Kept]:
+    """Removes the older generations of all that was the speaker's, as far as that is permitted."""
+    found = []
+    for place in places.in_buckets():
+        bucket = Bucket(place)
+        theirs: list[Entry] = []
+        others = 0
+        for entry in older(bucket):
+            if _is_below(bucket.place(entry.name), traces.touched):
+                theirs.append(entry)
+            elif not entry.name.startswith((".alone", ".working/")):
+                others += 1
+        gone = _deleted(bucket, theirs)
+        found.append(dataclasses.replace(kept_by(place), removed=gone, left=len(theirs) - gone, others=others))
+    return found
+
+
+def _deleted(bucket: Bucket, entries: Iterable[Entry]) -> int:
+    def delete(entry: Entry) -> bool:
+        try:
+            delete_generation(bucket, entry)
+        except Interruption:
+            raise
+        except WorkError:  # a permission, a hold: it is told how many are left
+            return False
+        return True
+
+    with ThreadPoolExecutor(bucket.connection.settings.connections) as threads:
+        return sum(threads.map(delete, entries))
+
+
+def _is_below(address: str, touched: set[str]) -> bool:
+    """Whether an object is one of these, or in a folder that is.
+
+    >>> _is_below("gs://b/wavs/3f/3f9a.wav", {"gs://b/wavs/3f/3f9a.wav"}), _is_below("gs://b/ab", {"gs://b/a"})
+    (True, False)
+    """
+    at = len(address)
+    while at > 0:
+        if address[:at] in touched:
+            return True
+        at = address.rfind("/", 0, at)
+    return False

@@ -1,0 +1,258 @@
+"""The purge of a speaker, from looking to the record of it.
+
+In this order, each part of which may be done twice: what was found is written down; new shards; versions and datasets
+are led to them; old shards, work and WAVs go; then the lists of trainings and of the registry; the record; and what
+was written down. A purge that was killed anywhere is finished by the same command.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from voxline.components.publish.purge import registry as served
+from voxline.components.publish.purge import shards, store, versions
+from voxline.components.publish.purge.footprint import Traces, look, made
+from voxline.components.publish.purge.locations import Places, forget_mirrors
+from voxline.components.publish.purge.old_generations import Kept, kept_by, remove_older
+from voxline.components.publish.purge.registry import Served
+from voxline.data.dataset import DATASET, Dataset
+from voxline.data.shards import ShardIndex, pool_held
+from voxline.progress import say
+from voxline.registry.journal import utc
+from voxline.registry.registry import EVALUATION
+from voxline.registry.training_data import TRAINED_ON
+from voxline.store.bucket import Bucket
+from voxline.store.bucket_cache import address_of, is_mirrored
+from voxline.store.bucket_locks import UNENDED, purged
+from voxline.store.files import clear_unfinished, write_text
+from voxline.store.objects import is_remote
+
+RECORD = "purges.jsonl"
+
+
+@dataclasses.dataclass
+class Findings:
+    """What is left of a speaker.
+
+    Attributes:
+      versions: rows in each version, by its folder.
+      shards: that hold clips of theirs, and the bytes of these.
+      leftovers: folders that killed processes left among the shards.
+      unfinished: trainings of which nobody knows yet what they see.
+      kept: what the buckets do with what is deleted; after a purge, what they keep.
+      bytes: of clips, of work that goes with them, of WAVs and TensorBoard files.
+    """
+
+    traces: Traces
+    versions: dict[Path, int]
+    shards: list[tuple[ShardIndex, int]]
+    leftovers: list[Path]
+    works: list[Path]
+    wavs: list[Path]
+    trainings: list[store.Training]
+    served: list[Served]
+    unfinished: int
+    kept: list[Kept] = dataclasses.field(default_factory=list)
+    bytes: int = 0
+
+    def anything(self, places: Places) -> bool:
+        events = any(training.events or training.listed for training in self.trainings)
+        in_registry = any(one.listed or one.judged or one.shown for one in self.served)
+        begun = self.traces.file(places.store).is_file()
+        return bool(begun or self.versions or self.shards or self.works or self.wavs or events or in_registry)
+
+    def counts(self) -> dict[str, int]:
+        clips = sum(clip in self.traces.clips for index, _ in self.shards for clip in index.clips)
+        return {
+            "utterances": len(self.traces.ids),
+            "rows": sum(self.versions.values()),
+            "shards": len(self.shards),
+            "clips": clips,
+            "wavs": len(self.wavs),
+            "works": len(self.works),
+            "trainings": len(self.trainings),
+            "served": len(self.served),
+        }
+
+
+def find(speaker: str, places: Places) -> Findings:
+    """Looks for all that is left of a speaker; nothing changes."""
+    ground, store_folder = places.ground, places.store
+    folders = [each.folder / str(number) for each in places.versions() for number in each.numbers()]
+    traces = look(speaker, store_folder, folders)
+    rows = {folder: versions.lists(Dataset.listed(folder), speaker) for folder in folders}
+    found = Findings(
+        traces,
+        {folder: count for folder, count in rows.items() if count},
+        list(shards.holding(store_folder, traces.clips)),
+        shards.leftovers(store_folder, ground),
+        store.works(store_folder, traces, ground),
+        store.wavs(store_folder, traces, ground),
+        store.trainings(store_folder, traces, ground),
+        served.served(address_of(places.registry), traces) if places.registry else [],
+        store.unfinished_trainings(store_folder, ground),
+        [kept_by(place) for place in places.in_buckets()],
+    )
+    events = (file for training in found.trainings for file in training.events)
+    found.bytes = sum(size for _, size in found.shards)
+    found.bytes += sum(map(ground.size, (*found.works, *found.wavs, *events)))
+    return found
+
+
+def purge(speaker: str, places: Places, note: str = "") -> Findings:
+    """Removes all that is left of a speaker, and writes down that it did.
+
+    Returns:
+      What there was.
+
+    Raises:
+      WorkError: a process works in the store, or reads a shard that is to go; nothing was removed then.
+    """
+    with contextlib.ExitStack() as held:
+        _hold(places, held)
+        for each in places.all_versions():
+            held.enter_context(each.locked_here())
+            versions.mend(each, places.ground)
+        found = find(speaker, places)
+        if not found.anything(places):
+            return found
+        shards.refuse_what_is_read(index for index, _ in found.shards)
+        found.traces.record = found.traces.record or _described(found, note)
+        found.traces.touched |= _touched(found, places)
+        for lease in places.leases:
+            lease.check()
+        _keep(found.traces, places)
+        _purge(found, places)
+    return found
+
+
+def _hold(places: Places, held: contextlib.ExitStack) -> None:
+    """Holds a store in a folder; one in a bucket is held already."""
+    if is_mirrored(places.store):
+        return
+    held.enter_context(store.work_held(places.store))
+    for pool in shards.pools(places.store):
+        held.enter_context(pool_held(pool, alone=True))
+
+
+def _purge(found: Findings, places: Places) -> None:
+    traces, ground, at = found.traces, places.ground, str(found.traces.record["at"])
+    for folder in found.leftovers:
+        shards.take_away(folder, ground)
+    layout: dict[Path, shards.Moved] = {}
+    for index, _ in found.shards:
+        layout[index.folder] = shards.without(index, traces.clips, ground)
+    for each in places.versions():
+        for number in each.numbers():
+            if gone := versions.purge_version(each, number, traces.speaker, layout, at, ground):
+                say(f"purge: {gone:,} rows taken out of version {number} of {each.name}")
+    _lay_extracted(found, places, layout)
+    for folder in layout:
+        shards.take_away(folder, ground)
+    for path in (*found.works, *found.wavs):
+        ground.remove(path)
+    store.forget_wavs(places.store, traces.wavs, ground)
+    for training in found.trainings:
+        store.purge_training(training, traces.speaker, ground)
+    for one in found.served:
+        served.purge_served(address_of(places.registry or Path()), one, traces, at, ground)
+    _end(found, places)
+
+
+def _end(found: Findings, places: Places) -> None:
+    """What is kept all the same goes as far as it can, and is written down; then what was written down goes."""
+    traces = found.traces
+    forget_mirrors(places)
+    found.kept = remove_older(places, traces)
+    if found.kept and "kept" not in traces.record:
+        traces.record["kept"] = [kept.plain() for kept in found.kept]
+        _keep(traces, places)
+    _record(traces, places)
+    for folder in {places.store, *(file.parent for file in records(places))}:
+        for name in (UNENDED, RECORD):  # what a killed purge had half written of these
+            clear_unfinished(folder, f".{name}*.part", older_than=0)
+    for lease in places.leases:
+        purged(lease)
+    places.ground.remove(traces.file(places.store))
+
+
+def _touched(found: Findings, places: Places) -> set[str]:
+    """Addresses of what goes or changes in buckets."""
+    paths = {
+        *found.versions,
+        *(index.folder for index, _ in found.shards),
+        *found.leftovers,
+        *found.works,
+        *found.wavs,
+        *store.logs_about(places.store, found.traces.wavs),
+        *(file for training in found.trainings for file in (*training.events, *training.lists)),
+        *(one.folder / name for one in found.served for name in (EVALUATION, TRAINED_ON)),
+        found.traces.file(places.store),
+    }
+    return {address_of(path) for path in paths if is_mirrored(path)}
+
+
+def _keep(traces: Traces, places: Places) -> None:
+    traces.keep(places.store)
+    places.ground.sent(traces.file(places.store))
+
+
+def _lay_extracted(found: Findings, places: Places, layout: shards.Layout) -> None:
+    """Extracted datasets that do not list the speaker, and share a shard with one that does."""
+    for folder in [file.parent for file in made(places.store, "extract", DATASET)]:
+        if not any(folder.is_relative_to(work) for work in found.works):
+            versions.lay_anew(Dataset.listed(folder), layout, places.ground)
+
+
+def records(places: Places) -> list[Path]:
+    """The files in which purges are written down."""
+    return [root / RECORD for root in places.datasets or (places.store,)]
+
+
+def _described(found: Findings, note: str) -> dict[str, Any]:
+    """What is written down of a purge: whom it was of can be asked, and not read."""
+    salt = secrets.token_hex(8)
+    return {
+        "at": utc(time.time()),
+        "note": note,
+        "salt": salt,
+        "speaker": salted(found.traces.speaker, salt),
+        "bytes": found.bytes,
+        **found.counts(),
+        "versions": [f"{folder.parent.name}/{folder.name}" for folder in found.versions],
+        "models": [one.name for one in found.served if one.saw],
+        "trained": [training.folder.name for training in found.trainings],
+    }
+
+
+def _record(traces: Traces, places: Places) -> None:
+    line = json.dumps(traces.record, ensure_ascii=False) + "\n"
+    for file in records(places):
+        written = file.read_text(encoding="utf-8") if file.is_file() else ""
+        if line not in written:  # it was killed just here
+            write_text(file, written + line)
+            places.ground.sent(file)
+
+
+def salted(speaker: str, salt: str) -> str:
+    """Names a speaker to nobody who does not know whom to look for."""
+    return hashlib.blake2b(speaker.encode(), salt=bytes.fromhex(salt), digest_size=16).hexdigest()
+
+
+def purged_before(speaker: str, datasets: Sequence[Path | str]) -> list[dict[str, Any]]:
+    """The records of purges of a speaker, of where datasets are published."""
+    lines = [json.loads(line) for root in datasets for line in _recorded(root).splitlines()]
+    return [line for line in lines if line["speaker"] == salted(speaker, line["salt"])]
+
+
+def _recorded(root: Path | str) -> str:
+    try:
+        return (Bucket(str(root)).read(RECORD) if is_remote(root) else (Path(root) / RECORD).read_bytes()).decode()
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,146 @@
+"""Dataset versions without a speaker: the one case in which a published version changes.
+
+A version that lists the speaker loses these rows: it is built anew beside itself and put in its place by two renames,
+in a bucket by copies within the storage, between the deletion of the old `version.json` and the writing of the new one.
+`purged.jsonl` in it says when, and how many rows. Its key changes, since its content did: no training of the old
+content counts as one of the new. Its mean and deviation stay, which are figures of all speakers together. A version
+that does not list the speaker, and shares a shard with one that does, is laid anew in place.
+"""
+
+import dataclasses
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+from voxline.components.publish.purge.shards import Layout, laid_anew
+from voxline.components.publish.purge.workspace import Ground
+from voxline.components.publish.versions import CLAIM, PURGED, SET_ASIDE, VERSION, Published, Versions
+from voxline.data.dataset import DATASET, Dataset
+from voxline.data.rows import ROWS, read_rows, save_places
+from voxline.registry.journal import sync_folder
+from voxline.store.bucket_cache import is_mirrored
+from voxline.store.files import DONE, read_json, whole_file, write_json
+from voxline.store.hashing import hash_file, hash_value
+
+_BUILT, _OLD = ".purged-", SET_ASIDE
+
+
+def mend(versions: Versions, ground: Ground) -> None:
+    """Finishes what a killed purge left between its two renames; to be called with the lock of the versions held."""
+    if is_mirrored(versions.folder):
+        _mend_in_bucket(versions.folder, ground)
+        return
+    for built in versions.folder.glob(f"{_BUILT}*"):
+        target = versions.folder / built.name.removeprefix(_BUILT)
+        old = versions.folder / f"{_OLD}{target.name}"
+        if old.exists() and not target.exists():
+            built.rename(target)
+        else:
+            shutil.rmtree(built)
+    for old in versions.folder.glob(f"{_OLD}*"):
+        shutil.rmtree(old)
+
+
+def _mend_in_bucket(folder: Path, ground: Ground) -> None:
+    """A version that was sent whole takes its place; another one goes."""
+    for built in ground.folders(folder):
+        if built.name.startswith(_BUILT):
+            if ground.exists(built / VERSION):
+                ground.move(built, folder / built.name.removeprefix(_BUILT), VERSION, keep=[CLAIM])
+            else:
+                ground.remove(built)
+
+
+def lists(dataset: Dataset, speaker: str) -> int:
+    """How many rows of a dataset are a speaker's."""
+    return sum(row.speaker == speaker for row in read_rows(dataset.folder / ROWS))
+
+
+def lay_anew(dataset: Dataset, layout: Layout, ground: Ground) -> None:
+    """Leads a dataset to where its clips are now; nothing else of it changes."""
+    if not any(file.parent in layout for file in dataset.files()):
+        return
+    ground.bring([dataset.folder / dataset.places])
+    shards, places = laid_anew(dataset, dataset.read_places(), layout, dataset.folder)
+    name = save_places(dataset.folder, places)  # under a name of its own: the old one serves until the next line
+    ground.sent_new(dataset.folder / name)
+    dataclasses.replace(dataset, shards=shards, places=name).write(dataset.folder)
+    ground.sent(dataset.folder / DATASET)
+    for old in ground.files(dataset.folder):
+        if old.name.startswith("places-") and old.name != name:
+            ground.remove(old)
+    _note_bytes(dataset.folder, ground)
+
+
+def _note_bytes(folder: Path, ground: Ground) -> None:
+    """Lets the marker of work tell the bytes of its dataset as it is now, else it would be made again."""
+    for marker in (folder / DONE, folder.parent / DONE):
+        if marker.is_file() and DATASET in (done := read_json(marker)).get("bytes", {}):
+            done["bytes"][DATASET] = (folder / DATASET).stat().st_size
+            write_json(marker, done)
+            ground.sent(marker)
+
+
+def purge_version(versions: Versions, number: int, speaker: str, layout: Layout, at: str, ground: Ground) -> int:
+    """Takes a speaker's rows out of a version; returns how many. To be called with the lock of the versions held."""
+    target = versions.folder / str(number)
+    dataset = Dataset.listed(target)
+    gone = lists(dataset, speaker)
+    if not gone:
+        lay_anew(dataset, layout, ground)
+        return 0
+    built = versions.folder / f"{_BUILT}{number}"
+    shutil.rmtree(built, ignore_errors=True)
+    built.mkdir()
+    rewritten = _without(dataset, speaker, layout, built, target)
+    published = Published.of(read_json(target / VERSION))
+    write_json(
+        built / VERSION, dataclasses.asdict(dataclasses.replace(published, key=rewritten.key, counts=rewritten.counts))
+    )
+    said = (target / PURGED).read_text(encoding="utf-8") if (target / PURGED).is_file() else ""
+    with whole_file(built / PURGED, "w") as file:
+        file.write(said + json.dumps({"at": at, "utterances": gone}) + "\n")
+    _exchange(versions, built, target, ground)
+    return gone
+
+
+def _exchange(versions: Versions, built: Path, target: Path, ground: Ground) -> None:
+    if is_mirrored(target):
+        ground.remove_there(built)
+        ground.sent(*(file for file in sorted(built.iterdir()) if file.name != VERSION))
+        ground.sent(built / VERSION)
+        ground.move(built, target, VERSION, keep=[CLAIM])
+        return
+    sync_folder(built)
+    old = target.rename(versions.folder / f"{_OLD}{target.name}")
+    built.rename(target)
+    sync_folder(versions.folder)
+    shutil.rmtree(old)
+
+
+def _without(dataset: Dataset, speaker: str, layout: Layout, folder: Path, target: Path) -> Dataset:
+    """Writes a dataset without a speaker's rows into a folder that will be `target`."""
+    rows = [row for row in dataset.rows() if row.speaker != speaker]
+    stay = {row.number for row in rows}
+    with open(dataset.folder / ROWS, encoding="utf-8") as lines, whole_file(folder / ROWS, "w") as file:
+        file.writelines(line for number, line in enumerate(lines) if number in stay)
+    shards, places = laid_anew(dataset, dataset.read_places()[sorted(stay)], layout, target)
+    rows_hash = hash_file(folder / ROWS)
+    counts = Counter(row.split for row in rows)
+    seconds = dict.fromkeys(counts, 0.0)
+    for row in rows:
+        seconds[row.split] += row.duration
+    rewritten = dataclasses.replace(
+        dataset,
+        key=hash_value({"purged": dataset.key, "rows": rows_hash}),
+        fingerprint=hash_value({"purged": dataset.fingerprint, "rows": rows_hash}),
+        counts={split: counts[split] for split in dataset.counts if counts[split]},
+        seconds={split: round(seconds[split], 3) for split in dataset.counts if counts[split]},
+        shards=shards,
+        rows_hash=rows_hash,
+        places=save_places(folder, places),
+        folder=folder,
+    )
+    rewritten.write(folder)
+    return rewritten

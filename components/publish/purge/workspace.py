@@ -1,0 +1,163 @@
+"""What a purge stands on: folders; or copies of folders in buckets, where each change is made in the bucket at once.
+
+A copy has what must be looked into; of the rest only the names are known. Each object is replaced or deleted on
+condition that it is still the one which was looked at.
+"""
+
+import bisect
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from voxline.store.bucket import Bucket
+from voxline.store.bucket_cache import Mirror, bring, is_mirrored
+from voxline.store.objects import Entry
+
+MARKERS = ("version.json", "done.json", "shard.json")
+"""Written last, and so the first to go."""
+
+
+class Ground:
+    """Paths that are looked at and changed; of a bucket those of its copy.
+
+    Attributes:
+      roots: of the copies, each with its bucket.
+    """
+
+    def __init__(self) -> None:
+        self.roots: dict[Path, Bucket] = {}
+        self._entries: dict[str, Entry] = {}
+        self._sorted: list[str] | None = None
+
+    def take_in(self, place: str, wanted: Callable[[str], bool]) -> Path:
+        """Lists a folder of a bucket, and brings those of its objects that are wanted, by their names.
+
+        Returns:
+          Its copy.
+        """
+        mirror = Mirror.of(place)
+        entries = list(mirror.bucket.list())
+        self.roots[mirror.root] = mirror.bucket
+        self._sorted = None
+        self._entries |= {f"{mirror.root}{os.sep}{entry.name}": entry for entry in entries}
+        mirror.root.mkdir(parents=True, exist_ok=True)
+        mirror.pull([entry for entry in entries if wanted(entry.name)])
+        return mirror.root
+
+    def exists(self, path: Path) -> bool:
+        """Whether a file or a folder is there, brought or not."""
+        return bool(self._below(path)) if is_mirrored(path) else path.exists()
+
+    def files(self, folder: Path) -> list[Path]:
+        """All files of a folder, brought or not."""
+        if is_mirrored(folder):
+            return list(map(Path, self._below(folder)))
+        return sorted(path for path in folder.rglob("*") if path.is_file())
+
+    def folders(self, folder: Path) -> list[Path]:
+        """The folders in a folder."""
+        if is_mirrored(folder):
+            names = (Path(path).relative_to(folder).parts for path in self._below(folder))
+            return [folder / name for name in sorted({parts[0] for parts in names if len(parts) > 1})]
+        return sorted(path for path in folder.glob("*") if path.is_dir())
+
+    def size(self, path: Path) -> int:
+        """Bytes of a file, or of all files in a folder."""
+        if is_mirrored(path):
+            return sum(self._entries[one].size for one in self._below(path))
+        return sum(file.stat().st_size for file in ([path] if path.is_file() else self.files(path)))
+
+    def bring(self, paths: Iterable[Path]) -> None:
+        """Makes files present that were not wanted at first."""
+        bring(paths)
+
+    def sent(self, *paths: Path) -> None:
+        """Files were written; in a bucket they replace what was looked at."""
+        for path in filter(is_mirrored, paths):
+            bucket, name = self._object(path)
+            before = self._entries.get(str(path))
+            entry = bucket.write(name, path.read_bytes(), if_generation=before.generation if before else 0)
+            self._note(path, entry)
+
+    def sent_new(self, *paths: Path) -> None:
+        """Files were written whose names name their content: one that is in the bucket stays."""
+        for path in filter(is_mirrored, paths):
+            bucket, name = self._object(path)
+            root = Path(str(path).removesuffix(f"{os.sep}{name}"))
+            self._note(path, *bucket.upload(root, [name], absent_only=True))
+
+    def remove(self, path: Path) -> None:
+        """Removes a file or a folder, what makes it count first; what is not there is none to remove."""
+        if is_mirrored(path):
+            self._delete(self._below(path))
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def remove_there(self, path: Path) -> None:
+        """Removes what the bucket has of a folder, and leaves the copy."""
+        self._delete(self._below(path))
+
+    def move(self, source: Path, target: Path, marker: str, keep: Iterable[str] = ()) -> None:
+        """Puts a folder of a bucket that was sent whole in the place of another; between the two there is none.
+
+        Args:
+          marker: without which a folder does not count.
+          keep: names in the target that stay.
+        """
+        self._delete([path for path in self._below(target) if path == str(target / marker)])
+        names = [Path(path).name for path in self._below(source)]
+        for name in [*(name for name in names if name != marker), marker]:
+            (bucket, begin), (_, end) = self._object(source / name), self._object(target / name)
+            before = self._entries.get(str(target / name))
+            to = Bucket(bucket.place(end.rpartition("/")[0]))
+            entry = Bucket(bucket.place(begin.rpartition("/")[0])).copy(
+                name, to, if_generation=before.generation if before else 0
+            )
+            self._note(target / name, entry)
+        self._delete([path for path in self._below(target) if Path(path).name not in {*names, *keep}])
+        self._delete(self._below(source))
+        shutil.rmtree(source, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
+        bring(map(Path, self._below(target)))
+
+    def _delete(self, paths: list[str]) -> None:
+        if not paths:
+            return
+        bucket, _ = self._object(Path(paths[0]))
+        with ThreadPoolExecutor(bucket.connection.settings.connections) as threads:
+            for some in (
+                [path for path in paths if Path(path).name in MARKERS],
+                [path for path in paths if Path(path).name not in MARKERS],
+            ):
+                list(threads.map(self._delete_one, some))
+        for path in paths:
+            del self._entries[path]
+        self._sorted = None
+
+    def _delete_one(self, path: str) -> None:
+        bucket, name = self._object(Path(path))
+        bucket.remove(name, self._entries[path].generation)
+
+    def _note(self, path: Path, entry: Entry) -> None:
+        if str(path) not in self._entries:
+            self._sorted = None
+        self._entries[str(path)] = entry
+
+    def _below(self, path: Path) -> list[str]:
+        """The objects that a path is, or that are in the folder that it is."""
+        if str(path) in self._entries:
+            return [str(path)]
+        if self._sorted is None:
+            self._sorted = sorted(self._entries)
+        start = f"{path}{os.sep}"
+        first = bisect.bisect_left(self._sorted, start)
+        last = bisect.bisect_left(self._sorted, f"{path}{chr(ord(os.sep) + 1)}")
+        return self._sorted[first:last]
+
+    def _object(self, path: Path) -> tuple[Bucket, str]:
+        root = max((root for root in self.roots if path.is_relative_to(root)), key=lambda root: len(root.parts))
+        return self.roots[root], path.relative_to(root).as_posix()

@@ -1,0 +1,57 @@
+"""Does the voice load in a process that knows nothing but its files, and does it speak there as it spoke before?
+
+Run by itself: python -m voxline.components.push.tts.smoke_test MODEL SYMBOLS MELS
+prints one line of JSON, {"distance": …, "deviation": …, "frames": …, "expected": …} or {"error": …}; MELS is what
+evaluate recorded, float32 [frames, mels].
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from voxline.components.push.gate import Check
+from voxline.components.push.smoke_test import answer
+from voxline.errors import VoxlineError
+
+NAME = "known text"
+
+TOLERANCE = 0.05
+"""Distance after time warping, as a share of the mels' deviation. The noise of a voice is fixed, so on one kind of
+processor it is 0; on another, rounding may let it dwell a frame longer here or there."""
+
+
+def known_text(model: Path, symbols: str, mels: Path, seconds: float) -> Check:
+    """Lets a fresh process speak the text whose mels evaluate recorded."""
+    told = answer("voxline.components.push.tts.smoke_test", [str(model), symbols, str(mels)], seconds)
+    if "distance" not in told:
+        return Check(NAME, False, f"a fresh process could not speak the known text: {told.get('error')}")
+    distance = told["distance"] / max(told["deviation"], 1e-9)
+    found = f"{told['frames']} frames where evaluate had {told['expected']}, {distance:.3f} deviations from them"
+    if distance > TOLERANCE:
+        detail = f"a fresh process spoke the known text otherwise: {found}; at most {TOLERANCE} is accepted"
+        return Check(NAME, False, detail, distance, TOLERANCE)
+    return Check(NAME, True, f"a fresh process loaded the voice and spoke the known text: {found}", distance, TOLERANCE)
+
+
+def main(model: str, symbols: str, mels: str) -> None:
+    import numpy as np
+
+    from voxline.audio.dtw import warp
+    from voxline.inference.synthesizer import Synthesiser
+
+    try:
+        expected = np.load(mels)
+        (spoken,) = Synthesiser(model).speak([symbols])
+        told = {
+            "distance": warp(expected, spoken.mels).distance,
+            "deviation": float(expected.std()),
+            "frames": len(spoken.mels),
+            "expected": len(expected),
+        }
+        print(json.dumps(told))
+    except (VoxlineError, OSError, ValueError) as error:
+        print(json.dumps({"error": str(error)}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,77 @@
+"""The exported recogniser: waveforms in, text out, everything between in the graph.
+
+Its signatures, `transcribe` and `logits`, take waveforms float32 [batch, samples], in [-1, 1] at `sample_rate`, and
+lengths int32 [batch].
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.asr import frontend
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.asr.task import build
+from voxline.components.train.checkpoints import Arrays
+from voxline.components.train.ctc import best_path
+from voxline.components.train.export import about, write_exported
+from voxline.components.train.models.deepspeech2 import DeepSpeech2
+from voxline.data.dataset import Dataset
+from voxline.text.alphabet import Alphabet
+
+Tensor = Any
+INPUTS = (
+    tf.TensorSpec([None, None], tf.float32, name="waveforms"),
+    tf.TensorSpec([None], tf.int32, name="lengths"),
+)
+
+
+class Recogniser(tf.Module):  # type: ignore[misc]
+    """Front end, model and greedy decoding as one graph."""
+
+    def __init__(self, model: DeepSpeech2, features: FeatureSettings, alphabet: Alphabet) -> None:
+        super().__init__()
+        self._features = features
+        # Behind a function, so that the SavedModel keeps weights and signatures and nothing of Keras.
+        self._model: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda *inputs: model(*inputs)
+        self.weights = [variable.value for variable in model.weights]
+        self._symbols = tf.constant([*alphabet.symbols, ""])
+
+    @tf.function(input_signature=INPUTS)  # type: ignore[untyped-decorator]
+    def logits(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """logits float32 [batch, frames, symbols + 1], the blank last; frames int32 [batch], real ones."""
+        features, frames = frontend.features(waveforms, lengths, self._features)
+        logits, frames = self._model(features, frames)
+        return {"logits": logits, "frames": frames}
+
+    @tf.function(input_signature=INPUTS)  # type: ignore[untyped-decorator]
+    def transcribe(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """text string [batch]; log_probabilities float32 [batch, frames, symbols + 1]; frames int32 [batch]."""
+        found = self.logits(waveforms, lengths)
+        labels = best_path(found["logits"], found["frames"])
+        # What is not emitted is -1 and becomes the empty string that comes after the symbols.
+        letters = tf.gather(self._symbols, tf.where(labels < 0, tf.size(self._symbols) - 1, labels))
+        return {
+            "text": tf.strings.reduce_join(letters, axis=1),
+            "log_probabilities": tf.nn.log_softmax(found["logits"]),
+            "frames": found["frames"],
+        }
+
+
+def export(
+    folder: Path, settings: RecognitionSettings, dataset: Dataset, weights: Arrays, trained: dict[str, Any]
+) -> None:
+    """Writes the exported model, whole or not at all.
+
+    Args:
+      weights: by the names of `Learner.weights`.
+      trained: what model.json says of the training: steps, dev WER, ….
+    """
+    model = build(settings, dataset, portable=True)
+    for index, variable in enumerate(model.weights):
+        variable.assign(weights[f"model/{index}"])
+    module = Recogniser(model, dataset.features, dataset.alphabet)
+    signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
+    write_exported(folder, module, signatures, about("ctc", settings, dataset, trained))

@@ -1,0 +1,184 @@
+"""The Kubernetes API, as far as a training job needs it; the only file that imports its client."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from voxline.errors import Interruption, SettingsError, WorkError
+from voxline.progress import say
+
+Object = dict[str, Any]
+POD_NAME = ("KFP_POD_NAME", "POD_NAME")
+"""Variables that tell a pod its name: that of Kubeflow Pipelines, and the usual one elsewhere."""
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+REQUEST_SECONDS = 30.0
+PATIENCE_SECONDS = 300.0
+"""For an API server that does not answer: longer than its restart takes."""
+WORTH_ANOTHER_TRY = (429, 500, 502, 503, 504)
+LOG_BYTES = 1_000_000
+"""Of a log that are read at once."""
+
+
+class AlreadyThere(Exception):  # noqa: N818 - the word says it
+    """An object of that name exists."""
+
+
+class Refused(WorkError):  # noqa: N818 - the word says it
+    """The API server refused a request; `status` is HTTP's."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def own_pod_name() -> str:
+    """The name of the pod that this process runs in; "" outside of one."""
+    return next((os.environ[name] for name in POD_NAME if os.environ.get(name)), "")
+
+
+class Cluster:
+    """One namespace of the cluster that this pod is in, with the rights of its ServiceAccount."""
+
+    def __init__(self, *, patience: float = PATIENCE_SECONDS, wait: Callable[[float], None] = time.sleep) -> None:
+        from kubernetes import client, config
+
+        configuration = client.Configuration()
+        if os.environ.get("KUBERNETES_SERVICE_HOST"):
+            try:
+                config.load_incluster_config(client_configuration=configuration)
+            except config.ConfigException as error:
+                raise SettingsError(
+                    f"this pod has no credentials for the Kubernetes API ({error}), and train.workers.count asks for "
+                    "a job there; give it a ServiceAccount with automountServiceAccountToken (k8s/base/roles.yaml)"
+                ) from None
+            self.namespace = NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+        else:
+            config.load_kube_config(client_configuration=configuration)
+            _, context = config.list_kube_config_contexts()
+            self.namespace = context["context"].get("namespace", "default")
+        self._client = client.ApiClient(configuration)
+        self._patience, self._wait = patience, wait
+
+    def pod(self, name: str) -> Object:
+        return self._get("v1", "pods", name) or _absent(f"pod {name} of namespace {self.namespace}")
+
+    def pods(self, selector: str) -> list[Object]:
+        found: list[Object] = self._call("GET", self._path("v1", "pods"), query={"labelSelector": selector})["items"]
+        return found
+
+    def log(self, pod: str, container: str, since: str) -> list[tuple[str, str]]:
+        """Lines of a container's log with the times that they were written at, from a time on ("": all).
+
+        Times are RFC 3339, to the nanosecond; `since` counts whole seconds, so the first lines may come again.
+        """
+        query = {"container": container, "timestamps": "true", "limitBytes": str(LOG_BYTES)}
+        if since:
+            query["sinceTime"] = since
+        try:
+            text = self._call("GET", self._path("v1", "pods", pod, "log"), query=query, text=True)
+        except Refused as refusal:
+            if refusal.status in (400, 404):  # it has not started, or is gone
+                return []
+            raise
+        pairs = (line.partition(" ") for line in text.splitlines())
+        return [(stamp, rest) for stamp, _, rest in pairs]
+
+    def get(self, api: str, plural: str, name: str) -> Object | None:
+        return self._get(api, plural, name)
+
+    def create(self, api: str, plural: str, body: Object) -> Object:
+        """Creates an object.
+
+        Raises:
+          AlreadyThere: there is one of that name.
+        """
+        try:
+            made: Object = self._call("POST", self._path(api, plural), body=body)
+        except Refused as refusal:
+            if refusal.status == 409:
+                raise AlreadyThere(str(refusal)) from None
+            raise
+        return made
+
+    def merge(self, api: str, plural: str, name: str, change: Object) -> None:
+        self._call("PATCH", self._path(api, plural, name), body=change)
+
+    def delete(self, api: str, plural: str, name: str, uid: str) -> None:
+        """Deletes this very object, and what it made; what is gone already, or another of that name, stays as it is."""
+        options = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+        try:
+            self._call("DELETE", self._path(api, plural, name), body=options)
+        except Refused as refusal:
+            if refusal.status not in (404, 409):
+                raise
+
+    def _get(self, api: str, plural: str, name: str) -> Object | None:
+        try:
+            found: Object = self._call("GET", self._path(api, plural, name))
+        except Refused as refusal:
+            if refusal.status == 404:
+                return None
+            raise
+        return found
+
+    def _path(self, api: str, plural: str, *rest: str) -> str:
+        root = "/apis" if "/" in api else "/api"
+        return "/".join([root, api, "namespaces", self.namespace, plural, *rest])
+
+    def _call(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None, text: bool = False
+    ) -> Any:
+        from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
+
+        deadline, pause, told = time.monotonic() + self._patience, 1.0, False
+        while True:
+            try:
+                answer, *_ = self._client.call_api(
+                    path,
+                    method,
+                    query_params=list((query or {}).items()),
+                    header_params=_headers(method, text),
+                    body=body,
+                    auth_settings=["BearerToken"],
+                    _preload_content=False,
+                    _request_timeout=REQUEST_SECONDS,
+                )
+                data = answer.data.decode("utf-8", "replace")
+                return data if text else json.loads(data)
+            except ApiException as error:
+                if error.status not in WORTH_ANOTHER_TRY:
+                    raise _refused(error, method, path) from None
+                why = f"it answers {error.status} {error.reason}"
+            except HTTPError as error:
+                why = str(error)
+            if time.monotonic() > deadline:
+                raise Interruption(f"train: the Kubernetes API does not do its part ({method} {path}: {why})")
+            if not told:
+                say(f"train: waiting for the Kubernetes API ({why[:200]})")
+                told = True
+            self._wait(pause)
+            pause = min(pause * 2, 30)
+
+
+def _headers(method: str, text: bool) -> dict[str, str]:
+    sent = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    return {"Content-Type": sent, "Accept": "*/*" if text else "application/json"}
+
+
+def _refused(error: Any, method: str, path: str) -> Refused:
+    try:
+        message = json.loads(error.body)["message"]
+    except (TypeError, ValueError, KeyError):
+        message = error.reason
+    advice = ""
+    if error.status in (401, 403):
+        advice = "; the ServiceAccount needs the Role voxline-train (k8s/base/roles.yaml)"
+    return Refused(f"train: the Kubernetes API refuses {method} {path}: {message}{advice}", error.status)
+
+
+def _absent(what: str) -> Object:
+    raise WorkError(f"train: the cluster has no {what}")

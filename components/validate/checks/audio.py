@@ -1,0 +1,67 @@
+"""Audio that is no speech, or speech that was recorded badly; judged by what convert measured of it."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from voxline.components.validate.checks.finding import Finding, not_checked, share_of
+from voxline.components.validate.columns import Floats
+from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.settings import ValidateSettings
+
+
+def clipping(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    limit = settings.clipping.clipped_share
+    shares = corpus.measured["clipped_share"]
+    return _beyond(
+        shares,
+        shares - limit,
+        f"utterances have more than {limit:.2%} of their samples at full scale",
+        lambda row: f"{shares[row]:.2%} of its samples at full scale",
+    )
+
+
+def level(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    limits = settings.level
+    levels = corpus.measured["rms_db"]
+    return _beyond(
+        levels,
+        np.maximum(limits.lowest - levels, levels - limits.highest),
+        f"utterances are under {limits.lowest:g} or over {limits.highest:g} dB",
+        lambda row: f"{levels[row]:.1f} dB",
+    )
+
+
+def silence(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    limit = settings.silence.silence_share
+    shares = corpus.measured["silence_share"]
+    return _beyond(
+        shares,
+        shares - limit,
+        f"utterances are silent for more than {limit:.0%}",
+        lambda row: f"{shares[row]:.0%} silence",
+    )
+
+
+def constant_audio(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    """By the crest factor: peak over root mean square. Speech comes in bursts, so its peaks tower."""
+    limit = settings.constant_audio.lowest_crest
+    crest = corpus.measured["peak_db"] - corpus.measured["rms_db"]
+    return _beyond(
+        crest,
+        limit - crest,
+        f"utterances have peaks less than {limit:g} dB above their mean level, as tones and hums do",
+        lambda row: f"peaks {crest[row]:.1f} dB above the mean level",
+    )
+
+
+def _beyond(measured: Floats, excess: Floats, what: str, note: Callable[[int], str]) -> Finding:
+    """The share of utterances whose excess over a limit is positive, worst first."""
+    known = int(np.isfinite(measured).sum())
+    if not known:
+        return not_checked("nothing was measured; the manifest is not convert's")
+    offenders = np.flatnonzero(np.nan_to_num(excess, nan=-1.0) > 0)
+    offenders = offenders[np.argsort(-excess[offenders], kind="stable")]
+    if known < len(measured):
+        what += f" ({len(measured) - known:,} were not measured)"
+    return share_of(offenders, known, what, note)

@@ -1,0 +1,143 @@
+"""The corpus as a whole: how much there is, of whom, and whether the splits are alike."""
+
+import collections
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.components.validate.checks.finding import Finding, not_checked
+from voxline.components.validate.columns import Rows, median
+from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.settings import SPLITS, ValidateSettings
+
+REST = "\0"
+"""Stands for all words that are not among the frequent ones."""
+
+
+def empty_splits(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    empty = [split for split in settings.empty_splits.required if split not in corpus.splits.names]
+    return Finding(len(empty), f"empty: {', '.join(empty)}" if empty else "none is empty")
+
+
+def small_splits(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    sizes = {split: len(corpus.rows(split)) for split in SPLITS}
+    wanted = {split: getattr(settings.small_splits, split) for split in SPLITS}
+    # An empty split is the affair of empty_splits.
+    small = [split for split in SPLITS if 0 < sizes[split] < wanted[split]]
+    return Finding(
+        len(small),
+        ", ".join(f"{split} {sizes[split]:,}" + f" (wanted: {wanted[split]:,})" * (split in small) for split in SPLITS),
+    )
+
+
+def rejects_share(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    if corpus.rejects is None:
+        return not_checked("no rejects.jsonl beside the manifest")
+    rejected = sum(corpus.rejects.values())
+    total = rejected + len(corpus)
+    if not total:
+        return not_checked("nothing came in")
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in corpus.rejects.items())
+    return Finding(rejected / total, f"{rejected:,} of {total:,} were rejected" + (f": {reasons}" if reasons else ""))
+
+
+def dominant_speaker(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    rows = corpus.rows("train")
+    rows = rows[corpus.speakers.codes[rows] != corpus.speakers.number("")]
+    if not rows.size:
+        return not_checked("no utterance of train names its speaker")
+    seconds = np.bincount(corpus.speakers.codes[rows], weights=corpus.durations[rows])
+    most = int(seconds.argmax())
+    return Finding(
+        float(seconds[most] / seconds.sum()),
+        f"speaker {corpus.speakers.names[most]}: {seconds[most]:,.0f} of {seconds.sum():,.0f} s",
+    )
+
+
+def duration_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    medians = _medians(corpus, corpus.durations)
+    if len(medians) < 2:
+        return not_checked("fewer than two splits have utterances")
+    return Finding(
+        max(medians.values()) / max(min(medians.values()), 1e-3),
+        "medians: " + ", ".join(f"{split} {median:.2f} s" for split, median in medians.items()),
+    )
+
+
+def level_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    medians = _medians(corpus, corpus.measured["rms_db"])
+    if len(medians) < 2:
+        return not_checked("fewer than two splits were measured")
+    return Finding(
+        max(medians.values()) - min(medians.values()),
+        "medians: " + ", ".join(f"{split} {median:.1f} dB" for split, median in medians.items()),
+    )
+
+
+def character_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    counts = {split: corpus.characters_said(split) for split in SPLITS}
+    for characters in counts.values():
+        del characters[" "]
+    return _furthest(counts)
+
+
+def word_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    counts = {split: corpus.words_said(split) for split in SPLITS}
+    frequent = {word for word, _ in counts["train"].most_common(settings.word_balance.words)}
+    return _furthest({split: _folded(words, frequent) for split, words in counts.items()})
+
+
+def _furthest(counts: Mapping[str, collections.Counter[str]]) -> Finding:
+    """How far from train the split lies that is least like it."""
+    if not counts.get("train") or not any(counts.get(split) for split in ("dev", "test")):
+        return not_checked("train, or dev and test, are empty")
+    distances = {split: _divergence(counts["train"], counts[split]) for split in ("dev", "test") if counts.get(split)}
+    furthest = max(distances, key=lambda split: distances[split])
+    shares = {split: _shares(counts[split]) for split in ("train", furthest)}
+    gaps = {
+        unit: shares[furthest].get(unit, 0.0) - shares["train"].get(unit, 0.0)
+        for unit in {**shares["train"], **shares[furthest]}
+    }
+    units = sorted((unit for unit in gaps if unit != REST), key=lambda unit: (-abs(gaps[unit]), unit))[:3]
+    return Finding(
+        distances[furthest],
+        f"{furthest} against train; most unlike: "
+        + ", ".join(
+            f"{unit!r} {shares['train'].get(unit, 0):.1%} → {shares[furthest].get(unit, 0):.1%}" for unit in units
+        ),
+    )
+
+
+def _divergence(one: collections.Counter[str], other: collections.Counter[str]) -> float:
+    """Jensen-Shannon divergence, in bits: 0 for equal distributions, 1 for disjoint ones.
+
+    scipy has it too, and takes longer to import than this whole step may take of a small refresh.
+    """
+    units = sorted({*one, *other})
+    shares = np.array([[counts[unit] / counts.total() for unit in units] for counts in (one, other)])
+    middle = shares.mean(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # what one of them does not have counts nothing there
+        gains = np.where(shares > 0, shares * np.log2(shares / middle), 0.0)
+    return max(float(gains.sum() / 2), 0.0)
+
+
+def _shares(counts: collections.Counter[str]) -> dict[str, float]:
+    return {unit: count / counts.total() for unit, count in counts.items()}
+
+
+def _folded(counts: collections.Counter[str], kept: set[str]) -> collections.Counter[str]:
+    folded: collections.Counter[str] = collections.Counter()
+    for unit, count in counts.items():
+        folded[unit if unit in kept else REST] += count
+    return folded
+
+
+def _by_split(corpus: Corpus) -> dict[str, Rows]:
+    return {split: corpus.rows(split) for split in SPLITS}
+
+
+def _medians(corpus: Corpus, values: npt.NDArray[np.float32]) -> dict[str, float]:
+    """The median by split, of those that have any."""
+    finite = {split: values[rows][np.isfinite(values[rows])] for split, rows in _by_split(corpus).items()}
+    return {split: median(some) for split, some in finite.items() if some.size}

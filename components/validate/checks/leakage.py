@@ -1,0 +1,109 @@
+"""Utterances that are there twice, and what dev and test share with train: a model is judged by what it never heard."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.components.validate.checks.finding import Finding, not_checked, share_of
+from voxline.components.validate.columns import Codes, Rows, distinct
+from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.settings import ValidateSettings
+
+JUDGED = ("dev", "test")
+
+
+def duplicate_ids(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    original = _first_alike(corpus.ids.codes)
+    offenders = np.flatnonzero(original != np.arange(len(corpus)))
+    return Finding(
+        len(offenders),
+        f"{len(offenders):,} utterances have an id that stands earlier in the manifest",
+        offenders,
+        lambda row: f"line {row + 1:,}; first on line {original[row] + 1:,}",
+    )
+
+
+def duplicate_audio(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    rows = corpus.recordings.known
+    if not rows.size:
+        return not_checked("no utterance has an audio_hash")
+    # The same recording in another split is the affair of recording_overlap.
+    within = corpus.recordings.codes[rows].astype(np.int64) * len(corpus.splits.names) + corpus.splits.codes[rows]
+    original = rows[_first_alike(within)]
+    offenders = rows[original != rows]
+    same = dict(zip(offenders.tolist(), original[original != rows].tolist(), strict=True))
+    return Finding(
+        len(offenders),
+        f"{len(offenders):,} utterances have the very samples of an earlier one in their split",
+        offenders,
+        lambda row: f"same samples as {corpus.utterance(same[row]).id}",
+    )
+
+
+def recording_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    rows = corpus.recordings.known
+    if not rows.size:
+        return not_checked("no utterance has an audio_hash")
+    codes = corpus.recordings.codes
+    train, dev, test = (rows[np.isin(rows, corpus.rows(split))] for split in ("train", "dev", "test"))
+    offenders = np.concatenate(
+        [dev[np.isin(codes[dev], codes[train])], test[np.isin(codes[test], codes[np.concatenate([train, dev])])]]
+    )
+    twin = _first_of(codes, np.concatenate([train, dev]))
+    return Finding(
+        len(offenders),
+        f"{len(offenders):,} utterances of dev and test are recordings that another split has too",
+        offenders,
+        lambda row: f"same samples as {corpus.utterance(twin(row)).id} in {corpus.splits[twin(row)]}",
+    )
+
+
+def speaker_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    judged = corpus.rows(*JUDGED)
+    judged = judged[corpus.speakers.codes[judged] != corpus.speakers.number("")]
+    if not judged.size:
+        return not_checked("no utterance of dev or test names its speaker")
+    offenders = _also_in_train(corpus, corpus.speakers.codes, judged)
+    voices = distinct(corpus.speakers.codes[offenders])
+    return share_of(
+        offenders,
+        len(judged),
+        "utterances of dev and test are by speakers of train" + (f", {voices:,} of them" if voices else ""),
+        lambda row: f"speaker {corpus.speakers[row]}",
+    )
+
+
+def sentence_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    judged = corpus.rows(*JUDGED)
+    if not judged.size:
+        return not_checked("dev and test are empty")
+    offenders = _also_in_train(corpus, corpus.sentences.codes, judged)
+    twin = _first_of(corpus.sentences.codes, corpus.rows("train"))
+    return share_of(
+        offenders,
+        len(judged),
+        "utterances of dev and test say a sentence of train",
+        lambda row: f"same sentence as {corpus.utterance(twin(row)).id}",
+    )
+
+
+def _also_in_train(corpus: Corpus, codes: Codes, judged: Rows) -> Rows:
+    """The rows of dev and test whose code train has too; one of each code first, so that a list shows them all."""
+    rows = judged[np.isin(codes[judged], codes[corpus.rows("train")])]
+    _, first = np.unique(codes[rows], return_index=True)
+    first.sort()
+    return np.concatenate([rows[first], np.delete(rows, first)])
+
+
+def _first_alike(codes: npt.NDArray[Any]) -> Rows:
+    """For each row the first that has its code."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return first[inverse]
+
+
+def _first_of(codes: Codes, rows: Rows) -> Callable[[int], int]:
+    """Given a row, the first of these rows that has its code."""
+    found, first = np.unique(codes[rows], return_index=True)
+    return lambda row: int(rows[first[np.searchsorted(found, codes[row])]])

@@ -1,0 +1,128 @@
+"""Transcripts that cannot be learnt: too long for their audio, all alike, or spelled as train never spells."""
+
+import collections
+
+import numpy as np
+
+from voxline.components.validate.checks.finding import Finding, not_checked, share_of
+from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.tally import words_in
+from voxline.data.manifest import Utterance
+
+
+def contradictory_transcripts(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    rows = corpus.recordings.known
+    if not rows.size:
+        return not_checked("no utterance has an audio_hash")
+    recordings, sentences = corpus.recordings.codes[rows], corpus.sentences.codes[rows]
+    _, first, inverse = np.unique(recordings, return_index=True, return_inverse=True)
+    earlier = rows[first[inverse]]
+    unlike = sentences != corpus.sentences.codes[earlier]
+    offenders, original = rows[unlike], earlier[unlike]
+    against = dict(zip(offenders.tolist(), original.tolist(), strict=True))
+
+    def told(one: Utterance) -> str:
+        return f"{one.id} has the same samples and says: {one.text}"
+
+    return Finding(
+        len(offenders),
+        f"{len(offenders):,} utterances have the samples of an earlier one and another transcript",
+        offenders,
+        lambda row: told(corpus.utterance(against[row])),
+    )
+
+
+def identical_transcripts(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    limits = settings.identical_transcripts
+    worst, finding = -1.0, not_checked(f"no split has {limits.fewest} utterances")
+    for split in corpus.present_splits():
+        rows = corpus.rows(split)
+        if len(rows) < limits.fewest:
+            continue
+        sentences = corpus.sentences.codes[rows]
+        codes, firsts, counts = np.unique(sentences, return_index=True, return_counts=True)
+        share = float(counts.max() / len(rows))
+        if share > worst:
+            worst, most = share, int(counts.argmax())
+            text = corpus.utterance(int(rows[firsts[most]])).text
+            offenders = rows[sentences == codes[most]] if share > limits.threshold else rows[:0]
+            finding = Finding(share, f"in {split}, {counts.max():,} of {len(rows):,} say: {text}", offenders)
+    return finding
+
+
+def ctc_feasibility(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    """CTC emits at most a label a frame, and needs a blank between two labels that are alike."""
+    rate = settings.frames_per_second
+    if rate is None:
+        return not_checked("validate.frames_per_second is empty")
+    rows = corpus.rows("train")
+    if not rows.size:
+        return not_checked("train is empty")
+    frames = np.floor(corpus.durations.astype(np.float64) * rate).astype(np.int64)
+    offenders = rows[frames[rows] < corpus.labels[rows]]
+    return share_of(
+        offenders,
+        len(rows),
+        f"utterances of train have fewer frames (at {rate:g} a second) than labels and repeats",
+        lambda row: f"{frames[row]:,} frames, {corpus.labels[row]:,} needed",
+    )
+
+
+def speaking_rate(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    limits = settings.speaking_rate
+    if not len(corpus):
+        return not_checked("there are no utterances")
+    units = corpus.characters if limits.unit == "characters" else corpus.words
+    rates = units / np.maximum(corpus.durations, 1e-3)
+    # Twice as slow as accepted is as bad as twice as fast.
+    excess = np.maximum(rates / limits.highest, limits.lowest / np.maximum(rates, 1e-6))
+    offenders = np.flatnonzero(excess > 1)
+    offenders = offenders[np.argsort(-excess[offenders], kind="stable")]
+    return share_of(
+        offenders,
+        len(corpus),
+        f"utterances have under {limits.lowest:g} or over {limits.highest:g} {limits.unit} a second",
+        lambda row: f"{rates[row]:.1f} {limits.unit} a second",
+    )
+
+
+def unseen_characters(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    train, judged = corpus.rows("train"), corpus.rows("dev", "test")
+    if not train.size or not judged.size:
+        return not_checked("train, or dev and test, are empty")
+    unseen = sorted(set(corpus.characters_said("dev", "test")) - set(corpus.characters_said("train")))
+    if not unseen:
+        return Finding(0, "train has them all")
+    offenders = [row for row, one in corpus.utterances(judged) if any(character in one.text for character in unseen)]
+    return Finding(
+        len(unseen),
+        f"characters that train has not: {' '.join(map(repr, unseen[:40]))}",
+        np.array(offenders, dtype=np.int64),
+        lambda row: "has " + " ".join(repr(one) for one in unseen if one in corpus.utterance(row).text),
+    )
+
+
+def unseen_words(corpus: Corpus, settings: ValidateSettings) -> Finding:
+    train, judged = corpus.rows("train"), corpus.rows("dev", "test")
+    if not train.size or not judged.size:
+        return not_checked("train, or dev and test, are empty")
+    known, heard = corpus.words_said("train"), corpus.words_said("dev", "test")
+    total = max(heard.total(), 1)
+    if heard.keys() <= known.keys():
+        return Finding(0.0, f"0 of {total:,} words")
+    unseen: collections.Counter[str] = collections.Counter()
+    shares: dict[int, float] = {}
+    for row, one in corpus.utterances(judged):
+        words = words_in(one.text)
+        foreign = [word for word in words if word not in known]
+        unseen.update(foreign)
+        if foreign:
+            shares[row] = len(foreign) / len(words)
+    often = [word for word, _ in unseen.most_common(10)]
+    return Finding(
+        unseen.total() / total,
+        f"{unseen.total():,} of {total:,} words, most often: {', '.join(often)}",
+        np.array(sorted(shares, key=lambda row: (-shares[row], row)), dtype=np.int64),
+        lambda row: "has " + ", ".join(dict.fromkeys(w for w in words_in(corpus.utterance(row).text) if w in unseen)),
+    )

@@ -1,0 +1,86 @@
+"""What TFX's data validation is shown of a corpus: one example for each utterance.
+
+| feature       | type   | what it is                                                                    |
+| duration      | float  | seconds                                                                       |
+| frames        | int    | of 10 ms, as most front ends step; the model's own stride is no matter of data |
+| labels        | int    | characters of the transcript, spaces included                                 |
+| speaker       | text   | absent where the corpus does not say                                          |
+| split         | text   |                                                                               |
+| level         | float  | root mean square, dB below full scale; absent where convert did not measure   |
+| silence       | float  | share of the recording; absent where convert did not measure                  |
+| speaking_rate | float  | characters a second, spaces and punctuation not counted                       |
+| tokens        | texts  | the words of the transcript (in pinyin: its syllables), each as often as said |
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.components.validate.columns import Codes, Rows, Strings
+from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.tally import words_in
+
+FRAME_SECONDS = 0.01
+
+Numbers = npt.NDArray[Any]
+"""[utterances] integers, or floats of which NaN means that there is none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """The features of a corpus, in columns.
+
+    Attributes:
+      numbers: by name.
+      texts: by name; of these "" means that there is none.
+      sentences: the transcripts; `tokens` are made of them.
+    """
+
+    numbers: dict[str, Numbers]
+    texts: dict[str, Strings]
+    sentences: Strings
+
+    @classmethod
+    def of(cls, corpus: Corpus) -> "Examples":
+        durations = corpus.durations
+        lengths = np.array([len(text) for text in corpus.texts.names], dtype=np.int64)
+        return cls(
+            numbers={
+                "duration": durations,
+                "frames": np.floor(durations.astype(np.float64) / FRAME_SECONDS + 1e-6).astype(np.int64),
+                "labels": lengths[corpus.texts.codes] if len(lengths) else lengths,
+                "level": corpus.measured["rms_db"],
+                "silence": corpus.measured["silence_share"],
+                "speaking_rate": (corpus.characters / np.maximum(durations, 1e-3)).astype(np.float32),
+            },
+            texts={"speaker": corpus.speakers, "split": corpus.splits},
+            sentences=corpus.texts,
+        )
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def tokens(self, start: int, stop: int) -> tuple[list[str], Codes, Rows]:
+        """The tokens of some rows, flat.
+
+        Returns:
+          The distinct tokens of the corpus; [tokens] which of these each token is; [stop - start + 1] where each
+          row's tokens begin, and the end of the last.
+        """
+        known, by_sentence = self._tokenised
+        rows = [by_sentence[code] for code in self.sentences.codes[start:stop].tolist()]
+        flat = np.concatenate([*rows, np.empty(0, dtype=np.int32)])
+        return known, flat, np.cumsum([0, *map(len, rows)], dtype=np.int64)
+
+    @functools.cached_property
+    def _tokenised(self) -> tuple[list[str], Sequence[Codes]]:
+        numbers: dict[str, int] = {}
+        by_sentence = [
+            np.array([numbers.setdefault(word, len(numbers)) for word in words_in(text)], dtype=np.int32)
+            for text in self.sentences.names
+        ]
+        return list(numbers), by_sentence

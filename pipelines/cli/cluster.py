@@ -1,0 +1,156 @@
+"""The commands of a cluster: submit, status, logs, cancel, doctor. They parse, call and print."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from voxline.pipelines.cli import schedules
+from voxline.pipelines.cli.options import (
+    Assignments,
+    Ca,
+    Config,
+    Deadline,
+    Experiment,
+    Host,
+    Namespace,
+    Pipeline,
+    PipelineRoot,
+    Run,
+    TokenFile,
+    cluster_at,
+    interrupted,
+    service_account_of,
+    tell_of_places_unseen,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the `voxline` command."""
+    for command in (submit, status, logs, cancel, doctor):
+        app.command()(command)
+    app.add_typer(schedules.schedule, name="schedule")
+
+
+def submit(
+    pipeline: Pipeline,
+    config: Config,
+    set_: Assignments = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follows the run; its end is the exit status.")] = False,
+    experiment: Experiment = "voxline",
+    pipeline_root: PipelineRoot = "",
+    host: Host = "",
+    namespace: Namespace = "",
+    token_file: TokenFile = "",
+    ca: Ca = "",
+    deadline: Deadline = 120,
+    poll: Annotated[float, typer.Option(min=0.05, hidden=True)] = 5,
+) -> None:
+    """Starts a pipeline on a cluster, as a version of it that is uploaded once for each content."""
+    from voxline.pipelines.cluster import runs as following
+    from voxline.pipelines.cluster import submit as submission
+    from voxline.pipelines.config.load import load_config
+
+    chosen = load_config(config, set_ or [], pipeline=pipeline)
+    cluster = cluster_at(host, namespace, token_file, ca, deadline)
+    name = submission.new_run_name(chosen)
+    with interrupted(f"no run may have been started yet; `voxline status {name}` tells"):
+        compiled = submission.Compiled.of(chosen)
+        tell_of_places_unseen(chosen)
+        version = submission.uploaded(cluster, compiled)
+        typer.echo(f"version  {version.name}" + ("" if version.uploaded else ", uploaded before"))
+        run_id = submission.started(
+            cluster,
+            version,
+            name,
+            experiment=experiment,
+            pipeline_root=pipeline_root,
+            service_account=service_account_of(chosen),
+        )
+    typer.echo(f"run      {name}\nid       {run_id}\nsee      {cluster.page('runs', run_id)}")
+    if wait:
+        going_on = f"the run goes on; `voxline status {run_id}` follows it, `voxline cancel {run_id}` ends it"
+        with interrupted(going_on):
+            run = following.follow(cluster, run_id, typer.echo, poll=poll)
+        following.verdict(run)
+        typer.echo("succeeded")
+
+
+def status(
+    run: Run,
+    host: Host = "",
+    namespace: Namespace = "",
+    token_file: TokenFile = "",
+    ca: Ca = "",
+    deadline: Deadline = 120,
+) -> None:
+    """Prints how far a run is, a line a step."""
+    from voxline.pipelines.cluster.runs import lines_of, run_named
+
+    for line in lines_of(run_named(cluster_at(host, namespace, token_file, ca, deadline), run)):
+        typer.echo(line)
+
+
+def logs(
+    run: Run,
+    step: Annotated[str, typer.Argument(help="A step of it.  [default: all]", show_default=False)] = "",
+    host: Host = "",
+    namespace: Namespace = "",
+    token_file: TokenFile = "",
+    ca: Ca = "",
+    deadline: Deadline = 120,
+) -> None:
+    """Prints what a step of a run has printed."""
+    from voxline.pipelines.cluster.logs import print_logs
+    from voxline.pipelines.cluster.runs import run_named
+
+    cluster = cluster_at(host, namespace, token_file, ca, deadline)
+    print_logs(cluster, run_named(cluster, run), step, typer.echo)
+
+
+def cancel(
+    run: Run,
+    host: Host = "",
+    namespace: Namespace = "",
+    token_file: TokenFile = "",
+    ca: Ca = "",
+    deadline: Deadline = 120,
+) -> None:
+    """Ends a run; what its steps have finished is reused by the next one."""
+    from voxline.pipelines.cluster.runs import OVER, run_named, state_of
+
+    cluster = cluster_at(host, namespace, token_file, ca, deadline)
+    found = run_named(cluster, run)
+    if state_of(found) in OVER:
+        typer.echo(f"{found.display_name}: over already, {state_of(found).lower()}")
+        return
+    cluster.client.runs.run_service_terminate_run(found.run_id)
+    typer.echo(f"{found.display_name}: being cancelled")
+
+
+def doctor(
+    config: Annotated[
+        list[Path] | None, typer.Option("--config", "-c", help="Also its images, buckets and corpus.")
+    ] = None,
+    set_: Assignments = None,
+    host: Host = "",
+    namespace: Namespace = "",
+    token_file: TokenFile = "",
+    ca: Ca = "",
+    deadline: Deadline = 20,
+) -> None:
+    """Checks all that a run needs before anything is booked, and says what mends each problem."""
+    from voxline.pipelines.cluster.access import Access
+    from voxline.pipelines.cluster.doctor import Asked, config_of, examine
+
+    def access() -> Access:
+        return Access.found(host=host, namespace=namespace, ca=ca, token_file=token_file, env=os.environ)
+
+    well = True
+    for finding in examine(Asked(access, config_of(config, set_ or []) if config else None, deadline)):
+        typer.echo(finding.line)
+        well = well and not finding.is_problem
+    if not well:
+        sys.exit(1)

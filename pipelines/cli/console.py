@@ -1,0 +1,116 @@
+"""What a person sees of a run: from all that the steps print, the lines that were meant for them.
+
+Everything goes to the full log. On the screen stand the steps as they start and end, and the lines
+that `voxline.progress` marks: those that stay, and those that the next may overwrite.
+"""
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from voxline.progress import PASSES, STAYS
+
+QUIET_SECONDS = 10.0
+"""Silence after which a passing line is printed where it cannot be overwritten: a file, a CI log."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def plain(line: str) -> str:
+    """The line without colours and without the indentation that kfp gives to what tasks print."""
+    return _COLOURS.sub("", line).strip()
+
+
+class Screen:
+    """Prints lines that stay and lines that pass, on a terminal or into a file.
+
+    >>> import sys
+    >>> screen = Screen(sys.stdout, clock=iter([0.0, 1.0, 2.0, 12.0]).__next__)
+    >>> for line in ["    ▸ convert: 40 recordings", "noise", "▹ 1/40", "▹ 39/40"]:
+    ...     screen.line(line)
+    ▸ convert: 40 recordings
+      39/40
+    """
+
+    def __init__(self, out: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out = out
+        self._clock = clock
+        self._overwrites = out.isatty()
+        self._passing = False
+        self._printed = clock()
+
+    def line(self, line: str) -> None:
+        """Shows a line of output if it is meant for a person."""
+        line = plain(line)
+        if line.startswith(STAYS):
+            self.say(line)
+        elif line.startswith(PASSES):
+            self._pass("  " + line.removeprefix(PASSES))
+
+    def say(self, text: str) -> None:
+        """Prints text that stays."""
+        self._clear()
+        self._printed = self._clock()
+        self._print(text)
+
+    def close(self) -> None:
+        self._clear()
+
+    def _pass(self, text: str) -> None:
+        if self._overwrites:
+            width = shutil.get_terminal_size().columns - 1
+            self._clear()
+            self._print(text[:width], end="")
+            self._passing = True
+            return
+        now = self._clock()
+        if now - self._printed >= QUIET_SECONDS:
+            self._printed = now
+            self._print(text)
+
+    def _clear(self) -> None:
+        if self._passing:
+            self._print("\r\x1b[K", end="")
+            self._passing = False
+
+    def _print(self, text: str, end: str = "\n") -> None:
+        """Prints, or goes on unseen where nobody reads any more (`voxline run ... | head`): the work is not theirs."""
+        try:
+            print(text, end=end, file=self._out, flush=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
+
+
+@contextlib.contextmanager
+def shown_on(screen: Screen) -> Iterator[None]:
+    """Sends to the screen what this process prints in the block; unmarked lines stay as they are."""
+    with contextlib.redirect_stdout(_Lines(screen)):
+        try:
+            yield
+        finally:
+            screen.close()
+
+
+class _Lines(io.TextIOBase):
+    """A stream that hands whole lines to a screen."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        *whole, self._begun = (self._begun + text).split("\n")
+        for line in whole:
+            if line.startswith((STAYS, PASSES)):
+                self._screen.line(line)
+            else:
+                self._screen.say(line)
+        return len(text)
+
+    def flush(self) -> None:
+        pass

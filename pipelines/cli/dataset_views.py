@@ -1,0 +1,195 @@
+"""The published datasets as the command shows them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from voxline.components.publish.diff import (
+    Changed,
+    Difference,
+    Line,
+    compared,
+    drift,
+    for_the_gate,
+    word_difference,
+    words_changed,
+)
+from voxline.components.publish.garbage_collection import collect
+from voxline.components.publish.step import held_dataset, mostly_dead, publish_version
+from voxline.components.publish.versions import Published, Versions, names
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.store.bucket_cache import address_of
+
+
+def table_of_datasets(root: str) -> list[str]:
+    """A line for each dataset: its name, its latest version, what that holds."""
+    lines = []
+    for name in names(root):
+        versions = Versions(root, name)
+        if latest := versions.latest():
+            lines.append(f"{name}  {_told(latest)}  (of {len(versions.numbers())} versions)")
+    return lines or [f"{root}: no dataset was published here yet"]
+
+
+def history_of(root: str, name: str) -> list[str]:
+    """A line for each version, oldest first; the latest is marked."""
+    versions = _known(root, name)
+    numbers = versions.numbers()
+    return [f"{'▸' if number == numbers[-1] else ' '} {_told(versions.published(number))}" for number in numbers]
+
+
+def details_of(root: str, name: str, number: int) -> list[str]:
+    """All that is known of one version."""
+    versions = _known(root, name)
+    folder = versions.path(number)
+    published, dataset = versions.published(number), Dataset.read(folder, shards=False)
+    live = sum(shard.live_bytes for shard in dataset.shards)
+    size = sum(shard.bytes for shard in dataset.shards)
+    shown = {
+        "folder": address_of(folder),
+        "published": published.at,
+        "replaces": f"version {published.replaces}" if published.replaces else "nothing",
+        "note": published.note,
+        "key": dataset.key,
+        "fingerprint": dataset.fingerprint,
+        "features": f"{dataset.features.kind}, {dataset.features.bins} bins, {dataset.features.sample_rate} Hz",
+        "speeds": ", ".join(map(str, dataset.speeds)),
+        **{
+            split: f"{count:,} utterances, {dataset.seconds[split] / 3600:,.2f} h"
+            for split, count in dataset.counts.items()
+        },
+        "shards": f"{len(dataset.shards):,}, {size / 1e6:,.1f} MB, of which {live / max(size, 1):.0%} are alive",
+    }
+    return [f"{key:<13}{value}" for key, value in shown.items() if value]
+
+
+def rows_of(root: str, name: str, number: int | None) -> Iterator[str]:
+    """A line for each utterance of a version, the latest where none is told: split, speaker, id, text, by tabs."""
+    versions = _known(root, name)
+    dataset = Dataset.read(versions.path(number or versions.numbers()[-1]), shards=False)
+    for row in dataset.rows():
+        yield "\t".join((row.split, row.speaker, row.id, row.text))
+
+
+def compact_latest(root: str, name: str, below: float) -> str:
+    """Publishes the latest version once more, without what is mostly dead."""
+    versions = _known(root, name)
+    with held_dataset(versions.path(versions.numbers()[-1])) as dataset, versions.locked():
+        latest = versions.numbers()[-1]
+        if versions.published(latest).key != dataset.key:
+            raise WorkError(f"{name}: version {latest} has just been published; compact that one")
+        if not (dead := mostly_dead(dataset, below)):
+            return f"{name}: no shard of version {latest} is less than {below:.0%} alive; nothing to do"
+        store = address_of(dataset.file(dataset.shards[0]).parents[3])
+        note = f"version {latest}, compacted: {len(dead):,} of {len(dataset.shards):,} shards rewritten"
+        folder = publish_version(dataset, store, versions, compact_below=below, note=note)
+    return f"{name}: version {folder.name} has the content of version {latest}; {len(dead):,} shards were rewritten"
+
+
+def collect_unused(store: str, roots: list[str], grace_days: float, *, look_only: bool) -> str:
+    """Takes away shards that nothing leads to."""
+    found = collect(store, roots, grace_days=grace_days, look_only=look_only)
+    left = f"; {found.in_use:,} more are being read, and stay" if found.in_use else ""
+    done = "would go" if look_only else "are gone"
+    return f"{store}: {found.shards:,} shards, {found.bytes / 1e6:,.1f} MB, {done}{left}"
+
+
+def _known(root: str, name: str) -> Versions:
+    there = names(root)
+    if name not in there:
+        raise WorkError(f"{root}: no dataset {name!r} here; there: {', '.join(there) or 'none'}")
+    return Versions(root, name)
+
+
+def _told(published: Published) -> str:
+    counts = ", ".join(f"{count:,} {split}" for split, count in published.counts.items())
+    changes = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in published.changes.items() if count)
+    counts += f"  ({changes})" if changes else ""
+    return f"version {published.number}  {published.at}  {counts}" + (f"  {published.note}" if published.note else "")
+
+
+def told(before: str, after: str, limit: int) -> list[str]:
+    """The lines of the comparison, at most `limit` utterances or speakers of each kind."""
+    found = compared(before, after)
+    counts = found.counts()
+    if not any(counts.values()) and not found.changed:
+        return ["the same utterances, texts, audio, speakers and splits", *_how(found)]
+    lines = [", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in counts.items()), *_how(found)]
+    lines += _splits(found)
+    lines += _listed("added", found.added, _line, limit)
+    lines += _listed("removed", found.removed, _line, limit)
+    lines += _listed("text changed", found.texts, _texts, limit)
+    lines += _words(found, limit)
+    lines += _listed("audio changed", found.audio, _seconds, limit)
+    lines += _listed("moved", found.moved, lambda one: f"{one.before['split']} → {one.after['split']}", limit)
+    lines += _listed("speaker changed", found.speakers, lambda one: _both(one, "speaker"), limit)
+    lines += _speakers(found, limit)
+    if moved := drift(found.before, found.after):
+        lines.append(f"features: {moved.told()}")
+    lines.append(f"{for_the_gate(found)[0].lower()}{for_the_gate(found)[1:]}")
+    return lines
+
+
+def _how(found: Difference) -> list[str]:
+    """How features are made and texts spelled, where that is not the same."""
+    pairs = {
+        "features": (found.before.features.plain(), found.after.features.plain()),
+        "alphabet": (found.before.alphabet.symbols, found.after.alphabet.symbols),
+        "reading": (found.before.reading, found.after.reading),
+        "speeds": (found.before.speeds, found.after.speeds),
+    }
+    return [f"other {name}: {old} → {new}" for name, (old, new) in pairs.items() if old != new]
+
+
+def _splits(found: Difference) -> list[str]:
+    lines = []
+    for split in dict.fromkeys([*found.before.counts, *found.after.counts]):
+        old, new = (dataset.counts.get(split, 0) for dataset in (found.before, found.after))
+        hours = [dataset.seconds.get(split, 0.0) / 3600 for dataset in (found.before, found.after)]
+        lines.append(f"{split:<8}{old:,} → {new:,} utterances, {hours[0]:.2f} → {hours[1]:.2f} h")
+    return lines
+
+
+def _listed(kind: str, found: Sequence[Changed] | Sequence[Line], say: Callable[[Any], str], limit: int) -> list[str]:
+    if not found:
+        return []
+    named = [f"  {one.id if isinstance(one, Changed) else one['id']}  {say(one)}" for one in found[:limit]]
+    return [f"{kind}: {len(found):,}", *named, *_more(len(found), limit)]
+
+
+def _words(found: Difference, limit: int) -> list[str]:
+    changed: Counter[tuple[str, str]] = words_changed(found.texts)
+    often = [(pair, count) for pair, count in changed.most_common(limit) if count > 1]
+    return [f"  {count:,} × {old or 'nothing'} → {new or 'nothing'}" for (old, new), count in often]
+
+
+def _speakers(found: Difference, limit: int) -> list[str]:
+    seconds = found.seconds_of_speakers()
+    if not seconds:
+        return []
+    lines = [f"speakers: {len(seconds):,} speak for longer or shorter than before"]
+    for speaker, (old, new) in list(seconds.items())[:limit]:
+        note = "  new" if not old else "  gone" if not new else ""
+        lines.append(f"  {speaker or '(not told)'}  {old:,.1f} → {new:,.1f} s{note}")
+    return lines + _more(len(seconds), limit)
+
+
+def _more(count: int, limit: int) -> list[str]:
+    return [f"  … and {count - limit:,} more"] if count > limit else []
+
+
+def _line(line: Line) -> str:
+    return f"{line['split']}  {line['speaker']}  {line['text']}"
+
+
+def _texts(one: Changed) -> str:
+    return word_difference(one.before["text"], one.after["text"])
+
+
+def _seconds(one: Changed) -> str:
+    return f"{one.before['duration']:.2f} → {one.after['duration']:.2f} s"
+
+
+def _both(one: Changed, key: str) -> str:
+    return f"{one.before[key]} → {one.after[key]}"

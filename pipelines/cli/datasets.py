@@ -1,0 +1,148 @@
+"""The commands of datasets: list, show, compact, collect, and diff. They parse, call and print."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speaker, as manifests name them.")]
+
+
+def purge(
+    speaker: Speaker,
+    store: Annotated[str, typer.Option(help="The store of the runs: a folder or gs://…")],
+    roots: Annotated[
+        list[str] | None, typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
+    ] = None,
+    registry: Annotated[str | None, typer.Option(help="The registry of models.")] = None,
+    note: Annotated[str, typer.Option(help="For the record: who asked, and why. It is kept as it stands.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Removes it; else it is only told what is there.")] = False,
+) -> None:
+    """Removes what is left of a speaker: rows, clips, WAVs, manifests, reports, logs. It cannot be undone."""
+    from voxline.pipelines.cli.purge_views import purged
+
+    _print(purged(speaker, store, roots or [], registry, note, do=yes))
+
+
+def seen(
+    speaker: Speaker,
+    registry: Annotated[str | None, typer.Option(help="The registry of models, or gs://…")] = None,
+    roots: Annotated[
+        list[str] | None, typer.Option("--datasets", help="Where datasets are published; repeated.")
+    ] = None,
+) -> None:
+    """Says which models were trained on a speaker, and which versions of datasets hold them."""
+    from voxline.pipelines.cli.model_views import seen as told
+
+    _print(told(speaker, registry, roots or []))
+
+
+def trained_on(
+    model: Annotated[str, typer.Argument(help="The model's name.")],
+    version: Annotated[int, typer.Argument(help="Its version.")],
+    registry: Annotated[str, typer.Option(metavar="PLACE", help="The folder, or gs://…, of the registry.")],
+    ids: Annotated[Path | None, typer.Option(help="A file to list the utterances in, JSON lines.")] = None,
+) -> None:
+    """Says which utterances a version was trained on."""
+    from voxline.pipelines.cli.model_views import trained_on as told
+
+    _print(told(registry, model, version, ids))
+
+
+def _print(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+Datasets = Annotated[str, typer.Option("--datasets", help="Folder or gs:// that holds <name>/<number>/.")]
+Name = Annotated[str, typer.Argument(help="The dataset's name.", metavar="NAME")]
+
+datasets = typer.Typer(help="Lists, shows, compacts and clears up the versions of datasets.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the `voxline` command."""
+    datasets.command("purge")(purge)
+    datasets.command("seen")(seen)
+    app.add_typer(datasets, name="datasets")
+    app.command("diff")(diff)
+
+
+def diff(
+    before: Annotated[str, typer.Argument(help="A dataset: the folder of a version, or what extract made; or gs://…")],
+    after: Annotated[str, typer.Argument(help="The one to compare with it.")],
+    limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers that are named of each kind.")] = 10,
+    html: Annotated[Path | None, typer.Option(help="A page to write, with plots.", show_default=False)] = None,
+) -> None:
+    """Says what changed from one dataset to another: utterances, audio, texts, splits, speakers, features."""
+    from voxline.pipelines.cli.dataset_views import told
+
+    if html:
+        from voxline.components.publish.diff_report import difference_page
+
+        difference_page(before, after).write(html)
+    _print(told(before, after, limit))
+
+
+@datasets.command("list")
+def list_datasets(root: Datasets) -> None:
+    """Names each dataset, its latest version, and what that holds."""
+    from voxline.pipelines.cli.dataset_views import table_of_datasets
+
+    _print(table_of_datasets(root))
+
+
+@datasets.command("show")
+def show_dataset(
+    name: Name,
+    root: Datasets,
+    version: Annotated[int | None, typer.Argument(help="All of one version.", show_default=False)] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Its utterances, a line each: split, speaker, id, text.")
+    ] = False,
+) -> None:
+    """Shows every version of a dataset, or all that is known of one, or its utterances."""
+    from voxline.pipelines.cli.dataset_views import details_of, history_of, rows_of
+
+    if rows:
+        for line in rows_of(root, name, version):
+            typer.echo(line)
+    else:
+        _print(history_of(root, name) if version is None else details_of(root, name, version))
+
+
+@datasets.command("compact")
+def compact_dataset(
+    name: Name,
+    root: Datasets,
+    below: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of a shard that must be alive for it to stay as it is.")
+    ] = 0.5,
+) -> None:
+    """Copies what is alive of shards that are mostly dead, and publishes the same content once more, led to the copies.
+
+    Nothing is taken away; `collect` does, once no version leads to the old shards.
+    """
+    from voxline.pipelines.cli.dataset_views import compact_latest
+
+    typer.echo(compact_latest(root, name, below))
+
+
+@datasets.command("collect")
+def collect_shards(
+    store: Annotated[str, typer.Option(help="The store whose shards are looked at: a folder or gs://…")],
+    root: Annotated[
+        list[str], typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
+    ],
+    grace_days: Annotated[
+        float, typer.Option(min=0, help="Days for which shards stay after the last extraction that used them.")
+    ] = 7.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Says what would go, and takes nothing away.")] = False,
+) -> None:
+    """Takes away shards of a store to which no version of a dataset leads any more.
+
+    A dataset that was published somewhere else than told here loses its shards.
+    """
+    from voxline.pipelines.cli.dataset_views import collect_unused
+
+    typer.echo(collect_unused(store, list(root), grace_days, look_only=dry_run))

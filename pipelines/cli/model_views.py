@@ -1,0 +1,173 @@
+"""The registry as the command shows it, and which model a person means by a folder."""
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from voxline.components.publish.purge.purge import purged_before
+from voxline.components.publish.versions import Versions, names
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import BESIDE_A_MODEL
+from voxline.registry.journal import Change
+from voxline.registry.registry import PROVENANCE, Registry, models
+from voxline.registry.training_data import SPLITS, TRAINED_ON, Lineage, read_lineage
+from voxline.store.bucket import Bucket
+from voxline.store.bucket_cache import local
+from voxline.store.files import whole_file
+from voxline.store.objects import is_remote
+
+
+def table_of_models(root: Path | str) -> list[str]:
+    """A line for each model: its name, the version in service, its error rate, since when."""
+    lines = []
+    for name in models(root):
+        registry = Registry(root, name)
+        version = registry.in_service()
+        if version is not None:
+            lines.append(f"{name}  {_told(registry.change(version))}  (of {len(registry.versions())} versions)")
+    return lines or [f"{root}: no model was pushed here yet"]
+
+
+def journal_of(root: Path | str, model: str) -> list[str]:
+    """A line for each change of a model, oldest first; the version in service is marked."""
+    registry = _known(root, model)
+    serving = registry.in_service()
+    return [
+        f"{'▸' if change.version == serving else ' '} {_told(change)}" + (f"  {change.note}" if change.note else "")
+        for change in registry.journal()
+    ]
+
+
+def details_of(root: Path | str, model: str, version: int) -> list[str]:
+    """All that is known of one version."""
+    registry = _known(root, model)
+    values = dataclasses.asdict(registry.change(version))
+    shown = [f"{name:<10}{value}" for name, value in values.items() if value not in (None, "")]
+    return [f"{'folder':<10}{registry.path(version)}", *shown]
+
+
+def roll_back(root: Path | str, model: str, to: int | None, note: str) -> str:
+    """Puts an older version back into service, under a new number."""
+    change = _known(root, model).rollback(to, note)
+    return f"{model}: version {change.version} is in service, the same model as version {change.copy_of}"
+
+
+def model_folder(place: Path | str) -> Path:
+    """The exported model, on this machine, that a folder or gs://… means: of a registry's model, the one in service."""
+    place = str(place) if is_remote(place) else str(Path(place).absolute())
+    if not _is_exported(place):
+        root, _, name = place.rstrip("/").rpartition("/")
+        registry = Registry(root, name)
+        version = registry.in_service()
+        if version is not None:
+            return registry.path(version)
+    return local(place, without=BESIDE_A_MODEL)
+
+
+def _is_exported(place: str) -> bool:
+    """Whether it cannot be a registry's model: it is an exported one, or there is no such folder."""
+    if is_remote(place):
+        return any(Bucket(place).stat(name) for name in ("saved_model.pb", "model/saved_model.pb"))
+    folder = Path(place)
+    return not folder.is_dir() or (folder / "saved_model.pb").exists() or (folder / "model").exists()
+
+
+def _known(root: Path | str, model: str) -> Registry:
+    if model not in models(root):
+        raise WorkError(f"{root}: no model {model!r} here; there: {', '.join(models(root)) or 'none'}")
+    return Registry(root, model)
+
+
+def _told(change: Change) -> str:
+    wer = "" if change.wer is None else f"  WER {change.wer:.2%}"
+    origin = "" if change.copy_of is None else f" of version {change.copy_of}"
+    return f"version {change.version}  {change.at}  {change.action}{origin}{wer}"
+
+
+def trained_on(root: str, model: str, version: int, ids: Path | None) -> list[str]:
+    """What a version of a model was trained on.
+
+    Args:
+      ids: a file to write the utterances to, a line each; ends in .jsonl.
+
+    Raises:
+      WorkError: the version does not say.
+    """
+    registry = Registry(root, model)
+    lineage = _lineage(registry, version)
+    if lineage is None:
+        raise WorkError(
+            f"{registry.place}/{version}: no {TRAINED_ON}: it was trained before such lists were kept; "
+            f"{PROVENANCE} there names its dataset"
+        )
+    lines = [f"{'dataset':<10}{lineage.dataset}", f"{'rows':<10}{lineage.rows}"]
+    for split in SPLITS:
+        chosen = [line for line in lineage.utterances if line["split"] == split]
+        hours = sum(line["duration"] for line in chosen) / 3600
+        speakers = len({line["speaker"] for line in chosen})
+        lines.append(f"{split:<10}{len(chosen):,} utterances, {hours:,.2f} h, {speakers:,} speakers")
+    if lineage.purged:
+        lines.append(f"{'purged':<10}{lineage.purged:,} utterances more, whose lines a purge took out")
+    if ids:
+        with whole_file(ids, "w") as file:
+            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lineage.utterances)
+        lines.append(f"{'listed in':<10}{ids}")
+    return lines
+
+
+def seen(speaker: str, registry: str | None, datasets: Sequence[str]) -> list[str]:
+    """Which models were trained on a speaker, and which versions of datasets hold them.
+
+    Raises:
+      SettingsError: there is nowhere to look.
+    """
+    if not registry and not datasets:
+        raise SettingsError("nowhere to look: give --registry, --datasets or both")
+    lines = [line for root in datasets for line in _in_datasets(speaker, root)]
+    if registry:
+        lines += _by_models(speaker, registry)
+    records = purged_before(speaker, datasets)
+    for record in records:
+        saw = ", ".join(record["models"]) or "none that was served"
+        lines.append(f"purged {record['at']}: {record['utterances']:,} utterances; models that had seen them: {saw}")
+    return lines or [f"{speaker!r} is in none of these"]
+
+
+def _in_datasets(speaker: str, root: str) -> list[str]:
+    lines = []
+    for name in names(root):
+        versions = Versions(root, name)
+        for number in versions.numbers():
+            rows = Dataset.read(versions.path(number), shards=False).rows()
+            counts = Counter(row.split for row in rows if row.speaker == speaker)
+            if counts:
+                lines.append(f"dataset {name} version {number}: {_lineage_told(counts)}")
+    return lines
+
+
+def _by_models(speaker: str, root: str) -> list[str]:
+    lines, unknown = [], []
+    for model in models(root):
+        registry = Registry(root, model)
+        for version in registry.versions():
+            lineage = _lineage(registry, version)
+            if lineage is None:
+                unknown.append(f"{model}/{version}")
+            elif counts := Counter(line["split"] for line in lineage.of_speaker(speaker)):
+                serving = "  in service" if version == registry.in_service() else ""
+                lines.append(f"model {model} version {version}: {_lineage_told(counts)}{serving}")
+    if unknown:
+        lines.append(f"not known, trained before such lists were kept: {', '.join(unknown)}")
+    return lines
+
+
+def _lineage(registry: Registry, version: int) -> Lineage | None:
+    data = registry.beside(version, TRAINED_ON)
+    return None if data is None else read_lineage(data, f"{registry.place}/{version}/{TRAINED_ON}")
+
+
+def _lineage_told(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {split}" for split, count in counts.items())

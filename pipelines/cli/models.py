@@ -1,0 +1,151 @@
+"""The commands of models: transcribe, synthesize, and what a registry holds. They parse, call and print."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from voxline.errors import SettingsError
+from voxline.pipelines.cli import datasets
+
+RegistryDir = Annotated[
+    str, typer.Option("--registry", metavar="PLACE", help="The folder, or gs://…, that holds <model>/<version>/.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the `voxline` command."""
+    app.command()(transcribe)
+    app.command()(synthesize)
+    models = typer.Typer(help="Lists, shows and rolls back the models in a registry.", no_args_is_help=True)
+    models.command("list")(list_models)
+    models.command("show")(show_model)
+    models.command("rollback")(roll_back_model)
+    models.command("trained-on")(datasets.trained_on)
+    app.add_typer(models, name="models")
+
+
+def transcribe(
+    audio: Annotated[list[Path], typer.Argument(help="Recordings, of any format and sample rate.")],
+    model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
+) -> None:
+    """Prints what is said in recordings, a line each."""
+    from voxline.inference.saved_model import Recogniser
+    from voxline.pipelines.cli.model_views import model_folder
+
+    _tensorflow_tells_nothing()
+    for file in audio:
+        if not file.is_file():
+            raise SettingsError(f"{file}: no such file; give recordings, one or more")
+    texts = Recogniser(model_folder(model)).transcribe_files(audio)
+    for file, text in zip(audio, texts, strict=True):
+        typer.echo(text if len(audio) == 1 else f"{file}\t{text}")
+
+
+def synthesize(
+    text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
+    model: Annotated[str, typer.Option(help="An exported voice, a registry's version, or <registry>/<model>.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The WAV to write.")],
+) -> None:
+    """Speaks a text into a WAV."""
+    from voxline.pipelines.cli.model_views import model_folder
+
+    _tensorflow_tells_nothing()
+    _print(speak_into(output, text_of(text), model_folder(model)))
+
+
+def list_models(registry: RegistryDir) -> None:
+    """Names each model, and what is in service."""
+    from voxline.pipelines.cli.model_views import table_of_models
+
+    _print(table_of_models(registry))
+
+
+def show_model(
+    model: Annotated[str, typer.Argument(help="The model's name.")],
+    registry: RegistryDir,
+    version: Annotated[int | None, typer.Argument(help="All of one version.", show_default=False)] = None,
+) -> None:
+    """Shows every change of a model, or all that is known of one version."""
+    from voxline.pipelines.cli.model_views import details_of, journal_of
+
+    _print(journal_of(registry, model) if version is None else details_of(registry, model, version))
+
+
+def roll_back_model(
+    model: Annotated[str, typer.Argument(help="The model's name.")],
+    registry: RegistryDir,
+    to: Annotated[int | None, typer.Option(help="Which version.  [default: the one before]")] = None,
+    note: Annotated[str, typer.Option(help="Why, for the journal.")] = "",
+) -> None:
+    """Puts an older version back into service, under a new number."""
+    from voxline.pipelines.cli.model_views import roll_back
+
+    typer.echo(roll_back(registry, model, to, note))
+
+
+def _tensorflow_tells_nothing() -> None:
+    """Its search for a GPU is no part of an answer. A level that a person has set stays."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def _print(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+STDIN = "-"
+
+
+def text_of(argument: str) -> str:
+    """The text itself, or for `-` what stands on standard input.
+
+    Raises:
+      SettingsError: standard input is no UTF-8.
+    """
+    if argument != STDIN:
+        return argument
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig").strip()  # Windows puts a mark before it
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"the text on standard input is not UTF-8: {error}; convert it") from None
+
+
+def speak_into(output: Path, text: str, model: Path) -> list[str]:
+    """Speaks a text into a WAV, whole or not at all. Returns what to tell a person.
+
+    Raises:
+      SettingsError: the output is no .wav in a folder that is there, or the voice cannot read the text.
+      WorkError: the model is damaged, or no voice.
+    """
+    if output.suffix.lower() != ".wav" or output.is_dir():
+        raise SettingsError(f"--output {output}: a file whose name ends in .wav is accepted")
+    if not output.absolute().parent.is_dir():
+        raise SettingsError(f"--output {output}: there is no folder {output.parent}; make it, or name another place")
+
+    from voxline.inference.saved_model import about
+    from voxline.inference.synthesizer import Synthesiser
+    from voxline.inference.text_limits import Speakable
+    from voxline.store.files import whole_file
+    from voxline.text.alphabet import Alphabet
+
+    Speakable(Alphabet(about(model)["alphabet"])).check_text(text)  # before TensorFlow is waited for
+    voice = Synthesiser(model)
+    (spoken,) = voice.synthesise([text])
+
+    import numpy as np
+    import soundfile
+
+    # Griffin-Lim knows no full scale: a peak above it is brought down to it, not cut off.
+    loudest = float(np.abs(spoken.waveform).max(initial=1.0))
+    with whole_file(output, "wb") as file:
+        soundfile.write(file, spoken.waveform / loudest, voice.sample_rate, format="WAV", subtype="PCM_16")
+    told = [f"{output}  {len(spoken.waveform) / voice.sample_rate:.1f} s at {voice.sample_rate} Hz"]
+    if spoken.hit_limit:
+        told.append(
+            f"the voice did not come to an end within its {int(voice.about['max_steps']):,} decoder steps and was cut; "
+            "shorten the text, or train the voice longer"
+        )
+    return told

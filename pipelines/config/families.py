@@ -1,0 +1,115 @@
+"""The config of a run of `asr`: a recogniser, from a corpus to a pushed model."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pydantic
+
+from voxline.components.evaluate.settings import RecognitionEvaluateSettings, SynthesisEvaluateSettings
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.push.settings import RecognitionPushSettings, SynthesisPushSettings
+from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.errors import SettingsError
+from voxline.pipelines.config.keys import Values, get, over
+from voxline.pipelines.config.run_config import NAME, Name, RunConfig, TeachingConfig
+from voxline.registry.registry import Registry
+
+
+class AsrConfig(TeachingConfig):
+    """A run of the `asr` pipeline."""
+
+    pipeline: Literal["asr"] = pydantic.Field("asr", description="the graph that this config is for")
+    model: Name = pydantic.Field("asr", description="name of the model in the registry")
+    train: RecognitionSettings = pydantic.Field(
+        default_factory=RecognitionSettings, description="the model and its training"
+    )
+    evaluate: RecognitionEvaluateSettings = pydantic.Field(
+        default_factory=RecognitionEvaluateSettings, description="error rates"
+    )
+    push: RecognitionPushSettings = pydantic.Field(default_factory=RecognitionPushSettings, description="the gate")
+
+    def follows(self) -> dict[str, tuple[Any, str]]:
+        made = "extract.features over train.model's stride and the fastest of extract.speeds"
+        return {**super().follows(), "validate.frames_per_second": (self.frames_per_second(), made)}
+
+    def frames_per_second(self) -> float:
+        """Frames of the model's output to a second of a recording, played fastest: what CTC has to spell with."""
+        rate = self.convert.sample_rate
+        features = self.extract.features.model_copy(update={"sample_rate": rate})
+        return round(rate / (features.hop * self.train.time_stride * max(self.extract.speeds)), 6)
+
+
+class RefreshConfig(RunConfig):
+    """A run of the `refresh` pipeline."""
+
+    places: ClassVar[Mapping[str, str]] = {**RunConfig.places, "datasets": "datasets"}
+
+    pipeline: Literal["refresh"] = pydantic.Field("refresh", description="the graph that this config is for")
+    model: str = pydantic.Field(
+        "",
+        pattern=NAME.replace("^", "^(").replace("$", ")?$"),
+        description="the one in service whose dataset this one is compared with; empty: nobody asks what has drifted",
+    )
+    datasets: str = pydantic.Field("", description="folder or gs:// of dataset versions; empty: <run-dir>/datasets")
+    publish: PublishSettings = pydantic.Field(
+        default_factory=PublishSettings, description="the dataset, as people and training name it"
+    )
+
+
+READING = "english"
+ALPHABETS = {
+    "english": "english_speech",
+    "english_phonemes": "phonemes",
+    "mandarin": "pinyin_speech",
+    "pinyin": "pinyin_speech",
+}
+"""Reading → the alphabet of what it makes, where the config names none."""
+
+# One speaker is all there is, in train and in test; attention needs no frames to spell with, so CTC is not asked.
+DEFAULTS = {
+    "corpus": {"format": "ljspeech"},
+    "convert": {"reading": {"kind": READING}},
+    "validate": {
+        "schema": "synthesis",
+        "ctc_feasibility": {"severity": "off"},
+        "speaker_overlap": {"severity": "off"},
+        "dominant_speaker": {"severity": "off"},
+    },
+    "train": {"model": {"kind": "tacotron2"}},
+}
+
+
+class TtsConfig(TeachingConfig):
+    """A run of the `tts` pipeline."""
+
+    pipeline: Literal["tts"] = pydantic.Field("tts", description="the graph that this config is for")
+    model: Name = pydantic.Field("tts", description="name of the model in the registry")
+    train: SynthesisSettings = pydantic.Field(
+        default_factory=SynthesisSettings, description="the model and its training"
+    )
+    evaluate: SynthesisEvaluateSettings = pydantic.Field(
+        default_factory=SynthesisEvaluateSettings, description="distances, attention and the round trip"
+    )
+    push: SynthesisPushSettings = pydantic.Field(default_factory=SynthesisPushSettings, description="the gate")
+
+    def check_places(self) -> None:
+        """Refuses a listener that is not there: evaluate comes after all of training.
+
+        Raises:
+          SettingsError: the registry holds no version of it.
+        """
+        listener = self.evaluate.listener
+        if listener and Registry(self.registry, listener).in_service() is None:
+            raise SettingsError(
+                f"evaluate.listener is {listener!r}, and {Path(self.registry) / listener} holds no version; push a "
+                "recogniser there first (voxline run asr, with this registry), or leave the listener empty"
+            )
+
+    @classmethod
+    def defaults(cls, document: Values) -> Values:
+        kind = get(document, "convert.reading.kind")
+        alphabet = ALPHABETS.get(READING if kind is None else str(kind))
+        follows = {"convert": {"alphabet": alphabet}} if alphabet else {}
+        return over(super().defaults(document), over(DEFAULTS, follows))

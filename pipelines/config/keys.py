@@ -1,0 +1,108 @@
+"""Values in nested mappings by dotted keys, as a person names them: `train.model.units`."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pydantic
+
+from voxline.settings import inner_settings
+
+Values = dict[str, Any]
+
+
+def get(values: Any, key: str) -> Any:
+    """The value at a key; None where a section on the way is absent.
+
+    >>> get({"train": {"epochs": 3}}, "train.epochs"), get({"train": None}, "train.epochs")
+    (3, None)
+    """
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
+
+
+def put(values: Values, key: str, value: Any) -> None:
+    """Sets the value at a key, making the sections on the way.
+
+    >>> values = {}
+    >>> put(values, "train.model.units", 96)
+    >>> values
+    {'train': {'model': {'units': 96}}}
+    """
+    *sections, last = key.split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+    values[last] = value
+
+
+def over(defaults: Values, values: Values) -> Values:
+    """The values, and where they say nothing the defaults.
+
+    >>> over({"corpus": {"format": "ljspeech"}}, {"corpus": {"uri": "recordings"}})
+    {'corpus': {'format': 'ljspeech', 'uri': 'recordings'}}
+    """
+    joined = {**defaults, **values}
+    for key, default in defaults.items():
+        given = values.get(key)
+        if isinstance(default, dict) and isinstance(given, dict):
+            joined[key] = over(default, given)
+    return joined
+
+
+def keys_of(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every dotted key that a model accepts; of a section of several kinds, those of each."""
+    for name, field in model.model_fields.items():
+        key = prefix + (field.alias or name)
+        yield key
+        if not field.annotation or getattr(field.annotation, "__origin__", None) in (tuple, list, dict):
+            continue
+        for inner in inner_settings(field.annotation):
+            yield from keys_of(inner, key + ".")
+
+
+def is_given(config: pydantic.BaseModel, key: str) -> bool:
+    """Whether a key was set, rather than left at its default."""
+    first, _, rest = key.partition(".")
+    fields = {field.alias or name: name for name, field in type(config).model_fields.items()}
+    name = fields[first]
+    if name not in config.model_fields_set:
+        return False
+    return not rest or is_given(getattr(config, name), rest)
+
+
+REST = "settings"
+
+
+def pipeline_arguments(values: Values, parameters: list[str]) -> Values:
+    """An argument for each named parameter.
+
+    Args:
+      values: a config as JSON values.
+      parameters: the names that a pipeline takes.
+
+    Raises:
+      KeyError: a parameter names no key of the config; the graph and the settings have come apart.
+
+    >>> config = {"name": "demo", "train": {"epochs": 5, "seed": 1, "model": {"units": 96, "layers": 2}}}
+    >>> pipeline_arguments(config, ["name", "train_epochs", "train_model_units", "train_settings"])
+    {'name': 'demo', 'train_epochs': 5, 'train_model_units': 96,
+     'train_settings': '{"model": {"layers": 2}, "seed": 1}'}
+    """
+    left = json.loads(json.dumps(values))
+    arguments = {name: _take(left, name) for name in parameters if not name.endswith(f"_{REST}")}
+    for name in parameters:
+        if name.endswith(f"_{REST}"):
+            rest = left[name.removesuffix(f"_{REST}")]
+            arguments[name] = json.dumps(rest, ensure_ascii=False, sort_keys=True)
+    return {name: arguments[name] for name in parameters}
+
+
+def _take(values: Values, name: str) -> Any:
+    """Takes a value out of nested mappings by the names on the way to it, joined by `_`."""
+    if name in values:
+        return values.pop(name)
+    for section, inner in values.items():
+        if isinstance(inner, dict) and name.startswith(f"{section}_"):
+            return _take(inner, name.removeprefix(f"{section}_"))
+    raise KeyError(f"{name}: no such key; the pipeline's parameters and the config's sections have come apart")

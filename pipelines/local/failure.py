@@ -1,0 +1,74 @@
+"""Why a step stopped, read from what it printed: one line for a person, and the way through our own code."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import voxline
+from voxline import errors
+
+_OURS = Path(voxline.__path__[0])
+_TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$')
+_ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why a step stopped.
+
+    Attributes:
+      message: what went wrong and what to do.
+      frames: of our own code, outermost first; empty where the message says all.
+      exit_status: what the command ends with.
+    """
+
+    message: str
+    frames: tuple[str, ...] = ()
+    exit_status: int = 1
+
+
+def failure_in(printed: Sequence[str]) -> Failure:
+    """Finds the last traceback in the lines that a step printed.
+
+    >>> failure_in(
+    ...     [
+    ...         "Traceback (most recent call last):",
+    ...         '  File "/x/a.py", line 3, in f',
+    ...         "    f()",
+    ...         "voxline.errors.WorkError: no utterance came in; check corpus.uri",
+    ...     ]
+    ... )
+    Failure(message='no utterance came in; check corpus.uri', frames=(), exit_status=1)
+    """
+    starts = [number for number, line in enumerate(printed) if line.strip() == _TRACEBACK]
+    if not starts:
+        return Failure("it ended without saying why: killed from outside, or out of memory?")
+    frames: list[str] = []
+    indentation = printed[starts[-1]].partition(_TRACEBACK)[0]  # kfp indents what a task prints
+    lines = [line.removeprefix(indentation) for line in printed[starts[-1] + 1 :]]
+    while lines and (lines[0].startswith(" ") or not lines[0].strip()):
+        line = lines.pop(0)
+        frame = _FRAME.match(line)
+        if frame:
+            file = Path(frame["file"])
+            if file.is_relative_to(_OURS):
+                frames.append(f"{file.relative_to(_OURS.parent)}:{frame['line']} in {frame['function']}")
+    if not lines:
+        return Failure("it ended in the middle of a traceback", tuple(frames))
+    error = _ERROR.match(lines[0])
+    if error is None:
+        return Failure(lines[0].strip(), tuple(frames))
+    name = error["type"]
+    ours = getattr(errors, name.rpartition(".")[2], None) if name.startswith(errors.__name__ + ".") else None
+    if ours is None:
+        return Failure(f"{name}: {error['message'] or 'no message'}", tuple(frames))
+    return Failure("\n".join([error["message"] or "", *_until_blank(lines[1:])]), exit_status=ours.exit_status)
+
+
+def _until_blank(lines: list[str]) -> list[str]:
+    for number, line in enumerate(lines):
+        if not line.strip():
+            return lines[:number]
+    return lines

@@ -1,0 +1,80 @@
+"""The process that walks a graph with kfp.local; `local.runner` starts it, watches it and reads what it prints.
+
+    python -m voxline.pipelines.local.graph_process REQUEST.json
+
+A process of its own, because kfp.local prints and logs as it likes, because stopping a run is then
+stopping one process group, and because the `voxline` command need not import kfp.
+"""
+
+import importlib.util
+import os
+import signal
+import stat
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from voxline.pipelines.config.keys import pipeline_arguments
+from voxline.store.files import read_json
+
+
+def main(request_file: str) -> None:
+    """Runs the pipeline of a request: {"config": {...}, "pipeline_root": "..."}."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    request = read_json(Path(request_file))
+    root = Path(request["pipeline_root"])
+    _name_this_python(root)
+    _hide_our_docker_folder()
+
+    from kfp import local
+
+    from voxline.pipelines.cluster.compiler import pipeline_named
+
+    workspace = root / "workspace"
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), workspace_root=str(workspace))
+    pipeline = pipeline_named(request["config"]["pipeline"])
+    try:
+        pipeline(**pipeline_arguments(request["config"], list(pipeline.component_spec.inputs)))
+    except RuntimeError as error:
+        if "finished with status" not in str(error):
+            raise
+        sys.exit(str(error))  # a task failed, and has printed why
+
+
+def _end_with_parent() -> None:
+    """Kills this process group when whoever started the run is gone, even by `kill -9`.
+
+    The parent holds the other end of standard input open and never writes to it.
+    """
+    os.read(0, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _name_this_python(root: Path) -> None:
+    """Makes `python3` mean the Python that runs this.
+
+    kfp puts `sys.executable` into a shell line without quotes, and into every argument that happens to hold
+    "python3": a project in a folder with a space, or a corpus in `python3/`, would break. Told that the
+    executable is called `python3`, it replaces that by itself, and PATH does the rest.
+    """
+    folder = root / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    starter = folder / "python3"
+    quoted = sys.executable.replace("'", "'\\''")
+    starter.write_text(f"#!/bin/sh\nexec '{quoted}' \"$@\"\n", encoding="utf-8")
+    starter.chmod(starter.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    sys.executable = "python3"
+
+
+def _hide_our_docker_folder() -> None:
+    """Keeps kfp from taking the project's folder `docker/` for the Docker SDK, where that is not installed."""
+    found = importlib.util.find_spec("docker")
+    if found is not None and found.origin is None:
+        modules: dict[str, Any] = sys.modules
+        modules["docker"] = None  # makes the import fail, as kfp expects it to
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

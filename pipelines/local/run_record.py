@@ -1,0 +1,151 @@
+"""`run.json`: what ran, how long, with which inputs and what came out; rewritten as the run goes on."""
+
+import dataclasses
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from voxline.store.files import read_json, write_json
+
+RUN = "run.json"
+PACKAGES = ("voxline", "kfp", "apache-beam", "tensorflow", "keras", "numpy", "librosa", "soundfile", "jiwer")
+
+
+@dataclasses.dataclass
+class StepRecord:
+    """One step of a run.
+
+    Attributes:
+      seconds: from its start to its end, the start of its process included.
+      work_seconds: of these, what the step itself took.
+      key: names its work in the store; empty when the step did not come to an end.
+      folder: where its output lies, on a disk or at gs://…
+      outputs: named files, there.
+    """
+
+    name: str
+    status: str = "running"
+    seconds: float = 0.0
+    work_seconds: float = 0.0
+    reused: bool = False
+    key: str = ""
+    folder: str = ""
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    outputs: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class RunRecord:
+    """A run as it stands in run.json.
+
+    Attributes:
+      status: "running", "succeeded", "failed" or "interrupted".
+      metrics: of the evaluation, from the exported model.
+      pushed: whether a new version is in service because of this run.
+      reason: why it was pushed or not, or why the run stopped.
+      model: folder of the version that this run put into service.
+      dataset: folder of the version that holds what this run found in the corpus.
+      report: relative to the run's folder.
+    """
+
+    pipeline: str
+    name: str
+    run_dir: Path
+    config: dict[str, Any]
+    status: str = "running"
+    started: float = dataclasses.field(default_factory=time.time)
+    seconds: float = 0.0
+    steps: list[StepRecord] = dataclasses.field(default_factory=list)
+    metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
+    pushed: bool = False
+    reason: str = ""
+    model: str | None = None
+    dataset: str | None = None
+    failed_step: str | None = None
+    report: str | None = None
+
+    def step(self, name: str) -> StepRecord | None:
+        return next((step for step in self.steps if step.name == name), None)
+
+    def write(self) -> None:
+        self.seconds = time.time() - self.started
+        write_json(
+            self.run_dir / RUN,
+            {
+                "pipeline": self.pipeline,
+                "name": self.name,
+                "status": self.status,
+                "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started)),
+                "seconds": round(self.seconds, 1),
+                "steps": [_rounded(dataclasses.asdict(step)) for step in self.steps],
+                "metrics": self.metrics,
+                "pushed": self.pushed,
+                "reason": self.reason,
+                "model": self.model,
+                "dataset": self.dataset,
+                "failed_step": self.failed_step,
+                "report": self.report,
+                "inputs": {"corpus": self.config["corpus"]["uri"], "config": "config.yaml"},
+                "store": self.config["store"],
+                "registry": self.config["registry"],
+                "versions": versions(),
+                "git_revision": git_revision(),
+            },
+        )
+
+
+def read_task(folder: Path, step: StepRecord) -> None:
+    """Fills in what a finished task told kfp of its work, from the `executor_output.json` that it left."""
+    for file in folder.glob(f"*/{step.name}/executor_output.json"):
+        for artifacts in read_json(file).get("artifacts", {}).values():
+            for artifact in artifacts["artifacts"]:
+                metadata = artifact.get("metadata", {})
+                if metadata.get("step") != step.name:
+                    continue
+                step.folder = metadata["place"]
+                step.key = metadata["key"]
+                step.reused = bool(metadata["reused"])
+                step.work_seconds = float(metadata["seconds"])
+                step.counts = {name: int(count) for name, count in metadata["counts"].items()}
+                step.metrics = dict(metadata["metrics"])
+                step.outputs = {name: f"{step.folder}/{path}" for name, path in metadata["outputs"].items()}
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that decide what comes out."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_revision() -> str | None:
+    """The commit of the code that runs, with `+changes` where files differ from it; None outside a clone."""
+    git = shutil.which("git")
+    root = Path(__file__).resolve().parents[2]
+    if git is None or not (root / ".git").exists():
+        return None
+    try:
+        described = subprocess.run(  # noqa: S603 - fixed arguments
+            [git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (subprocess.SubprocessError, OSError):
+        return None
+    return described.stdout.strip() or None
+
+
+def _rounded(step: dict[str, Any]) -> dict[str, Any]:
+    return {**step, "seconds": round(step["seconds"], 2), "work_seconds": round(step["work_seconds"], 2)}

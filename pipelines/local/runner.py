@@ -1,0 +1,238 @@
+"""Runs a pipeline on this machine through kfp.local, and leaves a record of it.
+
+A run's folder holds:
+  run.json      what ran, how long, and what came out; always there, however the run ended
+  config.yaml   the config as it took effect
+  run.log       everything that every step printed
+  report.html   the page to open
+  made.json     where each step's last output lies, for `voxline step`
+  kfp/          what kfp.local keeps between tasks
+  store/, registry/   unless the config puts them elsewhere
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from voxline.errors import SettingsError, WorkError
+from voxline.pipelines.cli.console import Screen, plain
+from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graph import STEPS
+from voxline.pipelines.local.failure import Failure, failure_in
+from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_task
+from voxline.pipelines.local.single_step import make_run_dir, remember
+from voxline.pipelines.local.summary import conclude
+from voxline.store.bucket_cache import MIRROR, Mirror, mirror_folder
+from voxline.store.files import write_json, write_text
+from voxline.store.objects import is_remote
+
+_STARTED = re.compile(r"Executing task '([^']+)'$")
+_ENDED = re.compile(r"Task '([^']+)' finished with status (SUCCESS|FAILURE)$")
+_GRACE_SECONDS = 5.0
+_LINES_KEPT = 5_000
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody asked this run to stop (SIGINT, SIGTERM, SIGHUP)."""
+
+
+def run_pipeline(config: RunConfig, run_dir: Path, screen: Screen) -> tuple[RunRecord, Failure | None]:
+    """Runs all the steps; the record is written whatever happens.
+
+    Raises:
+      SettingsError: the run cannot be started as it is configured.
+      WorkError: another run holds the folder.
+      KeyboardInterrupt: after the steps were stopped and the record was written.
+    """
+    run_dir = run_dir.absolute()
+    config = config.placed(run_dir)
+    refuse_places(config, run_dir)
+    config.check_places()
+    make_run_dir(run_dir)
+    with _held(run_dir), _stoppable():
+        write_text(run_dir / "config.yaml", config.to_yaml())
+        record = RunRecord(config.pipeline, config.name, run_dir, config.plain())
+        record.write()
+        try:
+            failure = _walk(config, run_dir, record, screen)
+            record.status = "failed" if failure else "succeeded"
+            if failure:
+                record.reason = failure.message
+        except BaseException as error:
+            stopped = isinstance(error, KeyboardInterrupt)
+            record.status = "interrupted" if stopped else "failed"
+            record.reason = "stopped by a signal" if stopped else f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            for step in record.steps:
+                step.status = record.status if step.status == "running" else step.status
+            try:
+                conclude(record)
+            finally:
+                record.write()
+                with contextlib.suppress(OSError):  # the terminal may be what is gone
+                    screen.close()
+    return record, failure
+
+
+def refuse_places(config: RunConfig, run_dir: Path) -> None:
+    """Refuses places that a run on this machine cannot have; a bucket may hold all but the run's own folder."""
+    if re.match(r".*[a-z0-9]+:/", str(run_dir)):  # kfp.local would write to a folder called `gs:`
+        raise SettingsError(
+            f"--run-dir is {str(run_dir)!r}; a run on this machine keeps its files on a local disk: give a folder "
+            "(the store and the registry may lie in a bucket)"
+        )
+    for name in config.places:
+        value = getattr(config, name)
+        if is_remote(value):
+            Mirror.of(value)  # which says what is wrong with the address
+        elif re.match(r"[a-z0-9]+:/", value):
+            raise SettingsError(f"{name} is {value!r}; accepted is a folder, or gs://BUCKET/FOLDER")
+
+
+def _walk(config: RunConfig, run_dir: Path, record: RunRecord, screen: Screen) -> Failure | None:
+    """Starts the graph's process, and follows what it prints until it ends."""
+    printed: list[str] = []
+    began = 0.0
+    steps = len(STEPS[config.pipeline])
+    with open(run_dir / "run.log", "w", encoding="utf-8", errors="replace") as log, _graph(config, run_dir) as process:
+        for line in _lines(process):
+            log.write(line)
+            log.flush()
+            text = plain(line)
+            if started := _STARTED.search(text):
+                printed, began = [], time.monotonic()
+                record.steps.append(StepRecord(started[1]))
+                record.write()
+            elif ended := _ENDED.search(text):
+                step = record.steps[-1]
+                step.status = "succeeded" if ended[2] == "SUCCESS" else "failed"
+                step.seconds = time.monotonic() - began
+                read_task(run_dir / "kfp", step)
+                record.write()
+                if step.status == "succeeded":
+                    remember(run_dir, step.name, step.folder)
+                    screen.say(f"  {step.name} done in {step.seconds:.1f} s ({len(record.steps)} of {steps})")
+            else:
+                printed = [*printed[-_LINES_KEPT:], line.rstrip("\n")]
+                screen.line(line)
+        ended_well = process.wait() == 0
+    if ended_well:
+        return None
+    if record.steps and record.steps[-1].status != "succeeded":
+        record.steps[-1].seconds = time.monotonic() - began
+        record.steps[-1].status = "failed"
+        record.failed_step = record.steps[-1].name
+    return failure_in(printed)
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    if process.stdout is None:
+        return
+    yield from process.stdout
+
+
+@contextlib.contextmanager
+def _graph(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
+    """The process that walks the graph, in a group of its own, which is gone when the block ends."""
+    root = run_dir / "kfp"
+    shutil.rmtree(root, ignore_errors=True)
+    request = root / "request.json"
+    write_json(request, {"config": config.plain(), "pipeline_root": str(root)})
+    scratch = tempfile.mkdtemp(prefix="voxline-")  # kfp leaves a folder a task in TMPDIR
+    environment = {
+        **os.environ,
+        "TMPDIR": scratch,
+        MIRROR: str(mirror_folder()),  # and not below that scratch, where it would be gone after the run
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONUTF8": "1",
+        "PYTHONSAFEPATH": "1",  # a folder `components` where the command was typed is not ours
+        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+    }
+    process = subprocess.Popen(  # noqa: S603 - this Python, our module
+        [sys.executable, "-m", "voxline.pipelines.local.graph_process", str(request)],
+        stdin=subprocess.PIPE,  # held open: its end tells the process that we are gone
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        _end(process)
+        shutil.rmtree(scratch, ignore_errors=True)
+        for pipe in (process.stdin, process.stdout):
+            _close(pipe)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends the process group: politely first, surely in the end."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        try:
+            process.wait(timeout=_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _close(pipe: IO[str] | None) -> None:
+    if pipe is not None:
+        with contextlib.suppress(BrokenPipeError):
+            pipe.close()
+
+
+@contextlib.contextmanager
+def _held(run_dir: Path) -> Iterator[None]:
+    """Holds the run's folder for this process; the lock goes when the process does, however it ends."""
+    descriptor = os.open(run_dir / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise WorkError(
+            f"{run_dir}: another run is at work here; wait for it, or give --run-dir another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Turns the first signal into an exception, so that the steps are stopped and the record is written.
+
+    Those that follow are passed over, since all ends within seconds: an impatient second Ctrl-C would leave a record
+    that says "running". A signal that is ignored already stays so: SIGHUP under nohup.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        while before:  # and none is restored: the process ends
+            signal.signal(before.popitem()[0], signal.SIG_IGN)
+        raise Interrupted(number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,88 @@
+"""One step by itself, in this process: the same `run` as in a graph, with the same config."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from voxline.errors import SettingsError, WorkError
+from voxline.pipelines.config.families import RefreshConfig
+from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graph import STEPS
+from voxline.store.files import read_json, write_json
+from voxline.store.step_cache import Work
+
+MADE = "made.json"
+
+
+def make_run_dir(run_dir: Path) -> Path:
+    """The run's folder, absolute; made if need be.
+
+    Raises:
+      SettingsError: it is no folder, or must not be made.
+    """
+    run_dir = run_dir.absolute()
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"--run-dir {run_dir}: cannot be made ({error.strerror}); give a folder that you may write to"
+        ) from None
+    return run_dir
+
+
+def remember(run_dir: Path, step: str, place: str) -> None:
+    file = run_dir / MADE
+    made = read_json(file) if file.is_file() else {}
+    write_json(file, {**made, step: place})
+
+
+def made_by(run_dir: Path, step: str) -> str | None:
+    """Where it lies: a folder, or gs://…"""
+    file = run_dir / MADE
+    place: str | None = read_json(file).get(step) if file.is_file() else None
+    return place
+
+
+ORDER = ("model", "manifest", "dataset", "evaluation")
+"""Inputs in the order in which every `run` takes them."""
+
+
+def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str]) -> Work:
+    """Runs a step on the inputs given, and where none is given on what was last made in `run_dir`.
+
+    Args:
+      given: input name → folder or gs://… (see `voxline.pipelines.graph.STEPS`).
+
+    Raises:
+      SettingsError: there is no such step, or it takes no such input.
+      WorkError: an input is neither given nor made yet; and whatever the step raises.
+    """
+    steps = STEPS[config.pipeline]
+    if name not in steps:
+        raise SettingsError(f"step {name!r}: accepted: {', '.join(steps)}")
+    needed = steps[name]
+    for extra in given.keys() - needed.keys():
+        takes = ", ".join(f"--{one}" for one in needed) or "no input; it reads corpus.uri"
+        raise SettingsError(f"--{extra}: {name} does not take it; it takes {takes}")
+    run_dir = run_dir.absolute()
+    config = config.placed(run_dir)
+    inputs = [given.get(one) or _made(run_dir, one, needed[one], name) for one in sorted(needed, key=ORDER.index)]
+    places: list[Any] = [config.registry] if name in ("evaluate", "push") else []
+    after: list[Any] = [config.datasets] if isinstance(config, RefreshConfig) and name == "publish" else []
+    in_service = {"registry": config.registry, "model_name": config.model} if name == "validate" else {}
+    step = importlib.import_module(f"voxline.components.{name}.step")
+    make_run_dir(run_dir)
+    work: Work = step.run(*inputs, *places, config.store, *after, config.section(name), **in_service)
+    remember(run_dir, name, work.place)
+    return work
+
+
+def _made(run_dir: Path, wanted: str, maker: str, step: str) -> str:
+    """What a step last made for this run."""
+    place = made_by(run_dir, maker)
+    if place is None:
+        raise WorkError(
+            f"{step}: no --{wanted} given, and {maker} has made nothing in {run_dir} yet; "
+            f"run `voxline step {maker}` first, or give --{wanted} the folder of what it made"
+        )
+    return place

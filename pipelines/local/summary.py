@@ -1,0 +1,188 @@
+"""What a run came to: its figures, what was pushed or why not, its page; and how that is told at the end."""
+
+import shutil
+from pathlib import Path
+
+from voxline.components.publish.diff import difference, for_the_gate
+from voxline.components.publish.diff_report import counted, named
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.metrics.catalog import FIGURES
+from voxline.pipelines.local.run_record import RunRecord, StepRecord
+from voxline.report import Block, Page, facts, note, table, verdict
+from voxline.store.bucket_cache import folder_of, local
+from voxline.store.files import read_json
+from voxline.store.objects import is_remote
+
+REPORT = "report.html"
+JUDGES = ("push", "evaluate", "validate")
+"""Steps that leave a page; the first of these that came to an end has the run's."""
+
+
+def conclude(record: RunRecord) -> None:
+    """Fills in what follows from the steps that came to an end."""
+    evaluated, pushed = record.step("evaluate"), record.step("push")
+    if evaluated:
+        record.metrics = dict(evaluated.metrics)
+    if pushed and pushed.status == "succeeded":
+        verdict = read_json(local(pushed.outputs["verdict"]))
+        record.pushed = bool(verdict["pushed"])
+        record.reason = verdict["heading"]
+        record.model = verdict["model"]
+    published = record.step("publish")
+    if published and published.status == "succeeded":
+        record.dataset = published.folder
+        record.reason = _published(record, published)
+
+        refresh_page(record, published).write(record.run_dir / REPORT)
+        record.report = REPORT
+        return
+    page = _page(record)
+    if page is None:
+        (record.run_dir / REPORT).unlink(missing_ok=True)
+    else:
+        shutil.copyfile(page, record.run_dir / REPORT)
+        record.report = REPORT
+
+
+def _published(record: RunRecord, step: StepRecord) -> str:
+    name, number = record.config["publish"]["name"], step.counts["version"]
+    if step.reused:
+        return f"Nothing has changed since version {number} of {name}"
+    return f"Published as version {number} of {name}"
+
+
+def _page(record: RunRecord) -> Path | None:
+    for name in JUDGES:
+        step = record.step(name)
+        if step is None:
+            continue
+        if "report" in step.outputs and (page := _there(step.outputs["report"])):
+            return page
+        # A step that failed says nothing of its folder; what it wrote since this run began is its page.
+        pages = Path(folder_of(record.config["store"]), name).glob(f"**/{REPORT}")
+        fresh = [page for page in pages if page.stat().st_mtime >= record.started]
+        if step.status == "failed" and fresh:
+            return max(fresh, key=lambda page: page.stat().st_mtime)
+    return None
+
+
+def _there(place: str) -> Path | None:
+    try:
+        page = local(place)
+    except WorkError:
+        return None
+    return page if page.is_file() else None
+
+
+def summary(record: RunRecord) -> list[str]:
+    """The last lines of a run, the verdict at the very end."""
+    minutes, seconds = divmod(round(record.seconds), 60)
+    reused = [step.name for step in record.steps if step.reused]
+    lines = [""]
+    lines += _figures(record)
+    lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
+    if reused:
+        lines.append(f"reused           {', '.join(reused)}: nothing changed since they were made")
+    if record.report:
+        lines.append(f"report           {_short(record.run_dir / record.report)}")
+    lines.append(f"log              {_short(record.run_dir / 'run.log')}")
+    if record.model:
+        lines.append(f"in service       {_short(record.model)}")
+    if record.dataset:
+        lines.append(f"dataset          {_short(record.dataset)}")
+    if record.status == "succeeded":
+        lines.append(record.reason)
+    return lines
+
+
+FIGURES_TOLD = {
+    "asr": {"wer": "word error rate", "cer": "character errors"},
+    "tts": {
+        "round_trip_wer": "round-trip WER",
+        "attention_diagonality": "diagonality",
+        "mel_l1": "mel L1",
+        "rtf": "real-time factor",
+    },
+}
+"""Pipeline → the figures that stand in the last lines of a run, and what they are called there."""
+
+
+def _figures(record: RunRecord) -> list[str]:
+    """A line a figure, with its interval where there is one."""
+    if published := record.step("publish"):
+        shown = [
+            f"{published.counts[split]:,} {split}" for split in ("train", "dev", "test") if split in published.counts
+        ]
+        return [f"{'utterances':<17}{', '.join(shown)}"] if shown else []
+    if not record.metrics:
+        return []
+    confidence = f"{100 * record.config['evaluate']['confidence']:g}%"
+    lines = []
+    for name, title in FIGURES_TOLD[record.pipeline].items():
+        value, low, high = (record.metrics.get(name + end) for end in ("", "_low", "_high"))
+        if value is None:
+            continue
+        figure = FIGURES[name]
+        interval = f"  ({confidence} interval {figure.shown(low)} to {figure.shown(high)})"
+        bounded = name != "cer" and low is not None and high is not None
+        lines.append(f"{title:<17}{figure.shown(value)}{interval if bounded else ''}")
+    if record.pipeline == "tts" and "round_trip_wer" not in record.metrics:
+        lines.insert(0, f"{'round-trip WER':<17}not measured: evaluate.listener names no recogniser")
+    return lines
+
+
+def _short(path: Path | str) -> str:
+    """The path as a person would type it from here."""
+    if is_remote(str(path)):
+        return str(path)
+    path = Path(path)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def refresh_page(record: RunRecord, published: StepRecord) -> Page:
+    """The page of a refresh that came to its end."""
+    version = Dataset.read(local(published.folder), shards=False)
+    counts = published.counts
+    made = Page(
+        record.reason, lead=f"What {record.config['corpus']['uri']} held, as a dataset.", footer=published.folder
+    )
+    made.opening(
+        verdict(record.reason, f"{counts['utterances']:,} utterances in version {counts['version']:,}.", "good"),
+        facts({"hours": sum(version.seconds.values()) / 3600, **version.counts}),
+    )
+    made.section("What changed", *_changes(published, version))
+    made.section("What it cost", _steps(record.steps))
+    made.section("What the checks found", *_checks(record))
+    return made
+
+
+def _changes(published: StepRecord, version: Dataset) -> list[Block]:
+    if published.reused:
+        return [note(f"Nothing has, since version {published.counts['version']:,} was published.")]
+    replaced = read_json(local(published.outputs["version"]))["replaces"]
+    if replaced is None:
+        return [note("This is the first version.")]
+    place = published.folder.rpartition("/")[0]
+    found = difference(Dataset.read(local(f"{place}/{replaced}"), shards=False), version)
+    return [counted(found, f"since version {replaced}"), note(for_the_gate(found)), *named(found)]
+
+
+def _steps(steps: list[StepRecord]) -> Block:
+    rows = []
+    for step in steps:
+        counted = ", ".join(f"{n:,} {what}" for what, n in step.counts.items() if what != "version")
+        rows.append((step.name, f"{step.seconds:.1f}", step.reused, counted))
+    return table(["step", "seconds", "reused", "what it counted"], rows)
+
+
+def _checks(record: RunRecord) -> list[Block]:
+    validated = record.step("validate")
+    if validated is None or "validation" not in validated.outputs:
+        return [note("Validate left nothing to read.")]
+    found = read_json(local(validated.outputs["validation"]))
+    rows = [
+        (check["name"], check["severity"], check["detail"]) for check in found["checks"] if check["outcome"] == "failed"
+    ]
+    page = f"All of them, with plots and players: {validated.outputs['report']}"
+    return [table(["check", "severity", "in words"], rows), note(page)] if rows else [note("No warnings."), note(page)]

@@ -1,0 +1,159 @@
+"""Decoding sound recordings: the samples are the file's own, whole or in part, and mono and 16 bit come out rightly."""
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from voxline.audio.decoding import decode, header, load, mono, resample, to_int16
+from voxline.rejects import BadAudio, Reason
+
+RATE = 16_000
+
+
+def tone(seconds: float = 1.0, hertz: float = 440.0, rate: int = RATE) -> np.ndarray:
+    return 0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)
+
+
+def test_librispeech_comes_out_bit_by_bit(real_data: Path) -> None:
+    files = sorted((real_data / "LibriSpeech").rglob("*.flac"))
+    assert len(files) == 10
+    for file in files:
+        recording = decode(file)
+        expected, rate = soundfile.read(file, dtype="int16")
+        assert recording.sample_rate == rate == header(file).sample_rate
+        assert header(file).frames == len(expected)
+        np.testing.assert_array_equal(to_int16(mono(recording.samples)), expected)
+
+
+@pytest.mark.parametrize(
+    ("form", "subtype"), [("FLAC", "PCM_16"), ("WAV", "PCM_16"), ("WAV", "FLOAT"), ("OGG", "VORBIS")]
+)
+def test_a_segment_is_the_same_samples_as_in_the_whole(tmp_path: Path, form: str, subtype: str) -> None:
+    path = tmp_path / "take"
+    soundfile.write(path, tone(3), RATE, format=form, subtype=subtype)
+    part = decode(path, offset=1.25, duration=0.5).samples
+    np.testing.assert_array_equal(part, decode(path).samples[20_000:28_000])
+    np.testing.assert_array_equal(decode(path, offset=2.5).samples, decode(path).samples[40_000:])
+
+
+def test_a_segment_of_a_long_flac_costs_no_decoding_of_the_rest(tmp_path: Path) -> None:
+    """Damage outside the segment is not even seen, since those bytes are not decoded."""
+    path = tmp_path / "long.flac"
+    soundfile.write(path, np.random.default_rng(0).normal(0, 0.1, 60 * RATE), RATE)
+    content = bytearray(path.read_bytes())
+    at = len(content) * 5 // 6
+    content[at : at + 2_000] = bytes(2_000)
+    path.write_bytes(content)
+    assert len(decode(path, offset=5, duration=1).samples) == RATE
+    with pytest.raises(BadAudio):
+        decode(path)
+
+
+@pytest.mark.parametrize(("offset", "duration"), [(2.5, 1.0), (1.5, 1.0)])
+def test_a_segment_past_the_end_is_a_bad_entry(tmp_path: Path, offset: float, duration: float) -> None:
+    path = tmp_path / "take.wav"
+    soundfile.write(path, tone(2), RATE)
+    with pytest.raises(BadAudio, match="recording ends at 2 s") as caught:
+        decode(path, offset, duration)
+    assert caught.value.reason is Reason.BAD_ENTRY
+
+
+def test_a_duration_rounded_by_a_manifest_loses_no_samples(tmp_path: Path) -> None:
+    path = tmp_path / "take.flac"
+    soundfile.write(path, tone(1.2345), RATE)
+    assert len(decode(path, 0.0, 1.23).samples) == header(path).frames == round(1.2345 * RATE)
+
+
+def test_channels_are_averaged(tmp_path: Path) -> None:
+    left, right = tone(0.5, 300), tone(0.5, 500)
+    path = tmp_path / "stereo.flac"
+    soundfile.write(path, np.stack([left, right], axis=1), RATE)
+    mixed = to_int16(mono(decode(path).samples))
+    np.testing.assert_allclose(mixed, 32768 * (left + right) / 2, atol=1.01)
+
+
+def test_24_bits_are_rounded_not_cut(tmp_path: Path) -> None:
+    path = tmp_path / "deep.wav"
+    soundfile.write(path, np.array([255, 128, 127, -129, -255], np.int32) << 8, RATE, subtype="PCM_24")
+    assert to_int16(mono(decode(path).samples)).tolist() == [1, 0, 0, -1, -1]
+
+
+@given(arrays.arrays(np.int16, st.integers(1, 50)))
+def test_16_bits_survive_the_way_through_floats(samples: np.ndarray) -> None:
+    np.testing.assert_array_equal(to_int16(resample(samples, RATE, RATE)), samples)
+
+
+def test_beyond_full_scale_is_clipped_not_wrapped() -> None:
+    assert to_int16(np.array([1.5, -1.5, 0.99999, 1.0], np.float32)).tolist() == [32767, -32768, 32767, 32767]
+
+
+def test_resampling_keeps_what_fits_and_removes_what_would_alias(tmp_path: Path) -> None:
+    for hertz, expected in ((1_000, 0.5), (7_000, 0.5), (9_000, 0.0), (15_000, 0.0)):
+        path = tmp_path / f"{hertz}.wav"
+        soundfile.write(path, tone(1, hertz, 44_100), 44_100)
+        middle = load(path, RATE)[2_000:-2_000]
+        assert np.sqrt(2 * np.mean(middle**2)) == pytest.approx(expected, abs=0.005)
+
+
+@pytest.mark.parametrize("form", ["OGG", "MP3", "AIFF", "CAF", "AU", "W64"])
+def test_other_formats_that_libsndfile_reads(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "take"
+    soundfile.write(path, tone(1), RATE, format=form)
+    assert len(load(path, RATE)) == RATE
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_samples_that_are_no_numbers_are_unreadable(tmp_path: Path, bad: float) -> None:
+    path = tmp_path / "take.wav"
+    soundfile.write(path, np.append(tone(0.1), bad), RATE, subtype="FLOAT")
+    with pytest.raises(BadAudio, match="1 of its samples are not numbers") as caught:
+        decode(path)
+    assert caught.value.reason is Reason.UNREADABLE
+
+
+@pytest.mark.parametrize("name", ["noise.wav", "noise.flac", "noise.mp3", "noise.m4a", "noise"])
+def test_bytes_that_are_no_audio_are_unreadable_whatever_their_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(np.random.default_rng(3).bytes(5_000))
+    for read in (decode, header):
+        with pytest.raises(BadAudio) as caught:
+            read(tmp_path / name)
+        assert caught.value.reason is Reason.UNREADABLE
+
+
+def test_float_samples_far_beyond_full_scale_are_unreadable_not_a_square_wave(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "int.wav", np.array([3.0, -20_000.0] * 99, np.float32), 16_000, subtype="FLOAT")
+    with pytest.raises(BadAudio, match="reach 20000") as caught:
+        decode(tmp_path / "int.wav")
+    assert caught.value.reason is Reason.UNREADABLE
+
+
+def test_nothing_there_and_nothing_in_it_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "empty.flac").touch()
+    soundfile.write(tmp_path / "header.wav", np.zeros(0), RATE)
+    reasons = {}
+    for name in ("absent.wav", "empty.flac", "header.wav"):
+        with pytest.raises(BadAudio) as caught:
+            decode(tmp_path / name)
+        reasons[name] = caught.value.reason
+    assert reasons == {
+        "absent.wav": Reason.MISSING_FILE,
+        "empty.flac": Reason.EMPTY_AUDIO,
+        "header.wav": Reason.EMPTY_AUDIO,
+    }
+
+
+@given(st.binary(max_size=300), st.sampled_from([b"", b"fLaC", b"RIFF\x00\x01\x00\x00WAVE", b"ID3", b"RF64????WAVE"]))
+def test_any_bytes_are_audio_or_a_stated_fault(
+    tmp_path_factory: pytest.TempPathFactory, tail: bytes, head: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "anything"
+    path.write_bytes(head + tail)
+    for read in (decode, header):
+        with contextlib.suppress(BadAudio):  # anything else would stop a run
+            read(path)

@@ -1,0 +1,263 @@
+"""Features against librosa, which is the oracle: power within 2e-6 of its peak, logarithms within 1e-3."""
+
+import importlib.machinery
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxline.audio import features as transform
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import cepstral_basis, features, mel_filterbank, mel_spectrogram, power_spectrogram, window
+from voxline.errors import SettingsError
+
+Array = npt.NDArray[np.float32]
+VARIETY = [
+    FeatureSettings(),
+    FeatureSettings(mels=40, log_floor=1e-10),
+    FeatureSettings(
+        sample_rate=8_000, window_seconds=0.032, hop_seconds=0.020, mels=26, lowest_hz=80, highest_hz=3_800
+    ),
+    FeatureSettings(fft_size=400, window_seconds=0.02),
+    FeatureSettings(sample_rate=22_050, fft_size=1_024, window_seconds=1_024 / 22_050, hop_seconds=256 / 22_050),
+    FeatureSettings(window_seconds=0.0201, hop_seconds=0.007),  # an odd hop
+]
+
+
+TACOTRON = FeatureSettings.of(
+    {"kind": "mel_and_linear", "window_seconds": 0.05, "hop_seconds": 0.0125, "fft_size": 2_048, "mels": 80}
+)
+TACOTRON_2 = FeatureSettings.of(
+    {
+        "sample_rate": 22_050,
+        "window_seconds": 1_024 / 22_050,
+        "hop_seconds": 256 / 22_050,
+        "highest_hz": 8_000,
+        "spectrum": "magnitude",
+        "log_floor": 1e-5,
+    }
+)
+
+
+def speech_like(samples: int, seed: int = 0) -> Array:
+    """Noise whose level wanders, with silence in it."""
+    random = np.random.default_rng(seed)
+    level = np.abs(np.sin(np.arange(samples) / 3_000)) ** 4
+    level[samples // 3 : samples // 2] = 0
+    return (0.3 * level * random.standard_normal(samples)).astype(np.float32)
+
+
+def librosa_power(samples: Array, how: FeatureSettings) -> Array:
+    import librosa
+
+    spectrum = librosa.stft(
+        samples, n_fft=how.transform, hop_length=how.hop, win_length=how.window, center=True, pad_mode="constant"
+    )
+    power: Array = (np.abs(spectrum) ** 2).T
+    return power
+
+
+def librosa_mels(samples: Array, how: FeatureSettings) -> Array:
+    import librosa
+
+    return librosa.feature.melspectrogram(
+        S=librosa_power(samples, how).T,
+        sr=how.sample_rate,
+        n_fft=how.transform,
+        n_mels=how.mels,
+        fmin=how.lowest_hz,
+        fmax=how.highest_hz,
+    ).T
+
+
+def close_in_power(ours: Array, theirs: Array) -> None:
+    assert ours.dtype == np.float32
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6 * max(float(theirs.max()), 1e-20))
+
+
+@pytest.mark.parametrize("how", VARIETY)
+def test_power_and_mel_power_are_librosas(how: FeatureSettings) -> None:
+    samples = speech_like(3 * how.sample_rate + 77)
+    close_in_power(power_spectrogram(samples, how), librosa_power(samples, how))
+    close_in_power(mel_spectrogram(samples, how), librosa_mels(samples, how))
+
+
+@pytest.mark.parametrize("how", VARIETY)
+def test_the_filterbank_and_the_window_are_librosas(how: FeatureSettings) -> None:
+    import librosa
+
+    theirs = librosa.filters.mel(
+        sr=how.sample_rate, n_fft=how.transform, n_mels=how.mels, fmin=how.lowest_hz, fmax=how.highest_hz
+    )
+    np.testing.assert_allclose(mel_filterbank(how), theirs.T, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(window(how), librosa.filters.get_window("hann", how.window), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("how", VARIETY)
+def test_log_mel_is_the_natural_logarithm_cut_at_the_floor(how: FeatureSettings) -> None:
+    samples = speech_like(2 * how.sample_rate)
+    expected = np.log(np.maximum(librosa_mels(samples, how), how.log_floor))
+    np.testing.assert_allclose(features(samples, how), expected, rtol=0, atol=1e-3)
+
+
+def test_linear_is_the_logarithm_of_power() -> None:
+    how = FeatureSettings(kind="linear")
+    samples = speech_like(20_000)
+    ours = features(samples, how)
+    assert ours.shape == (how.frames(20_000), how.bins)
+    np.testing.assert_allclose(ours, np.log(np.maximum(librosa_power(samples, how), how.log_floor)), rtol=0, atol=1e-3)
+
+
+def test_tacotrons_features_are_librosas_decibels_in_0_to_1() -> None:
+    import librosa
+
+    samples = speech_like(3 * 16_000)
+    lifted = librosa.effects.preemphasis(samples, coef=0.97, zi=[0.0])
+    magnitude = np.sqrt(librosa_power(lifted, TACOTRON)).T
+    mels = librosa.filters.mel(sr=16_000, n_fft=2_048, n_mels=80) @ magnitude
+    decibels = [20 * np.log10(np.maximum(1e-5, part)) - 20 for part in (mels, magnitude)]
+    expected = [np.clip((part + 100) / 100, 0, 1).T for part in decibels]
+    found = features(samples, TACOTRON)
+    assert found.shape == (TACOTRON.frames(len(samples)), 80 + 1_025)
+    np.testing.assert_allclose(found[:, TACOTRON.mel_columns], expected[0], rtol=0, atol=1e-3)
+    np.testing.assert_allclose(found[:, TACOTRON.linear_columns], expected[1], rtol=0, atol=1e-3)
+    assert 0 == found.min() < 0.3 < found.max() <= 1
+
+
+def test_the_loudest_and_the_faintest_of_tacotrons_features_are_1_and_0() -> None:
+    loud = features(np.sign(np.sin(np.arange(8_000) / 5)).astype(np.float32), TACOTRON)
+    assert loud.max() == 1
+    assert not features(np.zeros(8_000, np.float32), TACOTRON).any()
+
+
+def test_tacotron_2s_log_mels_are_of_magnitude_cut_at_their_floor() -> None:
+    samples = speech_like(3 * 22_050)
+    magnitude = np.sqrt(librosa_power(samples, TACOTRON_2))
+    expected = np.log(np.maximum(magnitude @ mel_filterbank(TACOTRON_2), 1e-5))
+    np.testing.assert_allclose(features(samples, TACOTRON_2), expected, rtol=0, atol=1e-3)
+    assert TACOTRON_2.transform == 1_024
+
+
+def test_a_part_that_a_kind_does_not_have_is_not_sliced_from_it() -> None:
+    with pytest.raises(ValueError, match="features of kind log_mel have no such part"):
+        _ = FeatureSettings().linear_columns
+
+
+def test_mfcc_is_librosas_without_the_cut_under_the_peak() -> None:
+    import librosa
+
+    how = FeatureSettings(kind="mfcc", mels=40)
+    samples = speech_like(20_000)
+    decibels = librosa.power_to_db(librosa_mels(samples, how).T, amin=how.log_floor, top_db=None)
+    expected = librosa.feature.mfcc(S=decibels, n_mfcc=26).T
+    np.testing.assert_allclose(features(samples, how), expected, rtol=0, atol=5e-3)  # decibels: 4.3 to the logarithm
+    assert cepstral_basis(how).shape == (40, 26)
+
+
+def test_mfcc_with_context_holds_its_neighbours_oldest_first_and_zeros_beyond_the_ends() -> None:
+    plain = FeatureSettings(kind="mfcc")
+    stacked = plain.model_copy(update={"context": 9})
+    samples = speech_like(8_000)
+    alone, together = features(samples, plain), features(samples, stacked)
+    assert together.shape == (51, 19 * 26) == (stacked.frames(8_000), stacked.bins)
+    blocks = together.reshape(51, 19, 26)
+    for frame in range(51):
+        for place in range(19):
+            neighbour = frame + place - 9
+            expected = alone[neighbour] if 0 <= neighbour < 51 else np.zeros(26)
+            np.testing.assert_array_equal(blocks[frame, place], expected)
+
+
+@pytest.mark.filterwarnings("ignore:n_fft:UserWarning")
+@settings(deadline=None, max_examples=60)
+@given(samples=st.integers(0, 9_000), how=st.sampled_from(VARIETY))
+def test_any_length_has_a_frame_a_hop_and_librosas_power(samples: int, how: FeatureSettings) -> None:
+    recording = speech_like(samples, seed=samples)
+    ours = mel_spectrogram(recording, how)
+    assert ours.shape == (1 + samples // how.hop, how.mels) == (how.frames(samples), how.mels)
+    if samples:  # librosa refuses an empty recording
+        close_in_power(ours, librosa_mels(recording, how))
+    else:
+        assert not ours.any()
+
+
+@settings(deadline=None, max_examples=30)
+@given(samples=st.integers(0, 100_000), kind=st.sampled_from(["log_mel", "mfcc", "linear", "mel_and_linear"]))
+def test_every_kind_is_finite_and_of_the_promised_shape(samples: int, kind: str) -> None:
+    how = FeatureSettings.of({"kind": kind, "context": 2})
+    found = features(speech_like(samples), how)
+    assert found.shape == (how.frames(samples), how.bins)
+    assert found.dtype == np.float32
+    assert np.isfinite(found).all()
+
+
+def test_real_speech_agrees_too(real_data: Path) -> None:
+    how = FeatureSettings()
+    files = sorted((real_data / "LibriSpeech").rglob("*.flac"))
+    assert files
+    for file in files[:3]:
+        samples, _ = soundfile.read(file, dtype="float32")
+        close_in_power(mel_spectrogram(samples, how), librosa_mels(samples, how))
+
+
+def test_two_processes_compute_the_same_bytes() -> None:
+    script = (
+        "import numpy, hashlib; from voxline.audio.features import *;"
+        "samples = numpy.random.default_rng(1).standard_normal(50_000).astype('float32');"
+        "print(hashlib.sha256(features(samples, FeatureSettings()).tobytes()).hexdigest())"
+    )
+    digests = {subprocess.check_output([sys.executable, "-c", script]) for _ in range(2)}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"fft_size": 256}, "fft_size"),
+        ({"fft_size": 513}, "fft_size"),
+        ({"highest_hz": 9_000}, "highest_hz"),
+        ({"lowest_hz": 8_000}, "highest_hz"),
+        ({"kind": "mfcc", "mels": 20}, "coefficients"),
+        ({"hop_seconds": 1e-5}, "hop_seconds"),
+        ({"mel": 80}, "mel"),
+        ({"kind": "mfcc", "spectrum": "magnitude"}, "spectrum"),
+        ({"kind": "mel_and_linear", "spectrum": "power"}, "spectrum"),
+        ({"preemphasis": 0.97}, "preemphasis"),
+    ],
+)
+def test_impossible_settings_are_refused_by_their_key(values: dict[str, object], key: str) -> None:
+    with pytest.raises(SettingsError, match=f"'{key}'"):
+        FeatureSettings.of(values)
+
+
+def test_more_than_one_channel_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(10, 2\)"):
+        features(np.zeros((10, 2), np.float32), FeatureSettings())
+
+
+def test_the_transform_is_scipys_to_the_last_bit_whichever_way_it_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    import scipy.fft
+
+    frames = np.random.default_rng(3).standard_normal((7, 512)).astype(np.float32)
+    expected = scipy.fft.rfft(frames, axis=1)
+    for found_at_once in (True, False):
+        if not found_at_once:
+            monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [])
+        transform._transform.cache_clear()
+        np.testing.assert_array_equal(transform.rfft(frames), expected)
+    transform._transform.cache_clear()
+
+
+def test_features_are_made_without_the_import_of_scipy_fft() -> None:
+    script = (
+        "import numpy, sys; from voxline.audio.features import features, FeatureSettings;"
+        "features(numpy.ones(16_000, 'float32'), FeatureSettings()); sys.exit('scipy.fft' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -1,0 +1,91 @@
+"""A FLAC is sound, or it is said what is wrong with it; never silence, never garbage."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from voxline.audio.decoding import decode, header
+from voxline.audio.flac import NOT_SET, stream_info
+from voxline.rejects import BadAudio, Reason
+
+RATE = 16_000
+STREAM_INFO = 8
+"""Where STREAMINFO's own bytes begin."""
+
+
+@pytest.fixture
+def flac(tmp_path: Path) -> Path:
+    path = tmp_path / "take.flac"
+    soundfile.write(path, np.random.default_rng(1).normal(0, 0.1, 3 * RATE), RATE)
+    return path
+
+
+def reason_of(path: Path) -> Reason:
+    with pytest.raises(BadAudio) as caught:
+        decode(path)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize("kept", [4, 20, 41, 42, 60, 90, 0.01, 0.3, 0.9, -100, -3, -1])
+def test_a_truncated_flac_is_rejected_not_zero_filled(flac: Path, kept: float) -> None:
+    content = flac.read_bytes()
+    flac.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
+    assert reason_of(flac) is Reason.TRUNCATED
+
+
+def test_a_real_flac_cut_anywhere_is_truncated(real_data: Path, tmp_path: Path) -> None:
+    content = next((real_data / "LibriSpeech").rglob("*.flac")).read_bytes()
+    path = tmp_path / "cut.flac"
+    for kept in np.linspace(50, len(content) - 1, 23).astype(int):
+        path.write_bytes(content[:kept])
+        assert reason_of(path) is Reason.TRUNCATED, kept
+
+
+def test_damage_in_the_middle_is_unreadable_and_no_truncation(flac: Path) -> None:
+    content = bytearray(flac.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 40] = bytes(40)
+    flac.write_bytes(content)
+    assert reason_of(flac) is Reason.UNREADABLE
+
+
+@pytest.mark.parametrize("subtype", ["PCM_S8", "PCM_16", "PCM_24"])
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_the_md5_of_every_width_is_checked(tmp_path: Path, subtype: str, channels: int) -> None:
+    path = tmp_path / "take.flac"
+    soundfile.write(path, np.random.default_rng(2).normal(0, 0.1, (5_000, channels)), RATE, subtype=subtype)
+    assert stream_info(path).md5 != NOT_SET
+    assert decode(path).samples.shape == (5_000, channels)
+    content = bytearray(path.read_bytes())
+    content[STREAM_INFO + 18] ^= 1
+    path.write_bytes(content)
+    assert reason_of(path) is Reason.MD5_MISMATCH
+
+
+def test_an_md5_that_was_never_set_is_not_compared(flac: Path) -> None:
+    content = bytearray(flac.read_bytes())
+    content[STREAM_INFO + 18 : STREAM_INFO + 34] = NOT_SET
+    flac.write_bytes(content)
+    assert len(decode(flac).samples) == 3 * RATE
+
+
+def test_a_flac_from_a_pipe_that_does_not_say_its_length_is_read_whole(flac: Path) -> None:
+    expected = decode(flac).samples
+    content = bytearray(flac.read_bytes())
+    content[STREAM_INFO + 13] &= 0xF0
+    content[STREAM_INFO + 14 : STREAM_INFO + 18] = bytes(4)
+    flac.write_bytes(content)
+    assert stream_info(flac).frames == 0
+    np.testing.assert_array_equal(decode(flac).samples, expected)
+    np.testing.assert_array_equal(decode(flac, 1.0, 0.5).samples, expected[RATE : RATE * 3 // 2])
+    assert header(flac).seconds == 3
+
+
+def test_a_header_that_promises_hours_claims_no_memory(flac: Path) -> None:
+    content = bytearray(flac.read_bytes())
+    content[STREAM_INFO + 13] |= 0x0F
+    flac.write_bytes(content)
+    assert header(flac).frames > 2**35
+    assert reason_of(flac) is Reason.TRUNCATED

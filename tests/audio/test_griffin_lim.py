@@ -1,0 +1,136 @@
+"""Griffin-Lim on real speech: how near the re-analysed waveform lies, in decibels, and librosa as the oracle."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.audio.test_features import TACOTRON, TACOTRON_2
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import Array, emphasise, features, magnitude_spectrogram, mel_filterbank
+from voxline.audio.griffin_lim import deemphasise, griffin_lim, linear_to_magnitude, mel_to_magnitude, waveform
+
+
+def read(real_data: Path, rate: int, name: str = "LJ001-0002") -> Array:
+    """A recording by LJSpeech's reader, two seconds of it."""
+    import soxr
+
+    samples, found = soundfile.read(real_data / "LJSpeech-1.1" / "wavs" / f"{name}.wav", dtype="float32")
+    resampled: Array = soxr.resample(samples, found, rate).astype(np.float32)
+    return resampled
+
+
+def decibels(values: Array, how: FeatureSettings) -> Array:
+    """Features as decibels of magnitude."""
+    scale = -how.floor_db if how.kind == "mel_and_linear" else 20 / np.log(10) / (1 if how.of_magnitude else 2)
+    return values * np.float32(scale)
+
+
+def convergence(made: Array, magnitudes: Array, how: FeatureSettings) -> float:
+    """Norm of what the waveform's magnitudes differ by, as a share of the norm of the magnitudes."""
+    found = magnitude_spectrogram(made, how)
+    return float(np.linalg.norm(found - magnitudes) / np.linalg.norm(magnitudes))
+
+
+@pytest.mark.parametrize(
+    ("how", "part", "accepted"),
+    [(TACOTRON, "mel", 1.0), (TACOTRON, "linear", 2.0), (TACOTRON_2, "mel", 1.0), (FeatureSettings(), "mel", 1.5)],
+)
+def test_re_analysis_of_the_waveform_is_close_in_decibels(
+    real_data: Path, how: FeatureSettings, part: str, accepted: float
+) -> None:
+    samples = read(real_data, how.sample_rate)
+    columns = how.mel_columns if part == "mel" else how.linear_columns
+    wanted = features(samples, how)[:, columns]
+    made = waveform(wanted, how)
+    assert made.dtype == np.float32
+    assert len(made) == how.samples(len(wanted))
+    assert 0 <= len(samples) - len(made) < how.hop
+    error = np.abs(decibels(features(made, how)[:, columns] - wanted, how)).mean()
+    assert error < accepted
+
+
+@pytest.mark.parametrize("how", [TACOTRON, TACOTRON_2])
+def test_it_comes_as_near_as_librosas(real_data: Path, how: FeatureSettings) -> None:
+    import librosa
+
+    samples = read(real_data, how.sample_rate)
+    wanted = magnitude_spectrogram(emphasise(samples, how).astype(np.float32), how)
+    theirs = librosa.griffinlim(
+        wanted.T, n_iter=60, n_fft=how.transform, hop_length=how.hop, win_length=how.window, random_state=0
+    )
+    ours = griffin_lim(wanted, how)
+    assert ours.shape == theirs.shape
+    assert convergence(ours, wanted, how) < 1.1 * convergence(theirs, wanted, how)
+
+
+def test_momentum_brings_it_nearer(real_data: Path) -> None:
+    wanted = magnitude_spectrogram(read(real_data, 22_050), TACOTRON_2)
+    plain, fast = (convergence(griffin_lim(wanted, TACOTRON_2, 30, m), wanted, TACOTRON_2) for m in (0.0, 0.99))
+    assert fast < 0.7 * plain
+
+
+@pytest.mark.parametrize("how", [TACOTRON, TACOTRON_2, FeatureSettings(mels=40)])
+def test_the_magnitudes_of_mels_have_these_mels_and_are_not_negative(real_data: Path, how: FeatureSettings) -> None:
+    mels = features(read(real_data, how.sample_rate), how)[:, how.mel_columns]
+    found = mel_to_magnitude(mels, how)
+    assert found.min() >= 0
+    again = (found if how.of_magnitude else found**2) @ mel_filterbank(how)
+    if how.kind == "mel_and_linear":
+        level = (20 * np.log10(np.maximum(again, 1e-5)) - how.reference_db - how.floor_db) / -how.floor_db
+    else:
+        level = np.log(np.maximum(again, how.log_floor))
+    assert np.abs(decibels(level - mels, how)).mean() < 0.1
+
+
+def test_the_mels_are_nearer_than_those_of_librosas_least_squares(real_data: Path) -> None:
+    import librosa
+
+    wanted = np.exp(features(read(real_data, 22_050)[:11_025], TACOTRON_2))
+    basis = mel_filterbank(TACOTRON_2)
+    theirs = librosa.util.nnls(basis.T, wanted.T).T @ basis
+    ours = mel_to_magnitude(np.log(wanted), TACOTRON_2) @ basis
+    off = [np.abs(np.log(np.maximum(found, 1e-5) / wanted)).mean() for found in (ours, theirs)]
+    assert off[0] < off[1]
+    assert np.linalg.norm(ours - wanted) < 0.005 * np.linalg.norm(wanted)
+
+
+def test_the_linear_spectrum_is_undone_above_its_floor() -> None:
+    samples = 0.05 * np.random.default_rng(0).standard_normal(8_000).astype(np.float32)
+    for how in (TACOTRON, FeatureSettings(kind="linear")):
+        found = linear_to_magnitude(features(samples, how)[:, how.linear_columns], how)
+        wanted = magnitude_spectrogram(emphasise(samples, how).astype(np.float32), how)
+        np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
+
+
+def test_de_emphasis_undoes_emphasis() -> None:
+    samples = 0.1 * np.random.default_rng(0).standard_normal(50_000).astype(np.float32)
+    again = deemphasise(emphasise(samples, TACOTRON).astype(np.float32), TACOTRON)
+    np.testing.assert_allclose(again, samples, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=20)
+@given(frames=st.integers(0, 70), how=st.sampled_from([TACOTRON, TACOTRON_2, FeatureSettings()]))
+def test_any_number_of_frames_gives_its_samples_the_same_each_time(frames: int, how: FeatureSettings) -> None:
+    mels = np.random.default_rng(frames).uniform(0, 1, (frames, how.mels)).astype(np.float32)
+    made = waveform(mels, how, iterations=2)
+    assert made.shape == (max(frames - 1, 0) * how.hop,)
+    assert np.isfinite(made).all()
+    np.testing.assert_array_equal(made, waveform(mels, how, iterations=2))
+
+
+def test_silence_stays_silence() -> None:
+    mels = features(np.zeros(8_000, np.float32), TACOTRON)[:, TACOTRON.mel_columns]
+    assert np.abs(waveform(mels, TACOTRON)).max() < 1e-3
+
+
+def test_spectra_of_another_width_are_refused_naming_both() -> None:
+    with pytest.raises(ValueError, match=r"\(10, 80\); \[frames, 257\] is accepted"):
+        griffin_lim(np.zeros((10, 80), np.float32), FeatureSettings())
+    with pytest.raises(ValueError, match=r"mels of shape \(10, 40\); \[frames, 80\]"):
+        waveform(np.zeros((10, 40), np.float32), FeatureSettings())
+    with pytest.raises(ValueError, match="kind mfcc have no such part"):
+        waveform(np.zeros((10, 26), np.float32), FeatureSettings(kind="mfcc"))

@@ -1,0 +1,121 @@
+"""A WAV that is cut short is noticed by its sizes; what we write is plain, whole, and read back bit by bit."""
+
+import os
+import struct
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from voxline.audio.decoding import decode
+from voxline.audio.wav import read_wav, write_wav
+from voxline.rejects import BadAudio, Reason
+
+RATE = 16_000
+
+
+def wav_bytes(
+    samples: np.ndarray, *, riff_size: int | None = None, data_size: int | None = None, more: bytes = b""
+) -> bytes:
+    data = samples.astype("<i2").tobytes()
+    form = struct.pack("<IHHIIHH", 16, 1, 1, RATE, 2 * RATE, 2, 16)
+    return (
+        b"RIFF"
+        + struct.pack("<I", 36 + len(data) + len(more) if riff_size is None else riff_size)
+        + b"WAVEfmt "
+        + form
+        + b"data"
+        + struct.pack("<I", len(data) if data_size is None else data_size)
+        + data
+        + more
+    )
+
+
+SAMPLES = np.arange(-500, 500, dtype=np.int16)
+
+
+def reason_of(path: Path) -> Reason:
+    with pytest.raises(BadAudio) as caught:
+        decode(path)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("form", "endian"), [("WAV", "LITTLE"), ("WAV", "BIG"), ("WAVEX", "LITTLE"), ("RF64", "LITTLE")]
+)
+def test_a_truncated_wav_is_rejected_not_shortened(tmp_path: Path, form: str, endian: str) -> None:
+    path = tmp_path / "take.wav"
+    soundfile.write(path, SAMPLES, RATE, format=form, endian=endian)
+    assert len(decode(path).samples) == len(SAMPLES)
+    content = path.read_bytes()
+    for kept in (len(content) - 1, len(content) - 1_000, content.index(b"data") + 8, content.index(b"fmt ") + 6):
+        path.write_bytes(content[:kept])
+        assert reason_of(path) is Reason.TRUNCATED, kept
+
+
+@pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFF000])
+def test_a_wav_from_a_pipe_is_read_to_its_end(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "take.wav"
+    path.write_bytes(wav_bytes(SAMPLES, riff_size=min(size + 36, 0xFFFFFFFF), data_size=size))
+    np.testing.assert_array_equal(decode(path).samples[:, 0], SAMPLES)
+
+
+def test_a_recorder_stopped_before_it_finished_its_header_is_truncated(tmp_path: Path) -> None:
+    path = tmp_path / "take.wav"
+    path.write_bytes(wav_bytes(SAMPLES, riff_size=0, data_size=0))
+    assert reason_of(path) is Reason.TRUNCATED
+
+
+def test_chunks_after_the_samples_are_no_samples(tmp_path: Path) -> None:
+    path = tmp_path / "take.wav"
+    more = b"LIST" + struct.pack("<I", 4) + b"INFO"
+    path.write_bytes(wav_bytes(SAMPLES, more=more))
+    assert len(decode(path).samples) == len(SAMPLES)
+    path.write_bytes(wav_bytes(SAMPLES[:0], more=more))
+    assert reason_of(path) is Reason.EMPTY_AUDIO
+
+
+def test_a_wav_without_samples_chunk_is_unreadable(tmp_path: Path) -> None:
+    path = tmp_path / "take.wav"
+    path.write_bytes(wav_bytes(SAMPLES[:0])[:36].replace(b"$\0\0\0WAVE", b"\x1c\0\0\0WAVE"))
+    assert reason_of(path) is Reason.UNREADABLE
+
+
+@given(arrays.arrays(np.int16, st.integers(0, 200)), st.sampled_from([8_000, 16_000, 44_100]))
+def test_what_is_written_is_read_back_by_us_and_by_others(
+    tmp_path_factory: pytest.TempPathFactory, samples: np.ndarray, rate: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "written.wav"
+    write_wav(path, samples, rate)
+    assert path.stat().st_size == 44 + 2 * len(samples)
+    read, read_rate = read_wav(path)
+    np.testing.assert_array_equal(read, samples)
+    assert read_rate == rate
+    with wave.open(os.fspath(path)) as theirs:
+        assert (theirs.getnchannels(), theirs.getsampwidth(), theirs.getframerate()) == (1, 2, rate)
+        assert theirs.readframes(1_000) == samples.astype("<i2").tobytes()
+
+
+def test_a_wav_of_ours_that_was_cut_is_not_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "take.wav"
+    write_wav(path, SAMPLES, RATE)
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(BadAudio):
+        read_wav(path)
+
+
+def test_an_rf64_that_ends_inside_its_sizes_is_truncated(tmp_path: Path) -> None:
+    (tmp_path / "take.wav").write_bytes(b"RF64\xff\xff\xff\xffWAVEds64\x1c\0\0\0\1\2")
+    assert reason_of(tmp_path / "take.wav") is Reason.TRUNCATED
+
+
+def test_a_rate_that_is_none_is_unreadable_and_is_not_resampled(tmp_path: Path) -> None:
+    content = bytearray(wav_bytes(SAMPLES))
+    content[24:28] = struct.pack("<I", 1)
+    (tmp_path / "take.wav").write_bytes(content)
+    assert reason_of(tmp_path / "take.wav") is Reason.UNREADABLE

@@ -1,0 +1,73 @@
+"""A function applied by a Beam pipeline: each answer comes once, what fails is said, and workers can be asked for."""
+
+import operator
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+
+from voxline.beam.run import answers
+from voxline.beam.settings import RunnerSettings
+from voxline.errors import SettingsError, WorkError
+
+ALONE = RunnerSettings()
+
+
+def test_each_element_is_answered_once_and_by_its_number(tmp_path: Path) -> None:
+    found = list(answers("count", operator.neg, [5, 6, 7], ALONE, tmp_path))
+    assert sorted(found) == [(0, -5), (1, -6), (2, -7)]
+
+
+def test_answers_come_while_others_are_still_made(tmp_path: Path) -> None:
+    seen = []
+    for number, _ in answers("wait", time.sleep, [0.0] * 3 + [2.0], ALONE, tmp_path):
+        seen.append((number, time.monotonic()))
+    assert seen[-1][1] - seen[0][1] > 1
+
+
+def test_nothing_to_do_is_no_fault(tmp_path: Path) -> None:
+    assert list(answers("count", operator.neg, [], ALONE, tmp_path)) == []
+
+
+def test_what_fails_says_whose_work_it_was_and_why(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match=r"count: the Beam pipeline on FnApiRunner failed: .*invalid literal.*'six'"):
+        list(answers("count", int, ["5", "six"], ALONE, tmp_path))
+
+
+def test_an_unknown_runner_is_refused_by_its_key(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="count: 'runner' is 'NoRunner'"):
+        list(answers("count", operator.neg, [1], RunnerSettings(runner="NoRunner"), tmp_path))
+
+
+def test_a_pool_starts_workers_stops_them_and_leaves_none() -> None:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "voxline.beam.worker_pool", f"--port={port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as pool:
+        assert pool.stdout
+        assert b"listens" in pool.stdout.readline()
+        with grpc.insecure_channel(f"localhost:{port}") as channel:
+            asked = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)  # type: ignore[no-untyped-call]
+            started: list[set[int]] = []
+            for name in ("1", "2"):
+                request = beam_fn_api_pb2.StartWorkerRequest(worker_id=name)
+                request.provision_endpoint.url = "localhost:1"  # where nobody listens: it waits
+                assert not asked.StartWorker(request).error
+                started.append(children(pool.pid))
+            asked.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1"))
+            assert children(pool.pid) == started[1] - started[0]
+        pool.send_signal(signal.SIGTERM)
+        assert pool.wait(30) == 0
+    assert not any(Path(f"/proc/{worker}").exists() for worker in started[1])
+
+
+def children(process: int) -> set[int]:
+    threads = Path(f"/proc/{process}/task").glob("*/children")
+    return {int(child) for thread in threads for child in thread.read_text().split()}

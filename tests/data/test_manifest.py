@@ -1,0 +1,93 @@
+"""A manifest that is none is refused by its line, in words."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voxline.data.manifest import Utterance, each_utterance, fingerprint, read_manifest, write_manifest
+from voxline.errors import WorkError
+from voxline.store.hashing import hash_value
+
+GOOD = '{"id": "a", "audio_filepath": "a.wav", "duration": 1, "text": "x"'
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"fLaC\xff\xfe", "not UTF-8"),
+        (b"5\n", "is a mapping with id"),
+        (b"[" * 100_000, "not a JSON line"),
+        (f'{GOOD}, "speaker": "\\ud800"}}'.encode(), "not a JSON line"),
+        (f'{GOOD}, "offset": -1}}'.encode(), "`offset` is -1"),
+        (f'{GOOD}, "duration": NaN}}'.encode(), "`duration` is nan"),
+        (f'{GOOD}, "text": 5}}'.encode(), "`text` is 5"),
+        (f"{GOOD}}} {GOOD}}}".encode(), "not a JSON line"),
+        (b'{"id": "a"}', "no audio_filepath, duration, text; an utterance has at least"),
+        (f'{GOOD}, "measured": 3}}'.encode(), "`measured` is 3"),
+    ],
+)
+def test_a_line_that_is_no_utterance_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "manifest.jsonl").write_bytes(content)
+    with pytest.raises(WorkError, match=message) as refused:
+        read_manifest(tmp_path)
+    assert str(tmp_path) in str(refused.value)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
+def test_a_further_key_that_json_has_no_value_for_names_the_utterance(tmp_path: Path, number: str) -> None:
+    (tmp_path / "manifest.jsonl").write_text(f'{GOOD}, "snr": {number}}}')
+    with pytest.raises(WorkError, match=r"^a: a further key .*corpus\.format: manifest"):
+        fingerprint(each_utterance(tmp_path))
+
+
+_texts = st.text(st.characters(codec="utf-8"), max_size=12)
+_seconds = st.floats(0, 1e9, exclude_max=True) | st.integers(0, 10**6)
+_values = st.recursive(
+    _texts | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.none(), st.lists
+)
+_utterances = st.builds(
+    Utterance,
+    _texts,
+    st.sampled_from(["/corpus/a.flac", "/corpus/b c.flac", '/corpus/ä/"1".wav', "/a.wav"]),
+    _seconds,
+    _texts,
+    _texts,
+    _texts,
+    _texts,
+    _seconds,
+    st.dictionaries(_texts, st.floats(-120, 1), max_size=3),
+    st.dictionaries(_texts | st.sampled_from(["{0}", "accent", "aa", "z"]), _values, max_size=3),
+)
+
+
+@given(st.lists(_utterances, max_size=4))
+def test_what_is_written_is_what_json_writes_and_what_is_read(
+    tmp_path_factory: pytest.TempPathFactory, utterances: list[Utterance]
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "written"
+    assert write_manifest(folder / "manifest.jsonl", utterances) == len(utterances)
+    expected = [
+        json.dumps({**one.as_line(), "audio_filepath": os.path.relpath(one.audio_filepath, folder)}, ensure_ascii=False)
+        for one in utterances
+    ]
+    assert (folder / "manifest.jsonl").read_text("utf-8") == "".join(f"{line}\n" for line in expected)
+    assert read_manifest(folder) == utterances
+
+
+@given(st.lists(_utterances, max_size=4))
+def test_a_manifest_is_named_by_the_sorted_hashes_of_what_its_utterances_are(utterances: list[Utterance]) -> None:
+    hashes = [hash_value(one.identity()) for one in utterances]
+    assert [one.digest().hex() for one in utterances] == hashes
+    assert fingerprint(utterances) == hash_value(sorted(hashes))
+
+
+def test_blank_lines_are_passed_over_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "manifest.jsonl").write_text(f"{GOOD}}}\r\n\n \t\n  {GOOD}}}\n{{\n", encoding="utf-8")
+    read = each_utterance(tmp_path)
+    assert [next(read).id, next(read).id] == ["a", "a"]
+    with pytest.raises(WorkError, match=r"manifest\.jsonl:5: not a JSON line"):
+        next(read)

@@ -1,0 +1,186 @@
+"""The generated demo corpus: its layout, its repeatability, and what is left of a killed run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from voxline.components.demo_corpus.asr_corpora import COMMANDS
+from voxline.components.demo_corpus.settings import GenerateSettings
+from voxline.components.demo_corpus.step import run
+from voxline.errors import SettingsError, WorkError
+from voxline.store.files import hash_folder
+
+TINY = {
+    "train_speakers": 4,
+    "dev_speakers": 1,
+    "test_speakers": 1,
+    "utterances_per_speaker": 5,
+    "dev_utterances_per_speaker": 3,
+    "snr_min": 20,
+    "snr_max": 20,
+}
+GENERATE = """
+import sys
+from voxline.components.demo_corpus.settings import GenerateSettings
+from voxline.components.demo_corpus.step import run
+run(sys.argv[1], GenerateSettings.of(sys.argv[2]), workers=int(sys.argv[3]))
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("generated") / "demo"
+    run(folder, GenerateSettings.of(TINY))
+    return folder
+
+
+def test_a_fresh_process_with_another_number_of_workers_writes_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
+    time.sleep(1.1)  # espeak-ng seeds itself with the second of the day, which must not be heard
+    for workers in (1, 3):
+        again = tmp_path / f"by{workers}"
+        _start(again, TINY, workers).wait()
+        assert hash_folder(again) == hash_folder(corpus)
+
+
+def test_every_line_of_a_transcript_has_its_recording_and_the_other_way_round(corpus: Path) -> None:
+    texts = _transcripts(corpus)
+    recordings = {path.stem: path for path in corpus.glob("LibriSpeech/*/*/*/*.flac")}
+    assert sorted(texts) == sorted(recordings)
+    assert len(texts) == 4 * 5 + 3 + 5
+    for utterance, path in recordings.items():
+        speaker, chapter, _ = utterance.split("-")
+        assert path.parent.parts[-2:] == (speaker, chapter)
+
+
+def test_recordings_are_16_khz_mono_16_bit_flac_of_plausible_length_and_level(corpus: Path) -> None:
+    texts = _transcripts(corpus)
+    for path in corpus.glob("LibriSpeech/*/*/*/*.flac"):
+        info = soundfile.info(path)
+        assert (info.samplerate, info.channels, info.format, info.subtype) == (16000, 1, "FLAC", "PCM_16")
+        letters_a_second = len(texts[path.stem]) / (info.duration - 0.2)
+        assert 9 < letters_a_second < 30, path.stem
+        samples, _ = soundfile.read(path)
+        assert 10 ** (-15.1 / 20) < np.abs(samples).max() < 10 ** (-2.9 / 20)
+
+
+def test_no_speaker_is_in_two_splits_and_no_two_sound_alike(corpus: Path) -> None:
+    speakers = [path.name for path in corpus.glob("LibriSpeech/*/*") if path.is_dir()]
+    assert len(speakers) == len(set(speakers)) == 6
+    listed = _speakers(corpus)
+    assert sorted(listed) == sorted(speakers)
+    assert len({name for _, _, _, name in listed.values()}) == 6
+    for speaker, (sex, subset, minutes, name) in listed.items():
+        assert (corpus / "LibriSpeech" / subset / speaker).is_dir()
+        assert sex == name.split("+")[1][0].upper()
+        seconds = sum(soundfile.info(path).duration for path in corpus.glob(f"LibriSpeech/*/{speaker}/*/*.flac"))
+        assert float(minutes) == pytest.approx(seconds / 60, abs=0.006)
+
+
+def test_transcripts_are_upper_case_words_of_the_grammar(corpus: Path) -> None:
+    words = {word for text in _transcripts(corpus).values() for word in text.split()}
+    assert len(COMMANDS.words()) == 69
+    assert words <= {word.upper() for word in COMMANDS.words()}
+
+
+def test_the_noise_lies_as_far_below_the_speech_as_the_settings_say(corpus: Path) -> None:
+    measured = []
+    for path in corpus.glob("LibriSpeech/*/*/*/*.flac"):
+        samples, rate = soundfile.read(path)
+        noise = np.mean(samples[: round(0.08 * rate)] ** 2)  # 0.1 s is kept before the first word
+        measured.append(10 * np.log10((np.mean(samples**2) - noise) / noise))
+    assert np.median(measured) == pytest.approx(20, abs=1.5)
+
+
+def test_the_same_settings_find_the_corpus_there(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in corpus.rglob("*")}
+    work = run(corpus, GenerateSettings.of(TINY))
+    assert work.reused
+    assert work.counts["utterances"] == 28
+    assert "reused" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in corpus.rglob("*")} == before
+
+
+def test_a_corpus_of_other_settings_is_replaced_and_a_damaged_one_mended(corpus: Path, tmp_path: Path) -> None:
+    one = {**TINY, "train_speakers": 1, "utterances_per_speaker": 1, "dev_utterances_per_speaker": 1}
+    folder = tmp_path / "demo"
+    run(folder, GenerateSettings.of(one))
+    whole = hash_folder(folder)
+    next(folder.glob("LibriSpeech/test-clean/*/*/*.flac")).unlink()
+    assert not run(folder, GenerateSettings.of(one)).reused
+    assert hash_folder(folder) == whole
+    assert not run(folder, GenerateSettings.of(TINY)).reused
+    assert hash_folder(folder) == hash_folder(corpus)
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+
+def test_files_that_were_not_generated_are_never_overwritten(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    with pytest.raises(WorkError, match=r"not generated \(thesis.txt\)"):
+        run(folder, GenerateSettings.of(TINY))
+    assert (folder / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(WorkError, match="file/demo: the corpus cannot be written there"):
+        run(tmp_path / "file" / "demo", GenerateSettings.of(TINY))
+
+
+def test_a_killed_run_leaves_nothing_that_looks_finished_and_the_next_one_finishes(
+    corpus: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "demo"
+    process = _start(folder, TINY, 1)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".demo.part/**/*.flac")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, "it was done before it could be killed"
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not folder.exists()
+    _start(folder, TINY, 2).wait()
+    assert hash_folder(folder) == hash_folder(corpus)
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+
+def test_two_processes_that_want_one_folder_take_turns(corpus: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    processes = [_start(folder, TINY, 1) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert hash_folder(folder) == hash_folder(corpus)
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+
+def test_more_speakers_than_there_are_voices_are_refused() -> None:
+    with pytest.raises(SettingsError, match="there are 104 voices"):
+        GenerateSettings.of({"train_speakers": 100})
+
+
+def _start(folder: Path, settings: dict[str, int], workers: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-P", "-c", GENERATE, folder, json.dumps(settings), str(workers)])
+
+
+def _transcripts(corpus: Path) -> dict[str, str]:
+    texts = {}
+    for path in corpus.glob("LibriSpeech/*/*/*/*.trans.txt"):
+        for line in path.read_text().splitlines():
+            utterance, text = line.split(" ", 1)
+            texts[utterance] = text
+    return texts
+
+
+def _speakers(corpus: Path) -> dict[str, list[str]]:
+    lines = (corpus / "LibriSpeech" / "SPEAKERS.TXT").read_text().splitlines()
+    rows = [[field.strip() for field in line.split("|")] for line in lines if not line.startswith(";")]
+    return {row[0]: row[1:] for row in rows}

@@ -1,0 +1,238 @@
+"""A version appears whole or not at all, and every change is in the journal, whatever was killed when."""
+
+import concurrent.futures
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.registry.published import exported, publish, served
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import digest
+from voxline.registry.journal import Change
+from voxline.registry.registry import Registry, models
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    """Three versions of a model."""
+    made = Registry(tmp_path / "a registry é", "asr")
+    for content in "abc":
+        publish(made, exported(tmp_path / content, content))
+    return made
+
+
+def test_versions_are_numbered_in_order_and_the_highest_is_in_service(registry: Registry, tmp_path: Path) -> None:
+    assert registry.versions() == [1, 2, 3]
+    assert registry.in_service() == 3
+    assert served(registry) == "c"
+    assert models(tmp_path / "a registry é") == ["asr"]
+    assert registry.journal()[1] == Change(
+        2, "push", registry.journal()[1].at, digest(registry.path(2)), 1, None, 0.25, figures={"wer": 0.25}
+    )
+
+
+def test_nothing_but_versions_has_a_numeric_name_and_reading_makes_nothing(registry: Registry, tmp_path: Path) -> None:
+    (registry.folder / "notes").mkdir()
+    (registry.folder / "9").write_text("a file")
+    (registry.folder / "007").write_text("a file")
+    assert registry.versions() == [1, 2, 3]
+    assert Registry(tmp_path / "none", "asr").in_service() is None
+    assert Registry(tmp_path / "none", "asr").journal() == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_that_serving_would_take_for_a_version_is_named(registry: Registry) -> None:
+    """TensorFlow Serving reads `007` as 7 and would serve it, while we believed that 3 is in service."""
+    (registry.folder / "007").mkdir()
+    with pytest.raises(WorkError, match="007: TensorFlow Serving takes this folder for version 7; rename it"):
+        registry.in_service()
+
+
+def test_a_rollback_keeps_all_figures(registry: Registry) -> None:
+    assert registry.rollback().figures == {"wer": 0.25}
+
+
+def test_rolling_back_publishes_the_older_bytes_as_a_new_version(registry: Registry) -> None:
+    change = registry.rollback(note="too slow")
+    assert (change.version, change.action, change.replaces, change.copy_of) == (4, "rollback", 3, 2)
+    assert (change.note, change.wer) == ("too slow", 0.25)
+    assert served(registry) == "b"
+    assert (registry.path(4) / "model_card.md").read_text() == "# version 2"
+    assert digest(registry.path(4)) == digest(registry.path(2))
+    assert registry.journal()[-1] == change
+    assert registry.rolled_back() == {digest(registry.path(3)): 3}
+
+
+def test_rolling_back_twice_goes_two_steps_back(registry: Registry) -> None:
+    registry.rollback()
+    assert registry.rollback().copy_of == 1
+    assert served(registry) == "a"
+    with pytest.raises(WorkError, match="nothing older than version 1"):
+        registry.rollback()
+
+
+def test_a_person_may_roll_back_to_any_version_and_forth_again(registry: Registry) -> None:
+    assert registry.rollback(to=1).copy_of == 1
+    assert registry.rollback(to=3).copy_of == 3
+    assert served(registry) == "c"
+    assert digest(registry.path(3)) not in registry.rolled_back()
+    with pytest.raises(WorkError, match="what version 5 serves already"):
+        registry.rollback(to=3)
+    with pytest.raises(WorkError, match="no version 9; there: 1, 2, 3, 4, 5"):
+        registry.rollback(to=9)
+
+
+def test_a_version_damaged_on_the_disk_is_not_rolled_back_to(registry: Registry) -> None:
+    (registry.path(2) / "variables" / "variables.index").write_text("?")
+    with pytest.raises(WorkError, match="2: damaged since it was published"):
+        registry.rollback()
+    assert registry.versions() == [1, 2, 3]
+
+
+def test_other_bytes_than_those_that_were_judged_are_not_published(registry: Registry, tmp_path: Path) -> None:
+    model = exported(tmp_path / "d", "d")
+    judged = digest(model)
+    (model / "saved_model.pb").write_text("changed since")
+    with pytest.raises(WorkError, match="not those that were judged"), registry.locked():  # noqa: SIM117
+        with registry.publishing(model, judged, "push"):
+            pass
+    assert registry.versions() == [1, 2, 3]
+    assert len(registry.journal()) == 3
+    assert not list(registry.folder.glob(".incoming*"))
+
+
+def test_a_publication_that_fails_half_way_leaves_nothing(registry: Registry, tmp_path: Path) -> None:
+    model = exported(tmp_path / "d", "d")
+    with pytest.raises(ZeroDivisionError), registry.locked():  # noqa: SIM117
+        with registry.publishing(model, digest(model), "push"):
+            1 / 0  # noqa: B018
+    assert registry.versions() == [1, 2, 3]
+    assert publish(registry, model) == 4
+
+
+def test_a_registry_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "registry").write_text("a file where the folder should be")
+    with pytest.raises(WorkError, match="registry/asr: the registry cannot be changed"):
+        publish(Registry(tmp_path / "registry", "asr"), exported(tmp_path / "d", "d"))
+    with pytest.raises(WorkError, match="no version yet"):
+        Registry(tmp_path / "nowhere", "asr").rollback()
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("cut", [0, 20, 1])
+def test_a_journal_line_lost_to_a_crash_is_written_again(registry: Registry, tmp_path: Path, cut: int) -> None:
+    """Killed between the rename and the line, in the middle of the line, and before the line's end."""
+    journal = registry.folder / "journal.jsonl"
+    whole = journal.read_bytes()
+    last = whole.splitlines(keepends=True)[-1]
+    journal.write_bytes(whole[: -len(last)] + (last[:-cut] if cut else b""))
+    assert [change.version for change in registry.journal()] == [1, 2, 3]
+    with registry.locked():
+        assert journal.read_bytes() == whole
+    publish(registry, exported(tmp_path / "d", "d"))
+    assert [json.loads(line)["version"] for line in journal.read_text().splitlines()] == [1, 2, 3, 4]
+
+
+def test_half_copied_versions_are_cleared_by_whoever_comes_next(registry: Registry) -> None:
+    (registry.folder / ".incoming-4-dead" / "variables").mkdir(parents=True)
+    with registry.locked():
+        assert not list(registry.folder.glob(".incoming*"))
+    assert registry.versions() == [1, 2, 3]
+
+
+def test_a_damaged_journal_is_named_with_its_line(registry: Registry) -> None:
+    journal = registry.folder / "journal.jsonl"
+    journal.write_text("not a line of ours\n" + journal.read_text())
+    with pytest.raises(WorkError, match=r"journal.jsonl:1"):
+        registry.journal()
+
+
+def test_a_damaged_version_file_is_made_up_for_by_the_journal(registry: Registry) -> None:
+    (registry.path(3) / "version.json").write_text('{"version": 3, "dig')
+    assert registry.change(3).digest == digest(registry.path(3))
+    lines = (registry.folder / "journal.jsonl").read_text().splitlines(keepends=True)
+    (registry.folder / "journal.jsonl").write_text("".join(lines[:2]))
+    with pytest.raises(WorkError, match=r"3/version.json: damaged .*remove that file"):
+        registry.change(3)
+
+
+def test_a_version_copied_by_hand_is_written_down_once_under_its_own_number(registry: Registry, tmp_path: Path) -> None:
+    shutil.copytree(registry.path(1), registry.folder / "5")
+    for content in "de":
+        publish(registry, exported(tmp_path / content, content))
+    assert [(change.version, change.action) for change in registry.journal()[3:]] == [
+        (5, "found"),
+        (6, "push"),
+        (7, "push"),
+    ]
+
+
+def test_a_number_is_not_given_that_a_file_has_taken_or_that_nobody_could_read(
+    registry: Registry, tmp_path: Path
+) -> None:
+    (registry.folder / "4").write_text("no folder")
+    assert publish(registry, exported(tmp_path / "d", "d")) == 5
+    (registry.folder / ("9" * 18)).mkdir()
+    with pytest.raises(WorkError, match="no number is left"):
+        publish(registry, exported(tmp_path / "e", "e"))
+
+
+def test_a_damaged_version_in_service_can_be_rolled_back_to_a_whole_copy(registry: Registry) -> None:
+    registry.rollback(to=2)
+    (registry.path(4) / "saved_model.pb").write_text("x")
+    assert registry.rollback(to=2).version == 5
+    assert served(registry) == "b"
+
+
+def test_numbers_of_deleted_versions_are_not_given_again(registry: Registry, tmp_path: Path) -> None:
+    shutil.rmtree(registry.path(3))
+    assert registry.in_service() == 2
+    assert publish(registry, exported(tmp_path / "d", "d")) == 4
+
+
+def test_a_version_put_there_by_hand_is_found_and_written_down(registry: Registry, tmp_path: Path) -> None:
+    exported(registry.folder / "7", "by hand")
+    (registry.folder / "8").mkdir()
+    assert [(change.version, change.action) for change in registry.journal()[3:]] == [(7, "found"), (8, "found")]
+    shutil.rmtree(registry.folder / "8")
+    assert publish(registry, exported(tmp_path / "d", "d")) == 8
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "-x", "a\n"])
+def test_names_that_could_leave_the_registry_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match="model name"):
+        Registry(tmp_path, name)
+
+
+def test_another_kind_of_storage_is_refused_before_a_folder_of_that_name_is_made() -> None:
+    with pytest.raises(SettingsError, match=r"s3://models: .*gs://BUCKET/FOLDER"):
+        Registry("s3://models", "asr")
+
+
+def test_whoever_comes_while_a_version_is_being_published_waits_for_it(tmp_path: Path) -> None:
+    """Two threads stand for two processes: flock parts whoever opened the lock, be it within one process."""
+    first, second = (exported(tmp_path / name, name) for name in "ab")
+    copied, go_on = threading.Event(), threading.Event()
+
+    def slowly() -> None:
+        registry = Registry(tmp_path / "r", "asr")
+        with registry.locked(), registry.publishing(first, digest(first), "push"):
+            copied.set()
+            go_on.wait(30)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(slowly)
+        assert copied.wait(30)
+        quick = pool.submit(publish, Registry(tmp_path / "r", "asr"), second)
+        with pytest.raises(TimeoutError):
+            quick.result(timeout=0.5)
+        assert Registry(tmp_path / "r", "asr").versions() == []
+        go_on.set()
+        slow.result(30)
+        assert quick.result(30) == 2
+    registry = Registry(tmp_path / "r", "asr")
+    assert [digest(registry.path(version)) for version in registry.versions()] == [digest(first), digest(second)]
+    assert [(change.version, change.replaces) for change in registry.journal()] == [(1, None), (2, 1)]

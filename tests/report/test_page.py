@@ -1,0 +1,409 @@
+"""Pages: what they show is what they were given, they need nothing else, and nothing in them runs."""
+
+import base64
+import html
+import html.parser
+import io
+import json
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markupsafe import Markup
+
+from voxline.errors import WorkError
+from voxline.report import (
+    Page,
+    Panel,
+    Reel,
+    badge,
+    bars,
+    details,
+    facts,
+    figure,
+    fill,
+    histogram,
+    lines,
+    listing,
+    note,
+    player,
+    prose,
+    scatter,
+    side_by_side,
+    slot,
+    table,
+    verdict,
+    word_diff,
+)
+from voxline.report import media as pictures
+from voxline.report.charts import quantiles
+from voxline.report.svg import Scale
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> --> <!-- slot: verdict --> $\\frac{1}{2}$ ]]>"
+RATE = 16_000
+
+
+def tone(seconds: float, rate: int = RATE) -> np.ndarray:
+    return (0.3 * np.sin(2 * np.pi * 220 * np.arange(int(seconds * rate)) / rate)).astype(np.float32)
+
+
+def full_page(text: str = "plain words", audio: np.ndarray | Path | None = None) -> Page:
+    """A page with every kind of block, all of it saying `text`."""
+    page = Page(text, lead=text, footer=text)
+    values = np.random.default_rng(0).gamma(3.0, 1.0, 200)
+    page.opening(slot("verdict", verdict(text, text, "caution")), text)
+    page.section(text, prose(text), note(text), facts({text: text}), table([text], [[text]], text), badge(text, "bad"))
+    page.section(
+        "Plots",
+        side_by_side(
+            figure(histogram({text: values, "other": values[:50]}, text, bounds=[1.0]), text, text),
+            figure(bars({text: 0.2, "b": 0.4}, text, intervals={text: (0.1, 0.3)}, percent=True), text, text),
+            figure(lines([1, 2, 3], {text: [1, float("nan"), 2], "other": [1, 2, 3]}, text, text), text),
+            figure(scatter(values, values[::-1], text, text, diagonal=True), text),
+        ),
+    )
+    sound = tone(0.5) if audio is None else audio
+    page.section("Speech", listing(player(sound, text, sample_rate=RATE), word_diff(text, f"{text} {text}")))
+    page.section("More", details(text, prose(text), "a < b", opened=True))
+    return page
+
+
+class Elements(html.parser.HTMLParser):
+    """Collects the elements of a page, and checks that they close in order."""
+
+    VOID = frozenset({"meta", "img", "br", "hr", "input", "link"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+
+def test_text_from_a_corpus_never_becomes_markup() -> None:
+    harmless, hostile = Elements(full_page().html()), Elements(full_page(HOSTILE).html())
+    assert not hostile.open
+    assert not {tag for tag, _ in hostile.found} & {"script", "img", "iframe", "object", "link"}
+    assert not [name for _, attributes in hostile.found for name in attributes if name.startswith("on")]
+    assert {tag for tag, _ in hostile.found} == {tag for tag, _ in harmless.found}
+
+
+def test_hostile_text_is_still_shown_as_it_was() -> None:
+    shown = html.unescape(full_page(HOSTILE).html())
+    assert shown.count("<script>alert(1)</script>") > 10
+
+
+def test_a_page_refers_to_nothing_outside_itself() -> None:
+    text = full_page().html()
+    for tag, attributes in Elements(text).found:
+        for name in ("src", "href", "data", "poster", "action", "srcset"):
+            target = attributes.get(name)
+            assert target is None or target.startswith(("data:", "#")), (tag, target)
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+
+
+def test_every_reference_inside_the_page_has_its_target_once() -> None:
+    text = full_page().html()
+    named = re.findall(r' id="([^"]+)"', text)
+    assert len(named) == len(set(named))
+    for target in re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', text):
+        assert "".join(target) in named
+
+
+def test_the_policy_forbids_scripts_and_the_network() -> None:
+    policy = next(a["content"] for tag, a in Elements(Page("x").html()).found if a.get("http-equiv"))
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "script" not in policy
+    assert "media-src data:" in policy
+
+
+def test_the_same_values_make_the_same_bytes() -> None:
+    assert full_page().html() == full_page().html()
+
+
+def test_plots_take_their_colours_from_the_page_and_leave_no_background() -> None:
+    plot = histogram({"train": [1.0, 2.5, 3.0], "test": [2.0, 2.2]}, "seconds")
+    assert "var(--series-1)" in plot
+    assert "var(--series-2)" in plot
+    assert "currentColor" in plot
+    assert not re.search(r"#[0-9a-f]{6}\b", re.sub(r'(id="|url\(#|href="#)[^")]*', "", plot))
+
+
+@pytest.mark.parametrize("values", [[], [float("nan")], [3.0], [3.0, 3.0, float("inf")], [1e-300, 1e300]])
+def test_plots_bear_values_that_are_absent_alike_or_not_finite(values: list[float]) -> None:
+    for plot in (
+        histogram({"a": values}, "x"),
+        scatter(values, values, "x", "y"),
+        lines(values, {"a": values}, "x", "y"),
+    ):
+        assert plot.startswith("<svg")
+        assert plot.endswith("</svg>")
+
+
+def test_a_scatter_of_many_points_shows_a_part_and_says_so() -> None:
+    plot = scatter(np.arange(50_000), np.arange(50_000), "x", "y")
+    assert "2,000 of 50,000" in plot
+    assert len(plot) < 400_000
+
+
+def test_a_plot_says_what_it_shows_to_those_who_cannot_see_it() -> None:
+    plot = histogram({"train": [1.0, 2.0, 4.0], "test": [2.5]}, "seconds")
+    assert "<title>Distribution of seconds</title>" in plot
+    assert "<desc>train: 3 values from 1 to 4, median 2; test: 1 value from 2.5 to 2.5, median 2.5</desc>" in plot
+    assert "<desc>a: 20.0%; b: —</desc>" in bars({"a": 0.2, "b": float("nan")}, "share", percent=True)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.floats(0, 1))
+def test_quantiles_are_those_of_numpy(values: list[float], share: float) -> None:
+    assert quantiles(np.array(values), share) == [pytest.approx(float(np.quantile(values, share)), rel=1e-12, abs=1e-9)]
+
+
+def heights_of(plot: str) -> list[float]:
+    """Where the stairs of a histogram lie above the ground, in turn, as shares of the whole."""
+    way = re.search(r'd="M([^"]+)Z"', plot)
+    assert way is not None
+    ways = [float(point.split()[1]) for point in way[1].split("L")]
+    above = [ways[0] - way for way in ways[1:-1:2]]
+    return [height / sum(above) for height in above]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=50))
+def test_the_stairs_of_a_histogram_are_as_high_as_counting_gives(values: list[int]) -> None:
+    plot = histogram({"a": values}, "x")
+    counted = [values.count(value) / len(values) for value in range(min(values), max(values) + 1)]
+    np.testing.assert_allclose(heights_of(plot), counted, atol=0.003)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12), st.booleans())
+def test_ticks_are_few_and_lie_on_their_axis(low: float, span: float, whole: bool) -> None:
+    scale = Scale.around(low, low + span, whole=whole)
+    values = [value for value, _ in scale.ticks]
+    assert (0 if whole else 1) <= len(values) <= 8
+    assert all(-1e-6 <= scale.share(value) <= 1 + 1e-6 for value in values)
+
+
+def test_pages_with_plots_are_made_without_a_library_that_draws() -> None:
+    made = (
+        "import sys\nfrom voxline.report import bars, histogram\n"
+        "histogram({'a': [1, 2]}, 'x'), bars({'a': 1.0}, 'x')\n"
+        "print({'matplotlib', 'soundfile', 'scipy'} & set(sys.modules))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", made], text=True).strip() == "set()"
+
+
+def test_a_table_aligns_numbers_and_says_what_is_absent() -> None:
+    text = table(["name", "n", "share"], [["a", 12_345, 0.123456], ["b", None, float("nan")]])
+    assert '<td>a</td><td class="number">12,345</td><td class="number">0.1235</td>' in text
+    assert text.count("—") == 2
+
+
+def test_a_row_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 cells for 2 columns"):
+        table(["a", "b"], [[1]], "counts")
+
+
+def test_a_slot_is_filled_and_filled_again() -> None:
+    page = full_page(HOSTILE).html()
+    refused = fill(page, "verdict", verdict("Refused", "3 < 4", "bad"))
+    pushed = fill(refused, "verdict", verdict("Pushed", "", "good"))
+    assert "3 &lt; 4" in refused
+    assert "Refused" not in pushed
+    assert fill(refused, "verdict", "x") == fill(page, "verdict", "x")
+
+
+def test_filling_a_slot_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(WorkError, match="no slot 'other'"):
+        fill(full_page().html(), "other", "x")
+
+
+def samples_of(block: Markup) -> tuple[np.ndarray, int]:
+    """What the player's data URI decodes to."""
+    found = re.search(r'src="data:audio/wav;base64,([^"]+)"', block)
+    assert found is not None
+    samples, rate = soundfile.read(io.BytesIO(base64.b64decode(found[1])), dtype="int16")
+    return samples, rate
+
+
+def test_a_player_holds_the_samples_of_the_file(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.flac", tone(1.0), RATE)
+    wanted, _ = soundfile.read(tmp_path / "a.flac", dtype="int16")
+    samples, rate = samples_of(player(tmp_path / "a.flac"))
+    assert rate == RATE
+    np.testing.assert_array_equal(samples, wanted)
+
+
+def test_a_player_holds_the_segment_that_is_meant(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(-9_000, 9_000, 2 * RATE).astype(np.int16)
+    soundfile.write(tmp_path / "a.wav", noise, RATE)
+    samples, _ = samples_of(player(tmp_path / "a.wav", offset=0.5, duration=0.25))
+    np.testing.assert_array_equal(samples, noise[8_000:12_000])
+
+
+def test_a_player_says_what_it_left_out() -> None:
+    block = player(tone(3.0), sample_rate=RATE, seconds=1.0)
+    assert len(samples_of(block)[0]) == RATE
+    assert "The first 1 s of 3.0 s." in block
+
+
+@pytest.mark.parametrize("content", [None, b"", b"RIFF no wav at all"])
+def test_a_player_of_an_unreadable_file_says_so(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "a.wav").write_bytes(content)
+    block = player(tmp_path / "a.wav", "the one")
+    assert "<audio" not in block
+    assert "a.wav cannot be read" in block
+
+
+def test_a_reel_stays_within_its_limit_and_says_what_was_left_out() -> None:
+    reel = Reel(limit=100_000)
+    blocks = [reel.player(tone(1.0), f"clip {place}", sample_rate=RATE) for place in range(5)]
+    assert sum("<audio" in block for block in blocks) == 2
+    assert reel.left_out == 3
+    assert sum(map(len, blocks)) < 102_000
+    assert all("used up" in block for block in blocks[2:])
+
+
+words = st.lists(st.sampled_from(["one", "two", "three", "<b>", "&", "o'clock"]), max_size=12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(words, words)
+def test_a_diff_holds_both_texts_and_as_many_errors_as_jiwer_counts(said: list[str], heard: list[str]) -> None:
+    block = word_diff(" ".join(said), " ".join(heard))
+    rows = {
+        row: [html.unescape(word) for word in re.findall(rf'<(?:span|del|ins) class="{row}">([^<]*)<', block)][1:]
+        for row in ("said", "heard")
+    }
+    assert rows == {"said": said, "heard": heard}
+    errors = len(re.findall(r'"pair (?:delete|insert|substitute)"', block))
+    if said and heard:
+        import jiwer
+
+        measured = jiwer.process_words(" ".join(said), " ".join(heard))
+        assert errors == measured.insertions + measured.deletions + measured.substitutions
+    else:
+        assert errors == len(said) + len(heard)
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    """Headless Chromium's `evaluate(page, script)`, with what its console said."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine: install it to see pages opened in a browser")
+    websocket = pytest.importorskip("websocket")
+    profile = tmp_path / "profile"
+    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync --disable-background-networking"
+    flags += " --disable-component-update --mute-audio --remote-debugging-port=0 --remote-allow-origins=*"
+    flags += " --autoplay-policy=no-user-gesture-required"
+    process = subprocess.Popen(
+        [chromium, *flags.split(), f"--user-data-dir={profile}", "about:blank"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def evaluate(page: Path, script: str, width: int = 1100) -> tuple[Any, list[str]]:
+        port = (profile / "DevToolsActivePort").read_text().split()[0]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as answer:
+            target = next(one for one in json.load(answer) if one["type"] == "page")
+        connection = websocket.create_connection(target["webSocketDebuggerUrl"], timeout=20)
+        said: list[str] = []
+
+        def call(number: int, method: str, **values: Any) -> dict[str, Any]:
+            connection.send(json.dumps({"id": number, "method": method, "params": values}))
+            while True:
+                message: dict[str, Any] = json.loads(connection.recv())
+                if message.get("method") in ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"):
+                    said.append(json.dumps(message["params"]))
+                if message.get("id") == number:
+                    return message
+
+        for number, domain in enumerate(("Log", "Runtime", "Page"), start=1):
+            call(number, f"{domain}.enable")
+        call(4, "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        call(5, "Page.navigate", url=page.as_uri())
+        ready = "document.readyState == 'complete' && location.protocol == 'file:'"
+        for number in range(6, 206):
+            if call(number, "Runtime.evaluate", expression=ready)["result"]["result"].get("value"):
+                break
+            time.sleep(0.05)
+        answer = call(300, "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        connection.close()
+        return answer["result"]["result"].get("value"), said
+
+    try:
+        for _ in range(200):
+            if (profile / "DevToolsActivePort").is_file() and (profile / "DevToolsActivePort").read_text():
+                break
+            time.sleep(0.1)
+        yield evaluate
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def test_in_a_browser_the_audio_plays_and_the_console_stays_silent(browser: Any, tmp_path: Path) -> None:
+    page = tmp_path / "Seite für <alle>.html"
+    full_page(HOSTILE).write(page)
+    played, said = browser(
+        page,
+        """(async () => {
+          const audio = document.querySelector("audio");
+          await audio.play();
+          await new Promise(done => { audio.onended = done; });
+          return [audio.duration, audio.currentTime, document.scripts.length];
+        })()""",
+    )
+    assert said == []
+    assert played == [pytest.approx(0.5, abs=0.01), pytest.approx(0.5, abs=0.01), 0]
+
+
+def test_in_a_browser_a_narrow_page_does_not_scroll_sideways(browser: Any, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    made = full_page(audio=tone(0.1))
+    made.section("Wide", table([f"column {n}" for n in range(30)], [list(range(30))]), word_diff("a " * 60, "b " * 60))
+    made.write(page)
+    widths, _ = browser(page, "[document.documentElement.scrollWidth, innerWidth]", width=390)
+    assert widths == [390, 390]
+
+
+def test_pictures_stand_in_the_page_side_by_side_and_say_what_they_show() -> None:
+    values = np.random.default_rng(1).random((60, 20))
+    block = pictures([Panel("recorded", values), Panel("$attention$", values, "step", "symbol", 0, 1)], 'of "a" <b>')
+    kind, _, rest = block.partition('src="')[2].partition(";base64,")
+    width, height = struct.unpack(">II", base64.b64decode(rest.partition('"')[0])[16:24])
+    assert kind == "data:image/png"
+    assert width > 2 * height
+    assert 'alt="of &#34;a&#34; &lt;b&gt;"' in block

@@ -1,0 +1,228 @@
+"""Files go to a bucket and come from it: whole or not at all, each once, whatever a network does."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.buckets.emulator import Storage
+from voxline.errors import Changed, Interruption, WorkError
+from voxline.store.bucket import Bucket
+
+SMALL = {f"wavs/{number}.wav": b"RIFF" + bytes([number]) * 50 for number in range(6)}
+LARGE = os.urandom((2 << 20) + 17)
+"""Three of the tests' chunks."""
+HUGE = (8 << 20) + 17
+"""Bytes: more than the library sends in one request."""
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files to send: small ones, an empty one, and one of several chunks."""
+    made = tmp_path / "to send é"
+    for name, content in {**SMALL, "empty": b"", "large.tar": LARGE}.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_bytes(content)
+    return made
+
+
+@pytest.fixture
+def filled(gcs: Storage, folder: Path) -> Bucket:
+    """A bucket with those files."""
+    bucket = gcs.bucket("corpus")
+    bucket.upload(folder, list(files(folder)))
+    gcs.proxy.requests.clear()
+    return bucket
+
+
+def test_files_come_back_as_they_were_sent(filled: Bucket, folder: Path, tmp_path: Path) -> None:
+    names = list(files(folder))
+    entries = filled.download(names, tmp_path / "came")
+    assert files(tmp_path / "came") == files(folder)
+    assert [entry.name for entry in entries] == names
+
+
+def test_what_is_there_already_is_not_moved_again(gcs: Storage, filled: Bucket, folder: Path, tmp_path: Path) -> None:
+    names = list(files(folder))
+    assert [entry.name for entry in filled.upload(folder, names)] == names
+    filled.download(names, tmp_path / "came")
+    brought = gcs.proxy.count("GET", "alt=media")
+    filled.download(names, tmp_path / "came")
+    assert gcs.proxy.count("GET", "alt=media") == brought
+    assert gcs.proxy.count("POST") + gcs.proxy.count("PUT") == 0
+
+
+def test_of_many_names_the_bucket_is_listed_instead_of_asked_for_each(gcs: Storage, tmp_path: Path) -> None:
+    names = [f"{number:03}" for number in range(150)]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    gcs.bucket("a").upload(tmp_path, names[:120])
+    gcs.proxy.requests.clear()
+    gcs.bucket("a").upload(tmp_path, names)
+    assert gcs.proxy.count("POST", "/upload/") == 30
+    assert gcs.proxy.count("GET") < 5
+
+
+def test_a_file_that_changed_is_sent_and_brought_again(filled: Bucket, folder: Path, tmp_path: Path) -> None:
+    filled.download(["wavs/3.wav"], tmp_path / "came")
+    (folder / "wavs" / "3.wav").write_bytes(b"RIFF" + b"!" * 50)
+    filled.upload(folder, list(files(folder)))
+    filled.download(["wavs/3.wav"], tmp_path / "came")
+    assert files(tmp_path / "came") == {"wavs/3.wav": b"RIFF" + b"!" * 50}
+
+
+def test_what_content_names_stays_as_it_is_in_the_bucket(gcs: Storage, filled: Bucket, folder: Path) -> None:
+    (folder / "wavs" / "3.wav").write_bytes(b"of another machine")
+    filled.upload(folder, list(files(folder)), absent_only=True)
+    assert filled.read("wavs/3.wav") == SMALL["wavs/3.wav"]
+    assert gcs.proxy.count("POST") == 0
+
+
+def test_two_that_send_what_content_names_do_not_disturb_each_other(gcs: Storage, folder: Path) -> None:
+    """The second finds none by asking, and one when it writes."""
+    bucket = gcs.bucket("corpus")
+    bucket.write("empty", b"sent meanwhile")
+    gcs.fails("status", "GET", "/o/corpus%2Fempty", code=404)
+    bucket.upload(folder, ["empty"], absent_only=True)
+    assert bucket.read("empty") == b"sent meanwhile"
+
+
+def test_names_that_would_leave_the_folder_are_refused_before_anything_is_brought(gcs: Storage, tmp_path: Path) -> None:
+    """The emulator takes no such names; Google Cloud Storage does."""
+    bucket = gcs.bucket("corpus")
+    good = bucket.write("good.wav", b"x")
+    bad = dataclasses.replace(good, name="../../escaped.wav")
+    with pytest.raises(WorkError, match=r"gs://.*/corpus: the object '../../escaped.wav' would leave its folder"):
+        bucket.download([good, bad], tmp_path / "a" / "b" / "c")
+    assert files(tmp_path) == {}
+
+
+def test_an_object_that_is_not_there_is_named_and_nothing_is_brought(filled: Bucket, tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match=r"corpus/none.wav: there is no such object; nothing was brought"):
+        filled.download(["empty", "none.wav"], tmp_path / "came")
+    assert not (tmp_path / "came").exists()
+
+
+@pytest.mark.parametrize("name", ["wavs/3.wav", "large.tar"])
+@pytest.mark.parametrize("kind", ["reset", "cut", "damage", "status"])
+def test_a_fault_on_the_way_here_changes_nothing_of_what_comes(
+    gcs: Storage, filled: Bucket, tmp_path: Path, name: str, kind: str
+) -> None:
+    gcs.fails(kind, "GET", "alt=media")
+    filled.download([name], tmp_path / "came")
+    assert files(tmp_path / "came") == {name: {**SMALL, "large.tar": LARGE}[name]}
+
+
+@pytest.mark.parametrize("name", ["wavs/3.wav", "large.tar"])
+def test_what_keeps_coming_damaged_is_kept_by_nobody(gcs: Storage, filled: Bucket, tmp_path: Path, name: str) -> None:
+    gcs.fails("damage", "GET", "alt=media", times=100)
+    with pytest.raises(Interruption, match=f"{name}: its bytes came damaged twice"):
+        filled.download([name], tmp_path / "came")
+    assert files(tmp_path / "came") == {}
+
+
+@pytest.mark.parametrize("size", [0, HUGE])
+def test_what_is_damaged_on_the_way_there_is_not_kept(gcs: Storage, folder: Path, size: int) -> None:
+    (folder / "a.wav").write_bytes(b"RIFF" + bytes(size))
+    gcs.fails("damage upload", "PUT" if size else "POST", "/upload/", times=20)
+    with pytest.raises(Interruption, match=r"a.wav: its bytes were damaged on the way; nothing was kept of them"):
+        gcs.bucket("corpus").upload(folder, ["a.wav"])
+    gcs.proxy.faults.clear()
+    assert gcs.names() == []
+
+
+@pytest.mark.parametrize("name", ["wavs/3.wav", "huge.tar"])
+@pytest.mark.parametrize("kind", ["reset", "cut upload", "lost answer", "status"])
+def test_a_fault_on_the_way_there_changes_nothing_of_what_is_sent(
+    gcs: Storage, folder: Path, name: str, kind: str
+) -> None:
+    bucket = gcs.bucket("corpus")
+    (folder / "huge.tar").write_bytes(os.urandom(HUGE))
+    for method in ("POST", "PUT"):
+        gcs.fails(kind, method, code=429, times=2)
+    bucket.upload(folder, [name], absent_only=True)
+    assert gcs.names() == [f"corpus/{name}"]
+    assert bucket.read(name) == (folder / name).read_bytes()
+
+
+def test_a_download_that_failed_goes_on_from_there(
+    gcs: Storage, filled: Bucket, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = list(files(folder))
+    monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.2")
+    monkeypatch.setenv("VOXLINE_BUCKETS_CONNECTIONS", "1")
+    gcs.fails("status", "GET", "alt=media", after=len(SMALL) + 2, times=10**6)
+    with pytest.raises(Interruption, match="start again, and it goes on from there"):
+        filled.download(names, tmp_path / "came")
+    assert "large.tar" not in files(tmp_path / "came")
+    gcs.proxy.faults.clear()
+    gcs.proxy.requests.clear()
+    filled.download(names, tmp_path / "came")
+    assert files(tmp_path / "came") == files(folder)
+    assert gcs.proxy.count("GET", "alt=media") == 1  # of three ranges two had come, and all small files
+
+
+def test_an_object_replaced_while_it_is_brought_is_not_mixed(filled: Bucket, tmp_path: Path) -> None:
+    before = filled.stat("large.tar")
+    assert before is not None
+    filled.write("large.tar", b"?" * len(LARGE))
+    with pytest.raises(Changed, match=r"large.tar: replaced or deleted while it was read; start again"):
+        filled.download([before], tmp_path / "came")
+    assert files(tmp_path / "came").keys() <= {f".large.tar.{before.generation}.{1 << 20}.part"}
+
+
+@pytest.mark.parametrize("direction", ["upload", "download"])
+def test_a_killed_transfer_started_again_finishes_the_job(
+    gcs: Storage, filled: Bucket, folder: Path, tmp_path: Path, direction: str
+) -> None:
+    """A real process, killed for good while a chunk is under way."""
+    other = gcs.bucket("other")
+    if direction == "upload":
+        (folder / "large.tar").write_bytes(os.urandom(HUGE))
+    came = tmp_path / "came"
+    gcs.fails("slow", path="large.tar" if direction == "download" else "upload_id", times=10**6, seconds=30, after=2)
+    call = {
+        "upload": f"Bucket({other.uri!r}).upload({str(folder)!r}, {list(files(folder))!r})",
+        "download": f"Bucket({filled.uri!r}).download({list(files(folder))!r}, {str(came)!r})",
+    }[direction]
+    code = f"from voxline.store.bucket import Bucket\n{call}"
+    environment = {**os.environ, "VOXLINE_BUCKETS_CONNECTIONS": "1"}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    slow = ("large.tar", "alt=media") if direction == "download" else ("upload_id", "")
+    for _ in range(300):
+        time.sleep(0.05)
+        if sum(all(part in path for part in slow) for _, path, _ in list(gcs.proxy.requests)) >= 1:
+            break
+    time.sleep(0.2)
+    process.send_signal(signal.SIGKILL)
+    process.wait(10)
+    gcs.proxy.faults.clear()
+    assert "large.tar" not in files(came)
+    assert other.stat("large.tar") is None
+    if direction == "upload":
+        other.upload(folder, list(files(folder)))
+        came = tmp_path / "looked at"
+        other.download(list(other.list()), came)
+    else:
+        filled.download(list(files(folder)), came)
+    assert files(came) == files(folder)
+
+
+def test_two_processes_that_bring_one_file_do_not_disturb_each_other(
+    gcs: Storage, filled: Bucket, tmp_path: Path
+) -> None:
+    came = tmp_path / "came"
+    gcs.fails("slow", "GET", "alt=media", times=2, seconds=0.5)
+    code = f"from voxline.store.bucket import Bucket\nBucket({filled.uri!r}).download(['large.tar'], {str(came)!r})"
+    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    assert files(came) == {"large.tar": LARGE}

@@ -1,0 +1,147 @@
+"""Whatever the text: it is read into the alphabet of its kind, or refused by name, and soon."""
+
+import contextlib
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxline.text.alphabet import ALPHABETS
+from voxline.text.frontend import read
+from voxline.text.mandarin import NEUTRAL
+from voxline.text.settings import ReadingSettings, Unreadable
+
+KINDS = {
+    "english": "english_speech",
+    "english_phonemes": "phonemes",
+    "mandarin": "pinyin_speech",
+    "pinyin": "pinyin_speech",
+}
+TEXTS = st.text(max_size=60) | st.text("aIV0159.,:$%° -'½drmstno你好不一儿3ǐ", max_size=40)
+
+POLYPHONES = """长大 zhang3 da4|长城 chang2 cheng2|银行 yin2 hang2|行走 xing2 zou3|重庆 chong2 qing4|重要 zhong4 yao4
+了解 liao3 jie3|走了 zou3 le5|还有 hai2 you3|归还 gui1 huan2|音乐 yin1 yue4|快乐 kuai4 le4|都是 dou1 shi4|首都 shou3 du1
+觉得 jue2 de5|睡觉 shui4 jiao4|教室 jiao4 shi4|教书 jiao1 shu1|便宜 pian2 yi5|方便 fang1 bian4|头发 tou2 fa5
+发现 fa1 xian4|为什么 wei4 shen2 me5|成为 cheng2 wei2|朝阳 zhao1 yang2|种子 zhong3 zi5|种地 zhong4 di4
+爱好 ai4 hao4|曾经 ceng2 jing1|率领 shuai4 ling3|效率 xiao4 lv4|处理 chu3 li3|重复 chong2 fu4|睡着 shui4 zhao2
+参加 can1 jia1|人参 ren2 shen1|弹琴 tan2 qin2|子弹 zi3 dan4|大夫 dai4 fu5"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=150, deadline=None)
+@given(text=TEXTS)
+def test_any_text_is_read_into_the_alphabet_or_refused(kind: str, text: str) -> None:
+    how = ReadingSettings(kind=kind)
+    try:
+        found = read(text, how)
+    except Unreadable:
+        return
+    assert found.symbols
+    assert set(found.symbols) <= set(ALPHABETS[KINDS[kind]])
+    if kind in ("english", "pinyin"):
+        assert read(found.symbols, how).symbols == found.symbols
+
+
+@pytest.mark.parametrize("kind", ["english", "mandarin", "pinyin"])
+@pytest.mark.parametrize("character", "a1.,'-/$:I%°½–…不一儿第3 ☃")
+def test_ten_thousand_of_one_character_take_less_than_a_second(kind: str, character: str) -> None:
+    how = ReadingSettings(kind=kind)
+    for warm in (character, character * 10_000):
+        start = time.process_time()
+        with contextlib.suppress(Unreadable):
+            read(warm, how)
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("pair", POLYPHONES.replace("\n", "|").split("|"))
+def test_phrases_decide_how_a_character_is_read(pair: str) -> None:
+    hanzi, _, said = pair.partition(" ")
+    assert read(hanzi, ReadingSettings(kind="mandarin", sandhi=False)).spoken == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("-5°C", "minus five degrees celsius"),
+        ("Mr. Hall has $3.50 at 10:05", "mister hall has three dollars and fifty cents at ten oh five"),
+        ("Henry VIII in 1999", "henry the eighth in nineteen ninety nine"),
+        ("No. 5, 90 km/h", "number five ninety kilometers per hour"),
+        ("Dr. Bell of 5 Elm St. saw St. Paul", "doctor bell of five elm street saw saint paul"),
+        ("on March 5, 1905, and 2024-03-15", "on march fifth nineteen oh five and march fifteenth twenty twenty four"),
+        ("15 March 2000; the '90s, 1980s", "fifteenth of march two thousand the nineties nineteen eighties"),
+        ("£2.5 million, €1.05, 50¢", "two point five million pounds one euro and five cents fifty cents"),
+        ("World War II, Chapter IV, Henry I think", "world war two chapter four henry i think"),
+        ("1/2 an hour, 3/4, 2½ cups", "one half an hour three quarters two and a half cups"),
+        ("21st, 103rd, 007, 3.14", "twenty first one hundred third zero zero seven three point one four"),
+        ("the U.S.A. at 5 p.m., 12:00", "the u s a at five p m twelve o'clock"),
+        ("Café “Łódź” – naïve… 'quoted' dogs' 'tis", "cafe lodz naive quoted dogs' 'tis"),
+        ("1914–1918, 10-20%", "nineteen fourteen to nineteen eighteen ten to twenty percent"),
+    ],
+)
+def test_english_is_said_in_words(text: str, said: str) -> None:
+    assert read(text, ReadingSettings(kind="english")).spoken == said
+
+
+def test_what_has_no_sound_is_named() -> None:
+    with pytest.raises(Unreadable, match="U\\+2603 SNOWMAN"):
+        read("snow ☃", ReadingSettings(kind="english"))
+    with pytest.raises(Unreadable, match="xyz3"):
+        read("xyz3", ReadingSettings(kind="pinyin"))
+    with pytest.raises(Unreadable, match="U\\+0061"):
+        read("你a", ReadingSettings(kind="mandarin"))
+
+
+def test_words_of_the_table_end_without_a_tone() -> None:
+    for word in NEUTRAL:
+        first, second = read(word, ReadingSettings(kind="mandarin", sandhi=False)).spoken.split()
+        assert (first[-1] in "1234", second[-1]) == (True, "5"), word
+
+
+def test_a_measure_word_is_not_the_word_for_only() -> None:
+    assert read("三只猫只吃鱼", ReadingSettings(kind="mandarin")).spoken == "san1 zhi1 mao1 zhi3 chi1 yu2"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("我很好。你好吗？", "wo3 hen2 hao3. ni2 hao3 ma5?"),
+        ("小老虎", "xiao3 lao2 hu3."),
+        ("一个人不对，一点儿也不好", "yi2 ge4 ren2 bu2 dui4, yi4 dianr3 ye3 bu4 hao3."),
+        ("第一次，十一，一月，一点五，看一看", "di4 yi1 ci4, shi2 yi1, yi1 yue4, yi1 dian2 wu3, kan4 yi5 kan4."),
+        ("是不是", "shi4 bu5 shi4."),
+        ("这儿、女儿、儿子、玩儿", "zher4, nv3 er2, er2 zi5, wanr2."),
+        ("他长得很高", "ta1 zhang3 de5 hen3 gao1."),
+        ("2024-03-15 14:30", "er4 ling2 er4 si4 nian2 san1 yue4 shi2 wu3 ri4 shi2 si4 dian3 san1 shi2 fen1."),
+        ("50%，2个，-5°C，1/2", "bai3 fen1 zhi1 wu3 shi2, liang3 ge4, fu4 wu3 she4 shi4 du4, er4 fen1 zhi1 yi1."),
+    ],
+)
+def test_mandarin_is_said_as_it_is_spoken(text: str, said: str) -> None:
+    assert read(text, ReadingSettings(kind="mandarin")).symbols == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nǐhǎo, Běijīng", "ni3 hao3, bei3 jing1."),
+        ("ni3hao3 lv4 nü3 lüe4", "ni3 hao3 lv4 nv3 lve4."),
+        ("xī'ān xiān fǎnguān", "xi1 an1 xian1 fan3 guan1."),
+        ("dian3 r5 wanr2", "dianr3 wanr2."),
+    ],
+)
+def test_pinyin_is_taken_with_marks_or_digits_together_or_apart(text: str, said: str) -> None:
+    assert read(text, ReadingSettings(kind="pinyin")).symbols == said
+
+
+def test_pinyin_without_tones_is_refused() -> None:
+    with pytest.raises(Unreadable, match="has no tone; hao5"):
+        read("ni3 hao", ReadingSettings(kind="pinyin"))
+
+
+def test_phonemes_do_not_depend_on_what_was_read_before() -> None:
+    words = "the apple of a quaint read bottle record mountain genre twenty live wound present café".split()  # noqa: SIM905
+    texts = [" ".join(words[one:] + words[:one]) for one in range(len(words))] * 5
+    how = ReadingSettings(kind="english_phonemes")
+    there = [read(text, how).symbols for text in texts]
+    assert there == [read(text, how).symbols for text in reversed(texts)][::-1]
+    assert len(set(there)) == len(words)

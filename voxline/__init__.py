@@ -1,0 +1,1 @@
+"""Voxline retrains speech models: recordings in, a model shown to be no worse out."""

@@ -1,0 +1,1 @@
+"""Reading, shaping and measuring audio."""

@@ -1,0 +1,279 @@
+"""Recordings: decoding any of them, mixing to mono, resampling, and saying exactly why one cannot be used.
+
+samples = load("take.flac", 16_000)        # float32 [samples], mono
+recording = decode("take.flac")            # as it lies in the file, checked
+wav = to_int16(resample(mono(recording.samples), recording.sample_rate, 16_000))
+"""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from voxline.audio import flac, wav
+from voxline.audio.ffmpeg import decode_foreign, foreign_format
+from voxline.rejects import SLACK_SECONDS, BadAudio, Reason
+
+__all__ = ["BadAudio", "Header", "Recording", "decode", "header", "load", "mono", "resample", "to_int16"]
+
+BLOCK = 1 << 20
+"""Frames read at once: a header that lies about its length must not claim the memory for it."""
+
+SAME_SECONDS = 0.01
+"""A duration this near to the whole recording's is the whole recording: manifests round theirs."""
+
+LOUDEST = 100.0
+"""Of float samples, whose full scale is 1: 40 dB beyond it no level is meant; clipping leaves a square wave."""
+
+LOWEST_RATE = 1_000
+"""Hz; a header that says less is damaged, and resampling by it would ask for gigabytes."""
+
+_EXACT = {"PCM_16": "int16", "PCM_S8": "int16", "PCM_U8": "int16", "ULAW": "int16", "ALAW": "int16"}
+_WIDE = {"PCM_24": "int32", "PCM_32": "int32"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What a file says of itself, before its samples are decoded.
+
+    Attributes:
+      frames: samples of one channel.
+      sample_rate: Hz.
+    """
+
+    frames: int
+    sample_rate: int
+    channels: int
+
+    @property
+    def seconds(self) -> float:
+        return self.frames / self.sample_rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """Decoded samples, as they lie in the file.
+
+    Attributes:
+      samples: int16, int32 or float32 [frames, channels]; integers use their whole range.
+      sample_rate: Hz.
+      md5: of the samples, in hexadecimal, where they are 16-bit and the file brings it; empty elsewhere.
+    """
+
+    samples: npt.NDArray[Any]
+    sample_rate: int
+    md5: str = ""
+
+
+def load(
+    path: Path | str, sample_rate: int, offset: float = 0.0, duration: float | None = None
+) -> npt.NDArray[np.float32]:
+    """Mono samples at the rate asked for: float32 [samples], in [-1, 1] (a little beyond, where resampling overshoots).
+
+    Raises:
+      BadAudio: see `decode`.
+    """
+    recording = decode(path, offset, duration)
+    return resample(mono(recording.samples), recording.sample_rate, sample_rate)
+
+
+def decode(path: Path | str, offset: float = 0.0, duration: float | None = None) -> Recording:
+    """Reads a recording, or `duration` seconds of it from `offset` on, and checks that it is sound.
+
+    A FLAC that is read as a whole is compared with its MD5. Nothing else of the file is decoded for a segment.
+
+    Raises:
+      BadAudio: missing, empty, unreadable, truncated, MD5 mismatch, or a segment beyond the end.
+    """
+    path = Path(path)
+    start = _first_bytes(path)
+    if form := foreign_format(start):
+        samples, rate = decode_foreign(path, form)
+        first, count = _span(Header(len(samples), rate, samples.shape[1]), offset, duration)
+        return _sound(Recording(samples[first : first + count], rate))
+    info = _check_file(path, start)
+    try:
+        with _Forward(os.fspath(path)) as file:
+            head = _header(file)
+            first, count = _span(head, offset, duration)
+            if first:
+                file.seek(first)
+            blocks = _read(file, count)
+            rate = int(file.samplerate)
+    except soundfile.LibsndfileError as error:
+        raise _unreadable(path, info, error) from None
+    frames = sum(len(block) for block in blocks)
+    if head.frames and frames < count:
+        raise BadAudio(Reason.TRUNCATED, f"its header says {head.frames:,} frames, {first + frames:,} are there")
+    md5 = ""
+    if info and frames and first == 0 and count == head.frames:
+        flac.check_md5(info, blocks)
+        if info.bits == 16 and info.md5 != flac.NOT_SET:
+            md5 = info.md5.hex()
+    return _sound(Recording(blocks[0] if len(blocks) == 1 else np.concatenate(blocks), rate, md5))
+
+
+def header(path: Path | str) -> Header:
+    """Reads a recording's length, rate and channels; cheap, except for what only ffmpeg reads.
+
+    Raises:
+      BadAudio: as `decode`, as far as a header shows it.
+    """
+    path = Path(path)
+    start = _first_bytes(path)
+    if form := foreign_format(start):
+        samples, rate = decode_foreign(path, form)
+        return Header(len(samples), rate, samples.shape[1])
+    info = _check_file(path, start)
+    try:
+        with _Forward(os.fspath(path)) as file:
+            head = _header(file)
+    except soundfile.LibsndfileError as error:
+        raise _unreadable(path, info, error) from None
+    if head.frames == 0:
+        recording = decode(path)  # a FLAC whose encoder could not know; raises where there is truly nothing
+        head = dataclasses.replace(head, frames=len(recording.samples))
+    return head
+
+
+def mono(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The mean over channels, [frames]; one channel is returned as it is, several as float32 in [-1, 1].
+
+    >>> mono(np.array([[16384, -16384], [16384, 0]], np.int16))
+    array([0.  , 0.25], dtype=float32)
+    """
+    if samples.shape[1] == 1:
+        only: npt.NDArray[Any] = samples[:, 0]
+        return only
+    mean: npt.NDArray[np.float64] = samples.mean(axis=1, dtype=np.float64) / _full_scale(samples.dtype)
+    return mean.astype(np.float32)
+
+
+def resample(samples: npt.NDArray[Any], rate: int, to: int) -> npt.NDArray[np.float32]:
+    """float32 [samples] at `to` Hz, by soxr's high quality; integers come back in [-1, 1]."""
+    if samples.dtype != np.float32:
+        samples = (samples / _full_scale(samples.dtype)).astype(np.float32)
+    if rate == to:
+        return samples
+    import soxr
+
+    resampled: npt.NDArray[np.float32] = soxr.resample(samples, rate, to, quality="HQ")
+    return resampled
+
+
+def to_int16(samples: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
+    """16-bit samples: rounded to the nearest, clipped at full scale; int16 passes through bit by bit.
+
+    >>> to_int16(np.array([0.5, -1.0, 1.2, 0.00002], np.float32))
+    array([ 16384, -32768,  32767,      1], dtype=int16)
+    """
+    if samples.dtype == np.int16:
+        return samples
+    scaled = samples * (32768.0 / _full_scale(samples.dtype))
+    return np.clip(np.rint(scaled), -32768, 32767).astype(np.int16)
+
+
+def _full_scale(dtype: np.dtype[Any]) -> float:
+    return float(2 ** (8 * dtype.itemsize - 1)) if dtype.kind == "i" else 1.0
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            start = file.read(16)
+    except FileNotFoundError:
+        raise BadAudio(Reason.MISSING_FILE, f"{path} is not there") from None
+    except OSError as error:
+        raise BadAudio(Reason.UNREADABLE, f"{path}: {error.strerror}") from None
+    if not start:
+        raise BadAudio(Reason.EMPTY_AUDIO, "a file of 0 bytes")
+    return start
+
+
+def _check_file(path: Path, start: bytes) -> flac.StreamInfo | None:
+    """What must hold before libsndfile may be trusted with the file."""
+    if wav.is_wav(start):
+        wav.check_whole(path)
+    if start[:4] == flac.MAGIC or start[:3] == b"ID3":
+        try:
+            return flac.stream_info(path)
+        except BadAudio:
+            if start[:4] == flac.MAGIC:
+                raise
+    return None
+
+
+class _Forward(soundfile.SoundFile):  # type: ignore[misc]
+    """Only reads on: soundfile seeks after every read, which fails at the end of a FLAC of unstated length."""
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _header(file: soundfile.SoundFile) -> Header:
+    """The header that libsndfile read; 0 frames where a FLAC does not say how many."""
+    frames = int(file.frames)
+    if file.samplerate < LOWEST_RATE:
+        raise BadAudio(Reason.UNREADABLE, f"its header says {file.samplerate} Hz; {LOWEST_RATE:,} or more are accepted")
+    return Header(0 if frames >= 2**62 else frames, int(file.samplerate), int(file.channels))
+
+
+def _span(head: Header, offset: float, duration: float | None) -> tuple[int, int]:
+    """The first frame and how many; -1 for all of a FLAC that does not say how many it has."""
+    first = round(offset * head.sample_rate)
+    if not head.frames:
+        return first, -1 if duration is None else round(duration * head.sample_rate)
+    last = head.frames if duration is None else round((offset + duration) * head.sample_rate)
+    if first == 0 and abs(last - head.frames) <= SAME_SECONDS * head.sample_rate:
+        last = head.frames
+    if first >= head.frames or last > head.frames + SLACK_SECONDS * head.sample_rate:
+        raise BadAudio(
+            Reason.BAD_ENTRY,
+            f"the segment is {offset:g}-{last / head.sample_rate:g} s, the recording ends at {head.seconds:g} s",
+        )
+    return first, min(last, head.frames) - first
+
+
+def _read(file: soundfile.SoundFile, count: int) -> list[npt.NDArray[Any]]:
+    """Blocks of [frames, channels] in the narrowest type that holds the file's samples exactly."""
+    dtype = _EXACT.get(file.subtype) or _WIDE.get(file.subtype) or "float32"
+    blocks: list[npt.NDArray[Any]] = []
+    while count:
+        block = file.read(min(count, BLOCK) if count > 0 else BLOCK, dtype=dtype, always_2d=True)
+        blocks.append(block)
+        if not len(block):
+            break
+        count -= len(block) if count > 0 else 0
+    return blocks or [np.zeros((0, file.channels), dtype)]
+
+
+def _sound(recording: Recording) -> Recording:
+    """The recording, if it holds samples and all of them are numbers."""
+    if not len(recording.samples):
+        raise BadAudio(Reason.EMPTY_AUDIO, "no samples")
+    if recording.samples.dtype.kind == "f":
+        peak = float(np.abs(recording.samples).max())
+        if not np.isfinite(peak):
+            bad = int(np.count_nonzero(~np.isfinite(recording.samples)))
+            raise BadAudio(Reason.UNREADABLE, f"{bad:,} of its samples are not numbers (NaN or infinite)")
+        if peak > LOUDEST:
+            raise BadAudio(Reason.UNREADABLE, f"its samples reach {peak:g}, full scale of float samples is 1")
+    return recording
+
+
+def _unreadable(path: Path, info: flac.StreamInfo | None, error: soundfile.LibsndfileError) -> BadAudio:
+    """Names what libsndfile stumbled over: the end is missing, something within is damaged, or it is no audio."""
+    said = error.error_string.strip()
+    if info is None:
+        if "does not exist" in said:  # what it says of an MP3 without a frame; the file is there
+            said = "no audio in it"
+        return BadAudio(Reason.UNREADABLE, f"libsndfile: {said}")
+    if info.bits > 24:
+        return BadAudio(Reason.UNREADABLE, f"FLAC of {info.bits} bits; up to 24 are read, encode it again")
+    if flac.ends_whole(path):
+        return BadAudio(Reason.UNREADABLE, f"damaged within; its end is there (libsndfile: {said})")
+    return BadAudio(Reason.TRUNCATED, f"ends before the {info.frames:,} frames that its header says ({said})")

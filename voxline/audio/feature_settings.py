@@ -1,0 +1,180 @@
+"""How samples become features, as settings; `spectra` computes them. It imports no numpy: every config reads it."""
+
+from typing import Literal
+
+import pydantic
+
+from voxline.settings import Settings
+
+
+class FeatureSettings(Settings):
+    """How samples become features; stands in dataset.json and in model.json."""
+
+    kind: Literal["log_mel", "mfcc", "linear", "mel_and_linear"] = pydantic.Field(
+        "log_mel", description="which features; mel_and_linear are Tacotron's, decibels in [0, 1]"
+    )
+    sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz; what convert wrote")
+    window_seconds: float = pydantic.Field(0.025, gt=0, le=0.2, description="seconds in a window (Hann)")
+    hop_seconds: float = pydantic.Field(0.010, gt=0, le=0.1, description="seconds from one frame to the next")
+    fft_size: int | None = pydantic.Field(
+        None, description="samples in a transform; empty: the next power of two that holds a window"
+    )
+    mels: int = pydantic.Field(80, ge=8, le=256, description="mel bins (log_mel; mfcc is made of them)")
+    lowest_hz: float = pydantic.Field(0.0, ge=0, description="Hz; lower edge of the mel filterbank")
+    highest_hz: float | None = pydantic.Field(None, description="Hz; upper edge; empty: half the sample rate")
+    log_floor: float = pydantic.Field(
+        1e-8,
+        gt=0,
+        description="power, or magnitude, under which the logarithm is cut; quiet speech has a power above 1e-8",
+    )
+    spectrum: Literal["power", "magnitude"] | None = pydantic.Field(
+        None, description="what the logarithm is taken of; empty: power, and magnitude for mel_and_linear"
+    )
+    preemphasis: float | None = pydantic.Field(
+        None,
+        ge=0,
+        lt=1,
+        description="share of the sample before that is taken off each; empty: 0.97 for mel_and_linear, else none",
+    )
+    reference_db: float = pydantic.Field(
+        20.0, ge=-100, le=100, description="decibels of magnitude that become 1 (mel_and_linear)"
+    )
+    floor_db: float = pydantic.Field(
+        -100.0, ge=-200, le=-10, description="decibels under the reference that become 0 (mel_and_linear)"
+    )
+    coefficients: int = pydantic.Field(26, ge=2, le=128, description="cepstral coefficients (mfcc)")
+    context: int = pydantic.Field(
+        0, ge=0, le=30, description="frames stacked on each side (mfcc; Mozilla's DeepSpeech: 9)"
+    )
+
+    @pydantic.field_validator("window_seconds", "hop_seconds")
+    @classmethod
+    def _at_least_a_sample(cls, seconds: float, others: pydantic.ValidationInfo) -> float:
+        rate = others.data.get("sample_rate")
+        if rate and round(seconds * rate) < 1:
+            raise ValueError(f"less than one sample at {rate} Hz; give {1 / rate:.1g} s or more")
+        return seconds
+
+    @pydantic.field_validator("fft_size")
+    @classmethod
+    def _transform_holds_a_window(cls, size: int | None, others: pydantic.ValidationInfo) -> int | None:
+        rate, seconds = others.data.get("sample_rate"), others.data.get("window_seconds")
+        if size is None or not rate or not seconds:
+            return size
+        if size % 2 or not round(seconds * rate) <= size <= 65_536:
+            raise ValueError(
+                f"an even number from {round(seconds * rate)} (the window's samples) to 65536 is accepted; "
+                "empty picks one"
+            )
+        return size
+
+    @pydantic.field_validator("highest_hz")
+    @classmethod
+    def _edges_in_order(cls, highest: float | None, others: pydantic.ValidationInfo) -> float | None:
+        rate, lowest = others.data.get("sample_rate"), others.data.get("lowest_hz", 0.0)
+        if rate and not lowest < (rate / 2 if highest is None else highest) <= rate / 2:
+            raise ValueError(
+                f"above lowest_hz ({lowest:g}) and at most half the sample rate ({rate / 2:g}) is accepted"
+            )
+        return highest
+
+    @pydantic.field_validator("spectrum")
+    @classmethod
+    def _spectrum_of_the_kind(cls, spectrum: str | None, others: pydantic.ValidationInfo) -> str | None:
+        kind = others.data.get("kind")
+        accepted = {"mfcc": "power", "linear": "power", "mel_and_linear": "magnitude"}.get(kind or "", spectrum)
+        if spectrum is not None and spectrum != accepted:
+            raise ValueError(f"with kind {kind}, {accepted} is accepted, or empty")
+        return spectrum
+
+    @pydantic.field_validator("preemphasis")
+    @classmethod
+    def _emphasis_of_the_kind(cls, share: float | None, others: pydantic.ValidationInfo) -> float | None:
+        kind = others.data.get("kind")
+        if share and kind != "mel_and_linear":
+            raise ValueError(f"with kind {kind}, 0 is accepted, or empty; mel_and_linear knows pre-emphasis")
+        return share
+
+    @pydantic.field_validator("coefficients")
+    @classmethod
+    def _no_more_than_mels(cls, coefficients: int, others: pydantic.ValidationInfo) -> int:
+        mels = others.data.get("mels")
+        if others.data.get("kind") == "mfcc" and mels and coefficients > mels:
+            raise ValueError(f"at most as many as mels ({mels}) is accepted")
+        return coefficients
+
+    @property
+    def window(self) -> int:
+        """Samples in a window."""
+        return round(self.window_seconds * self.sample_rate)
+
+    @property
+    def hop(self) -> int:
+        """Samples from one frame to the next."""
+        return round(self.hop_seconds * self.sample_rate)
+
+    @property
+    def transform(self) -> int:
+        """Samples in a transform."""
+        return self.fft_size or max(2, 1 << (self.window - 1).bit_length())
+
+    @property
+    def padding(self) -> int:
+        """Zeros before sample 0: the first window's middle stands on the first sample."""
+        return self.transform // 2 - (self.transform - self.window) // 2
+
+    @property
+    def emphasis(self) -> float:
+        """Share of the sample before that is taken off each sample."""
+        if self.preemphasis is None:
+            return 0.97 if self.kind == "mel_and_linear" else 0.0
+        return self.preemphasis
+
+    @property
+    def of_magnitude(self) -> bool:
+        """Whether the logarithm is taken of magnitude and not of power."""
+        return (self.spectrum or ("magnitude" if self.kind == "mel_and_linear" else "power")) == "magnitude"
+
+    @property
+    def transform_bins(self) -> int:
+        """Numbers in a frame of the transform, 0 Hz and half the sample rate among them."""
+        return self.transform // 2 + 1
+
+    @property
+    def bins(self) -> int:
+        """Numbers in a frame of features.
+
+        >>> FeatureSettings(kind="mel_and_linear", window_seconds=0.05, hop_seconds=0.0125, fft_size=2048).bins
+        1105
+        """
+        if self.kind == "linear":
+            return self.transform_bins
+        if self.kind == "mel_and_linear":
+            return self.mels + self.transform_bins
+        if self.kind == "mfcc":
+            return self.coefficients * (2 * self.context + 1)
+        return self.mels
+
+    @property
+    def mel_columns(self) -> slice:
+        """Where the mels stand in a frame of log_mel or mel_and_linear: `features[..., settings.mel_columns]`."""
+        self._has_columns("log_mel", "mel_and_linear")
+        return slice(0, self.mels)
+
+    @property
+    def linear_columns(self) -> slice:
+        """Where the linear spectrum stands in a frame of mel_and_linear or linear."""
+        self._has_columns("mel_and_linear", "linear")
+        return slice(self.bins - self.transform_bins, self.bins)
+
+    def _has_columns(self, *kinds: str) -> None:
+        if self.kind not in kinds:
+            raise ValueError(f"features of kind {self.kind} have no such part; {' or '.join(kinds)} has")
+
+    def frames(self, samples: int) -> int:
+        """Frames of a recording of so many samples: one at every hop, centred, from sample 0 on."""
+        return 1 + samples // self.hop
+
+    def samples(self, frames: int) -> int:
+        """The shortest recording with so many frames; what an inverted spectrogram is cut to."""
+        return max(frames - 1, 0) * self.hop

@@ -1,0 +1,140 @@
+"""What a FLAC file says of itself: its length, and the MD5 of its samples.
+
+The format: RFC 9639. libsndfile decodes it and checks neither the MD5 nor that the end is there.
+"""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.rejects import BadAudio, Reason
+
+MAGIC = b"fLaC"
+NOT_SET = bytes(16)
+LARGEST_FRAME = 1 << 18
+"""Bytes; more than any encoder writes for one frame."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamInfo:
+    """The first metadata block of a FLAC file.
+
+    Attributes:
+      frames: samples of one channel; 0 where the encoder could not know.
+      bits: of a sample.
+      md5: of the samples, interleaved, little-endian, in whole bytes; zeros where it was not set.
+    """
+
+    sample_rate: int
+    channels: int
+    bits: int
+    frames: int
+    md5: bytes
+
+
+def stream_info(path: Path) -> StreamInfo:
+    """Reads STREAMINFO.
+
+    Raises:
+      BadAudio: the file ends before it does, or it is not there.
+    """
+    with open(path, "rb") as file:
+        start = file.read(10)
+        if start[:3] == b"ID3" and len(start) == 10:  # a tag before the stream; its size has 7 bits a byte
+            size = start[6] << 21 | start[7] << 14 | start[8] << 7 | start[9]
+            file.seek(10 + size)
+        else:
+            file.seek(0)
+        block = file.read(42)
+    if block[:4] != MAGIC:
+        raise BadAudio(Reason.UNREADABLE, f"not a FLAC stream: begins with {block[:4]!r}")
+    if len(block) < 42:
+        raise BadAudio(Reason.TRUNCATED, f"ends after {len(block)} bytes, inside FLAC's first header")
+    if block[4] & 0x7F:
+        raise BadAudio(Reason.UNREADABLE, f"FLAC's first block is of type {block[4] & 0x7F}, it must be STREAMINFO (0)")
+    packed = int.from_bytes(block[18:26])  # 20 bits rate, 3 channels - 1, 5 bits - 1, 36 frames
+    return StreamInfo(
+        sample_rate=packed >> 44,
+        channels=(packed >> 41 & 0b111) + 1,
+        bits=(packed >> 36 & 0b11111) + 1,
+        frames=packed & (1 << 36) - 1,
+        md5=block[26:42],
+    )
+
+
+def check_md5(info: StreamInfo, blocks: list[npt.NDArray[Any]]) -> None:
+    """Compares decoded samples with the MD5 that the encoder took of them.
+
+    Args:
+      blocks: int16 or int32 [frames, channels], as libsndfile scales them: the sample in the highest bits.
+
+    Raises:
+      BadAudio: they differ, so the file was damaged after it was encoded, or decodes wrongly.
+    """
+    if info.md5 == NOT_SET:
+        return
+    digest = hashlib.md5(usedforsecurity=False)
+    for block in blocks:
+        digest.update(_packed(block, info.bits))
+    if digest.digest() != info.md5:
+        raise BadAudio(
+            Reason.MD5_MISMATCH,
+            f"its samples have the MD5 {digest.hexdigest()}, its header says {info.md5.hex()}",
+        )
+
+
+def _packed(block: npt.NDArray[Any], bits: int) -> bytes | memoryview:
+    """Samples as FLAC's MD5 takes them: little-endian, each in the fewest whole bytes."""
+    unused = block.dtype.itemsize * 8 - bits
+    samples = block >> unused if unused else block
+    width = (bits + 7) // 8
+    little = np.ascontiguousarray(samples.astype(samples.dtype.newbyteorder("<"), copy=False))
+    if width == little.dtype.itemsize:
+        return little.data.cast("B")
+    return little.view(np.uint8).reshape(-1, little.dtype.itemsize)[:, :width].tobytes()
+
+
+def ends_whole(path: Path) -> bool:
+    """Whether the file's last bytes are a sound frame; else the end is missing.
+
+    Tells a file that was cut from one that was damaged in the middle. A frame begins with a sync code and
+    ends with a CRC-16 of itself, so the CRC of all of it is zero.
+    """
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - LARGEST_FRAME))
+        tail = file.read()
+    starts = [at for sync in (b"\xff\xf8", b"\xff\xf9") for at in _every(sync, tail)]
+    return any(_crc16(tail[at:]) == 0 for at in sorted(starts, reverse=True)[:32])
+
+
+def _every(needle: bytes, hay: bytes) -> list[int]:
+    found, at = [], hay.find(needle)
+    while at >= 0:
+        found.append(at)
+        at = hay.find(needle, at + 1)
+    return found
+
+
+def _crc16(data: bytes) -> int:
+    """CRC-16 with the polynomial 0x8005, as RFC 9639, section 9.3, has it."""
+    crc = 0
+    for byte in data:
+        crc = (crc << 8 & 0xFFFF) ^ _CRC16[crc >> 8 ^ byte]
+    return crc
+
+
+def _crc16_table() -> list[int]:
+    table = []
+    for value in range(256):
+        crc = value << 8
+        for _ in range(8):
+            crc = (crc << 1 ^ 0x8005 if crc & 0x8000 else crc << 1) & 0xFFFF
+        table.append(crc)
+    return table
+
+
+_CRC16 = _crc16_table()

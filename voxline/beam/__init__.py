@@ -1,0 +1,1 @@
+"""Apache Beam: settings, pipelines and their workers."""

@@ -1,0 +1,44 @@
+"""A Beam worker on a machine of a cluster: what a runner starts there, once for each of its own processes.
+
+  python -m voxline.beam.worker --id=1-1 --provision_endpoint=localhost:40001
+
+Beam's images have a Go program for that, which unpacks staged packages first. Here the code is there already, so
+asking where the runner listens, and for the pipeline's options, is all that is left of it.
+"""
+
+# Beam calls itself typed, and its workers are not:
+# mypy: disable-error-code="no-untyped-call"
+import argparse
+import os
+from collections.abc import Sequence
+
+import grpc
+from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
+from apache_beam.runners.worker import sdk_worker_main
+from google.protobuf import json_format, text_format
+
+PATIENCE_SECONDS = 60
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Works until the runner closes the connection."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--id", required=True)
+    parser.add_argument("--provision_endpoint", required=True)
+    told, _ = parser.parse_known_args(arguments)  # some runners tell the other addresses here too
+    with grpc.insecure_channel(told.provision_endpoint) as channel:
+        ask = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo
+        request, metadata = beam_provision_api_pb2.GetProvisionInfoRequest(), [("worker_id", told.id)]
+        info = ask(request, metadata=metadata, timeout=PATIENCE_SECONDS, wait_for_ready=True).info
+    os.environ.update(
+        WORKER_ID=told.id,
+        PIPELINE_OPTIONS=json_format.MessageToJson(info.pipeline_options),
+        RUNNER_CAPABILITIES=" ".join(info.runner_capabilities),
+        CONTROL_API_SERVICE_DESCRIPTOR=text_format.MessageToString(info.control_endpoint),
+        LOGGING_API_SERVICE_DESCRIPTOR=text_format.MessageToString(info.logging_endpoint),
+    )
+    sdk_worker_main.main([])
+
+
+if __name__ == "__main__":
+    main()

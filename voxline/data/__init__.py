@@ -1,0 +1,1 @@
+"""Manifests, TFRecord shards and datasets."""

@@ -1,0 +1,130 @@
+"""The rows of a dataset: who says what in which split, a line of JSON an utterance, sorted by id.
+
+  {"id": "1988-24833-0000", "split": "train", "speaker": "1988", "text": "a word", "duration": 3.2,
+   "offset": 0.0, "audio_hash": "9f…", "accent": "us"}
+
+Nothing in them says where features lie, so the same content is the same file, byte by byte, whatever happened to
+the shards. Unknown keys of the manifest are kept.
+"""
+
+import dataclasses
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.data.json_codec import number, quoted, written
+from voxline.errors import WorkError
+from voxline.store.files import whole_file
+from voxline.store.hashing import hash_bytes
+
+ROWS = "rows.jsonl"
+NOT_CONTENT = ("audio_filepath", "measured")
+"""Keys of a manifest's line that say where it lies and what was measured."""
+
+
+_KEYS = {"id", "split", "speaker", "text", "duration", "offset", "audio_hash", *NOT_CONTENT}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One utterance of a dataset.
+
+    Attributes:
+      number: its place in the file, from 0 on; the row of the dataset's places.
+      duration, offset: seconds, in the audio that `audio_hash` names.
+      extra: other keys.
+    """
+
+    number: int
+    id: str
+    split: str
+    speaker: str
+    text: str
+    duration: float
+    offset: float
+    audio_hash: str
+    extra: dict[str, Any]
+
+
+def row_line(values: Mapping[str, Any]) -> str:
+    """The line of an utterance, of the values of a manifest's line.
+
+    >>> row_line({"id": "a", "audio_filepath": "a.wav", "text": "b", "duration": 1, "audio_hash": "c", "accent": "us"})
+    '{"id": "a", "split": "train", "speaker": "", "text": "b", "duration": 1, "offset": 0.0, "audio_hash": "c", \
+"accent": "us"}\\n'
+    """
+    line = (
+        f'{{"id": {quoted(values["id"])}, "split": {quoted(values.get("split", "train"))}, '
+        f'"speaker": {quoted(values.get("speaker", ""))}, "text": {quoted(values["text"])}, '
+        f'"duration": {number(values["duration"])}, "offset": {number(values.get("offset", 0.0))}, '
+        f'"audio_hash": {quoted(values.get("audio_hash", ""))}'
+    )
+    for key in sorted(values.keys() - _KEYS):
+        line += f", {quoted(key)}: {written(values[key])}"
+    return line + "}\n"
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file.
+
+    Raises:
+      WorkError: naming the line that is no row.
+    """
+    with open(path, encoding="utf-8") as file:
+        for place, line in enumerate(file):
+            try:
+                values = json.loads(line)
+                row = Row(
+                    place,
+                    id=values.pop("id"),
+                    split=values.pop("split"),
+                    speaker=values.pop("speaker"),
+                    text=values.pop("text"),
+                    duration=values.pop("duration"),
+                    offset=values.pop("offset"),
+                    audio_hash=values.pop("audio_hash"),
+                    extra=values,
+                )
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise WorkError(f"{path}:{place + 1}: no row of a dataset ({error}); run extract again") from None
+            yield row
+
+
+Places = npt.NDArray[np.int64]
+"""`[rows, speeds, 4]`; the last axis as `voxline.data.dataset` counts it."""
+
+
+def read_places(folder: Path, name: str) -> Places:
+    """The places in a folder, by the name that dataset.json gives them.
+
+    Raises:
+      WorkError: the file is absent, or its content is not what its name says.
+    """
+    file = folder / name
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise WorkError(f"{file}: {error.strerror}; run extract again") from None
+    if name != _named(data):
+        raise WorkError(f"{file}: damaged, its content is not what its name says; run extract again")
+    places: Places = np.load(io.BytesIO(data), allow_pickle=False)
+    return places
+
+
+def save_places(folder: Path, places: Places) -> str:
+    """Writes places under the name of their content, and returns it."""
+    written = io.BytesIO()
+    np.save(written, places, allow_pickle=False)
+    name = _named(written.getvalue())
+    with whole_file(folder / name) as file:
+        file.write(written.getvalue())
+    return name
+
+
+def _named(data: bytes) -> str:
+    return f"places-{hash_bytes(data)[:16]}.npy"

@@ -1,0 +1,154 @@
+"""Writing a shard (voxline/data/shards.py): built beside the pool, and put into it by one rename."""
+
+import dataclasses
+import errno
+import hashlib
+import io
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import IO, Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from voxline.data.shards import AGAIN, SHARD, ShardIndex, shard_name
+from voxline.data.tfrecord import encode_example, write_record
+from voxline.errors import WorkError
+from voxline.store.files import whole_file, write_text
+from voxline.store.hashing import HASH_CHARACTERS
+
+Array = npt.NDArray[np.float32]
+Sums = npt.NDArray[np.float64]
+
+
+class ShardWriter:
+    """Writes one shard; `close` puts it into its pool.
+
+    Args:
+      unfinished: a folder on the pool's disk; what a killed process leaves there is no shard.
+    """
+
+    def __init__(self, unfinished: Path, bins: int) -> None:
+        self._folder = unfinished / f"shard-{secrets.token_hex(6)}"
+        self._bins = bins
+        self._clips: list[str] = []
+        self._offsets, self._sizes, self._frames = list[int](), list[int](), list[int]()
+        self._sums: list[Sums] = []
+        self._size = 0
+        self._folder.mkdir(parents=True)
+        self._file = _Hashing(open(self._folder / "records", "wb"))  # noqa: SIM115 -- closed in close or discard
+
+    def __len__(self) -> int:
+        return len(self._clips)
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._size
+
+    def add(self, clip: str, features: Array, speed: float = 1.0) -> None:
+        """Appends a clip's features `[frames, bins]`."""
+        data = encode_example(
+            {
+                "clip": clip.encode(),
+                "features": features.astype("<f4", copy=False).tobytes(),
+                "frames": len(features),
+                "speed": speed,
+            }
+        )
+        self.add_record(clip, data, len(features), sums_of(features))
+
+    def add_record(self, clip: str, data: bytes, frames: int, sums: Sums) -> None:
+        """Appends a record as it stands in another shard."""
+        self._clips.append(clip)
+        self._offsets.append(self._size)
+        self._sizes.append(len(data))
+        self._frames.append(frames)
+        self._sums.append(sums)
+        self._size += write_record(self._file, data)
+
+    def close(self, pool: Path) -> ShardIndex:
+        """Puts the shard into the pool, or discards it where another process has just put the same one there."""
+        checksum = self._file.close()
+        stem, target = checksum[:16], pool / shard_name(self._clips)
+        os.replace(self._folder / "records", self._folder / f"{stem}.tfrecord")
+        sums = io.BytesIO()
+        np.save(sums, np.stack(self._sums) if self._sums else np.zeros((0, 2, self._bins)), allow_pickle=False)
+        with whole_file(self._folder / f"{stem}.npy") as file:
+            file.write(sums.getvalue())
+        index = ShardIndex(
+            target,
+            f"{stem}.tfrecord",
+            self._size,
+            checksum,
+            self._clips,
+            self._offsets,
+            self._sizes,
+            self._frames,
+            google_crc32c.value(sums.getvalue()),
+        )
+        values = {field.name: getattr(index, field.name) for field in dataclasses.fields(index)}
+        del values["folder"]
+        write_text(self._folder / SHARD, json.dumps(values) + "\n")
+        pool.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.rename(target)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            shutil.rmtree(self._folder)
+            return ShardIndex.read(target)
+        return index
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        self._file.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def sums_of(features: Array) -> Sums:
+    """The sum of each bin over the frames, and of its square: float64 `[2, bins]`."""
+    exact = features.astype(np.float64)
+    return np.stack([exact.sum(axis=0), np.einsum("fb,fb->b", exact, exact)])
+
+
+def read_sums(records: Path, examples: int, bins: int, crc32c: int | None) -> Sums:
+    """The sums that lie beside a shard's records, `[examples, 2, bins]`.
+
+    Raises:
+      WorkError: the file is absent, or not what was written.
+    """
+    path = records.with_suffix(".npy")
+    try:
+        data = path.read_bytes()
+        if crc32c not in (None, google_crc32c.value(data)):
+            raise ValueError("its checksum does not match")
+        sums: Sums = np.load(io.BytesIO(data), allow_pickle=False)
+        if sums.shape != (examples, 2, bins):
+            raise ValueError(f"{sums.shape}, and {(examples, 2, bins)} is expected")
+    except (OSError, EOFError, ValueError) as error:
+        raise WorkError(f"{path}: damaged or absent ({error}); {AGAIN}") from None
+    return sums
+
+
+class _Hashing:
+    """A file that hashes what is written to it, so that it need not be read again."""
+
+    def __init__(self, file: IO[Any]) -> None:
+        self._file = file
+        self._hash = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2)
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        return self._file.write(data)
+
+    def close(self) -> str:
+        """Returns the hash, when all of the file is on the disk."""
+        with self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        return self._hash.hexdigest()

@@ -1,0 +1,1 @@
+"""Metrics of recognition and synthesis, with their confidence intervals."""

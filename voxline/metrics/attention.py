@@ -1,0 +1,95 @@
+"""What an attention's alignment says of a synthesis: did it read the whole text, once, from beginning to end?
+
+Why these measures, and what they do not say: docs/decisions/0034-judging-a-voice.md.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Weights = npt.NDArray[np.floating]
+
+
+BAND = 0.2
+"""Half the width of the band around the diagonal, as a share of the text."""
+
+NARROWEST_BAND = 2.0
+"""Symbols: a short text has no narrower band."""
+
+ATTENDED = 0.1
+"""Weight that a symbol must get at some step to count as read. A letter that is passed in half a step gets less."""
+
+WORD = 4
+"""Symbols: as many left out in a row are a skip, a return by as many a repeat. Less is a letter, or its neighbour."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Alignment:
+    """How a text was read.
+
+    Attributes:
+      diagonality: share of the attention within the band around the diagonal, 0 to 1. Attention that is the same
+        everywhere has 0.36, one that reads backwards about 0.2.
+      coverage: share of the symbols that were read, 0 to 1.
+      repeats: times that the attention went back by `WORD` symbols or more.
+      skips: places where `WORD` symbols or more in a row were not read, the end of the text among them.
+    """
+
+    diagonality: float
+    coverage: float
+    repeats: int
+    skips: int
+
+
+def measure(alignment: "Weights") -> Alignment:
+    """Measures one alignment.
+
+    Args:
+      alignment: [steps, symbols], the weights of each decoder step, each row summing to 1; padding cut off.
+
+    Raises:
+      ValueError: no step or no symbol, or weights that are not finite.
+
+    >>> import numpy as np
+    >>> measure(np.eye(12))
+    Alignment(diagonality=1.0, coverage=1.0, repeats=0, skips=0)
+    """
+    import numpy as np
+
+    if alignment.ndim != 2 or not alignment.size or not np.isfinite(alignment).all():
+        raise ValueError(f"alignment {alignment.shape}: finite weights [steps, symbols], at least one, are accepted")
+    weights = np.asarray(alignment, np.float64)
+    read = weights.max(axis=0) >= ATTENDED
+    return Alignment(_diagonality(weights), float(read.mean()), _repeats(weights.argmax(axis=1)), _skips(read))
+
+
+def _diagonality(weights: "Weights") -> float:
+    """The diagonal attention rate of Chen et al. 2020 (MultiSpeech), by a band as wide as the text asks."""
+    import numpy as np
+
+    steps, symbols = weights.shape
+    line = (np.arange(steps) + 0.5) * symbols / steps - 0.5
+    near = np.abs(np.arange(symbols) - line[:, None]) <= max(BAND * symbols, NARROWEST_BAND)
+    return float((weights * near).sum() / max(weights.sum(), 1e-12))
+
+
+def _repeats(positions: "npt.NDArray[np.intp]") -> int:
+    """Times that the position falls so far behind the farthest one; one return counts once, however long it lasts."""
+    farthest, returned, count = 0, False, 0
+    for position in positions.tolist():
+        if position <= farthest - WORD:
+            count += not returned
+            returned = True
+        elif position >= farthest - 1:
+            returned = False
+        farthest = max(farthest, position)
+    return count
+
+
+def _skips(read: "npt.NDArray[np.bool_]") -> int:
+    """Runs of symbols that were not read, of a word's length at least."""
+    runs = "".join("x" if symbol else " " for symbol in read.tolist()).split("x")
+    return sum(len(run) >= WORD for run in runs)

@@ -1,0 +1,51 @@
+"""Mel cepstral distortion: how far two recordings differ in timbre, in decibels, whatever their pace and level.
+
+  MCD = 10 / ln 10 · sqrt(2 · Σ_{d=1..D} (c_d - c'_d)²), the mean over the frames that time warping brings together
+  c_d = 2 / K · Σ_{k=0..K-1} x_k · cos(π d (k + ½) / K), x the natural logarithm of magnitude in K mel bands
+
+(Kubichek 1993, "Mel-cepstral distance measure for objective speech quality assessment"; D = 13 and the warping, which
+looks for the path of the least MCD, as Skerry-Ryan et al. 2018.) So scaled, MCD is the root mean square difference of
+the two log mel spectra in dB, without their level (c_0) and without detail above c_D. Cepstra of another front end
+(SPTK's, WORLD's) give other numbers: MCD compares models of one dataset, not papers.
+"""
+
+from typing import TYPE_CHECKING
+
+from voxline.audio.feature_settings import FeatureSettings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from voxline.audio.dtw import Warped
+
+    Array = npt.NDArray[np.float32]
+
+
+def cepstra(mels: "Array", features: FeatureSettings, count: int) -> "Array":
+    """c_1 to c_count of each frame, float [frames, count]; at most as many as there are mel bands less one."""
+    from scipy.fft import dct
+
+    found: Array = dct(log_magnitude(mels, features), type=2, axis=1)[:, 1 : count + 1] / mels.shape[1]
+    return found
+
+
+def log_magnitude(mels: "Array", features: FeatureSettings) -> "Array":
+    """Natural logarithm of magnitude, from mels as the features have them, [frames, mels]."""
+    import numpy as np
+
+    if features.kind == "mel_and_linear":
+        decibels = np.clip(mels, 0, 1) * -features.floor_db + features.floor_db + features.reference_db
+        found: Array = decibels * np.float32(np.log(10) / 20)
+        return found
+    return mels if features.of_magnitude else mels * np.float32(0.5)
+
+
+def distortion(one: "Array", other: "Array") -> "Warped":
+    """MCD of two recordings by their cepstra, [frames, cepstra] each; `distance` is in dB."""
+    import numpy as np
+    from scipy.spatial.distance import cdist
+
+    from voxline.audio.dtw import along
+
+    return along(cdist(one, other, "euclidean") * (10 * np.sqrt(2) / np.log(10)))

@@ -1,0 +1,116 @@
+"""Word and character errors of what was heard against what was said.
+
+Errors are counted by jiwer, per utterance; a rate is all errors over all reference words. How sure one may be
+of a rate: `bootstrap`.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+from voxline.metrics.bootstrap import Part
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Edits:
+    """What turns a reference into a hypothesis.
+
+    Attributes:
+      length: words (or characters) in the reference.
+    """
+
+    length: int = 0
+    insertions: int = 0
+    deletions: int = 0
+    substitutions: int = 0
+
+    @property
+    def errors(self) -> int:
+        return self.insertions + self.deletions + self.substitutions
+
+    @property
+    def rate(self) -> float:
+        """Errors by reference word; words put where nothing was said count as if against one word.
+
+        >>> Edits(length=4, deletions=1).rate, Edits(length=0, insertions=2).rate
+        (0.25, 2.0)
+        """
+        return self.errors / max(self.length, 1)
+
+    @property
+    def part(self) -> Part:
+        """What this utterance adds to the rate of all."""
+        return Part(self.errors, self.length)
+
+    def __add__(self, other: "Edits") -> "Edits":
+        return Edits(
+            self.length + other.length,
+            self.insertions + other.insertions,
+            self.deletions + other.deletions,
+            self.substitutions + other.substitutions,
+        )
+
+
+def word_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[Edits]:
+    """Counts word errors of each utterance; an empty reference has its insertions counted.
+
+    >>> said, silence = word_edits(["a red cat", ""], ["the red", "oh"])
+    >>> said, silence.errors
+    (Edits(length=3, insertions=0, deletions=1, substitutions=1), 1)
+    """
+    return [_edits(pairs) for pairs in _aligned(references, hypotheses, "words")]
+
+
+def character_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[Edits]:
+    """Counts character errors of each utterance; the space between words is a character too."""
+    return [_edits(pairs) for pairs in _aligned(references, hypotheses, "characters")]
+
+
+def align_words(reference: str, hypothesis: str) -> list[tuple[str, str]]:
+    """Pairs of (reference word, hypothesis word); an empty one stands for an insertion or a deletion.
+
+    >>> align_words("a red cat", "the red cat oh")
+    [('a', 'the'), ('red', 'red'), ('cat', 'cat'), ('', 'oh')]
+    """
+    return next(_aligned([reference], [hypothesis], "words"))
+
+
+def confusions(references: Sequence[str], hypotheses: Sequence[str]) -> list[tuple[str, str, int]]:
+    """(reference word, heard as, how often), most frequent first; an empty word is an insertion or a deletion.
+
+    >>> confusions(["two to", "two", "red"], ["too to", "too", "red um"])
+    [('two', 'too', 2), ('', 'um', 1)]
+    """
+    counts = collections.Counter(
+        pair for pairs in _aligned(references, hypotheses, "words") for pair in pairs if pair[0] != pair[1]
+    )
+    return [(said, heard, count) for (said, heard), count in sorted(counts.items(), key=lambda e: (-e[1], e[0]))]
+
+
+def total(edits: Iterable[Edits]) -> Edits:
+    return sum(edits, Edits())
+
+
+def _edits(pairs: Sequence[tuple[str, str]]) -> Edits:
+    insertions = sum(not said for said, _ in pairs)
+    deletions = sum(not heard for _, heard in pairs)
+    substitutions = sum(said != heard for said, heard in pairs) - insertions - deletions
+    return Edits(len(pairs) - insertions, insertions, deletions, substitutions)
+
+
+def _aligned(references: Sequence[str], hypotheses: Sequence[str], unit: str) -> Iterator[list[tuple[str, str]]]:
+    """jiwer's alignment of each utterance, as pairs of (said, heard)."""
+    import jiwer
+
+    if not references:
+        return
+    process = jiwer.process_words if unit == "words" else jiwer.process_characters
+    result = process([" ".join(text.split()) for text in references], [" ".join(text.split()) for text in hypotheses])
+    for said, heard, chunks in zip(result.references, result.hypotheses, result.alignments, strict=True):
+        pairs: list[tuple[str, str]] = []
+        for chunk in chunks:
+            left = said[chunk.ref_start_idx : chunk.ref_end_idx]
+            right = heard[chunk.hyp_start_idx : chunk.hyp_end_idx]
+            longest = max(len(left), len(right))
+            pairs.extend(zip(left + [""] * (longest - len(left)), right + [""] * (longest - len(right)), strict=True))
+        yield pairs

@@ -1,0 +1,60 @@
+"""The one way in which a recording turns out to be unusable."""
+
+import dataclasses
+import enum
+
+SLACK_SECONDS = 0.1
+"""How far an utterance may reach past the end of its recording: durations are rounded, transcripts timed by hand."""
+
+
+class Reason(enum.StrEnum):
+    """Why a recording is not in the output. Codes are stable: dashboards count them."""
+
+    MISSING_FILE = "missing_file"
+    OUTSIDE_CORPUS = "outside_corpus"
+    UNREADABLE = "unreadable"
+    TRUNCATED = "truncated"
+    MD5_MISMATCH = "md5_mismatch"
+    WRONG_FORMAT = "wrong_format"
+    EMPTY_AUDIO = "empty_audio"
+    SILENT = "silent"
+    TOO_SHORT = "too_short"
+    TOO_LONG = "too_long"
+    TRANSCRIPT_MISSING = "transcript_missing"
+    TRANSCRIPT_EMPTY = "transcript_empty"
+    OUTSIDE_ALPHABET = "outside_alphabet"
+    BAD_ENTRY = "bad_entry"
+    DUPLICATE_ID = "duplicate_id"
+    BAD_FEATURES = "bad_features"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reject:
+    """A recording that was left out, and why."""
+
+    id: str
+    reason: Reason
+    detail: str
+
+    def as_line(self) -> dict[str, str]:
+        return {"id": self.id, "reason": str(self.reason), "detail": self.detail}
+
+    @classmethod
+    def from_line(cls, line: dict[str, str]) -> "Reject":
+        return cls(line["id"], Reason(line["reason"]), line["detail"])
+
+
+class BadAudio(Exception):  # noqa: N818 -- it is about a recording, not about a program
+    """A recording that must not go on, and why.
+
+    Attributes:
+      reason: the code under which it is counted.
+      detail: what was there and what was expected, in words.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail = reason, detail
+
+    def __reduce__(self) -> tuple[type["BadAudio"], tuple[Reason, str]]:
+        return type(self), (self.reason, self.detail)

@@ -1,0 +1,215 @@
+"""Plots as SVG inside the page: distributions, bars, curves and clouds of points."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.report.page import Block
+from voxline.report.svg import WIDTH, Drawing, Scale, shortened
+
+Numbers = Sequence[float] | npt.NDArray[Any]
+
+MOST_POINTS = 2_000
+"""Of a scatter plot; an SVG with more is slow to open."""
+
+LARGEST = 1e300
+"""Beyond it, differences of two values are no numbers any more."""
+
+
+def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, bounds: Sequence[float] = ()) -> Block:
+    """The distribution of one quantity, for each series the share of its values in each bin.
+
+    The outermost thousandth on each side is counted in the end bins, so that one odd value does not flatten
+    the rest. Whole numbers get bins of whole width. `bounds` are drawn as upright lines: the limits of a check.
+    """
+    finite = {name: _finite(values) for name, values in series.items()}
+    together = np.concatenate([*finite.values(), np.empty(0)])
+    if not together.size:
+        return _without_data(label, "share")
+    edges = _edges(together, bins)
+    low, high = float(edges[0]), float(edges[-1])
+    shares = {
+        place: np.histogram(np.clip(values, low, high), edges)[0] / values.size
+        for place, values in enumerate(finite.values())
+        if values.size
+    }
+    near = [bound for bound in bounds if low - (high - low) / 2 < bound < high + (high - low) / 2]
+    drawing = Drawing(
+        f"Distribution of {label}",
+        "; ".join(f"{name}: {_spread(values)}" for name, values in finite.items()),
+        Scale.around(min(low, *near, high), max(high, *near, low), whole=_integral(together)),
+        Scale(0.0, 1.06 * max(float(some.max()) for some in shares.values()), percent=True),
+        label=label,
+        value_label="share",
+        series=list(finite),
+    )
+    for place, heights in shares.items():
+        stairs = _stairs(edges.tolist(), heights.tolist())
+        drawing.area(stairs, place)
+        drawing.line(stairs, place)
+    for bound in near:
+        drawing.upright(bound)
+    return drawing.svg()
+
+
+def bars(
+    values: Mapping[str, float],
+    label: str,
+    *,
+    intervals: Mapping[str, tuple[float, float]] | None = None,
+    percent: bool = False,
+) -> Block:
+    """A bar for each name, from the first downwards, with its interval where there is one (low, high)."""
+    if not values:
+        return _without_data(label, "", height=90)
+    names, lengths, within = list(values), [float(one) for one in values.values()], intervals or {}
+    ends = [one for one in lengths if math.isfinite(one)]
+    ends += [end for name in names for end in within.get(name, ()) if math.isfinite(end)]
+    drawing = Drawing(
+        label,
+        "; ".join(f"{name}: {_told(length, percent)}" for name, length in zip(names, lengths, strict=True)),
+        Scale(min(0.0, *ends, 0.0), max(1.18 * max(ends, default=0.0), 1e-9), percent=percent),
+        label=label,
+        height=max(70, 48 + 19 * len(names)),
+        names=[shortened(name) for name in names],
+    )
+    for row, (name, length) in enumerate(zip(names, lengths, strict=True)):
+        reach = max(length, 0.0) if math.isfinite(length) else 0.0
+        if math.isfinite(length):
+            drawing.bar(row, length)
+        if name in within and all(map(math.isfinite, within[name])):
+            low, high = within[name]
+            drawing.rule((low, row), (high, row), width=1.3)
+            for end in (low, high):
+                drawing.rule((end, row - 0.16), (end, row + 0.16))
+            reach = max(reach, high)
+        drawing.told(reach, row, _told(length, percent))
+    return drawing.svg()
+
+
+def lines(x: Numbers, series: Mapping[str, Numbers], label: str, value_label: str, *, percent: bool = False) -> Block:
+    """Curves over a common axis; values that are not finite leave a gap."""
+    across = _bounded(x)
+    heights = {name: _bounded(values) for name, values in series.items()}
+    known = _finite(np.concatenate([*heights.values(), np.empty(0)]))
+    if not _finite(across).size or not known.size:
+        return _without_data(label, value_label)
+    drawing = Drawing(
+        f"{value_label} over {label}",
+        "; ".join(f"{name}: {_spread(_finite(values))}" for name, values in heights.items()),
+        Scale.around(float(np.nanmin(across)), float(np.nanmax(across)), whole=_integral(_finite(across))),
+        Scale.around(float(known.min()), float(known.max()), percent=percent),
+        label=label,
+        value_label=value_label,
+        series=list(series),
+    )
+    for place, values in enumerate(heights.values()):
+        points = list(zip(across.tolist(), values.tolist(), strict=True))
+        drawing.line(points, place, 1.5)
+        if len(across) <= 20:
+            drawing.dots([point for point in points if all(map(math.isfinite, point))], place, 1.9)
+    return drawing.svg()
+
+
+def scatter(x: Numbers, y: Numbers, label: str, value_label: str, *, diagonal: bool = False) -> Block:
+    """A dot for each pair; `diagonal` adds the line on which both are equal. Says so when it shows a part."""
+    across, up = _bounded(x), _bounded(y)
+    finite = np.flatnonzero(np.isfinite(across) & np.isfinite(up))
+    if not finite.size:
+        return _without_data(label, value_label)
+    shown = finite
+    if finite.size > MOST_POINTS:
+        shown = finite[np.linspace(0, finite.size - 1, MOST_POINTS).astype(int)]
+    across, up = across[shown], up[shown]
+    ends = [(float(some.min()), float(some.max())) for some in (across, up)]
+    if diagonal:
+        ends = [(min(ends[0][0], ends[1][0]), max(ends[0][1], ends[1][1]))] * 2
+    drawing = Drawing(
+        f"{value_label} over {label}",
+        f"{finite.size:,} points; {label}: {_spread(across)}; {value_label}: {_spread(up)}",
+        Scale.around(*ends[0]),
+        Scale.around(*ends[1]),
+        label=label,
+        value_label=value_label,
+        remark=f"{shown.size:,} of {finite.size:,}, evenly picked" if finite.size > shown.size else "",
+    )
+    drawing.dots(zip(across.tolist(), up.tolist(), strict=True), 0, opacity=0.45)
+    if diagonal:
+        drawing.rule((ends[0][0],) * 2, (ends[0][1],) * 2, dashed=True, width=1.1)
+    return drawing.svg()
+
+
+def quantiles(values: npt.NDArray[Any], *shares: float) -> list[float]:
+    """The values below which these shares of some values lie, as `np.quantile` interpolates them.
+
+    That one loads all of `numpy.ma`, which takes longer than a plot.
+
+    >>> quantiles(np.array([4.0, 1.0, 2.0]), 0.5, 0.75)
+    [2.0, 3.0]
+    """
+    ordered = np.sort(values.astype(np.float64))
+    found = []
+    for way in (share * (len(ordered) - 1) for share in shares):
+        low, high, part = float(ordered[int(way)]), float(ordered[math.ceil(way)]), way % 1
+        # From the nearer end, as there: the other way may come out a bit beside a value that all agree on.
+        found.append(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
+    return found
+
+
+def _without_data(label: str, value_label: str, height: float = 235) -> Block:
+    empty = Scale(0.0, 1.0, most=0)
+    drawing = Drawing(label, "nothing to show", empty, empty, label=label, value_label=value_label, height=height)
+    drawing.told(0.5, 0.5, "nothing to show", shift=-WIDTH / 11)
+    return drawing.svg()
+
+
+def _stairs(edges: list[float], heights: list[float]) -> list[tuple[float, float]]:
+    """The outline of a histogram, from the ground up and down to it again."""
+    steps = [
+        point
+        for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True)
+        for point in ((low, height), (high, height))
+    ]
+    return [(edges[0], 0.0), *steps, (edges[-1], 0.0)]
+
+
+def _edges(values: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.float64]:
+    low, high = quantiles(values, 0.001, 0.999)
+    if _integral(values):
+        low, high = np.floor(low), np.ceil(high)
+        step = np.ceil((high - low + 1) / bins)
+        return np.arange(low - 0.5, high + step, step)
+    if high - low < 1e-9 * max(abs(high), 1):
+        low, high = low - 0.5, high + 0.5
+    return np.linspace(low, high, bins + 1)
+
+
+def _integral(values: npt.NDArray[np.float64]) -> bool:
+    return bool((values == np.round(values)).all())
+
+
+def _told(value: float, percent: bool) -> str:
+    if not math.isfinite(value):
+        return "—"
+    return (f"{value:.1%}" if percent else f"{value:,.4g}").replace("-", "−")
+
+
+def _spread(values: npt.NDArray[np.float64]) -> str:
+    """A series in words."""
+    if not values.size:
+        return "no values"
+    count = f"{values.size:,} value{'s' * (values.size != 1)}"
+    return f"{count} from {values.min():.3g} to {values.max():.3g}, median {quantiles(values, 0.5)[0]:.3g}"
+
+
+def _bounded(values: Numbers) -> npt.NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    return np.where(np.isfinite(array), np.clip(array, -LARGEST, LARGEST), np.nan)
+
+
+def _finite(values: Numbers) -> npt.NDArray[np.float64]:
+    array = _bounded(values)
+    return array[np.isfinite(array)]

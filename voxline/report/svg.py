@@ -1,0 +1,268 @@
+"""Axes, marks and legends as SVG: what the plots are drawn with.
+
+Written by ourselves, since a library that draws takes longer to import than a small refresh may take as a whole. The
+page's style gives the colours, light or dark, and the font; text stays text, which a reader can search.
+"""
+
+import dataclasses
+import functools
+import math
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from markupsafe import Markup, escape
+
+from voxline.report.page import Block
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """One axis: its ends, and how its values are told.
+
+    Attributes:
+      whole: values are whole numbers, so ticks are too.
+      most: ticks, about; none where it is 0.
+    """
+
+    low: float
+    high: float
+    percent: bool = False
+    whole: bool = False
+    most: int = 6
+
+    @classmethod
+    def around(cls, low: float, high: float, margin: float = 0.04, **how: bool) -> "Scale":
+        """The scale on which these values have room at both ends.
+
+        >>> Scale.around(3.0, 3.0).ends
+        (2.46, 3.54)
+        """
+        if not high - low > 1e-9 * max(abs(low), abs(high), 1e-290):
+            room = 0.5 * max(1.0, abs(low) * 1e-3)
+            low, high = low - room, high + room
+        room = margin * (high - low)
+        return cls(low - room, high + room, **how)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value lies, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+    @functools.cached_property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round values between the ends, and how they are written.
+
+        >>> Scale(0, 0.31, percent=True).ticks[:2], Scale(-1, 1400).ticks[-1]
+        ([(0.0, '0%'), (0.1, '10%')], (1250.0, '1,250'))
+        """
+        if not self.most:
+            return []
+        step = _round_step((self.high - self.low) / self.most)
+        if self.whole:
+            step = max(1.0, math.ceil(step))
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [(place * step, self._told(place * step, step)) for place in range(first, last + 1)]
+
+    def _told(self, value: float, step: float) -> str:
+        if abs(value) < step / 2:
+            value = 0.0
+        shown = step * 100 if self.percent else step
+        decimals = next((some for some in range(5) if abs(round(shown, some) - shown) < 1e-6 * shown), None)
+        if self.percent:
+            return f"{value:.{decimals or 0}%}".replace("-", "−")
+        if decimals is None or abs(value) >= 1e6:
+            return f"{value:.4g}".replace("-", "−")
+        return f"{value:,.{decimals}f}".replace("-", "−")
+
+
+def _round_step(rough: float) -> float:
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= rough * (1 - 1e-9))
+
+
+WIDTH, HEIGHT = 380, 235
+"""Units of the drawing; so small that on a phone the labels keep their size."""
+
+SMALL, LARGE = 9, 10
+"""Heights of type: of ticks and legends, of the axes' names."""
+
+COLOURS, INK, FAINT = 6, "currentColor", "var(--line)"
+DASHES = ["", "7 2.8", "2.1 2.1", "7 2.1 2.1 2.1", "11 2.8", "4.2 4.2"]
+"""Series differ in stroke as well as in colour."""
+
+Point = tuple[float, float]
+
+
+class Drawing:
+    """A frame with an axis below and one on the left, to put marks in.
+
+    Args:
+      title: what it is, for those who cannot see it; desc: what it shows.
+      across, up: the scales; without `up` the rows bear names.
+      names: of rows, from the first downwards.
+      series: for the legend, where there is more than one.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        desc: str,
+        across: Scale,
+        up: Scale | None = None,
+        *,
+        label: str,
+        value_label: str = "",
+        height: float = HEIGHT,
+        names: Sequence[str] = (),
+        series: Sequence[str] = (),
+        remark: str = "",
+    ) -> None:
+        self.title, self.desc, self.across, self.up, self.height = title, desc, across, up, height
+        self.label, self.value_label, self.names, self.remark = label, value_label, names, remark
+        self._legend = _in_rows(series) if len(series) > 1 else []
+        self._marks: list[Markup] = []
+        sides = [told for _, told in up.ticks] if up else names
+        self.left = 8 + max((_width(told) for told in sides), default=0) + (16 if value_label else 4)
+        self.right, self.bottom = WIDTH - 12.0, height - 34.0
+        self.top = 8.0 + 14 * len(self._legend) + (12 if remark else 0)
+
+    def x(self, value: float) -> float:
+        return self.left + self.across.share(value) * (self.right - self.left)
+
+    def y(self, value: float) -> float:
+        """Of a value, or the middle of a row."""
+        share = self.up.share(value) if self.up else 1 - (value + 0.5) / max(len(self.names), 1)
+        return self.bottom - share * (self.bottom - self.top)
+
+    def line(self, points: Iterable[Point], series: int, width: float = 1.4) -> None:
+        """A curve; where a value is not finite it is broken."""
+        way, pen = [], "M"
+        for across, up in points:
+            if not (math.isfinite(across) and math.isfinite(up)):
+                pen = "M"
+                continue
+            way.append(f"{pen}{self.x(across):.1f} {self.y(up):.1f}")
+            pen = "L"
+        style = f"fill: none; stroke: {colour(series)}; stroke-width: {width}; stroke-linejoin: round"
+        dash = DASHES[series % len(DASHES)]
+        self._marks.append(_element("path", style + (f"; stroke-dasharray: {dash}" if dash else ""), d="".join(way)))
+
+    def area(self, points: Sequence[Point], series: int) -> None:
+        """What lies below a curve, tinted."""
+        way = "L".join(f"{self.x(across):.1f} {self.y(up):.1f}" for across, up in points)
+        self._marks.append(_element("path", f"fill: {colour(series)}; fill-opacity: 0.18", d=f"M{way}Z"))
+
+    def bar(self, row: int, length: float) -> None:
+        begin, end = sorted((self.x(0), self.x(length)))
+        high = 0.62 * (self.bottom - self.top) / len(self.names)
+        where = {"x": begin, "y": self.y(row) - high / 2, "width": end - begin, "height": high}
+        style = f"fill: {colour(0)}; fill-opacity: 0.55"
+        self._marks.append(_element("rect", style, **{name: f"{value:.1f}" for name, value in where.items()}))
+
+    def dots(self, points: Iterable[Point], series: int, radius: float = 1.6, opacity: float = 1.0) -> None:
+        circles = [f'<circle cx="{self.x(across):.1f}" cy="{self.y(up):.1f}" r="{radius}"/>' for across, up in points]
+        style = f"fill: {colour(series)}; fill-opacity: {opacity}"
+        self._marks.append(Markup(f'<g style="{style}">{"".join(circles)}</g>'))  # noqa: S704  (numbers alone)
+
+    def rule(self, one: Point, other: Point, *, dashed: bool = False, width: float = 1.0) -> None:
+        """A straight line in ink: an interval, a limit, a diagonal."""
+        begin, end = ((self.x(across), self.y(up)) for across, up in (one, other))
+        self._straight(begin, end, dashed=dashed, width=width)
+
+    def upright(self, value: float) -> None:
+        """A dashed line from top to bottom: a limit."""
+        self._straight((self.x(value), self.top), (self.x(value), self.bottom), dashed=True)
+
+    def told(self, value: float, row: float, text: str, shift: float = 5.0) -> None:
+        """Words beside a place."""
+        self._marks.append(_text(self.x(value) + shift, self.y(row) + 3, text))
+
+    def svg(self) -> Block:
+        parts = [*self._grid(), *self._marks, *self._axes(), *self._names()]
+        return Markup('<svg viewBox="0 0 {} {:.0f}" role="img"><title>{}</title><desc>{}</desc>{}</svg>').format(
+            WIDTH, self.height, self.title, self.desc, Markup("").join(parts)
+        )
+
+    def _straight(self, begin: Point, end: Point, *, dashed: bool, width: float = 1.0) -> None:
+        style = f"stroke: {INK}; stroke-width: {width}" + ("; stroke-dasharray: 3 2; opacity: 0.75" if dashed else "")
+        ends = {"x1": begin[0], "y1": begin[1], "x2": end[0], "y2": end[1]}
+        self._marks.append(_element("line", style, **{name: f"{value:.1f}" for name, value in ends.items()}))
+
+    def _grid(self) -> list[Markup]:
+        uprights = [f"M{self.x(value):.1f} {self.top:.1f}V{self.bottom:.1f}" for value, _ in self.across.ticks]
+        levels = [f"M{self.left:.1f} {self.y(value):.1f}H{self.right:.1f}" for value, _ in self._levels()]
+        way = "".join(uprights + levels)
+        return [_element("path", f"fill: none; stroke: {FAINT}; stroke-width: 0.7", d=way)]
+
+    def _axes(self) -> list[Markup]:
+        way = f"M{self.left:.1f} {self.top:.1f}V{self.bottom:.1f}H{self.right:.1f}"
+        frame = _element("path", f"fill: none; stroke: {INK}; stroke-width: 0.6", d=way)
+        below = [_text(self.x(value), self.bottom + 13, told, "middle") for value, told in self.across.ticks]
+        aside = [_text(self.left - 5, self.y(value) + 3, told, "end") for value, told in self._levels()]
+        rows = [_text(self.left - 5, self.y(row) + 3, name, "end") for row, name in enumerate(self.names)]
+        return [frame, *below, *aside, *rows]
+
+    def _names(self) -> list[Markup]:
+        """What the axes are, and what the series."""
+        middle, half = (self.left + self.right) / 2, (self.top + self.bottom) / 2
+        texts = [_text(middle, self.height - 6, self.label, "middle", LARGE)]
+        if self.value_label:
+            turned = f' transform="rotate(-90 11 {half:.1f})"'
+            texts.append(_text(11, half, self.value_label, "middle", LARGE, turned))
+        if self.remark:
+            texts.append(_text(self.right, self.top - 5, self.remark, "end"))
+        for row, entries in enumerate(self._legend):
+            for place, across, name in entries:
+                dash = DASHES[place % len(DASHES)]
+                style = f"stroke: {colour(place)}; stroke-width: 1.8" + (f"; stroke-dasharray: {dash}" if dash else "")
+                begin, level = self.left + across, 9.0 + 14 * row
+                ends = {"x1": f"{begin:.1f}", "x2": f"{begin + 18:.1f}", "y1": f"{level:.1f}", "y2": f"{level:.1f}"}
+                texts += [_element("line", style, **ends), _text(begin + 22, level + 3, name)]
+        return texts
+
+    def _levels(self) -> list[tuple[float, str]]:
+        return self.up.ticks if self.up else []
+
+
+def colour(series: int) -> str:
+    return f"var(--series-{series % COLOURS + 1})"
+
+
+def shortened(name: str, most: float = 24 * 5.4) -> str:
+    """A name that leaves room for what it names."""
+    kept = name
+    while _width(kept) > most:
+        kept = kept[: max(1, len(kept) - 1 - (len(kept) > 60) * (len(kept) - 60))]
+    return kept if kept == name else f"{kept}…"
+
+
+def _in_rows(names: Sequence[str]) -> list[list[tuple[int, float, str]]]:
+    """The entries of a legend as they fit beside each other: (series, where it begins, its name)."""
+    rows: list[list[tuple[int, float, str]]] = [[]]
+    reached = 0.0
+    for place, name in enumerate(map(shortened, names)):
+        needed = 22 + _width(name) + 14
+        if rows[-1] and reached + needed > WIDTH - 70:
+            rows.append([])
+            reached = 0.0
+        rows[-1].append((place, reached, name))
+        reached += needed
+    return rows
+
+
+def _width(text: str) -> float:
+    """About, in small type: the reader's font is not known here."""
+    return sum(SMALL if unicodedata.east_asian_width(one) in "WF" else SMALL * 0.58 for one in text)
+
+
+def _element(name: str, style: str, **attributes: str) -> Markup:
+    told = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
+    return Markup(f'<{name}{told} style="{style}"/>')  # noqa: S704  (escaped above)
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", size: int = SMALL, more: str = "") -> Markup:
+    style = f"font-size: {size}px; text-anchor: {anchor}; fill: {INK}"
+    return Markup(f'<text x="{x:.1f}" y="{y:.1f}" style="{style}"{more}>{{}}</text>').format(text)  # noqa: S704

@@ -1,0 +1,176 @@
+"""Settings that are typed and strict: an unknown or impossible value is refused by its key.
+
+Each step derives its own from `Settings`; every field has a default that works and a description
+with its unit. The same class reads a section of a YAML file, `--set` on the command line, and the
+JSON that a pipeline hands to a component.
+"""
+
+import difflib
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, Literal, Self, get_args, get_origin
+
+import pydantic
+
+from voxline.errors import SettingsError
+
+# For plugins, pydantic would look through whatever is installed beside it when the first class is made: a tenth of all
+# that a step which finds its work done costs.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+class Settings(pydantic.BaseModel):
+    """A group of settings."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    @classmethod
+    def of(cls, value: str | dict[str, Any] = "{}", source: str = "settings", **named: Any) -> Self:
+        """Reads settings from a JSON text or a mapping; `named` ones win, `model__units` being `units` of `model`.
+
+        Raises:
+          SettingsError: naming `source`, the key, what it got and what it accepts.
+        """
+        if isinstance(value, str):
+            try:
+                value = json.loads(value or "{}")
+            except json.JSONDecodeError as error:
+                raise SettingsError(f"{source}: not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise SettingsError(f"{source}: got {value!r}, a mapping of keys to values is accepted")
+        for name, one in named.items():
+            *sections, key = name.split("__")
+            value = _with(value, sections, key, one)
+        try:
+            return cls.model_validate(value)
+        except pydantic.ValidationError as error:
+            raise SettingsError("\n".join(explain(cls, error, source))) from None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, values: Any) -> Any:
+        # Python counts with True; a person who writes `epochs: true` does not mean 1. As a word it is refused.
+        if not isinstance(values, dict):
+            return values
+        fields = _fields(cls)
+        return {
+            key: _in_words(one) if key in fields and _is_number(fields[key]) else one for key, one in values.items()
+        }
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as JSON values, as they stand in done.json, dataset.json and model.json."""
+        return self.model_dump(mode="json")
+
+
+def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError, source: str) -> list[str]:
+    """One line for each fault: where it is, what was there, what is accepted."""
+    lines = []
+    for fault in error.errors(include_url=False):
+        key = key_of(model, fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            known = _keys_of(_reached(model, fault["loc"][:-1])[1])
+            near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
+            lines.append(f"{source}: unknown key {key!r}; {hint}")
+        elif fault["type"] == "missing":
+            lines.append(f"{source}: {key!r} is missing; it has no default, give it a value")
+        elif fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            told = fault["ctx"]
+            kind = told["discriminator"].strip("'")
+            was = f"is {told['tag']!r}" if "tag" in told else "is missing"
+            accepted = told.get("expected_tags") or ", ".join(
+                repr(tag) for inner in _reached(model, fault["loc"])[1] for tag in _tags(inner)
+            )
+            lines.append(f"{source}: '{key}.{kind}' {was}; accepted: {accepted}")
+        else:
+            message = fault["msg"].removeprefix("Value error, ")
+            lines.append(f"{source}: {key!r} is {fault['input']!r}; {message}")
+    return lines
+
+
+def key_of(model: type[pydantic.BaseModel], loc: Sequence[int | str]) -> str:
+    """The dotted key of a fault, without the kinds that pydantic puts in where a section has several.
+
+    >>> from typing import Annotated
+    >>> class Small(Settings):
+    ...     kind: Literal["small"] = "small"
+    >>> class Large(Settings):
+    ...     kind: Literal["large"] = "large"
+    ...     layers: int = 1
+    >>> class Train(Settings):
+    ...     model: Annotated[Small | Large, pydantic.Field(discriminator="kind")] = Small()
+    >>> key_of(Train, ("model", "large", "layers"))
+    'model.layers'
+    """
+    return ".".join(_reached(model, loc)[0])
+
+
+def inner_settings(annotation: Any) -> list[type[pydantic.BaseModel]]:
+    """The models that a field's type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        return [annotation]
+    return [inner for part in getattr(annotation, "__args__", ()) for inner in inner_settings(part)]
+
+
+def _with(values: dict[str, Any], sections: list[str], key: str, value: Any) -> dict[str, Any]:
+    """A copy of nested mappings in which one value is another."""
+    if not sections:
+        return {**values, key: value}
+    inner = values.get(sections[0])
+    return {**values, sections[0]: _with(inner if isinstance(inner, dict) else {}, sections[1:], key, value)}
+
+
+def _reached(
+    model: type[pydantic.BaseModel], loc: Sequence[int | str]
+) -> tuple[list[str], list[type[pydantic.BaseModel]]]:
+    """The key at the end of a way, and the models that it may hold there (none: a plain value)."""
+    key, models = [], [model]
+    for part in loc:
+        chosen = [inner for inner in models if part in _tags(inner)]
+        if chosen and not any(part in _keys_of([inner]) for inner in models):
+            models = chosen
+            continue
+        key.append(str(part))
+        if not isinstance(part, int):  # a place in a list of them: the models stay
+            fields = [_fields(inner)[part] for inner in models if part in _fields(inner)]
+            models = [inner for field in fields for inner in inner_settings(field.annotation)]
+    return key, models
+
+
+def _fields(model: type[pydantic.BaseModel]) -> dict[str, Any]:
+    """Its fields, by the names that a config gives them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _keys_of(models: list[type[pydantic.BaseModel]]) -> list[str]:
+    return list(dict.fromkeys(key for model in models for key in _fields(model)))
+
+
+def _tags(model: type[pydantic.BaseModel]) -> tuple[Any, ...]:
+    """What the key `kind` of a model may be, where it tells several apart."""
+    field = model.model_fields.get("kind")
+    return get_args(field.annotation) if field and get_origin(field.annotation) is Literal else ()
+
+
+def _is_number(field: Any) -> bool:
+    """Whether a field takes numbers and neither truth nor settings (which look after themselves)."""
+    types = _plain_types(field.annotation)
+    return bool(types & {int, float}) and not types & {bool, Any} and not inner_settings(field.annotation)
+
+
+def _in_words(value: Any) -> Any:
+    """The value with `true` and `false` as words, in whatever lists and mappings they stand."""
+    if isinstance(value, list | tuple):
+        return [_in_words(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _in_words(one) for key, one in value.items()}
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _plain_types(annotation: Any) -> set[Any]:
+    """The types that a field's type is made of, down to the innermost."""
+    if get_origin(annotation) is Literal:
+        return {type(one) for one in get_args(annotation)}
+    parts = get_args(annotation)
+    return {inner for part in parts for inner in _plain_types(part)} if parts else {annotation}

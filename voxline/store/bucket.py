@@ -1,0 +1,297 @@
+"""A folder of a bucket: its objects listed, read, written under a condition, and moved in numbers.
+
+Every method tries again with back-off up to the deadline, and raises `Interruption` past it, `WorkError` where a
+person must mend something (permission, credentials, no such bucket), `Changed` where a condition did not hold.
+"""
+
+import mimetypes
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.errors import Changed, WorkError
+from voxline.store.gcs_client import told
+from voxline.store.objects import SCHEME, Entry, fault_of, parted
+
+if TYPE_CHECKING:  # who touches no bucket pays for none: both are imported where an object is asked for
+    from voxline.store.gcs_client import Connection
+import dataclasses
+
+_FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
+_WRITE = "voxline-write"
+"""Metadata that tells our own write from another's, where the answer to it was lost."""
+
+
+class Bucket:
+    """Objects below `gs://bucket/prefix/`. All names are relative to that.
+
+    Raises:
+      SettingsError: the uri is no place in a bucket.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.bucket, self.prefix = parted(str(uri))
+        self.uri = f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
+        self._base = f"{self.prefix}/" if self.prefix else ""
+
+    def __truediv__(self, folder: str) -> "Bucket":
+        """The folder below this one."""
+        return Bucket(f"{self.uri}/{folder}")
+
+    def place(self, name: str) -> str:
+        """The whole address of an object."""
+        return f"{self.uri}/{name}"
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """The objects whose names begin with `prefix`, in order; the marks that consoles leave for folders are not."""
+        with told(self.place(prefix), "list"):
+            for blob in self._listed(prefix):
+                if not blob.name.endswith("/"):
+                    yield self._entry(blob)
+        self.connection.known.add(self.bucket)
+
+    def folders(self, prefix: str = "") -> Sequence[str]:
+        """The names, up to the next /, of what lies below a prefix that is empty or ends in /."""
+        with told(self.place(prefix), "list"):
+            found = self._listed(prefix, delimiter="/")
+            for _ in found:  # the prefixes come with the pages
+                pass
+            return sorted(one[len(self._base) + len(prefix) :].rstrip("/") for one in found.prefixes)
+
+    def stat(self, name: str) -> Entry | None:
+        """The object as it is now; None where there is none."""
+        blob = self._blob(name)
+        try:
+            with told(self.place(name), "read"):
+                blob.reload(**self._patience(name))
+                return self._entry(blob)
+        except WorkError as error:
+            self._absent(error)
+            return None
+
+    def read(self, name: str) -> bytes:
+        """The object's bytes.
+
+        Raises:
+          FileNotFoundError: there is no such object.
+        """
+        return self.read_entry(name)[0]
+
+    def read_entry(self, name: str) -> tuple[bytes, Entry]:
+        """The object's bytes, and the object whose they are.
+
+        Raises:
+          FileNotFoundError: there is no such object.
+        """
+        from voxline.store import transfer
+
+        while (entry := self.stat(name)) is not None:
+            try:
+                return transfer.fetch(self, entry), entry
+            except Changed:
+                continue  # replaced between the two requests
+        raise FileNotFoundError(self.place(name))
+
+    def write(self, name: str, data: bytes, *, if_generation: int | None = None) -> Entry:
+        """Writes an object, whole or not at all.
+
+        Args:
+          if_generation: which generation it replaces, 0: none. What was written may be replaced before we learn that it
+            was; this raises Changed then, so whoever appends looks first whether its line is there.
+
+        Raises:
+          Changed: it is of another generation.
+        """
+
+        def send(blob: Any, patience: dict[str, Any]) -> None:
+            blob.upload_from_string(
+                data, content_type=_type_of(name), checksum="crc32c", if_generation_match=if_generation, **patience
+            )
+
+        return self.send(name, send)
+
+    def copy(self, name: str, to: "Bucket", *, if_generation: int | None = None) -> Entry:
+        """Copies an object within the storage, under its name; no byte of it comes here.
+
+        Raises:
+          Changed: there is one of another generation.
+          FileNotFoundError: there is no such object.
+        """
+
+        def rewrite(blob: Any, patience: dict[str, Any]) -> None:
+            blob.content_type = _type_of(name)  # who gives metadata has to give all of it
+            token = None
+            while True:
+                token, _, _ = blob.rewrite(self._blob(name), token=token, if_generation_match=if_generation, **patience)
+                if token is None:
+                    return
+
+        try:
+            return to.send(name, rewrite)
+        except WorkError as error:
+            self._absent(error)
+            raise FileNotFoundError(self.place(name)) from error
+
+    def delete(self, name: str, *, if_generation: int | None = None) -> None:
+        """Removes an object; one that is not there is none to remove.
+
+        Raises:
+          Changed: it is of another generation.
+        """
+        try:
+            with told(self.place(name), "delete"):
+                self._blob(name).delete(if_generation_match=if_generation, **self._patience(name))
+        except WorkError as error:
+            self._absent(error)
+
+    def remove(self, name: str, generation: int) -> None:
+        """Removes an object that was looked at.
+
+        Raises:
+          Changed: it is another one by now.
+        """
+        try:
+            self.delete(name, if_generation=generation)
+        except Changed:
+            if self.stat(name) is not None:  # else it is the answer that was lost
+                raise
+
+    def download(
+        self, names: Iterable[str | Entry], folder: Path | str, *, named: Callable[[Entry], str] | None = None
+    ) -> Sequence[Entry]:
+        """Brings objects into a folder, under their names, or as `named` has it. See `transfer.download`."""
+        from voxline.store import transfer
+
+        return transfer.download(self, names, Path(folder), named)
+
+    def upload(self, folder: Path | str, names: Iterable[str], *, absent_only: bool = False) -> Sequence[Entry]:
+        """Sends files of a folder, under their names. See `transfer.upload`."""
+        from voxline.store import transfer
+
+        return transfer.upload(self, Path(folder), names, absent_only=absent_only)
+
+    def send(self, name: str, request: Callable[[Any, dict[str, Any]], None]) -> Entry:
+        """Makes a request that writes an object, and tells our own write from another's.
+
+        A request whose answer was lost is made again, and then fails by its own success; the object's metadata says so.
+        """
+        if fault := fault_of(name):
+            raise WorkError(f"{self.place(name)}: the name {fault}")
+        blob = self._blob(name)
+        token = secrets.token_hex(8)
+        blob.metadata = {_WRITE: token}
+        try:
+            with told(self.place(name), "write"):
+                request(blob, self._patience(name))
+        except Changed:
+            blob = self._blob(name)
+            with told(self.place(name), "read"):
+                if not blob.exists(**self._patience(name)):
+                    raise
+                blob.reload(**self._patience(name))
+            if (blob.metadata or {}).get(_WRITE) != token:
+                raise
+        return self._entry(blob)
+
+    def blob(self, entry: Entry) -> Any:
+        """Google's handle of exactly this content."""
+        return self._google().blob(self._base + entry.name, generation=entry.generation)
+
+    @property
+    def connection(self) -> "Connection":
+        from voxline.store.gcs_client import connection
+
+        return connection()
+
+    def _patience(self, name: str) -> dict[str, Any]:
+        return self.connection.patience(self.place(name))
+
+    def _google(self) -> Any:
+        with told(self.uri + "/", "read"):
+            return self.connection.client.bucket(self.bucket)
+
+    def _blob(self, name: str) -> Any:
+        return self._google().blob(self._base + name)
+
+    def _listed(self, prefix: str, delimiter: str | None = None) -> Any:
+        return self.connection.client.list_blobs(
+            self.bucket, prefix=self._base + prefix, delimiter=delimiter, fields=_FIELDS, **self._patience(prefix)
+        )
+
+    def _absent(self, error: WorkError) -> None:
+        """Says nothing of an object that is not there; raises every other error, and where the bucket is not there."""
+        if not _is_not_found(error):
+            raise error
+        if self.bucket not in self.connection.known:
+            next(self.list(), None)
+            self.connection.known.add(self.bucket)
+
+    def _entry(self, blob: Any) -> Entry:
+        name = blob.name[len(self._base) :]
+        return Entry(name, blob.size, blob.crc32c, blob.generation, blob.updated, blob.md5_hash or "")
+
+
+def _is_not_found(error: WorkError) -> bool:
+    return getattr(error.__cause__, "code", None) == 404
+
+
+def _type_of(name: str) -> str:
+    return mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+_GENERATIONS_FIELDS = "items(name,size,crc32c,md5Hash,generation,updated,timeDeleted),nextPageToken"
+
+
+@dataclasses.dataclass(frozen=True)
+class Keeping:
+    """What a bucket does with what is replaced or deleted.
+
+    Attributes:
+      versioning: it keeps older generations, without end or as its lifecycle rules say.
+      soft_delete_seconds: for which it keeps them beside that; 0: it does not.
+    """
+
+    versioning: bool
+    soft_delete_seconds: int
+
+
+def keeping(bucket: Bucket) -> Keeping | None:
+    """What the bucket says; None where whoever runs this may not ask (storage.buckets.get)."""
+    try:
+        with told(f"{bucket.uri}/", "read"):
+            found: Any = bucket.connection.client.get_bucket(
+                bucket.bucket, **bucket.connection.patience(f"{bucket.uri}/")
+            )
+    except WorkError as error:
+        if getattr(error.__cause__, "code", None) in (401, 403):
+            return None
+        raise
+    policy = found.soft_delete_policy
+    return Keeping(bool(found.versioning_enabled), int(policy.retention_duration_seconds or 0))
+
+
+def older(bucket: Bucket) -> Iterator[Entry]:
+    """Generations below a place that were replaced or deleted, and are kept all the same."""
+    base = f"{bucket.prefix}/" if bucket.prefix else ""
+    with told(f"{bucket.uri}/", "list"):
+        for blob in bucket.connection.client.list_blobs(
+            bucket.bucket,
+            prefix=base,
+            versions=True,
+            fields=_GENERATIONS_FIELDS,
+            **bucket.connection.patience(f"{bucket.uri}/"),
+        ):
+            if blob.time_deleted is not None:
+                name = blob.name[len(base) :]
+                yield Entry(name, blob.size, blob.crc32c, blob.generation, blob.updated, blob.md5_hash or "")
+
+
+def delete_generation(bucket: Bucket, entry: Entry) -> None:
+    """Removes exactly this generation; one that is not there is none to remove."""
+    try:
+        with told(bucket.place(entry.name), "delete"):
+            bucket.blob(entry).delete(**bucket.connection.patience(bucket.place(entry.name)))
+    except WorkError as error:
+        if getattr(error.__cause__, "code", None) != 404:
+            raise

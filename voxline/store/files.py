@@ -1,0 +1,151 @@
+"""Writing that is whole or absent, and the hashes that name things.
+
+Every file appears by rename, after its bytes have reached the disk: a killed process leaves the old
+file or the new one, never half of either.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from voxline.errors import WorkError
+from voxline.progress import say
+from voxline.store.hashing import hash_file, hash_value
+
+ABANDONED_SECONDS = 86_400.0
+"""An unfinished file this old belongs to a process that was killed."""
+
+A_PERSON_MENDS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+)
+"""What the system says of a full disk, of permissions, and of what should be a folder and is none."""
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[IO[Any]]:
+    """Opens a file for writing that takes its name only when the block ends without an error.
+
+    Who writes thousands of files that name nothing yet may wait for the disk once, at the end (`os.sync()`), with
+    durable=False: only a power failure in between can tell the difference.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with whole_file(target, "w") as file:
+    ...     _ = file.write("all of it")
+    >>> target.read_text()
+    'all of it'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+    encoding = None if "b" in mode else "utf-8"
+    newline = None if "b" in mode else "\n"
+    try:
+        with open(unfinished, mode, encoding=encoding, newline=newline) as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def clear_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: float = ABANDONED_SECONDS) -> None:
+    """Removes what killed processes left half written in a folder.
+
+    Args:
+      older_than: seconds; 0 only where no other process can be writing. A file from the future (a clock was set
+        back) is left.
+    """
+    for file in folder.glob(pattern):
+        with contextlib.suppress(FileNotFoundError):  # its process lives, and has just finished it
+            if not older_than or file.stat().st_mtime < time.time() - older_than:
+                file.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    with whole_file(path, "w") as file:
+        file.write(text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def sizes_of(folder: Path, files: Iterable[str]) -> dict[str, int]:
+    """Bytes of those that are files, by which one is known that somebody wrote or copied half of since."""
+    return {file: (folder / file).stat().st_size for file in files if (folder / file).is_file()}
+
+
+def hash_folder(folder: Path) -> str:
+    """The name of a folder's content: relative paths and bytes of every file below it."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return hash_value([[path.relative_to(folder).as_posix(), hash_file(path)] for path in files])
+
+
+@contextlib.contextmanager
+def told_of_the_disk(step: str, folder: Path) -> Iterator[None]:
+    """Tells what the system says of the disk as something to mend."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in A_PERSON_MENDS:
+            raise
+        raise WorkError(
+            f"{step}: {error.filename or folder}: {error.strerror}; make room there or mend its permissions "
+            "(or set `store` to another folder), and start again"
+        ) from error
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Holds the folder for this process; the lock goes when the process does, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # /proc and its like hold no folders of ours, and say that they are not there
+        raise WorkError(
+            f"{folder.parent.name}: {error.filename}: no folder can be made there; set `store` to another one"
+        ) from error
+    descriptor = opened_lock(folder.with_name(folder.name + ".lock"))
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that is making {folder.parent.name}/{folder.name[:8]}")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def opened_lock(lock: Path) -> int:
+    """The lock's file, which is also held where it may only be read: finished work is reused there."""
+    try:
+        return os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES) or not lock.exists():
+            raise
+        return os.open(lock, os.O_RDONLY)
+
+
+DONE = "done.json"
+"""The marker of finished work; in a bucket it names the attempt that counts."""

@@ -1,0 +1,94 @@
+"""Digests of many things, held in little more than their own 16 bytes: a set of strings takes eight times as much."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+HASH_CHARACTERS = 32
+"""Length of every hash in a name: 128 bits of BLAKE2b, in hexadecimal."""
+
+DIGEST_BYTES = HASH_CHARACTERS // 2
+
+
+def hash_value(value: Any) -> str:
+    """The name of a JSON value: equal values have equal names, in whatever order their keys stand."""
+    return hash_bytes(canonical(value).encode())
+
+
+canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+"""A JSON value as it is hashed."""
+
+
+def hash_bytes(data: bytes | memoryview) -> str:
+    return digest_of(data).hex()
+
+
+def digest_of(data: bytes | memoryview) -> bytes:
+    """The same in 16 bytes, where many are held."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def hash_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=HASH_CHARACTERS // 2))
+    return digest.hexdigest()
+
+
+_BUCKETS = 4096
+
+
+class Digests:
+    """A value for each digest, of a fixed number of bytes; it holds little more than both."""
+
+    def __init__(self, value_bytes: int) -> None:
+        self._buckets = [bytearray() for _ in range(_BUCKETS)]
+        self._width = DIGEST_BYTES + value_bytes
+
+    def put(self, digest: bytes, value: bytes = b"") -> None:
+        """Adds one; of a digest that was there before, the later value counts."""
+        self._buckets[digest[0] << 4 | digest[1] >> 4] += digest + value
+
+    def find(self, digest: bytes) -> bytes | None:
+        """The value of a digest.
+
+        >>> found = Digests(1)
+        >>> found.put(bytes(16), b"1")
+        >>> found.put(bytes(16), b"2")
+        >>> found.find(bytes(16)), found.find(bytes(15) + b"!")
+        (b'2', None)
+        """
+        bucket = self._buckets[digest[0] << 4 | digest[1] >> 4]
+        at = bucket.rfind(digest)
+        while at >= 0 and at % self._width:  # across the end of one and the beginning of the next
+            at = bucket.rfind(digest, 0, at + DIGEST_BYTES - 1)
+        return bytes(bucket[at + DIGEST_BYTES : at + self._width]) if at >= 0 else None
+
+
+class Fingerprint:
+    """The name of a set, of the digests of its members in whatever order; it holds 16 bytes of each.
+
+    >>> from voxline.store.files import hash_value
+    >>> found = Fingerprint()
+    >>> for value in ("b", "a"):
+    ...     found.add(bytes.fromhex(hash_value(value)))
+    >>> found.name() == hash_value(sorted(hash_value(value) for value in ("a", "b")))
+    True
+    """
+
+    def __init__(self) -> None:
+        self._by_first = [bytearray() for _ in range(256)]  # so that few at a time are sorted
+
+    def add(self, digest: bytes) -> None:
+        self._by_first[digest[0]] += digest
+
+    def name(self) -> str:
+        """The hash of the sorted list of the digests in hexadecimal, as JSON."""
+        whole, between = hashlib.blake2b(digest_size=DIGEST_BYTES), b'["'
+        for found in self._by_first:
+            digests = sorted(bytes(found[at : at + DIGEST_BYTES]) for at in range(0, len(found), DIGEST_BYTES))
+            if digests:
+                whole.update(between + b'","'.join(digest.hex().encode() for digest in digests))
+                between = b'","'
+        whole.update(b"[]" if between == b'["' else b'"]')
+        return whole.hexdigest()

@@ -1,0 +1,97 @@
+"""Attempts of one step in one run on a cluster: what failed for good is not tried again.
+
+A cluster retries a step whose pod ended badly, and cannot tell a machine that was taken away from a corpus that is
+damaged: Kubeflow Pipelines hands no exit status on. So a step that fails for good leaves a note in the store, by the
+name of its run, and the attempts that follow end at once with the same words. An `Interruption` leaves none, nor does a
+`Changed`, nor a process that was killed. The first attempt of a run looks at no note, so that a person who starts it
+again is obeyed.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from voxline.errors import Changed, Interruption, SettingsError, VoxlineError, WorkError
+from voxline.store.bucket import Bucket
+from voxline.store.files import write_json
+from voxline.store.objects import is_remote
+
+ATTEMPT = "VOXLINE_ATTEMPT"
+"""The name that the cluster has for this attempt: `asr-x7k2p.root.train.executor(1)`; nothing elsewhere."""
+
+NOTES = "failures"
+
+_KINDS: dict[str, type[VoxlineError]] = {"settings": SettingsError, "work": WorkError}
+_NAME = re.compile(r"(?P<step>.+)\((?P<number>\d+)\)")
+
+
+@contextlib.contextmanager
+def attempt(store: Path | str) -> Iterator[None]:
+    """Ends at once where an earlier attempt failed for good, and notes it where this one does.
+
+    >>> import tempfile
+    >>> store = tempfile.mkdtemp()
+    >>> for number in (0, 1):
+    ...     os.environ[ATTEMPT] = f"asr-x7k2p.root.train.executor({number})"
+    ...     try:
+    ...         with attempt(store):
+    ...             print("trains for hours")
+    ...             raise WorkError("the loss is no number; lower train.learning_rate")
+    ...     except WorkError as error:
+    ...         print(error)
+    trains for hours
+    the loss is no number; lower train.learning_rate
+    the loss is no number; lower train.learning_rate (so an earlier attempt of this run ended, and this one would too)
+    >>> del os.environ[ATTEMPT]
+
+    Raises:
+      WorkError, SettingsError: as the earlier attempt did.
+    """
+    name = _NAME.fullmatch(os.environ.get(ATTEMPT, ""))
+    if name is None:
+        yield
+        return
+    note = _Note(str(store), f"{re.sub(r'[^A-Za-z0-9._-]', '_', name['step'])}.json")
+    if int(name["number"]) > 0 and (earlier := note.read()):
+        raise earlier
+    try:
+        yield
+    except (Interruption, Changed):
+        raise
+    except (WorkError, SettingsError) as error:
+        note.write(error)
+        raise
+
+
+@dataclasses.dataclass(frozen=True)
+class _Note:
+    """The note of one step of one run; that it cannot be written or read changes nothing of what the step says."""
+
+    store: str
+    name: str
+
+    def read(self) -> VoxlineError | None:
+        try:
+            if is_remote(self.store):
+                text = (Bucket(self.store) / NOTES).read(self.name)
+            else:
+                text = (Path(self.store) / NOTES / self.name).read_bytes()
+            noted = json.loads(text)
+            return _KINDS[noted["error"]](
+                f"{noted['message']} (so an earlier attempt of this run ended, and this one would too)"
+            )
+        except (VoxlineError, OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, error: VoxlineError) -> None:
+        kind = next(name for name, kind in _KINDS.items() if isinstance(error, kind))
+        noted = {"error": kind, "message": str(error)}
+        with contextlib.suppress(VoxlineError, OSError):
+            if is_remote(self.store):
+                (Bucket(self.store) / NOTES).write(self.name, json.dumps(noted).encode())
+            else:
+                write_json(Path(self.store) / NOTES / self.name, noted)

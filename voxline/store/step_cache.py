@@ -1,0 +1,305 @@
+"""Work named by its input: where a step's output lies, whether it is there already, and how it is claimed.
+
+A store is a folder that runs share, or a folder of a bucket that machines share. The output of a step lies at
+`<store>/<step>/<key>/`, where the key is the hash of the step's inputs, its settings and its revision. `done.json` is
+written last: a folder without it is unfinished, and the next run of the same work goes on from there. What differs in
+a bucket: `remote_work`.
+"""
+
+import contextlib
+import dataclasses
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from voxline.errors import Interruption, WorkError
+from voxline.progress import say
+from voxline.settings import Settings
+from voxline.store.bucket_cache import Mirror, address_of, folder_of, local
+from voxline.store.bucket_locks import adding_to
+from voxline.store.bucket_step import RemoteWork
+from voxline.store.files import DONE as DONE
+from voxline.store.files import claimed, clear_unfinished, read_json, sizes_of, told_of_the_disk, write_json
+from voxline.store.hashing import hash_value
+from voxline.store.objects import is_remote
+
+UNREAD = "unread"
+"""A count of what a step wanted to read, of a file that a name vouches for, and that was gone or cut short. Nothing
+that names the work changes when it is back, so work that counts any is done, and made again when it is wanted again."""
+
+
+@dataclasses.dataclass
+class Work:
+    """A step's output folder, and what is to be told about it.
+
+    Attributes:
+      folder: `<store>/<step>/<key>`; in a mirror, the folder of the attempt below it.
+      key: the hash that names it.
+      reused: it was there already.
+      seconds: what this call took (reading the marker only, when reused).
+      counts: how many of what, filled in by the step: {"utterances": 40, "rejects": 2}.
+      metrics: figures that a person compares between runs: {"wer": 0.03}.
+      outputs: named files or folders, relative to the folder: {"manifest": "manifest.jsonl"}.
+      passing: folders that only serve to make the rest; they are not sent to a bucket once the work is done.
+    """
+
+    step: str
+    folder: Path
+    key: str
+    reused: bool = False
+    seconds: float = 0.0
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    outputs: dict[str, str] = dataclasses.field(default_factory=dict)
+    passing: tuple[str, ...] = ()
+    remote: RemoteWork | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the folder lies for all machines: a path, or gs://…"""
+        return self.remote.place if self.remote else address_of(self.folder)
+
+    def path(self, output: str) -> Path:
+        """The path of a named output; brought first where it is in a bucket alone."""
+        path = self.folder / self.outputs[output]
+        if self.remote and self.reused and not path.exists():
+            local(self.place_of(output))
+        return path
+
+    def place_of(self, output: str) -> str:
+        """Where a named output lies for all machines."""
+        return f"{self.place}/{self.outputs[output]}"
+
+    def save(self) -> None:
+        """Keeps what is in the folder so far for a machine that has to go on from there; cheap to call often."""
+        if self.remote and not self.reused:
+            self.remote.save()
+
+    def publish(self, folder: Any, *, html: Any = None, metrics: Any = None, **pages: Any) -> "Work":
+        """Hands the work to KFP artifacts (duck-typed: this file does not import kfp).
+
+        The folder artifact tells where in the store the work lies; an HTML page is copied to where the UI reads it. On
+        a cluster an artifact's uri stays the one that KFP gave to it: of an output that says it lies anywhere else, its
+        launcher fails the task, or brings all of it to the next one's disk.
+
+        Args:
+          html: gets the output `report`.
+          pages: further HTML artifacts, by the name of their output.
+        """
+        if "://" not in folder.uri:
+            folder.uri = self.place
+        folder.metadata.update(
+            place=self.place,
+            step=self.step,
+            key=self.key,
+            reused=self.reused,
+            seconds=round(self.seconds, 3),
+            counts=self.counts,
+            metrics=self.metrics,
+            outputs=self.outputs,
+        )
+        if "://" in folder.uri:  # what a person finds who opens the artifact
+            Path(folder.path).parent.mkdir(parents=True, exist_ok=True)
+            write_json(Path(folder.path), folder.metadata)
+        for output, page in {"report": html, **pages}.items():
+            if page is not None:
+                Path(page.path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.path(output), page.path)
+        if metrics is not None:
+            for name, value in self.metrics.items():
+                metrics.log_metric(name, value)
+        return self
+
+
+def place_of(artifact: Any) -> str:
+    """Where the work lies that a step published as this KFP artifact: a folder, or gs://…"""
+    return str(artifact.metadata.get("place") or artifact.uri)
+
+
+@contextlib.contextmanager
+def keyed_work(
+    store: Path | str,
+    step: str,
+    settings: Settings,
+    inputs: dict[str, Any],
+    *,
+    revision: int = 1,
+    check: Callable[[Path], object] = lambda folder: None,
+    again: bool = False,
+    alone: bool = True,
+) -> Iterator[Work]:
+    """Claims the output folder of one piece of work; the block does it, unless `work.reused`.
+
+    Args:
+      store: the folder that holds all keyed work, or gs://…
+      step: the step's name.
+      settings: all of them take part in the key.
+      inputs: what names the inputs (fingerprints, keys), never paths.
+      revision: raised whenever the step's code changes what it writes.
+      check: looks at the folder of finished work before it is reused, and raises WorkError where something that it
+        leads to is gone; it is made again then, as it is where one of its own outputs is gone.
+      again: it is done though it was done before: it looks at more than what names it.
+      alone: False where machines do it together, which all go on from what the bucket holds: what was left unfinished
+        on the disk of this one is of no use then.
+
+    Two processes that want the same work take turns; the second one finds it done.
+
+    >>> import tempfile
+    >>> store = tempfile.mkdtemp()
+    >>> for _ in range(2):
+    ...     with keyed_work(store, "count", Settings(), {"corpus": "ab"}) as work:
+    ...         if not work.reused:
+    ...             work.counts["utterances"] = 3
+    ...     print(work.reused, work.counts)
+    False {'utterances': 3}
+    ▸ count: reused, nothing changed since it was made
+    True {'utterances': 3}
+
+    Raises:
+      WorkError: the store cannot be written, or the disk is full.
+    """
+    start = time.monotonic()
+    named_by, folder = named_work(store, step, settings, inputs, revision)
+    remote = RemoteWork(Mirror.of(f"{store}/{step}/{folder.name}")) if is_remote(store) else None
+    with told_of_the_disk(step, folder), claimed(folder):
+        work = Work(step, folder, folder.name, remote=remote)
+        if (done := _finished(work, check)) and not again:
+            work.reused = True
+            work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
+            say(f"{step}: reused, nothing changed since it was made")
+            yield work
+            work.seconds = time.monotonic() - start
+            return
+        with adding_to(store) as check_held:
+            if remote:
+                remote.begin(alone)
+                work.folder = remote.folder
+            else:
+                clear_unfinished(work.folder, older_than=0)  # nobody else can be writing: it is claimed
+            try:
+                yield work
+            except WorkError as error:
+                if remote and not isinstance(error, Interruption):
+                    remote.leave()
+                raise
+            work.seconds = time.monotonic() - start
+            check_held()
+            _finish(work, named_by)
+
+
+def _finish(work: Work, named_by: dict[str, Any]) -> None:
+    """Writes the marker."""
+    lost = [name for name, file in work.outputs.items() if not (work.folder / file).exists()]
+    if lost:
+        raise WorkError(f"{work.step}: promised {', '.join(lost)} in {work.folder} and did not write it; this is a bug")
+    marker = {
+        **named_by,
+        "key": work.key,
+        "seconds": round(work.seconds, 3),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "counts": work.counts,
+        "metrics": work.metrics,
+        "outputs": work.outputs,
+        "bytes": sizes_of(work.folder, work.outputs.values()),
+    }
+    if work.remote is None:
+        write_json(work.folder / DONE, marker)
+    elif not work.remote.finish(marker, work.passing):
+        theirs = work.remote.done or marker
+        work.folder = work.remote.folder
+        work.counts, work.metrics, work.outputs = theirs["counts"], theirs["metrics"], theirs["outputs"]
+
+
+def named_work(
+    store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], revision: int
+) -> tuple[dict[str, Any], Path]:
+    """What names a piece of work, and the folder that it has by that name, without claiming it."""
+    named_by = {"step": step, "revision": revision, "settings": settings.plain(), "inputs": inputs}
+    return named_by, folder_of(store) / step / hash_value(named_by)
+
+
+def read_done(folder: Path) -> dict[str, Any]:
+    """The marker of finished work.
+
+    Raises:
+      WorkError: the folder holds no finished work.
+    """
+    if not (Path(folder) / DONE).is_file():
+        raise WorkError(f"{folder}: no {DONE}, so this is not the output of a finished step; run the step first")
+    try:
+        done: dict[str, Any] = read_json(Path(folder) / DONE)
+        if not all(isinstance(done[key], dict) for key in ("counts", "metrics", "outputs")):
+            raise ValueError("counts, metrics and outputs are mappings")
+    except (ValueError, KeyError, TypeError) as error:
+        raise WorkError(f"{Path(folder) / DONE}: damaged ({error}); run the step that made it again") from None
+    return done
+
+
+def _finished(work: Work, check: Callable[[Path], object]) -> dict[str, Any] | None:
+    """The marker of work that is finished and still whole; removes one that vouches for what is gone."""
+    try:
+        if (done := _marker(work)) is None:
+            return None
+        if gone := _gone(work, done["outputs"].values()):
+            raise WorkError(f"{work.place}: {', '.join(gone)} is gone")
+        if unread := done["counts"].get(UNREAD):
+            raise WorkError(f"{work.place}: {unread:,} recordings were gone or cut short then, and may be there now")
+        if work.remote is None and (changed := _changed(work.folder, done.get("bytes", {}))):
+            raise WorkError(f"{work.place}: {', '.join(changed)} is not as it was written, as if half copied")
+        check(work.folder)
+    except Interruption:
+        raise
+    except WorkError as damage:
+        say(f"{work.step}: making it again: {damage}")
+        if work.remote is None:  # in a bucket it is replaced, once there is something to replace it by
+            (work.folder / DONE).unlink()
+        return None
+    return done
+
+
+def _marker(work: Work) -> dict[str, Any] | None:
+    if work.remote is None:
+        return read_done(work.folder) if (work.folder / DONE).is_file() else None
+    work.remote.look()
+    work.folder = work.remote.folder
+    return work.remote.done
+
+
+def _gone(work: Work, outputs: Iterable[str]) -> list[str]:
+    if work.remote:
+        return work.remote.absent(outputs)
+    return [file for file in outputs if not (work.folder / file).exists()]
+
+
+def _changed(folder: Path, sizes: dict[str, int]) -> list[str]:
+    now = sizes_of(folder, sizes)
+    return [f"{file} ({now.get(file, 0):,} of {size:,} bytes)" for file, size in sizes.items() if now.get(file) != size]
+
+
+def is_finished(store: Path | str, folder: Path) -> bool:
+    """Whether the store holds the result of a piece of work.
+
+    Args:
+      folder: as `named_work` gave it.
+    """
+    if is_remote(store):
+        return Mirror.of(address_of(folder)).bucket.stat(DONE) is not None
+    return (folder / DONE).is_file()
+
+
+@contextlib.contextmanager
+def helping(
+    store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], *, revision: int = 1
+) -> Iterator[Work]:
+    """The same work for a machine that helps the one that has claimed it: nothing of what it writes counts."""
+    _, folder = named_work(store, step, settings, inputs, revision)
+    work = Work(step, folder, folder.name, reused=is_finished(store, folder))
+    if is_remote(store) and not work.reused:
+        work.remote = RemoteWork(Mirror.of(address_of(folder)))
+        work.remote.go_along()
+        work.folder = work.remote.folder
+    yield work
+    if work.remote:
+        shutil.rmtree(work.folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""From written text to the symbols a model reads."""

@@ -1,0 +1,254 @@
+"""English as a voice reads it: lower-case words and punctuation, with all that is no word spelled out.
+
+What a sign means depends on its neighbours ("$5", "5 km", "Dr. Who"), so each rule reads the text with its capitals
+and digits, and the last ones take what is left. Order matters: money before numbers, years before counts.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+from voxline.text import english_numbers as numbers
+from voxline.text.english_abbreviations import expand_abbreviations, expand_units
+from voxline.text.settings import Wordless, refusal, shown
+
+_LETTERS = {
+    "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",
+    "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "ħ": "h", "Ħ": "H",
+}  # fmt: skip
+_LATIN_MARKS = {
+    **dict.fromkeys("’‘ʼ`´′＇", "'"),
+    **dict.fromkeys("\"“”„‟«»‹›″‚", " "),
+    **dict.fromkeys("()[]{}", ", "),
+    **dict.fromkeys("‐‑", "-"),
+    **dict.fromkeys("—―", ", "),
+    "…": "...", "−": "-", "•": ", ", "·": " ", "_": " ", "|": ", ", "*": " ",
+}  # fmt: skip
+_LATIN_SIGNS = {
+    "½": " 1/2 ", "¼": " 1/4 ", "¾": " 3/4 ", "⅓": " 1/3 ", "⅔": " 2/3 ", "⅛": " 1/8 ", "№": " number ",
+    "℃": "°C", "℉": "°F", "©": " copyright ", "®": " ", "™": " ",
+    "‰": " per mille ", "×": " times ", "÷": " divided by ", "±": " plus or minus ",
+    "§": " section ", "≈": " about ",
+}  # fmt: skip
+_TABLE = str.maketrans({**_LETTERS, **_LATIN_MARKS, **_LATIN_SIGNS})
+_ACCENT = re.compile("[̀-ͯ]+")
+_DASHES = re.compile(r"\s?\s–\s|\s?--+|\s-\s")
+
+
+def fold(text: str) -> str:
+    """Text without accents, ligatures and typographic marks; what has no Latin counterpart stays as it is.
+
+    >>> fold("Café “Łódź” – naïve…")
+    'Cafe Lodz, naive...'
+    """
+    text = unicodedata.normalize("NFC", text).translate(_TABLE)
+    # Not the compatibility form of all: ² would be 2, and ° of a temperature would go.
+    pieces = (one if one in "²³°–£€¢¥" else unicodedata.normalize("NFKD", one) for one in text)
+    text = _ACCENT.sub("", "".join(pieces)).translate(_TABLE)
+    return " ".join(_DASHES.sub(", ", text).split())
+
+
+ACCEPTED = "letters with or without accents, digits, common signs and punctuation are accepted"
+TERMINAL = ".!?"
+
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+_MONTH = "|".join(_MONTHS)
+_SHORT = {name[:3]: name for name in _MONTHS if name != "May"} | {"Sept": "September"}
+_UNKNOWN = re.compile(r"[^ a-z.,;:!?'-]")
+_NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)*"
+_SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
+_SIGNS = {
+    "&": "and", "+": "plus", "@": "at", "=": "equals", "%": "percent", "/": "slash", "#": "number", "~": "about",
+    "<": "less than", ">": "greater than", "$": "dollar", "£": "pound", "€": "euro", "¥": "yen", "¢": "cent", "–": ",",
+}  # fmt: skip
+_CARDINAL_AFTER = frozenset(
+    """
+    chapter part volume book act scene war section article appendix phase type class grade level stage canto psalm
+    bowl game title amendment number division table figure plate
+    """.split()  # noqa: SIM905 - a table in lines
+)
+_REGNAL = frozenset(
+    """
+    henry louis charles edward george william james elizabeth richard philip francis pius john paul benedict leo
+    gregory alexander nicholas catherine peter frederick napoleon mary ivan otto innocent clement urban boniface
+    ramses ptolemy friedrich wilhelm edgar harald olaf christian gustav alfonso ferdinand juan carlos henri
+    """.split()  # noqa: SIM905 - a table in lines
+)
+
+
+def english(text: str) -> str:
+    """The text in lower-case ASCII letters, spaces and `.,;:!?'-`, with a mark at its end.
+
+    >>> english("Dr. Smith paid $3.50 on March 5, 1984…")
+    'doctor smith paid three dollars and fifty cents on march fifth, nineteen eighty-four.'
+    >>> english("Henry VIII ran 5 km at 10:05 p.m.")
+    'henry the eighth ran five kilometers at ten oh five p m.'
+
+    Raises:
+      Unreadable: it holds what English has no sound for, or nothing to say.
+    """
+    said = _once(text)
+    # A rule may leave what another one would read ("mr2" → "mr two"): what a voice is given is read to its end.
+    for _ in range(8):
+        again = _once(said)
+        if again == said:
+            break
+        said = again
+    return said
+
+
+def _once(text: str) -> str:
+    said = fold(text)
+    for rule in _RULES:
+        said = rule(said)
+    said = said.lower()
+    if unknown := _UNKNOWN.findall(said):
+        raise refusal(unknown, text, ACCEPTED)
+    return _tidy(said, text)
+
+
+def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0) -> Callable[[str], str]:
+    found = re.compile(pattern, flags)
+    return lambda text: found.sub(put, text)
+
+
+def _month_name(match: re.Match[str]) -> str:
+    return f"{_SHORT[match[1]]} "
+
+
+def _iso_date(match: re.Match[str]) -> str:
+    year, month, day = match[1], int(match[2]), int(match[3])
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return match[0]
+    return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(year)}"
+
+
+def _slash_date(match: re.Match[str]) -> str:
+    # American order; the other where that is the only one possible.
+    month, day = int(match[1]), int(match[2])
+    if month > 12:
+        month, day = day, month
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return match[0]
+    return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(match[3])}"
+
+
+def _month_day(match: re.Match[str]) -> str:
+    said = f"{match[1]} {numbers.ordinal(match[2])}"
+    return said + (f", {numbers.year(match[3])}" if match[3] else "")
+
+
+def _day_month(match: re.Match[str]) -> str:
+    said = f"{numbers.ordinal(match[1])} of {match[2]}"
+    return said + (f", {numbers.year(match[3])}" if match[3] else "")
+
+
+def _time(match: re.Match[str]) -> str:
+    hour, minute, second, half = match[1], match[2], match[3], match[4]
+    if int(hour) > 24 or int(minute) > 59:
+        return match[0]
+    said = numbers.cardinal(str(int(hour)))
+    if minute != "00":
+        said += f" {'oh ' if minute[0] == '0' else ''}{numbers.cardinal(str(int(minute)))}"
+    elif not half and not second:
+        said += " o'clock" if 1 <= int(hour) <= 12 else " hundred"
+    if second:
+        said += f" and {numbers.cardinal(str(int(second)))} seconds"
+    return said + (f" {half[0].lower()} m" if half else "")
+
+
+def _roman(match: re.Match[str]) -> str:
+    before, numeral = match[1].lower(), match[2]
+    value = numbers.roman(numeral)
+    if not value:
+        return match[0]
+    if before in _CARDINAL_AFTER:
+        return f"{match[1]} {numbers.cardinal(str(value))}"
+    if before in _REGNAL and len(numeral) > 1:  # "Henry I" may go on as "Henry I think"
+        return f"{match[1]} the {numbers.ordinal(str(value))}"
+    return match[0]
+
+
+def _money(match: re.Match[str]) -> str:
+    return numbers.money(match[1], match[2], match[3] or "")
+
+
+def _telephone(match: re.Match[str]) -> str:
+    return f"{numbers.one_by_one(match[1])}, {numbers.one_by_one(match[2])}"
+
+
+def _bare(match: re.Match[str]) -> str:
+    """What no other rule took: a year where four digits may well be one, else a count."""
+    digits = match[0]
+    if len(digits) == 4 and digits.isdigit() and ("1100" <= digits <= "1999" or "2000" < digits <= "2099"):
+        return f" {numbers.year(digits)} "
+    return f" {numbers.number(digits)} "
+
+
+_RULES: tuple[Callable[[str], str], ...] = (
+    expand_abbreviations,
+    _sub(rf"\b({'|'.join(_SHORT)})\b\.?\s(?=[0-9])", _month_name),
+    _sub(rf"(?<=[0-9]\s)({'|'.join(_SHORT)})\b\.?\s?", _month_name),
+    _sub(r"\b([A-Za-z]{1,20}\.?)\s([IVXLC]{1,12})\b", _roman),
+    _sub(r"\b([0-9]{4})-([0-9]{2})-([0-9]{2})\b", _iso_date),
+    _sub(r"\b([0-9]{1,2})/([0-9]{1,2})/([12][0-9]{3})\b", _slash_date),
+    _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
+    _sub(rf"\b(?:the\s)?([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
+    _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:])(?:\s?([AaPp])\.?[Mm]\b\.?)?", _time),
+    _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
+    _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),
+    _sub(rf"([$£€¥])\s?({_NUMBER}){_SCALE}", _money),
+    _sub(rf"(?<![0-9.,])({_NUMBER})\s?¢", lambda m: f"{numbers.number(m[1])} {'cent' if m[1] == '1' else 'cents'}"),
+    _sub(r"(?<![0-9.])([0-9]{3})-([0-9]{4})(?![0-9])", _telephone),
+    _sub(r"(?<=[0-9])\s?[-–]\s?(?=[0-9])", " to "),
+    _sub(r"(?<![\w.])-(?=[0-9])", "minus "),
+    expand_units,
+    _sub(r"'?\b((?:1[1-9]|20)[0-9]0|[2-9]0)'?s\b", lambda m: numbers.decade(m[1])),
+    _sub(r"(?<![0-9,.])([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:st|nd|rd|th)\b", lambda m: numbers.ordinal(m[1])),
+    _sub(r"(?<![0-9/])([0-9]+)\s([0-9]{1,2})/([0-9]{1,2})(?![0-9/])", lambda m: f"{m[1]} and {m[2]}/{m[3]}"),
+    _sub(r"(?<![0-9/])([0-9]{1,3})/([0-9]{1,4})(?![0-9/])", lambda m: f" {numbers.fraction(m[1], m[2])} "),
+    _sub(r"\band one (?=half|quarter)", "and a "),
+    _sub(_NUMBER, _bare),
+    _sub(r"²", " squared "),
+    _sub(r"³", " cubed "),
+    _sub(r"°", " degrees "),
+    _sub(r"([A-Za-z]{2})\.(com|org|net|edu|gov|io)\b", r"\1 dot \2", re.IGNORECASE),
+    _sub(r"[&+@=%/#~<>$£€¥¢–]", lambda m: f" {_SIGNS[m[0]]} "),
+)
+
+
+# An apostrophe stays inside a word, at the end of a plural, and where it stands for what was left off.
+_QUOTES = (
+    re.compile(r"(?<![a-z])'(?!(?:tis|twas|em|cause|til|round|bout|n)\b)"),
+    re.compile(r"(?<![sn])'(?![a-z])"),
+)
+_LOOSE_HYPHENS = re.compile(r"(?<![a-z])-+|-+(?![a-z])")
+_MARKS = re.compile(r" ?([.,;:!?])[ .,;:!?]*")
+
+
+def _tidy(said: str, text: str) -> str:
+    for quote in _QUOTES:
+        said = quote.sub(" ", said)
+    said = " ".join(_LOOSE_HYPHENS.sub(" ", said).split())
+    said = _MARKS.sub(lambda match: f"{_strongest(match[0])} ", said)
+    said = " ".join(said.split()).lstrip(" .,;:!?-")
+    if not re.search("[a-z]", said):
+        raise Wordless(f"{shown(text)} has no word; letters or digits are accepted")
+    said = said.rstrip(" ,;:-")
+    return said if said[-1] in TERMINAL else said + "."
+
+
+def _strongest(marks: str) -> str:
+    return next(mark for mark in "?!.;:," if mark in marks)
+
+
+def heard(symbols: str) -> str:
+    """The words of what was read.
+
+    >>> heard("it's twenty-one.")
+    "it's twenty one"
+    """
+    return " ".join(re.sub(r"[^a-z0-9']", " ", symbols).split())

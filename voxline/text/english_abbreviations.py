@@ -1,0 +1,95 @@
+"""English abbreviations and units, in words."""
+
+import re
+
+from voxline.text import english_numbers as numbers
+
+_ALWAYS = {"mr": "mister", "mrs": "missus", "etc": "et cetera", "vs": "versus", "messrs": "messrs"}
+"""Said so with or without a dot, and whatever the case."""
+
+_TITLES = {
+    "Ms": "miz", "Dr": "doctor", "Drs": "doctors", "St": "saint", "Prof": "professor", "Rev": "reverend",
+    "Hon": "honorable", "Gen": "general", "Col": "colonel", "Maj": "major", "Capt": "captain", "Lt": "lieutenant",
+    "Sgt": "sergeant", "Gov": "governor", "Sen": "senator", "Rep": "representative", "Pres": "president",
+    "Mt": "mount", "Ft": "fort", "Fr": "father", "Supt": "superintendent",
+}  # fmt: skip
+"""Before a name."""
+
+_ENDS = {
+    "Co": "company", "Corp": "corporation", "Inc": "incorporated", "Ltd": "limited", "Bros": "brothers",
+    "Jr": "junior", "Sr": "senior", "Esq": "esquire", "Ave": "avenue", "Blvd": "boulevard", "Rd": "road",
+    "Dept": "department",
+}  # fmt: skip
+"""After a name."""
+
+_STREETS = {"St": "street", "Dr": "drive"}
+_BEFORE_NUMBERS = {"No": "number", "Nos": "numbers", "Vol": "volume", "Fig": "figure", "p": "page", "pp": "pages"}
+_LATIN = {"e.g.": "for example", "i.e.": "that is", "approx.": "approximately"}
+
+_ALWAYS_RULE = re.compile(rf"\b({'|'.join(_ALWAYS)})\b\.?", re.IGNORECASE)
+_STREET_RULE = re.compile(r"(?<=[a-z0-9] )(?<!of )(St|Dr)\.?(?=[,;:!?]|\s?$|\s[a-z(])")
+_TITLE_RULE = re.compile(rf"\b({'|'.join(_TITLES)})\b\.?\s(?=[A-Z])")
+_END_RULE = re.compile(rf"\b({'|'.join(_ENDS)})\.(\s(?=[A-Z]))?")
+_NUMBER_RULE = re.compile(r"\b(No|Nos|Vol|Fig|p|pp)\.\s?(?=[0-9]|[IVX]+\b)", re.IGNORECASE)
+_LATIN_RULE = re.compile(r"\b(?:e\.g\.|i\.e\.|approx\.)", re.IGNORECASE)
+
+
+def expand_abbreviations(text: str) -> str:
+    """
+    >>> expand_abbreviations("Dr. Bell of 5 Elm St. saw Mr. King, No. 7, in St. Paul")
+    'doctor Bell of 5 Elm street saw mister King, number 7, in saint Paul'
+    """
+    text = _LATIN_RULE.sub(lambda match: _LATIN[match[0].lower()], text)
+    text = _ALWAYS_RULE.sub(_always, text)
+    text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1])] + " ", text)
+    text = _STREET_RULE.sub(lambda match: _STREETS[match[1]], text)
+    text = _TITLE_RULE.sub(lambda match: _TITLES[match[1]] + " ", text)
+    # The dot of one that ends a sentence ends the sentence too.
+    return _END_RULE.sub(lambda match: _ENDS[match[1]] + (". " if match[2] else ""), text)
+
+
+def _always(match: re.Match[str]) -> str:
+    return _ALWAYS[match[1].lower()]
+
+
+def _cased(word: str) -> str:
+    return word.lower() if word.lower() in ("p", "pp") else word.capitalize()
+
+
+_UNITS = {
+    "km/h": ("kilometer per hour", "kilometers per hour"), "kph": ("kilometer per hour", "kilometers per hour"),
+    "mph": ("mile per hour", "miles per hour"), "m/s": ("meter per second", "meters per second"),
+    "km²": ("square kilometer", "square kilometers"), "m²": ("square meter", "square meters"),
+    "m³": ("cubic meter", "cubic meters"), "cm²": ("square centimeter", "square centimeters"),
+    "km": ("kilometer", "kilometers"), "cm": ("centimeter", "centimeters"), "mm": ("millimeter", "millimeters"),
+    "m": ("meter", "meters"), "kg": ("kilogram", "kilograms"), "mg": ("milligram", "milligrams"),
+    "g": ("gram", "grams"), "lb": ("pound", "pounds"), "lbs": ("pound", "pounds"), "oz": ("ounce", "ounces"),
+    "ft": ("foot", "feet"), "mi": ("mile", "miles"), "ml": ("milliliter", "milliliters"), "l": ("liter", "liters"),
+    "L": ("liter", "liters"), "ha": ("hectare", "hectares"), "Hz": ("hertz", "hertz"),
+    "kHz": ("kilohertz", "kilohertz"),
+    "MHz": ("megahertz", "megahertz"), "GHz": ("gigahertz", "gigahertz"), "W": ("watt", "watts"),
+    "kW": ("kilowatt", "kilowatts"), "MW": ("megawatt", "megawatts"), "V": ("volt", "volts"),
+    "kB": ("kilobyte", "kilobytes"),
+    "KB": ("kilobyte", "kilobytes"), "MB": ("megabyte", "megabytes"), "GB": ("gigabyte", "gigabytes"),
+    "TB": ("terabyte", "terabytes"), "dB": ("decibel", "decibels"), "ms": ("millisecond", "milliseconds"),
+    "min": ("minute", "minutes"), "sec": ("second", "seconds"), "hr": ("hour", "hours"), "hrs": ("hour", "hours"),
+    "°C": ("degree celsius", "degrees celsius"), "°F": ("degree fahrenheit", "degrees fahrenheit"),
+    "°": ("degree", "degrees"), "%": ("percent", "percent"),
+}  # fmt: skip
+
+_UNIT_RULE = re.compile(
+    r"(?<![0-9.,])([0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)\s?"
+    rf"({'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![A-Za-z0-9²³/])"
+)
+
+
+def expand_units(text: str) -> str:
+    """
+    >>> expand_units("1 km/h, 20 °C and 3.5%")
+    'one kilometer per hour, twenty degrees celsius and three point five percent'
+    """
+    return _UNIT_RULE.sub(_unit, text)
+
+
+def _unit(match: re.Match[str]) -> str:
+    return f"{numbers.number(match[1])} {_UNITS[match[2]][match[1] != '1']}"
