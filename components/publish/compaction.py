@@ -22,7 +22,7 @@ from voxline.data.tfrecord import FRAME, DamagedRecordError, record_at
 
 
 @dataclasses.dataclass(frozen=True)
-class Compacted:
+class CompactedLayout:
     """A dataset's new layout.
 
     Attributes:
@@ -39,7 +39,7 @@ class Compacted:
     bytes_dead: int
 
 
-def compact(dataset: Dataset, store: Path | str, seen_from: Path, dead: list[int]) -> Compacted:
+def compact_shards(dataset: Dataset, store: Path | str, seen_from: Path, dead: list[int]) -> CompactedLayout:
     """Writes new shards into the pool, for what is left alive of some.
 
     Args:
@@ -63,7 +63,7 @@ def compact(dataset: Dataset, store: Path | str, seen_from: Path, dead: list[int
         number, offset = places[row, column, :SIZE].tolist()
         laid[row, column, :SIZE] = where[number, offset] if number not in moved else (moved[number], offset)
     alive = sum(shard.bytes for shard in shards[len(kept) :])
-    return Compacted(shards, laid, len(dead), alive, sum(dataset.shards[number].bytes for number in dead) - alive)
+    return CompactedLayout(shards, laid, len(dead), alive, sum(dataset.shards[number].bytes for number in dead) - alive)
 
 
 def _files_of(records: Path) -> list[Path]:

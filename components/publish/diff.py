@@ -20,7 +20,7 @@ from voxline.data.rows import ROWS
 from voxline.store.bucket_cache import local
 
 Line = dict[str, Any]
-KINDS = {
+CHANGE_KINDS = {
     "audio_changed": ("audio_hash", "offset", "duration"),
     "text_changed": ("text",),
     "speaker_changed": ("speaker",),
@@ -28,14 +28,14 @@ KINDS = {
 }
 """What an utterance that is in both may differ in, by its keys."""
 
-TEST = "test"
+TEST_SPLIT = "test"
 _IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAN = re.compile(f"[{_IDEOGRAPHS}]")
 _UNIT = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
 
 
 @dataclasses.dataclass(frozen=True)
-class Changed:
+class ChangedUtterance:
     """An utterance that is in both, and not the same: what each says of it."""
 
     id: str
@@ -47,7 +47,7 @@ class Changed:
 
 
 @dataclasses.dataclass
-class Difference:
+class DatasetDiff:
     """What changed.
 
     Attributes:
@@ -59,22 +59,22 @@ class Difference:
     after: Dataset
     added: list[Line] = dataclasses.field(default_factory=list)
     removed: list[Line] = dataclasses.field(default_factory=list)
-    changed: list[Changed] = dataclasses.field(default_factory=list)
+    changed: list[ChangedUtterance] = dataclasses.field(default_factory=list)
 
     @property
-    def audio(self) -> list[Changed]:
-        return [one for one in self.changed if one.differs(*KINDS["audio_changed"])]
+    def audio(self) -> list[ChangedUtterance]:
+        return [one for one in self.changed if one.differs(*CHANGE_KINDS["audio_changed"])]
 
     @property
-    def texts(self) -> list[Changed]:
+    def texts(self) -> list[ChangedUtterance]:
         return [one for one in self.changed if one.differs("text")]
 
     @property
-    def speakers(self) -> list[Changed]:
+    def speakers(self) -> list[ChangedUtterance]:
         return [one for one in self.changed if one.differs("speaker")]
 
     @property
-    def moved(self) -> list[Changed]:
+    def moved(self) -> list[ChangedUtterance]:
         """From one split to another."""
         return [one for one in self.changed if one.differs("split")]
 
@@ -94,7 +94,7 @@ class Difference:
         pairs = (
             (one.before, one.after) for one in self.changed if one.differs("text", "audio_hash", "offset", "split")
         )
-        return any(line["split"] == TEST for line in itertools.chain(self.added, self.removed, *pairs))
+        return any(line["split"] == TEST_SPLIT for line in itertools.chain(self.added, self.removed, *pairs))
 
     def seconds_of_speakers(self) -> dict[str, tuple[float, float]]:
         """How long those speakers speak, before and after, of whom something changed; most changed first."""
@@ -106,14 +106,14 @@ class Difference:
         return dict(sorted(found.items(), key=lambda item: (-abs(item[1][1] - item[1][0]), item[0])))
 
 
-def difference(before: Dataset, after: Dataset) -> Difference:
+def diff_datasets(before: Dataset, after: Dataset) -> DatasetDiff:
     """Compares two datasets by their rows; no shard is looked at."""
-    found = Difference(before, after)
+    found = DatasetDiff(before, after)
     if before.rows_hash == after.rows_hash:
         return found
     for old, new in _side_by_side(before.folder / ROWS, after.folder / ROWS):
         if old and new:
-            found.changed.append(Changed(old["id"], old, new))
+            found.changed.append(ChangedUtterance(old["id"], old, new))
         elif new:
             found.added.append(new)
         elif old:
@@ -121,12 +121,12 @@ def difference(before: Dataset, after: Dataset) -> Difference:
     return found
 
 
-def compared(before: str, after: str) -> Difference:
+def diff_paths(before: str, after: str) -> DatasetDiff:
     """The difference of two datasets; folders, or gs://…"""
-    return difference(*(Dataset.read(local(place), shards=False) for place in (before, after)))
+    return diff_datasets(*(Dataset.read(local(place), shards=False) for place in (before, after)))
 
 
-def for_the_gate(found: Difference) -> str:
+def describe_comparability(found: DatasetDiff) -> str:
     """What it means for models that are compared with one another."""
     if found.test_changed():
         return (
@@ -137,38 +137,38 @@ def for_the_gate(found: Difference) -> str:
 
 
 def count_changes(before: Dataset, after: Dataset) -> dict[str, int]:
-    """As `Difference.counts`, with no utterance kept in memory."""
-    counts = dict.fromkeys(("added", "removed", *KINDS), 0)
+    """As `DatasetDiff.counts`, with no utterance kept in memory."""
+    counts = dict.fromkeys(("added", "removed", *CHANGE_KINDS), 0)
     if before.rows_hash == after.rows_hash:
         return counts
     for old, new in _side_by_side(before.folder / ROWS, after.folder / ROWS):
         if old and new:
-            for kind, keys in KINDS.items():
+            for kind, keys in CHANGE_KINDS.items():
                 counts[kind] += any(old[key] != new[key] for key in keys)
         else:
             counts["added" if new else "removed"] += 1
     return counts
 
 
-def units(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """What is compared of a text: words, and in one that is written without spaces each character.
 
-    >>> units("the cat"), units("ni3 hao3"), units("今天很好 OK")
+    >>> split_words("the cat"), split_words("ni3 hao3"), split_words("今天很好 OK")
     (['the', 'cat'], ['ni3', 'hao3'], ['今', '天', '很', '好', 'OK'])
     """
     return _UNIT.findall(text)
 
 
-def word_difference(before: str, after: str) -> str:
+def format_word_diff(before: str, after: str) -> str:
     """Two texts as one, word by word, or character by character where these are words.
 
-    >>> word_difference("the cat sat", "the black cat sits")
+    >>> format_word_diff("the cat sat", "the black cat sits")
     'the {+black+} cat [-sat-] {+sits+}'
-    >>> word_difference("今天很好", "今天不好")
+    >>> format_word_diff("今天很好", "今天不好")
     '今天[-很-]{+不+}好'
     """
     glue = "" if _HAN.search(before + after) and " " not in f"{before}{after}" else " "
-    old, new = units(before), units(after)
+    old, new = split_words(before), split_words(after)
     parts: list[str] = []
     for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
@@ -179,11 +179,11 @@ def word_difference(before: str, after: str) -> str:
     return glue.join(parts)
 
 
-def words_changed(texts: list[Changed]) -> Counter[tuple[str, str]]:
+def count_word_changes(texts: list[ChangedUtterance]) -> Counter[tuple[str, str]]:
     """How often which words became which: ("sat", "sits"); nothing stands for what was added or dropped."""
     found: Counter[tuple[str, str]] = Counter()
     for one in texts:
-        old, new = units(one.before["text"]), units(one.after["text"])
+        old, new = split_words(one.before["text"]), split_words(one.after["text"])
         for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
             if kind != "equal":
                 found[" ".join(old[a:b]), " ".join(new[c:d])] += 1
@@ -207,12 +207,12 @@ def _side_by_side(before: Path, after: Path) -> Iterator[tuple[Line | None, Line
             new = next(new_lines, None) if right else new
 
 
-NOTABLE = 0.1
+NOTABLE_DRIFT = 0.1
 """Deviations of shift, or share of another deviation, from which on a model hears other features than it was told."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Drift:
+class FeatureDrift:
     """What changed of the statistics of the training split.
 
     Attributes:
@@ -235,7 +235,7 @@ class Drift:
 
     @property
     def notable(self) -> bool:
-        return abs(self.shift[self.furthest]) > NOTABLE or abs(self.spread[self.widest] - 1) > NOTABLE
+        return abs(self.shift[self.furthest]) > NOTABLE_DRIFT or abs(self.spread[self.widest] - 1) > NOTABLE_DRIFT
 
     def told(self) -> str:
         """In words, the bins that changed most."""
@@ -246,7 +246,7 @@ class Drift:
         )
 
 
-def drift(before: Dataset, after: Dataset) -> Drift | None:
+def feature_drift(before: Dataset, after: Dataset) -> FeatureDrift | None:
     """The drift from one dataset to another; None where their features are made otherwise, or nothing moved.
 
     Bins that do not vary have none.
@@ -255,5 +255,5 @@ def drift(before: Dataset, after: Dataset) -> Drift | None:
         return None
     columns = zip(before.mean, before.deviation, after.mean, after.deviation, strict=True)
     pairs = [((to - mean) / by, to_by / by) if by > 0 else (0.0, 1.0) for mean, by, to, to_by in columns]
-    found = Drift([shift for shift, _ in pairs], [spread for _, spread in pairs])
+    found = FeatureDrift([shift for shift, _ in pairs], [spread for _, spread in pairs])
     return found if any(shift or spread != 1 for shift, spread in pairs) else None

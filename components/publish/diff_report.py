@@ -3,8 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from voxline.components.publish.diff import Changed, Difference, Line, compared, difference, drift, for_the_gate, units
-from voxline.components.publish.versions import Versions
+from voxline.components.publish.diff import (
+    ChangedUtterance,
+    DatasetDiff,
+    Line,
+    describe_comparability,
+    diff_datasets,
+    diff_paths,
+    feature_drift,
+    split_words,
+)
+from voxline.components.publish.versions import DatasetVersions
 from voxline.data.dataset import Dataset
 from voxline.report import (
     Block,
@@ -22,16 +31,16 @@ from voxline.report import (
     word_diff,
 )
 
-MOST_NAMED = 200
+MAX_UTTERANCES = 200
 """Utterances of a kind that stand on the page; `voxline diff` names more."""
-MOST_SPEAKERS = 20
+MAX_SPEAKERS = 20
 
 
-def difference_page(before: str, after: str) -> Page:
+def diff_page(before: str, after: str) -> Page:
     """The page of two datasets; folders, or gs://…"""
-    found = compared(before, after)
+    found = diff_paths(before, after)
     page = Page("What changed between two datasets", lead=f"From {before} to {after}.")
-    page.opening(gate(found))
+    page.opening(comparability_verdict(found))
     _compare(found, page)
     return page
 
@@ -45,7 +54,7 @@ def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page
     Raises:
       WorkError: there is no such version, or it is damaged.
     """
-    versions = Versions(datasets, name)
+    versions = DatasetVersions(datasets, name)
     published, folder = versions.published(number), versions.path(number)
     version = Dataset.read(folder, shards=False)
     told = "has this content already" if reused else "is published"
@@ -62,30 +71,30 @@ def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page
     elif before not in versions.numbers():
         page.section("What changed", note(f"Version {before}, which it replaces, is not there any more."))
     else:
-        found = difference(Dataset.read(versions.path(before), shards=False), version)
-        page.section(f"What changed since version {before}", gate(found))
+        found = diff_datasets(Dataset.read(versions.path(before), shards=False), version)
+        page.section(f"What changed since version {before}", comparability_verdict(found))
         _compare(found, page)
     return page
 
 
-def _compare(found: Difference, page: Page) -> None:
-    page.section("Utterances", counted(found), *named(found))
+def _compare(found: DatasetDiff, page: Page) -> None:
+    page.section("Utterances", counts_table(found), *utterance_lists(found))
     page.section("Splits and speakers", *_balance(found))
     page.section("Features", *_features(found))
 
 
-def gate(found: Difference) -> Block:
+def comparability_verdict(found: DatasetDiff) -> Block:
     """What it means for the models that are compared."""
-    head, _, rest = for_the_gate(found).partition(": ")
+    head, _, rest = describe_comparability(found).partition(": ")
     return verdict(head, rest[:1].upper() + rest[1:], "bad" if found.test_changed() else "good")
 
 
-def counted(found: Difference, since: str = "changed") -> Block:
+def counts_table(found: DatasetDiff, since: str = "changed") -> Block:
     rows = [(kind.replace("_", " "), count) for kind, count in found.counts().items()]
     return table(["utterances", since], rows)
 
 
-def named(found: Difference) -> list[Block]:
+def utterance_lists(found: DatasetDiff) -> list[Block]:
     """The utterances of each kind, to be unfolded."""
     blocks = [
         *_folded("Added", found.added, _line),
@@ -101,9 +110,11 @@ def named(found: Difference) -> list[Block]:
 def _folded(kind: str, some: Sequence[Any], row: Callable[[Any], tuple[Any, ...]]) -> list[Block]:
     if not some:
         return []
-    more = f"The first {MOST_NAMED:,} of {len(some):,}; `voxline diff` names them all." * (len(some) > MOST_NAMED)
+    more = f"The first {MAX_UTTERANCES:,} of {len(some):,}; `voxline diff` names them all." * (
+        len(some) > MAX_UTTERANCES
+    )
     return [
-        details(f"{kind}: {len(some):,}", table(["utterance", "split", ""], map(row, some[:MOST_NAMED]), more)),
+        details(f"{kind}: {len(some):,}", table(["utterance", "split", ""], map(row, some[:MAX_UTTERANCES]), more)),
     ]
 
 
@@ -111,20 +122,20 @@ def _line(line: Line) -> tuple[str, str, str]:
     return line["id"], line["split"], line["text"]
 
 
-def _words(one: Changed) -> tuple[str, str, Block]:
-    before, after = (" ".join(units(line["text"])) for line in (one.before, one.after))
+def _words(one: ChangedUtterance) -> tuple[str, str, Block]:
+    before, after = (" ".join(split_words(line["text"])) for line in (one.before, one.after))
     return one.id, one.after["split"], word_diff(before, after)
 
 
-def _seconds(one: Changed) -> tuple[str, str, str]:
+def _seconds(one: ChangedUtterance) -> tuple[str, str, str]:
     return one.id, one.after["split"], f"{one.before['duration']:.2f} → {one.after['duration']:.2f} s"
 
 
-def _split(one: Changed) -> tuple[str, str, str]:
+def _split(one: ChangedUtterance) -> tuple[str, str, str]:
     return one.id, f"{one.before['split']} → {one.after['split']}", one.after["text"]
 
 
-def _balance(found: Difference) -> list[Block]:
+def _balance(found: DatasetDiff) -> list[Block]:
     both = (found.before, found.after)
     rows = [
         (split, *(value for each in both for value in (each.counts.get(split, 0), each.seconds.get(split, 0.0) / 3600)))
@@ -138,15 +149,15 @@ def _balance(found: Difference) -> list[Block]:
     speakers = found.seconds_of_speakers()
     if not speakers:
         return [told, lengths, note("Every speaker speaks as long as before.")]
-    most = {name or "(not told)": after - before for name, (before, after) in list(speakers.items())[:MOST_SPEAKERS]}
+    most = {name or "(not told)": after - before for name, (before, after) in list(speakers.items())[:MAX_SPEAKERS]}
     caption = f"Of {len(speakers):,} speakers who speak longer or shorter than before, those most changed."
     return [told, side_by_side(lengths, figure(bars(most, "seconds more"), caption))]
 
 
-def _features(found: Difference) -> list[Block]:
+def _features(found: DatasetDiff) -> list[Block]:
     if found.before.features != found.after.features:
         return [note("They are made otherwise: nothing that was learned of one holds for the other.")]
-    moved = drift(found.before, found.after)
+    moved = feature_drift(found.before, found.after)
     if moved is None:
         return [note("Their mean and deviation are the same.")]
     bins = list(range(len(moved.shift)))

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from voxline.components.publish.versions import Versions, names
+from voxline.components.publish.versions import DatasetVersions, list_datasets
 from voxline.data.dataset import DATASET, Dataset
 from voxline.data.shards import POOL, SHARD, pool_held
 from voxline.errors import WorkError
@@ -36,7 +36,7 @@ LEFTOVER_SECONDS = 86_400.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Collected:
+class GarbageCollected:
     """What was taken away, or would be.
 
     Attributes:
@@ -49,7 +49,9 @@ class Collected:
     in_use: int
 
 
-def collect(store: Path | str, datasets: Iterable[Path | str], *, grace_days: float, look_only: bool) -> Collected:
+def collect_garbage(
+    store: Path | str, datasets: Iterable[Path | str], *, grace_days: float, look_only: bool
+) -> GarbageCollected:
     """Takes away what nothing leads to.
 
     Args:
@@ -63,7 +65,7 @@ def collect(store: Path | str, datasets: Iterable[Path | str], *, grace_days: fl
     """
     if is_remote(store):
         grace_time = datetime.timedelta(days=grace_days)
-        return Collected(*collect_in_bucket(str(store), datasets, grace=grace_time, look_only=look_only), 0)
+        return GarbageCollected(*collect_in_bucket(str(store), datasets, grace=grace_time, look_only=look_only), 0)
     store = Path(store).absolute()
     if any(store.glob(f"{UNENDED}*.json")):
         raise WorkError(f"{store}: a purge was begun here and did not end; end it first, by the same command")
@@ -81,15 +83,15 @@ def collect(store: Path | str, datasets: Iterable[Path | str], *, grace_days: fl
                         in_use += 1
                         continue
                     shards, size = shards + 1, size + weight
-    return Collected(shards, size, in_use)
+    return GarbageCollected(shards, size, in_use)
 
 
 def _wanted(store: Path, datasets: Iterable[Path | str], grace: float) -> set[Path]:
     """The folders of the shards that something leads to."""
     found: set[Path] = set()
     for root in datasets:
-        for name in names(root):
-            versions = Versions(root, name)
+        for name in list_datasets(root):
+            versions = DatasetVersions(root, name)
             for number in versions.numbers():
                 found |= _shards(versions.path(number))
     for file in (store / "extract").glob(f"*/{DATASET}"):
@@ -208,8 +210,8 @@ class _Made:
 
 def _published(datasets: Iterable[Path | str]) -> Iterator[Path]:
     for root in datasets:
-        for name in names(root):
-            versions = Versions(root, name)
+        for name in list_datasets(root):
+            versions = DatasetVersions(root, name)
             yield from map(versions.path, versions.numbers())
 
 

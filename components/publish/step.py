@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from voxline.components.publish.settings import PublishSettings
-from voxline.components.publish.versions import PURGED, VERSION, Published, Versions
+from voxline.components.publish.versions import PURGED_FILE, VERSION_FILE, DatasetVersions, VersionInfo
 from voxline.data.dataset import DATASET, Dataset
 from voxline.data.rows import ROWS
 from voxline.data.shards import pool_held
 from voxline.errors import WorkError
 from voxline.progress import say
-from voxline.registry.journal import utc
+from voxline.registry.journal import format_utc
 from voxline.store.bucket_cache import local
 from voxline.store.bucket_locks import adding_to
 from voxline.store.files import told_of_the_disk
@@ -21,7 +21,7 @@ from voxline.store.step_cache import Work
 
 
 @dataclasses.dataclass
-class PublishedWork(Work):
+class PublishedVersion(Work):
     """The folder of a version: where it lies is told by the versions, and not by keyed work."""
 
     address: str = ""
@@ -43,12 +43,12 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
       WorkError: the dataset is damaged, or `datasets` cannot be written.
     """
     start = time.monotonic()
-    versions = Versions(datasets, settings.name)
+    versions = DatasetVersions(datasets, settings.name)
     with contextlib.ExitStack() as held:
         held.enter_context(told_of_the_disk("publish", versions.folder))
         held.enter_context(adding_to(store))  # before the dataset is read: a purge may change that
         folder = local(dataset)
-        read = held.enter_context(held_dataset(folder))
+        read = held.enter_context(lock_dataset(folder))
         same, _ = _latest(versions, read)  # without the lock, which cannot be had where the disk may only be read
         if same is None:
             held.enter_context(versions.locked())
@@ -58,14 +58,14 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
             say(f"publish: version {same} of {settings.name} has this content already")
         else:
             folder = publish_version(read, store, versions, compact_below=settings.compact_below, note=damage)
-    work = PublishedWork("publish", folder, read.key, reused=reused, address=f"{versions.place}/{folder.name}")
+    work = PublishedVersion("publish", folder, read.key, reused=reused, address=f"{versions.place}/{folder.name}")
     work.counts = {"version": int(folder.name), "utterances": sum(read.counts.values()), **read.counts}
-    work.outputs = {"dataset": DATASET, "rows": ROWS, "version": VERSION}
+    work.outputs = {"dataset": DATASET, "rows": ROWS, "version": VERSION_FILE}
     work.seconds = time.monotonic() - start
     return work
 
 
-def _latest(versions: Versions, dataset: Dataset) -> tuple[int | None, str]:
+def _latest(versions: DatasetVersions, dataset: Dataset) -> tuple[int | None, str]:
     """The number of the latest version, if it has this content; if that cannot be read any more, why instead."""
     latest = versions.latest()
     if latest is None or (latest.key != dataset.key and not _is_purged(versions.path(latest.number), dataset)):
@@ -90,7 +90,7 @@ def _held(dataset: Dataset) -> tuple[str, int]:
 
 def _is_purged(version: Path, dataset: Dataset) -> bool:
     """Whether a purge has left of a version what this dataset holds: it bears another name then, and no other rows."""
-    if not (version / PURGED).is_file():
+    if not (version / PURGED_FILE).is_file():
         return False
     left = Dataset.listed(version)
     return all(
@@ -100,7 +100,7 @@ def _is_purged(version: Path, dataset: Dataset) -> bool:
 
 
 @contextlib.contextmanager
-def held_dataset(folder: Path) -> Iterator[Dataset]:
+def lock_dataset(folder: Path) -> Iterator[Dataset]:
     """A dataset whose shards nobody takes away meanwhile."""
     dataset = Dataset.read(folder, shards=False)
     pools = {file.parent.parent for file in dataset.files() if file.parent.parent.is_dir()}
@@ -111,7 +111,7 @@ def held_dataset(folder: Path) -> Iterator[Dataset]:
 
 
 def publish_version(
-    dataset: Dataset, store: Path | str, versions: Versions, *, compact_below: float, note: str = ""
+    dataset: Dataset, store: Path | str, versions: DatasetVersions, *, compact_below: float, note: str = ""
 ) -> Path:
     """Publishes a dataset as a new version, with what is mostly dead of its shards left behind.
 
@@ -121,13 +121,13 @@ def publish_version(
     changes = _changes_since(versions.path(latest.number), dataset) if latest else {}
 
     def write(folder: Path, target: Path) -> None:
-        if not (dead := mostly_dead(dataset, compact_below)):
+        if not (dead := low_live_shards(dataset, compact_below)):
             dataset.copy_to(folder, target)
             return
-        from voxline.components.publish.compaction import compact  # with numpy, which all else does without
+        from voxline.components.publish.compaction import compact_shards  # with numpy, which all else does without
         from voxline.data.rows import save_places
 
-        compacted = compact(dataset, store, target, dead)
+        compacted = compact_shards(dataset, store, target, dead)
         dataset.copy_rows(folder)
         places = save_places(folder, compacted.places)
         dataclasses.replace(dataset, shards=compacted.shards, places=places).write(folder)
@@ -136,9 +136,9 @@ def publish_version(
             f"{compacted.bytes_dead / 1e6:,.1f} MB left behind"
         )
 
-    def described(number: int) -> Published:
+    def described(number: int) -> VersionInfo:
         replaces = latest.number if latest else None
-        return Published(number, dataset.key, utc(time.time()), replaces, note, dict(dataset.counts), changes)
+        return VersionInfo(number, dataset.key, format_utc(time.time()), replaces, note, dict(dataset.counts), changes)
 
     folder = versions.publish(write, described)
     told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in changes.items() if count)
@@ -149,7 +149,7 @@ def publish_version(
     return folder
 
 
-def mostly_dead(dataset: Dataset, below: float) -> list[int]:
+def low_live_shards(dataset: Dataset, below: float) -> list[int]:
     """The numbers of the shards of which less than this share is alive."""
     return [number for number, shard in enumerate(dataset.shards) if shard.live_bytes < below * shard.bytes]
 

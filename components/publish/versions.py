@@ -19,15 +19,15 @@ from typing import Any
 
 from voxline.errors import Changed, WorkError
 from voxline.progress import say
-from voxline.registry.journal import sync_folder
+from voxline.registry.journal import fsync_folder
 from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import folder_of, local
 from voxline.store.bucket_locks import adding_to
 from voxline.store.files import read_json, write_json
 from voxline.store.objects import is_remote
 
-VERSION, CLAIM = "version.json", "claim.json"
-PURGED = "purged.jsonl"
+VERSION_FILE, CLAIM = "version.json", "claim.json"
+PURGED_FILE = "purged.jsonl"
 """Beside them, where a purge has changed a version: when, and how many rows went."""
 SET_ASIDE = ".unpurged-"
 """Begins the name of a version that a purge has set aside, and not yet put back without a speaker."""
@@ -41,7 +41,7 @@ Write = Callable[[Path, Path], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class VersionInfo:
     """What `version.json` says.
 
     Attributes:
@@ -63,7 +63,7 @@ class Published:
     changes: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "Published":
+    def of(cls, values: dict[str, Any]) -> "VersionInfo":
         """Reads it; keys that a later version of Voxline added are passed over.
 
         Raises:
@@ -73,7 +73,7 @@ class Published:
         return cls(**{name: value for name, value in values.items() if name in known})
 
 
-class Versions:
+class DatasetVersions:
     """The versions of one dataset.
 
     Args:
@@ -92,12 +92,12 @@ class Versions:
         """The versions that are there, oldest first."""
         if self._bucket:
             found = [entry.name.split("/") for entry in self._bucket.list()]
-            numbers = [number for number, *file in found if _NUMBER.fullmatch(number) and file == [VERSION]]
+            numbers = [number for number, *file in found if _NUMBER.fullmatch(number) and file == [VERSION_FILE]]
         else:
-            numbers = [number for number in self._taken() if (self.folder / number / VERSION).is_file()]
+            numbers = [number for number in self._taken() if (self.folder / number / VERSION_FILE).is_file()]
         return sorted(map(int, numbers))
 
-    def latest(self) -> Published | None:
+    def latest(self) -> VersionInfo | None:
         numbers = self.numbers()
         return self.published(numbers[-1]) if numbers else None
 
@@ -112,15 +112,15 @@ class Versions:
             raise WorkError(f"{self.place}: no version {number}; there: {', '.join(map(str, numbers)) or 'none'}")
         return local(f"{self.place}/{number}")
 
-    def published(self, number: int) -> Published:
+    def published(self, number: int) -> VersionInfo:
         """How a version came about.
 
         Raises:
           WorkError: there is no such version, or what says so is damaged.
         """
-        file = self.path(number) / VERSION
+        file = self.path(number) / VERSION_FILE
         try:
-            return Published.of(read_json(file))
+            return VersionInfo.of(read_json(file))
         except (ValueError, TypeError, AttributeError) as error:
             raise WorkError(f"{file}: damaged ({error}); remove that version's folder, and publish again") from None
 
@@ -147,7 +147,7 @@ class Versions:
                 shutil.rmtree(path, ignore_errors=True)
             yield
 
-    def publish(self, write: Write, described: Callable[[int], Published]) -> Path:
+    def publish(self, write: Write, described: Callable[[int], VersionInfo]) -> Path:
         """Publishes a version under the next number; to be called with the lock held.
 
         Args:
@@ -160,17 +160,17 @@ class Versions:
             incoming.mkdir(parents=True)
             write(incoming, target)
             files = [path.name for path in incoming.iterdir()]
-            write_json(incoming / VERSION, dataclasses.asdict(described(number)))
+            write_json(incoming / VERSION_FILE, dataclasses.asdict(described(number)))
             _sync(incoming)
             if self._bucket:
                 shutil.rmtree(target, ignore_errors=True)
             incoming.rename(target)
-            sync_folder(self.folder)
+            fsync_folder(self.folder)
         finally:
             shutil.rmtree(incoming, ignore_errors=True)
         if self._bucket:
             self._bucket.upload(self.folder, [f"{number}/{name}" for name in files])
-            self._bucket.write(f"{number}/{VERSION}", (target / VERSION).read_bytes(), if_generation=0)
+            self._bucket.write(f"{number}/{VERSION_FILE}", (target / VERSION_FILE).read_bytes(), if_generation=0)
         return target
 
     def _claimed(self) -> int:
@@ -193,7 +193,7 @@ class Versions:
         return [name for name in found if _NUMBER.fullmatch(name)]
 
 
-def names(root: Path | str) -> list[str]:
+def list_datasets(root: Path | str) -> list[str]:
     """The datasets that have a version.
 
     Raises:
@@ -205,7 +205,7 @@ def names(root: Path | str) -> list[str]:
         found = [path.name for path in Path(root).iterdir()]
     else:
         raise WorkError(f"{root}: no such folder, so no datasets here; give the one that refresh publishes to")
-    return sorted(name for name in found if _NAME.fullmatch(name) and Versions(root, name).numbers())
+    return sorted(name for name in found if _NAME.fullmatch(name) and DatasetVersions(root, name).numbers())
 
 
 def _sync(folder: Path) -> None:
@@ -213,4 +213,4 @@ def _sync(folder: Path) -> None:
     for path in folder.iterdir():
         with open(path, "rb") as file:
             os.fsync(file.fileno())
-    sync_folder(folder)
+    fsync_folder(folder)

@@ -23,8 +23,8 @@ from voxline.metrics.bootstrap import ratio
 from voxline.metrics.catalog import FIGURES
 from voxline.metrics.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
 from voxline.progress import say
-from voxline.registry.journal import utc
-from voxline.registry.registry import CARD, EVALUATION, PROVENANCE, Registry
+from voxline.registry.journal import format_utc
+from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import local
 from voxline.store.files import write_json, write_text
@@ -199,7 +199,7 @@ def _champion(measured: Evaluation, versions: Registry, in_service: int) -> Cham
 
 def _describe(folder: Path, decided: Verdict, measured: Evaluation, settings: PushSettings) -> None:
     """Puts beside a version what it is, how it was judged and where it came from."""
-    metrics, pushed_at = measured.metrics, utc(time.time())
+    metrics, pushed_at = measured.metrics, format_utc(time.time())
     described = about(folder)
     version = decided.version or 0
     evaluation = folder / EVALUATION
@@ -209,7 +209,7 @@ def _describe(folder: Path, decided: Verdict, measured: Evaluation, settings: Pu
             shutil.copyfile(measured.folder / name, evaluation / name)
     write_text(evaluation / REPORT, _report(decided, measured))
     card = synthesis_card if isinstance(settings, SynthesisPushSettings) else recognition_card
-    write_text(folder / CARD, card.model_card(measured, version, pushed_at))
+    write_text(folder / MODEL_CARD, card.model_card(measured, version, pushed_at))
     provenance = {
         "model": settings.model_name,
         "version": version,
@@ -263,7 +263,7 @@ def _written(
         "model_name": settings.model_name,
         "digest": measured.digest,
         "figures": _figures(measured),
-        "judged": utc(time.time()),
+        "judged": format_utc(time.time()),
     }
     if "wer" in measured.metrics:
         wer = measured.metrics["wer"]

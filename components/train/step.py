@@ -10,7 +10,7 @@ from voxline.components.train.settings import TeachingSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.progress import say
-from voxline.registry.training_data import TRAINED_ON, lineage_of
+from voxline.registry.training_data import TRAINED_ON, training_data_of
 from voxline.store.bucket_cache import local
 from voxline.store.step_cache import Work, helping, is_finished, keyed_work, named_work
 
@@ -135,7 +135,7 @@ def _train(dataset: Dataset, settings: TeachingSettings, work: Work) -> None:
         "skipped_steps": len(standing.bad),
     }
     _export(work.folder / "model", settings, dataset, trained.weights, facts)
-    lineage_of(dataset).write(work.folder / "model" / TRAINED_ON)
+    training_data_of(dataset).write(work.folder / "model" / TRAINED_ON)
     work.outputs.update(model="model", logs="logs")
     work.counts.update(trained.counts)
     work.metrics.update(steps=standing.step, epochs=standing.epoch, best_step=best.step, **figures)

@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from voxline.components.publish.diff import (
-    Changed,
-    Difference,
+    ChangedUtterance,
+    DatasetDiff,
     Line,
-    compared,
-    drift,
-    for_the_gate,
-    word_difference,
-    words_changed,
+    count_word_changes,
+    describe_comparability,
+    diff_paths,
+    feature_drift,
+    format_word_diff,
 )
-from voxline.components.publish.garbage_collection import collect
-from voxline.components.publish.step import held_dataset, mostly_dead, publish_version
-from voxline.components.publish.versions import Published, Versions, names
+from voxline.components.publish.garbage_collection import collect_garbage
+from voxline.components.publish.step import lock_dataset, low_live_shards, publish_version
+from voxline.components.publish.versions import DatasetVersions, VersionInfo, list_datasets
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import address_of
@@ -25,8 +25,8 @@ from voxline.store.bucket_cache import address_of
 def table_of_datasets(root: str) -> list[str]:
     """A line for each dataset: its name, its latest version, what that holds."""
     lines = []
-    for name in names(root):
-        versions = Versions(root, name)
+    for name in list_datasets(root):
+        versions = DatasetVersions(root, name)
         if latest := versions.latest():
             lines.append(f"{name}  {_told(latest)}  (of {len(versions.numbers())} versions)")
     return lines or [f"{root}: no dataset was published here yet"]
@@ -75,11 +75,11 @@ def rows_of(root: str, name: str, number: int | None) -> Iterator[str]:
 def compact_latest(root: str, name: str, below: float) -> str:
     """Publishes the latest version once more, without what is mostly dead."""
     versions = _known(root, name)
-    with held_dataset(versions.path(versions.numbers()[-1])) as dataset, versions.locked():
+    with lock_dataset(versions.path(versions.numbers()[-1])) as dataset, versions.locked():
         latest = versions.numbers()[-1]
         if versions.published(latest).key != dataset.key:
             raise WorkError(f"{name}: version {latest} has just been published; compact that one")
-        if not (dead := mostly_dead(dataset, below)):
+        if not (dead := low_live_shards(dataset, below)):
             return f"{name}: no shard of version {latest} is less than {below:.0%} alive; nothing to do"
         store = address_of(dataset.file(dataset.shards[0]).parents[3])
         note = f"version {latest}, compacted: {len(dead):,} of {len(dataset.shards):,} shards rewritten"
@@ -89,20 +89,20 @@ def compact_latest(root: str, name: str, below: float) -> str:
 
 def collect_unused(store: str, roots: list[str], grace_days: float, *, look_only: bool) -> str:
     """Takes away shards that nothing leads to."""
-    found = collect(store, roots, grace_days=grace_days, look_only=look_only)
+    found = collect_garbage(store, roots, grace_days=grace_days, look_only=look_only)
     left = f"; {found.in_use:,} more are being read, and stay" if found.in_use else ""
     done = "would go" if look_only else "are gone"
     return f"{store}: {found.shards:,} shards, {found.bytes / 1e6:,.1f} MB, {done}{left}"
 
 
-def _known(root: str, name: str) -> Versions:
-    there = names(root)
+def _known(root: str, name: str) -> DatasetVersions:
+    there = list_datasets(root)
     if name not in there:
         raise WorkError(f"{root}: no dataset {name!r} here; there: {', '.join(there) or 'none'}")
-    return Versions(root, name)
+    return DatasetVersions(root, name)
 
 
-def _told(published: Published) -> str:
+def _told(published: VersionInfo) -> str:
     counts = ", ".join(f"{count:,} {split}" for split, count in published.counts.items())
     changes = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in published.changes.items() if count)
     counts += f"  ({changes})" if changes else ""
@@ -111,7 +111,7 @@ def _told(published: Published) -> str:
 
 def told(before: str, after: str, limit: int) -> list[str]:
     """The lines of the comparison, at most `limit` utterances or speakers of each kind."""
-    found = compared(before, after)
+    found = diff_paths(before, after)
     counts = found.counts()
     if not any(counts.values()) and not found.changed:
         return ["the same utterances, texts, audio, speakers and splits", *_how(found)]
@@ -125,13 +125,13 @@ def told(before: str, after: str, limit: int) -> list[str]:
     lines += _listed("moved", found.moved, lambda one: f"{one.before['split']} → {one.after['split']}", limit)
     lines += _listed("speaker changed", found.speakers, lambda one: _both(one, "speaker"), limit)
     lines += _speakers(found, limit)
-    if moved := drift(found.before, found.after):
+    if moved := feature_drift(found.before, found.after):
         lines.append(f"features: {moved.told()}")
-    lines.append(f"{for_the_gate(found)[0].lower()}{for_the_gate(found)[1:]}")
+    lines.append(f"{describe_comparability(found)[0].lower()}{describe_comparability(found)[1:]}")
     return lines
 
 
-def _how(found: Difference) -> list[str]:
+def _how(found: DatasetDiff) -> list[str]:
     """How features are made and texts spelled, where that is not the same."""
     pairs = {
         "features": (found.before.features.plain(), found.after.features.plain()),
@@ -142,7 +142,7 @@ def _how(found: Difference) -> list[str]:
     return [f"other {name}: {old} → {new}" for name, (old, new) in pairs.items() if old != new]
 
 
-def _splits(found: Difference) -> list[str]:
+def _splits(found: DatasetDiff) -> list[str]:
     lines = []
     for split in dict.fromkeys([*found.before.counts, *found.after.counts]):
         old, new = (dataset.counts.get(split, 0) for dataset in (found.before, found.after))
@@ -151,20 +151,22 @@ def _splits(found: Difference) -> list[str]:
     return lines
 
 
-def _listed(kind: str, found: Sequence[Changed] | Sequence[Line], say: Callable[[Any], str], limit: int) -> list[str]:
+def _listed(
+    kind: str, found: Sequence[ChangedUtterance] | Sequence[Line], say: Callable[[Any], str], limit: int
+) -> list[str]:
     if not found:
         return []
-    named = [f"  {one.id if isinstance(one, Changed) else one['id']}  {say(one)}" for one in found[:limit]]
+    named = [f"  {one.id if isinstance(one, ChangedUtterance) else one['id']}  {say(one)}" for one in found[:limit]]
     return [f"{kind}: {len(found):,}", *named, *_more(len(found), limit)]
 
 
-def _words(found: Difference, limit: int) -> list[str]:
-    changed: Counter[tuple[str, str]] = words_changed(found.texts)
+def _words(found: DatasetDiff, limit: int) -> list[str]:
+    changed: Counter[tuple[str, str]] = count_word_changes(found.texts)
     often = [(pair, count) for pair, count in changed.most_common(limit) if count > 1]
     return [f"  {count:,} × {old or 'nothing'} → {new or 'nothing'}" for (old, new), count in often]
 
 
-def _speakers(found: Difference, limit: int) -> list[str]:
+def _speakers(found: DatasetDiff, limit: int) -> list[str]:
     seconds = found.seconds_of_speakers()
     if not seconds:
         return []
@@ -183,13 +185,13 @@ def _line(line: Line) -> str:
     return f"{line['split']}  {line['speaker']}  {line['text']}"
 
 
-def _texts(one: Changed) -> str:
-    return word_difference(one.before["text"], one.after["text"])
+def _texts(one: ChangedUtterance) -> str:
+    return format_word_diff(one.before["text"], one.after["text"])
 
 
-def _seconds(one: Changed) -> str:
+def _seconds(one: ChangedUtterance) -> str:
     return f"{one.before['duration']:.2f} → {one.after['duration']:.2f} s"
 
 
-def _both(one: Changed, key: str) -> str:
+def _both(one: ChangedUtterance, key: str) -> str:
     return f"{one.before[key]} → {one.after[key]}"

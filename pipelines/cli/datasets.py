@@ -78,9 +78,9 @@ def diff(
     from voxline.pipelines.cli.dataset_views import told
 
     if html:
-        from voxline.components.publish.diff_report import difference_page
+        from voxline.components.publish.diff_report import diff_page
 
-        difference_page(before, after).write(html)
+        diff_page(before, after).write(html)
     _print(told(before, after, limit))
 
 

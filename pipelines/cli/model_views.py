@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from voxline.components.publish.purge.purge import purged_before
-from voxline.components.publish.versions import Versions, names
+from voxline.components.publish.purge.purge import past_purges
+from voxline.components.publish.versions import DatasetVersions, list_datasets
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import BESIDE_A_MODEL
-from voxline.registry.journal import Change
-from voxline.registry.registry import PROVENANCE, Registry, models
-from voxline.registry.training_data import SPLITS, TRAINED_ON, Lineage, read_lineage
+from voxline.registry.journal import RegistryEvent
+from voxline.registry.registry import PROVENANCE, Registry, list_models
+from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
 from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import local
 from voxline.store.files import whole_file
@@ -23,7 +23,7 @@ from voxline.store.objects import is_remote
 def table_of_models(root: Path | str) -> list[str]:
     """A line for each model: its name, the version in service, its error rate, since when."""
     lines = []
-    for name in models(root):
+    for name in list_models(root):
         registry = Registry(root, name)
         version = registry.in_service()
         if version is not None:
@@ -76,12 +76,12 @@ def _is_exported(place: str) -> bool:
 
 
 def _known(root: Path | str, model: str) -> Registry:
-    if model not in models(root):
-        raise WorkError(f"{root}: no model {model!r} here; there: {', '.join(models(root)) or 'none'}")
+    if model not in list_models(root):
+        raise WorkError(f"{root}: no model {model!r} here; there: {', '.join(list_models(root)) or 'none'}")
     return Registry(root, model)
 
 
-def _told(change: Change) -> str:
+def _told(change: RegistryEvent) -> str:
     wer = "" if change.wer is None else f"  WER {change.wer:.2%}"
     origin = "" if change.copy_of is None else f" of version {change.copy_of}"
     return f"version {change.version}  {change.at}  {change.action}{origin}{wer}"
@@ -129,7 +129,7 @@ def seen(speaker: str, registry: str | None, datasets: Sequence[str]) -> list[st
     lines = [line for root in datasets for line in _in_datasets(speaker, root)]
     if registry:
         lines += _by_models(speaker, registry)
-    records = purged_before(speaker, datasets)
+    records = past_purges(speaker, datasets)
     for record in records:
         saw = ", ".join(record["models"]) or "none that was served"
         lines.append(f"purged {record['at']}: {record['utterances']:,} utterances; models that had seen them: {saw}")
@@ -138,8 +138,8 @@ def seen(speaker: str, registry: str | None, datasets: Sequence[str]) -> list[st
 
 def _in_datasets(speaker: str, root: str) -> list[str]:
     lines = []
-    for name in names(root):
-        versions = Versions(root, name)
+    for name in list_datasets(root):
+        versions = DatasetVersions(root, name)
         for number in versions.numbers():
             rows = Dataset.read(versions.path(number), shards=False).rows()
             counts = Counter(row.split for row in rows if row.speaker == speaker)
@@ -150,7 +150,7 @@ def _in_datasets(speaker: str, root: str) -> list[str]:
 
 def _by_models(speaker: str, root: str) -> list[str]:
     lines, unknown = [], []
-    for model in models(root):
+    for model in list_models(root):
         registry = Registry(root, model)
         for version in registry.versions():
             lineage = _lineage(registry, version)
@@ -164,9 +164,9 @@ def _by_models(speaker: str, root: str) -> list[str]:
     return lines
 
 
-def _lineage(registry: Registry, version: int) -> Lineage | None:
+def _lineage(registry: Registry, version: int) -> TrainingData | None:
     data = registry.beside(version, TRAINED_ON)
-    return None if data is None else read_lineage(data, f"{registry.place}/{version}/{TRAINED_ON}")
+    return None if data is None else read_training_data(data, f"{registry.place}/{version}/{TRAINED_ON}")
 
 
 def _lineage_told(counts: Counter[str]) -> str:

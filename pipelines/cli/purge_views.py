@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from voxline.components.publish.purge.locations import Places, standing
-from voxline.components.publish.purge.old_generations import Kept
-from voxline.components.publish.purge.purge import Findings, find, purge, records
+from voxline.components.publish.purge.locations import PurgeLocations, open_locations
+from voxline.components.publish.purge.old_generations import Retention
+from voxline.components.publish.purge.purge import PurgeFindings, find_speaker, purge_speaker, record_files
 from voxline.errors import SettingsError
 from voxline.store.bucket_cache import address_of
 
@@ -20,12 +20,12 @@ def purged(
     """Lines that say what is left of a speaker, or what was removed."""
     if not speaker:
         raise SettingsError("--speaker is empty: that would remove everybody whose speaker is not told; give an id")
-    with standing(store, datasets, registry, to_change=do) as places:
-        found = purge(speaker, places, note) if do else find(speaker, places)
+    with open_locations(store, datasets, registry, to_change=do) as places:
+        found = purge_speaker(speaker, places, note) if do else find_speaker(speaker, places)
         return _told(speaker, places, found, do=do)
 
 
-def _told(speaker: str, places: Places, found: Findings, *, do: bool) -> list[str]:
+def _told(speaker: str, places: PurgeLocations, found: PurgeFindings, *, do: bool) -> list[str]:
     if not found.anything(places):
         return [f"nothing of {speaker!r} in {', '.join(_looked_at(places))}", *_seen(found), *_kept(found), OUTSIDE]
     done = "removed" if do else "would be removed"
@@ -40,13 +40,13 @@ def _told(speaker: str, places: Places, found: Findings, *, do: bool) -> list[st
     lines += _kept(found)
     lines.append(OUTSIDE)
     if do:
-        lines.append(f"written down in {', '.join(map(address_of, records(places)))}")
+        lines.append(f"written down in {', '.join(map(address_of, record_files(places)))}")
     else:
         lines.append("nothing was changed; --yes removes it")
     return lines
 
 
-def _listed(found: Findings) -> list[str]:
+def _listed(found: PurgeFindings) -> list[str]:
     counts = found.counts()
     lines = [
         f"  {rows:,} rows of version {folder.name} of {folder.parent.name}" for folder, rows in found.versions.items()
@@ -68,14 +68,14 @@ def _listed(found: Findings) -> list[str]:
     return lines
 
 
-def _seen(found: Findings) -> list[str]:
+def _seen(found: PurgeFindings) -> list[str]:
     """What was learned of them stays learned."""
     models = [f"  {one.name}" for one in found.served if one.saw]
     models += [f"  train/{training.folder.name}" for training in found.trainings]
     return ["models that have seen them, and stay: train anew where that must not be", *models] if models else []
 
 
-def _kept(found: Findings) -> list[str]:
+def _kept(found: PurgeFindings) -> list[str]:
     """What buckets keep of what is deleted, and how it goes too."""
     lines = [line for kept in found.kept for line in _kept_by(kept)]
     if found.kept:
@@ -86,7 +86,7 @@ def _kept(found: Findings) -> list[str]:
     return lines
 
 
-def _kept_by(kept: Kept) -> Iterator[str]:
+def _kept_by(kept: Retention) -> Iterator[str]:
     bucket = "gs://" + kept.place.split("/")[2]
     if not kept.known:
         yield (
@@ -115,5 +115,5 @@ def _kept_by(kept: Kept) -> Iterator[str]:
         )
 
 
-def _looked_at(places: Places) -> list[str]:
+def _looked_at(places: PurgeLocations) -> list[str]:
     return [address_of(place) for place in (places.store, *places.datasets, places.registry) if place]

@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from voxline.components.publish.diff import difference, for_the_gate
-from voxline.components.publish.diff_report import counted, named
+from voxline.components.publish.diff import describe_comparability, diff_datasets
+from voxline.components.publish.diff_report import counts_table, utterance_lists
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.metrics.catalog import FIGURES
@@ -164,8 +164,12 @@ def _changes(published: StepRecord, version: Dataset) -> list[Block]:
     if replaced is None:
         return [note("This is the first version.")]
     place = published.folder.rpartition("/")[0]
-    found = difference(Dataset.read(local(f"{place}/{replaced}"), shards=False), version)
-    return [counted(found, f"since version {replaced}"), note(for_the_gate(found)), *named(found)]
+    found = diff_datasets(Dataset.read(local(f"{place}/{replaced}"), shards=False), version)
+    return [
+        counts_table(found, f"since version {replaced}"),
+        note(describe_comparability(found)),
+        *utterance_lists(found),
+    ]
 
 
 def _steps(steps: list[StepRecord]) -> Block:

@@ -14,7 +14,7 @@ from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run as extract
-from voxline.components.publish.garbage_collection import Collected, collect
+from voxline.components.publish.garbage_collection import GarbageCollected, collect_garbage
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.data.dataset import SHARD, Dataset
@@ -109,8 +109,8 @@ def _of_dataset(folder: Path) -> Any:
     return [dataset.key, dataset.mean, dataset.deviation, dataset.counts, rows, records]
 
 
-def _collected(folder: Path) -> Collected:
-    return collect(folder / "store", [folder / "datasets"], grace_days=9, look_only=False)
+def _collected(folder: Path) -> GarbageCollected:
+    return collect_garbage(folder / "store", [folder / "datasets"], grace_days=9, look_only=False)
 
 
 STEPS = {

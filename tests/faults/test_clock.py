@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.steps import STEPS, end_state, fresh, make_corpus
-from voxline.components.publish.garbage_collection import collect
+from voxline.components.publish.garbage_collection import collect_garbage
 from voxline.store.files import clear_unfinished
 
 YEARS = 10 * 365 * 86_400
@@ -44,7 +44,7 @@ def test_collection_by_a_wrong_clock_leaves_each_version_readable(jump: int, tmp
     before = [step.content(version) for version in versions]
     for file in folder.rglob("*"):
         os.utime(file, (time.time() - jump,) * 2)
-    collected = collect(folder / "store", [folder / "datasets"], grace_days=1, look_only=False)
+    collected = collect_garbage(folder / "store", [folder / "datasets"], grace_days=1, look_only=False)
     assert (collected.shards > 0) == (jump > 0), "what seems to be from the future is kept"
     assert [step.content(version) for version in versions] == before
     step.second(corpus, folder)

@@ -10,7 +10,7 @@ from tests.buckets.emulator import Storage
 from tests.publish.test_publish import content
 from tests.publish.test_publish_in_a_bucket import extracted as extracted  # a fixture
 from voxline.components.publish import garbage_collection
-from voxline.components.publish.garbage_collection import Collected, collect
+from voxline.components.publish.garbage_collection import GarbageCollected, collect_garbage
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run
 from voxline.errors import WorkError
@@ -54,8 +54,8 @@ def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_i
     expected, before = content(local(few.place)), shards(gcs)
     fresh_pod()
 
-    def collected(look_only: bool = False) -> Collected:
-        return collect(store, [datasets], grace_days=3, look_only=look_only)
+    def collected(look_only: bool = False) -> GarbageCollected:
+        return collect_garbage(store, [datasets], grace_days=3, look_only=look_only)
 
     assert collected().shards == 0
     days_later(4)
@@ -87,17 +87,17 @@ def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
     expected, before = content(local(few.place)), shards(gcs)
     days_later(9)
     with bucket_locks.together(store, 0), pytest.raises(WorkError, match="a process works here"):
-        collect(store, [datasets], grace_days=3, look_only=False)
+        collect_garbage(store, [datasets], grace_days=3, look_only=False)
     gcs.bucket("store").write(".purge-0123.json", b"{}")
     with pytest.raises(WorkError, match="a purge was begun here and did not end"):
-        collect(store, [datasets], grace_days=3, look_only=False)
+        collect_garbage(store, [datasets], grace_days=3, look_only=False)
     gcs.bucket("store").delete(".purge-0123.json")
     denied = gcs.fails("status", "DELETE", "tfrecord", code=403, times=1_000)
     with pytest.raises(WorkError, match=r"storage\.objects.delete"):
-        collect(store, [datasets], grace_days=3, look_only=False)
+        collect_garbage(store, [datasets], grace_days=3, look_only=False)
     denied.times = 0
     gcs.fails("lost answer", "DELETE", "shards", after=1, times=2)
-    collect(store, [datasets], grace_days=3, look_only=False)
+    collect_garbage(store, [datasets], grace_days=3, look_only=False)
     gone = before - shards(gcs)
     assert gone
     assert {f"{folder}/shard.json" for folder in shards(gcs)} <= set(gcs.names()), "nothing half is left"

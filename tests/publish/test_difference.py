@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from tests.publish.conftest import Extract
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.publish.diff import Difference, count_changes, difference, drift, word_difference
+from voxline.components.publish.diff import DatasetDiff, count_changes, diff_datasets, feature_drift, format_word_diff
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
-from voxline.components.publish.versions import Versions
+from voxline.components.publish.versions import DatasetVersions
 from voxline.data.dataset import Dataset
 from voxline.data.rows import ROWS, row_line
 from voxline.pipelines.cli.dataset_views import told
@@ -52,7 +52,7 @@ def test_reading_side_by_side_finds_what_comparing_everything_finds(
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         datasets = dataset(Path(name) / "a", before), dataset(Path(name) / "b", after)
-        found = difference(*datasets)
+        found = diff_datasets(*datasets)
         assert count_changes(*datasets) == found.counts()
     assert [line["id"] for line in found.added] == sorted(after.keys() - before.keys())
     assert [line["id"] for line in found.removed] == sorted(before.keys() - after.keys())
@@ -83,14 +83,14 @@ def test_reading_side_by_side_finds_what_comparing_everything_finds(
     ],
 )
 def test_texts_are_compared_word_by_word(before: str, after: str, said: str) -> None:
-    assert word_difference(before, after) == said
+    assert format_word_diff(before, after) == said
 
 
 def test_a_version_says_what_changed_and_the_comparison_names_it(extracted: Extract, tmp_path: Path) -> None:
     store, datasets = tmp_path / "store", tmp_path / "datasets"
     first = publish(extracted(range(1, 18)), store, datasets, PublishSettings()).folder
     second = publish(extracted(range(15)), store, datasets, PublishSettings()).folder
-    versions = Versions(datasets, "corpus")
+    versions = DatasetVersions(datasets, "corpus")
     assert versions.published(1).changes == {}
     assert {kind: count for kind, count in versions.published(2).changes.items() if count} == {"added": 1, "removed": 3}
     lines = told(str(first), str(second), limit=1)
@@ -105,7 +105,7 @@ def test_a_speaker_who_is_gone_is_named(tmp_path: Path) -> None:
     row = {"text": "one", "split": "test", "audio_hash": "a"}
     before = dataset(tmp_path / "a", {"1": {**row, "speaker": "anna"}, "2": {**row, "speaker": "bob"}})
     after = dataset(tmp_path / "b", {"1": {**row, "speaker": "anna"}})
-    found: Difference = difference(before, after)
+    found: DatasetDiff = diff_datasets(before, after)
     assert found.seconds_of_speakers() == {"bob": (1.0, 0.0)}
     assert found.test_changed()
     assert json.loads((after.folder / ROWS).read_text())["speaker"] == "anna"
@@ -116,13 +116,13 @@ def test_the_drift_of_features_is_told_in_deviations_and_a_large_one_as_such(tmp
     before, after = (dataset(tmp_path / name, {"1": row}) for name in "ab")
     before = dataclasses.replace(before, mean=[0.0, 10.0, 5.0], deviation=[1.0, 4.0, 0.0])
     after = dataclasses.replace(after, mean=[0.0, 9.0, 6.0], deviation=[1.0, 5.0, 1.0])
-    found = drift(before, after)
+    found = feature_drift(before, after)
     assert found
     assert (found.shift, found.spread) == ([0.0, -0.25, 0.0], [1.0, 1.25, 1.0])
     told_of = "means moved by at most -0.250 deviations (bin 1), deviations changed by at most +25.0% (bin 1)"
     assert found.told() == f"{told_of}; that is a lot"
-    assert drift(before, before) is None
-    assert drift(before, dataclasses.replace(after, features=FeatureSettings(mels=8))) is None
+    assert feature_drift(before, before) is None
+    assert feature_drift(before, dataclasses.replace(after, features=FeatureSettings(mels=8))) is None
 
 
 def test_the_page_of_a_difference_says_what_the_terminal_says(extracted: Extract, tmp_path: Path) -> None:

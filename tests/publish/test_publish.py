@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.publish.conftest import Extract
-from voxline.components.publish.garbage_collection import collect
+from voxline.components.publish.garbage_collection import collect_garbage
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run
-from voxline.components.publish.versions import VERSION, Versions, names
+from voxline.components.publish.versions import VERSION_FILE, DatasetVersions, list_datasets
 from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
@@ -40,10 +40,10 @@ def test_a_version_is_numbered_and_the_same_content_again_is_no_new_one(extracte
     assert [work.folder.name for work in (first, again, other, back)] == ["1", "1", "2", "3"]
     assert [work.reused for work in (first, again, other, back)] == [False, True, False, False]
     assert first.counts == {"version": 1, "utterances": 20, "train": 16, "dev": 4}
-    versions = Versions(tmp_path / "datasets", "corpus")
+    versions = DatasetVersions(tmp_path / "datasets", "corpus")
     assert [versions.published(number).replaces for number in versions.numbers()] == [None, 1, 2]
     assert content(first.folder) == content(back.folder) == content(extracted())
-    assert names(tmp_path / "datasets") == ["corpus"]
+    assert list_datasets(tmp_path / "datasets") == ["corpus"]
 
 
 def test_a_version_is_never_changed_and_numbers_are_not_used_again(extracted: Extract, tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_a_version_is_never_changed_and_numbers_are_not_used_again(extracted: Ex
     before = {path.name: path.read_bytes() for path in first.iterdir()}
     run(extracted(range(3)), tmp_path / "store", tmp_path / "datasets", COMPACT)
     assert {path.name: path.read_bytes() for path in first.iterdir()} == before
-    (tmp_path / "datasets" / "corpus" / "2" / VERSION).unlink()
+    (tmp_path / "datasets" / "corpus" / "2" / VERSION_FILE).unlink()
     assert run(extracted(range(4)), tmp_path / "store", tmp_path / "datasets", KEEP).folder.name == "3"
     with pytest.raises(WorkError, match=r"no version 2; there: 1, 3"):
-        Versions(tmp_path / "datasets", "corpus").path(2)
+        DatasetVersions(tmp_path / "datasets", "corpus").path(2)
 
 
 def test_what_is_mostly_dead_is_left_behind_and_read_as_before(extracted: Extract, tmp_path: Path) -> None:
@@ -100,16 +100,16 @@ def test_every_write_may_fail_and_readers_see_whole_versions(
         except WorkError as error:
             failures.append(str(error))
             monkeypatch.undo()
-            assert Versions(tmp_path / "datasets", "corpus").numbers() == [1]
+            assert DatasetVersions(tmp_path / "datasets", "corpus").numbers() == [1]
             assert content(small) == expected
             continue
         break
     monkeypatch.undo()
     assert len(failures) >= 5
     assert all("No space left" in failure for failure in failures)
-    assert Versions(tmp_path / "datasets", "corpus").numbers() == [1, 2]
+    assert DatasetVersions(tmp_path / "datasets", "corpus").numbers() == [1, 2]
     assert content(tmp_path / "datasets" / "corpus" / "2") == expected
-    assert files.read_json(tmp_path / "datasets" / "corpus" / "2" / VERSION)["replaces"] == 1
+    assert files.read_json(tmp_path / "datasets" / "corpus" / "2" / VERSION_FILE)["replaces"] == 1
     assert not [path for path in (tmp_path / "datasets" / "corpus").iterdir() if path.name.startswith(".incoming")]
 
 
@@ -123,7 +123,7 @@ def test_processes_that_publish_at_once_get_a_number_each(extracted: Extract, tm
     stores = [tmp_path / "store", tmp_path / "datasets"]
     running = [subprocess.Popen([sys.executable, "-c", script, folder, *stores]) for folder in folders]
     assert [process.wait(120) for process in running] == [0] * 4
-    versions = Versions(tmp_path / "datasets", "corpus")
+    versions = DatasetVersions(tmp_path / "datasets", "corpus")
     assert versions.numbers() == [1, 2, 3, 4]
     assert {versions.published(number).key for number in versions.numbers()} == {folder.name for folder in folders}
     for number in versions.numbers():
@@ -147,7 +147,7 @@ def test_refreshes_and_compactions_go_on_while_a_dataset_is_read(extracted: Extr
     reader.start()
     for last in (3, 6, 9, 12):
         run(extracted(range(last)), tmp_path / "store", tmp_path / "datasets", COMPACT)
-        collect(tmp_path / "store", [tmp_path / "datasets"], grace_days=0, look_only=False)
+        collect_garbage(tmp_path / "store", [tmp_path / "datasets"], grace_days=0, look_only=False)
     stop.set()
     reader.join()
     assert not faults
@@ -164,10 +164,10 @@ def test_what_nothing_leads_to_is_collected_after_days_of_grace(extracted: Extra
     extracted()
     kept = run(extracted([0, 3, 7]), store, datasets, COMPACT).folder
     expected = content(kept)
-    assert collect(store, [datasets], grace_days=1, look_only=False).shards == 0
+    assert collect_garbage(store, [datasets], grace_days=1, look_only=False).shards == 0
     old(store, days=2)
-    dry = collect(store, [datasets], grace_days=1, look_only=True)
-    done = collect(store, [datasets], grace_days=1, look_only=False)
+    dry = collect_garbage(store, [datasets], grace_days=1, look_only=True)
+    done = collect_garbage(store, [datasets], grace_days=1, look_only=False)
     assert dry == done
     assert done.shards >= 3
     assert content(kept) == expected
@@ -180,11 +180,11 @@ def test_a_version_in_use_is_collected_from_no_pool(extracted: Extract, tmp_path
     store = tmp_path / "store"
     reading = Batches(Dataset.read(extracted()), "train", batch_size=4)
     old(store, days=2)
-    found = collect(store, [], grace_days=1, look_only=False)
+    found = collect_garbage(store, [], grace_days=1, look_only=False)
     assert (found.shards, found.in_use) == (1, 4)  # the one of dev is read by nobody
     assert sum(len(batch.ids) for batch in reading.epoch(0)) == 16
     del reading
-    assert collect(store, [], grace_days=1, look_only=False).shards == 4
+    assert collect_garbage(store, [], grace_days=1, look_only=False).shards == 4
 
 
 def test_nothing_is_collected_where_a_version_cannot_be_read_or_a_purge_did_not_end(
@@ -195,10 +195,10 @@ def test_nothing_is_collected_where_a_version_cannot_be_read_or_a_purge_did_not_
     (version / "dataset.json").write_text(json.dumps({"half": "written"}))
     old(store, days=9)
     with pytest.raises(WorkError, match=r"datasets/corpus/1/dataset\.json: damaged"):
-        collect(store, [datasets], grace_days=1, look_only=False)
+        collect_garbage(store, [datasets], grace_days=1, look_only=False)
     (store / ".purge-0123.json").write_text("{}")
     with pytest.raises(WorkError, match="a purge was begun here and did not end"):
-        collect(store, [datasets], grace_days=1, look_only=False)
+        collect_garbage(store, [datasets], grace_days=1, look_only=False)
 
 
 def test_a_dataset_whose_shards_are_gone_is_not_published(extracted: Extract, tmp_path: Path) -> None:
@@ -206,4 +206,4 @@ def test_a_dataset_whose_shards_are_gone_is_not_published(extracted: Extract, tm
     shutil.rmtree(Dataset.read(folder).files()[0].parent)
     with pytest.raises(WorkError, match=r"absent, and .* lists it; run extract again"):
         run(folder, tmp_path / "store", tmp_path / "datasets", KEEP)
-    assert not (tmp_path / "datasets").exists() or names(tmp_path / "datasets") == []
+    assert not (tmp_path / "datasets").exists() or list_datasets(tmp_path / "datasets") == []

@@ -15,7 +15,7 @@ from tests.publish.test_publish import content
 from voxline.components.extract.step import run as extract
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run
-from voxline.components.publish.versions import Versions, names
+from voxline.components.publish.versions import DatasetVersions, list_datasets
 from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
@@ -60,7 +60,7 @@ def test_a_version_is_read_on_another_machine_and_the_same_content_is_none_anew(
     assert (again.place, again.reused) == (f"{datasets}/corpus/1", True)
     fresh_pod()
     assert content(local(f"{datasets}/corpus/1")) == expected
-    assert names(datasets) == ["corpus"]
+    assert list_datasets(datasets) == ["corpus"]
 
 
 def test_what_is_mostly_dead_is_left_behind_in_a_bucket_too(
@@ -97,9 +97,9 @@ def test_a_number_that_was_claimed_by_a_machine_that_died_is_no_version(
         run(dataset.place, store, datasets, COMPACT)
     monkeypatch.setattr(Bucket, "write", write)
     fresh_pod()
-    assert Versions(datasets, "corpus").numbers() == []
+    assert DatasetVersions(datasets, "corpus").numbers() == []
     with pytest.raises(WorkError, match="no version 1; there: none"):
-        Versions(datasets, "corpus").path(1)
+        DatasetVersions(datasets, "corpus").path(1)
     assert run(dataset.place, store, datasets, COMPACT).place == f"{datasets}/corpus/2"
     assert json.loads(gcs.bucket("datasets").read("corpus/2/version.json"))["replaces"] is None
 
@@ -122,7 +122,7 @@ def test_a_machine_that_comes_second_takes_the_next_number(
 
     monkeypatch.setattr(Bucket, "folders", overtake)
     run(slow.place, store, datasets, COMPACT)
-    versions = Versions(datasets, "corpus")
+    versions = DatasetVersions(datasets, "corpus")
     assert {number: versions.published(number).key for number in versions.numbers()} == {1: fast.key, 2: slow.key}
 
 

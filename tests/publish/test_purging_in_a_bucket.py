@@ -13,11 +13,11 @@ from tests.buckets.emulator import FAKE_GCS, Storage
 from tests.buckets.older import Older
 from tests.buckets.proxy import Proxy
 from tests.publish.withdrawn import GONE, make, refresh
-from voxline.components.publish.purge.locations import standing
-from voxline.components.publish.purge.purge import Findings, purge
+from voxline.components.publish.purge.locations import open_locations
+from voxline.components.publish.purge.purge import PurgeFindings, purge_speaker
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
-from voxline.components.publish.versions import Versions
+from voxline.components.publish.versions import DatasetVersions
 from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
@@ -71,9 +71,9 @@ def fill(gcs: Storage, objects: Objects) -> None:
             bucket.write(name, data)
 
 
-def purged(gcs: Storage) -> Findings:
-    with standing(f"{gcs.uri}/store", [f"{gcs.uri}/datasets"], f"{gcs.uri}/registry", to_change=True) as places:
-        return purge(GONE, places)
+def purged(gcs: Storage) -> PurgeFindings:
+    with open_locations(f"{gcs.uri}/store", [f"{gcs.uri}/datasets"], f"{gcs.uri}/registry", to_change=True) as places:
+        return purge_speaker(GONE, places)
 
 
 def told(gcs: Storage, *more: str) -> str:
@@ -102,7 +102,7 @@ def read_all(folder: Path) -> dict[str, bytes]:
 
 
 def of_versions(gcs: Storage) -> dict[tuple[str, int], dict[str, bytes]]:
-    all_versions = [Versions(f"{gcs.uri}/datasets", name) for name in ("three", "two")]
+    all_versions = [DatasetVersions(f"{gcs.uri}/datasets", name) for name in ("three", "two")]
     return {(each.name, number): read_all(each.path(number)) for each in all_versions for number in each.numbers()}
 
 

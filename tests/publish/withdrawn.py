@@ -22,7 +22,7 @@ from voxline.data.dataset import Dataset
 from voxline.data.manifest import read_manifest, write_manifest
 from voxline.metrics.evaluation import METRICS, REPORT, TABLE
 from voxline.registry.registry import EVALUATION, Registry
-from voxline.registry.training_data import TRAINED_ON, lineage_of
+from voxline.registry.training_data import TRAINED_ON, training_data_of
 from voxline.store.bucket_cache import folder_of, local
 from voxline.store.files import write_json
 from voxline.store.step_cache import Work
@@ -91,7 +91,7 @@ def _list(folder: Path, lines: list[dict[str, Any]]) -> None:
 def train(folder: Path, dataset: Dataset) -> Path:
     """What a training leaves; the model's folder is returned."""
     exported(folder / "model", "weights")
-    lineage_of(dataset).write(folder / "model" / TRAINED_ON)
+    training_data_of(dataset).write(folder / "model" / TRAINED_ON)
     (folder / "logs").mkdir()
     (folder / "logs" / "events.out.tfevents.1").write_bytes(f"{GONE} says one".encode())
     (folder / "logs" / "curves.json").write_text("{}")
@@ -104,7 +104,7 @@ def register(registry: str, model: Path, dataset: Dataset) -> None:
     """A version that was trained on it, and judged by its test split."""
     versions = Registry(registry, "asr")
     place = versions.folder / str(push(versions, model))
-    lineage_of(dataset).write(place / TRAINED_ON)
+    training_data_of(dataset).write(place / TRAINED_ON)
     write_json(place / "provenance.json", {"dataset": {"key": dataset.key}})
     judged = [row for row in dataset.rows() if row.split == "test"]
     (place / EVALUATION).mkdir()

@@ -23,7 +23,7 @@ from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import digest
 from voxline.registry.registry import Registry
-from voxline.registry.training_data import TRAINED_ON, Lineage
+from voxline.registry.training_data import TRAINED_ON, TrainingData
 
 ROOT = Path(__file__).parent.parent.parent
 QUICK = PushSettings(known_clip=False, min_slice_utterances=5)
@@ -71,7 +71,7 @@ def test_a_good_model_becomes_a_version_that_says_what_it_is(
     judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
 ) -> None:
     model = make_model({"four": "five"})
-    Lineage("dataset", "rows", 0, []).write(model / TRAINED_ON)
+    TrainingData("dataset", "rows", 0, []).write(model / TRAINED_ON)
     verdict = judge(model, PushSettings(known_clip=True))
     version = tmp_path / "registry" / "asr" / "1"
     assert verdict["pushed"]

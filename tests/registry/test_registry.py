@@ -11,8 +11,8 @@ import pytest
 from tests.registry.published import exported, publish, served
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import digest
-from voxline.registry.journal import Change
-from voxline.registry.registry import Registry, models
+from voxline.registry.journal import RegistryEvent
+from voxline.registry.registry import Registry, list_models
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def test_versions_are_numbered_in_order_and_the_highest_is_in_service(registry: 
     assert registry.versions() == [1, 2, 3]
     assert registry.in_service() == 3
     assert served(registry) == "c"
-    assert models(tmp_path / "a registry é") == ["asr"]
-    assert registry.journal()[1] == Change(
+    assert list_models(tmp_path / "a registry é") == ["asr"]
+    assert registry.journal()[1] == RegistryEvent(
         2, "push", registry.journal()[1].at, digest(registry.path(2)), 1, None, 0.25, figures={"wer": 0.25}
     )
 

@@ -29,8 +29,8 @@ from tests.registry.test_registry import (
 from tests.registry.test_registry import test_rolling_back_twice_goes_two_steps_back as test_rolling_back_twice
 from voxline.errors import Changed, Interruption, WorkError
 from voxline.inference.saved_model import digest
-from voxline.registry.journal import Change
-from voxline.registry.registry import Registry, models
+from voxline.registry.journal import RegistryEvent
+from voxline.registry.registry import Registry, list_models
 
 __all__ = [
     "test_a_failed_publication",
@@ -97,7 +97,7 @@ def test_a_bucket_holds_what_a_disk_would(registry: Registry, gcs: Storage, tmp_
     assert lines(registry, gcs) == [1, 2, 3]
     assert served(registry) == "c"
     assert registry.is_whole(3)
-    assert models(f"{gcs.uri}/models é") == ["asr"]
+    assert list_models(f"{gcs.uri}/models é") == ["asr"]
     gcs.bucket("models é/asr").download(sorted(there), tmp_path / "copied" / "asr")
     assert Registry(tmp_path / "copied", "asr").rollback().copy_of == 2
 
@@ -106,7 +106,7 @@ def test_an_empty_place_has_no_version_and_reading_makes_nothing(gcs: Storage) -
     assert Registry(gcs.uri, "asr").in_service() is None
     assert Registry(gcs.uri, "asr").journal() == []
     with pytest.raises(WorkError, match="so no registry here"):
-        models(gcs.uri)
+        list_models(gcs.uri)
     assert gcs.names() == []
 
 
@@ -199,7 +199,7 @@ def test_a_pusher_whose_files_were_cleared_away_while_it_slept_decides_nothing(
     monkeypatch.setattr("voxline.store.bucket_locks.Lease.renew", lambda held: None)
     append = registry._journal.append
 
-    def late(changes: list[Change]) -> None:
+    def late(changes: list[RegistryEvent]) -> None:
         if changes:
             with Registry(f"{gcs.uri}/models é", "asr").locked():
                 pass

@@ -21,7 +21,7 @@ from voxline.components.train.asr.task import build
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.inference.saved_model import Recogniser, about, digest
-from voxline.registry.training_data import TRAINED_ON, read_lineage
+from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import DONE
 from voxline.store.step_cache import read_done
 
@@ -44,7 +44,7 @@ def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, RecognitionSe
 
 
 def test_what_it_was_trained_on_lies_beside_the_model(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
-    lineage = read_lineage((trained[0].path("model") / TRAINED_ON).read_bytes(), TRAINED_ON)
+    lineage = read_training_data((trained[0].path("model") / TRAINED_ON).read_bytes(), TRAINED_ON)
     assert lineage.dataset == tones.key
     assert len(lineage.utterances) == tones.counts["train"] + tones.counts["dev"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from voxline.errors import Changed, Interruption, WorkError
 from voxline.progress import say
-from voxline.registry.journal import Change, Journal, RemoteJournal, sync_folder
+from voxline.registry.journal import Journal, RegistryEvent, RemoteJournal, fsync_folder
 from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import folder_of
 from voxline.store.bucket_locks import leased
@@ -76,11 +76,11 @@ class Shelf:
             self.journal.cut_unfinished_line()
             yield
 
-    def publish(self, incoming: Path, change: Change) -> None:
+    def publish(self, incoming: Path, change: RegistryEvent) -> None:
         """Lets a version appear, and writes it down; to be called with the lock held."""
         _sync(incoming)
         incoming.rename(self.folder / str(change.version))
-        sync_folder(self.folder)
+        fsync_folder(self.folder)
         self.journal.append([change])
 
 
@@ -95,8 +95,8 @@ def _sync(folder: Path) -> None:
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
         else:
-            sync_folder(path)
-    sync_folder(folder)
+            fsync_folder(path)
+    fsync_folder(folder)
 
 
 _COMES_LAST = ("saved_model.pb", VERSION)
@@ -177,7 +177,7 @@ class RemoteShelf:
                 self._settle(incoming, decided)
             yield
 
-    def publish(self, incoming: Path, change: Change) -> None:
+    def publish(self, incoming: Path, change: RegistryEvent) -> None:
         """Lets a version appear, and writes it down; to be called with the lock held.
 
         Raises:
@@ -200,7 +200,7 @@ class RemoteShelf:
     def _incoming(self) -> list[str]:
         return [name for name in self.bucket.folders() if name.startswith(INCOMING)]
 
-    def _settle(self, incoming: str, decided: dict[int, Change]) -> None:
+    def _settle(self, incoming: str, decided: dict[int, RegistryEvent]) -> None:
         """Finishes a version that was decided; removes one that was not."""
         found, told = _INCOMING.fullmatch(incoming), self.read(incoming, VERSION)
         version = int(found[1]) if found else 0
@@ -250,8 +250,8 @@ def _delete(bucket: Bucket, names: Iterable[str]) -> None:
         list(threads.map(bucket.delete, names))
 
 
-def _tells_of(told: bytes, change: Change) -> bool:
+def _tells_of(told: bytes, change: RegistryEvent) -> bool:
     try:
-        return Change.of(json.loads(told)) == change
+        return RegistryEvent.of(json.loads(told)) == change
     except (ValueError, TypeError, AttributeError):
         return False

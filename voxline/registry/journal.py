@@ -15,7 +15,7 @@ from voxline.store.bucket import Bucket
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class RegistryEvent:
     """One line of the journal.
 
     Attributes:
@@ -41,7 +41,7 @@ class Change:
     figures: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "Change":
+    def of(cls, values: dict[str, Any]) -> "RegistryEvent":
         """Reads a line or a `version.json`; keys that a later version of Voxline added are passed over.
 
         Raises:
@@ -60,7 +60,7 @@ class Journal:
     def __init__(self, file: Path) -> None:
         self.file = file
 
-    def read(self) -> list[Change]:
+    def read(self) -> list[RegistryEvent]:
         """The changes written so far.
 
         Raises:
@@ -68,7 +68,7 @@ class Journal:
         """
         return _changes(self._whole_lines(), str(self.file))
 
-    def append(self, changes: list[Change]) -> None:
+    def append(self, changes: list[RegistryEvent]) -> None:
         """Writes a line for each, and returns when they are on the disk."""
         if not changes:
             return
@@ -76,7 +76,7 @@ class Journal:
             file.write(b"".join(map(_line, changes)))
             file.flush()
             os.fsync(file.fileno())
-        sync_folder(self.file.parent)
+        fsync_folder(self.file.parent)
 
     def cut_unfinished_line(self) -> None:
         """Removes the line that a crash cut short, so that the next one does not continue it."""
@@ -100,7 +100,7 @@ class RemoteJournal:
         self.bucket, self.name = bucket, name
         self._data, self._generation = b"", 0
 
-    def read(self) -> list[Change]:
+    def read(self) -> list[RegistryEvent]:
         """The changes written so far.
 
         Raises:
@@ -117,7 +117,7 @@ class RemoteJournal:
         data, self._generation = self._read()
         self._write(b"".join(_whole(data)))
 
-    def append(self, changes: list[Change]) -> None:
+    def append(self, changes: list[RegistryEvent]) -> None:
         """Writes a line for each, all or none.
 
         Raises:
@@ -143,17 +143,17 @@ class RemoteJournal:
         self._data = data
 
 
-def _changes(lines: list[bytes], source: str) -> list[Change]:
+def _changes(lines: list[bytes], source: str) -> list[RegistryEvent]:
     changes = []
     for number, line in enumerate(lines, start=1):
         try:
-            changes.append(Change.of(json.loads(line)))
+            changes.append(RegistryEvent.of(json.loads(line)))
         except (ValueError, TypeError, AttributeError) as error:
             raise WorkError(f"{source}:{number}: no line of a journal ({error}); mend or remove that line") from None
     return changes
 
 
-def _line(change: Change) -> bytes:
+def _line(change: RegistryEvent) -> bytes:
     return (json.dumps(dataclasses.asdict(change), ensure_ascii=False) + "\n").encode()
 
 
@@ -162,16 +162,16 @@ def _whole(data: bytes) -> list[bytes]:
     return lines[:-1] if lines and not lines[-1].endswith(b"\n") else lines
 
 
-def utc(seconds: float) -> str:
+def format_utc(seconds: float) -> str:
     """A time since the epoch as it stands in the journal.
 
-    >>> utc(0)
+    >>> format_utc(0)
     '1970-01-01T00:00:00Z'
     """
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def sync_folder(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
     """Sends to the disk which names a folder holds."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -20,14 +20,14 @@ from typing import Any
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import digest, exported_folder, parts
 from voxline.registry.backends import INCOMING, VERSION, RemoteShelf, Shelf
-from voxline.registry.journal import Change as Change
-from voxline.registry.journal import utc
+from voxline.registry.journal import RegistryEvent as Change
+from voxline.registry.journal import format_utc
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket import Bucket
 from voxline.store.files import write_json
 from voxline.store.objects import is_remote
 
-CARD = "model_card.md"
+MODEL_CARD = "model_card.md"
 PROVENANCE = "provenance.json"
 EVALUATION = "evaluation"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -114,7 +114,7 @@ class Registry:
             if change.version == version:  # else the folder is a copy of another version's
                 return change
         since, found = self._shelf.since(str(version)), _digest_if_any(self._shelf.fetch(str(version)))
-        return Change(version, "found", utc(since), found, note="put here by hand")
+        return Change(version, "found", format_utc(since), found, note="put here by hand")
 
     def is_whole(self, version: int) -> bool:
         """Whether the model's files are still those that were published."""
@@ -171,7 +171,7 @@ class Registry:
                     f"{source}: its bytes are not those that were judged; nothing was published, evaluate again"
                 )
             yield version, incoming
-            change = Change(version, action, utc(time.time()), expected_digest, self.in_service(), **details)
+            change = Change(version, action, format_utc(time.time()), expected_digest, self.in_service(), **details)
             write_json(incoming / VERSION, dataclasses.asdict(change))
             self._shelf.publish(incoming, change)
         finally:
@@ -201,7 +201,7 @@ class Registry:
                 raise WorkError(f"{self.place}/{target}: damaged since it was published; roll back to another version")
             details = {"copy_of": self._origin(target), "wer": old.wer, "figures": old.figures, "note": note}
             with self.publishing(self.path(target), old.digest, "rollback", **details) as (version, incoming):
-                for name in (CARD, PROVENANCE, TRAINED_ON):
+                for name in (MODEL_CARD, PROVENANCE, TRAINED_ON):
                     if (self.path(target) / name).is_file():
                         shutil.copyfile(self.path(target) / name, incoming / name)
                 if (self.path(target) / EVALUATION).is_dir():
@@ -259,7 +259,7 @@ class Registry:
         return [self.change(version) for version in self.versions() if version not in known]
 
 
-def models(root: Path | str) -> list[str]:
+def list_models(root: Path | str) -> list[str]:
     """The names of the models in a registry.
 
     Raises:

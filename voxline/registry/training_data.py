@@ -30,7 +30,7 @@ SPLITS = ("train", "dev")
 
 
 @dataclasses.dataclass(frozen=True)
-class Lineage:
+class TrainingData:
     """The utterances of a training.
 
     Attributes:
@@ -48,7 +48,7 @@ class Lineage:
     def of_speaker(self, speaker: str) -> list[dict[str, Any]]:
         return [line for line in self.utterances if line["speaker"] == speaker]
 
-    def without(self, speaker: str) -> "Lineage":
+    def without(self, speaker: str) -> "TrainingData":
         """The same without the lines of a speaker, who are counted."""
         kept = [line for line in self.utterances if line["speaker"] != speaker]
         gone = len(self.utterances) - len(kept)
@@ -70,7 +70,7 @@ class Lineage:
             target.write(packed.getvalue())
 
 
-def lineage_of(dataset: "Dataset") -> Lineage:
+def training_data_of(dataset: "Dataset") -> TrainingData:
     """What a training on a dataset sees."""
     lines = [
         {
@@ -85,10 +85,10 @@ def lineage_of(dataset: "Dataset") -> Lineage:
         for row in dataset.rows()
         if row.split in SPLITS
     ]
-    return Lineage(dataset.key, dataset.rows_hash, 0, lines)
+    return TrainingData(dataset.key, dataset.rows_hash, 0, lines)
 
 
-def read_lineage(data: bytes, where: str) -> Lineage:
+def read_training_data(data: bytes, where: str) -> TrainingData:
     """Reads the file's bytes; `where` names it to a person.
 
     Raises:
@@ -98,7 +98,7 @@ def read_lineage(data: bytes, where: str) -> Lineage:
         head, *lines = map(json.loads, _lines(data))
         if len(lines) != head["utterances"]:
             raise ValueError(f"{len(lines):,} of {head['utterances']:,} utterances")
-        return Lineage(head["dataset"], head["rows"], head["purged"], lines)
+        return TrainingData(head["dataset"], head["rows"], head["purged"], lines)
     except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
         raise WorkError(f"{where}: damaged ({error}); push the model again, and the new version has it") from None
 

@@ -20,12 +20,12 @@ from voxline.store.bucket_locks import UNENDED
 from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_bytes
 
-SPEEDS = (0.9, 1.0, 1.1)
+USUAL_SPEEDS = (0.9, 1.0, 1.1)
 """Of clips that a dataset may have had which is gone; those of the datasets that are there come to it."""
 
 
 @dataclasses.dataclass
-class Traces:
+class Footprint:
     """What was found of a speaker.
 
     Attributes:
@@ -59,28 +59,28 @@ class Traces:
         values = dataclasses.asdict(self)
         write_json(self.file(store), {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()})
 
-    def with_kept(self, store: Path) -> "Traces":
+    def with_kept(self, store: Path) -> "Footprint":
         """This, and what a purge that was stopped had found."""
         if not self.file(store).is_file():
             return self
         kept = read_json(self.file(store))
         sets = {name: getattr(self, name) | set(found) for name, found in kept.items() if isinstance(found, list)}
-        return Traces(self.speaker, **sets, record=kept["record"])
+        return Footprint(self.speaker, **sets, record=kept["record"])
 
 
-def look(speaker: str, store: Path, versions: Iterable[Path]) -> Traces:
+def find_footprint(speaker: str, store: Path, versions: Iterable[Path]) -> Footprint:
     """Looks for a speaker in all manifests of a store, and in all datasets.
 
     Args:
       versions: folders of published datasets.
     """
-    found = Traces(speaker)
-    extracted = [file.parent for file in made(store, "extract", DATASET)]
+    found = Footprint(speaker)
+    extracted = [file.parent for file in step_output_files(store, "extract", DATASET)]
     others: set[str] = set()
-    for file in itertools.chain(*(made(store, step, MANIFEST) for step in ("ingest", "convert"))):
+    for file in itertools.chain(*(step_output_files(store, step, MANIFEST) for step in ("ingest", "convert"))):
         _manifest(file, store, found, others)
     listed = [Dataset.listed(folder) for folder in (*extracted, *versions)]
-    speeds = sorted({*SPEEDS, *(speed for dataset in listed for speed in dataset.speeds)})
+    speeds = sorted({*USUAL_SPEEDS, *(speed for dataset in listed for speed in dataset.speeds)})
     for dataset in listed:
         _rows(dataset, store, found, others, speeds)
     found.shared = (found.wavs | found.clips) & others
@@ -89,7 +89,7 @@ def look(speaker: str, store: Path, versions: Iterable[Path]) -> Traces:
     return found.with_kept(store)
 
 
-def made(store: Path, step: str, name: str) -> list[Path]:
+def step_output_files(store: Path, step: str, name: str) -> list[Path]:
     """Files of that name that a step has made; in a bucket each piece of work has a folder for every attempt."""
     return sorted(itertools.chain((store / step).glob(f"*/{name}"), (store / step).glob(f"*/*/{name}")))
 
@@ -99,7 +99,7 @@ def _work(path: Path, store: Path) -> str:
     return "/".join(path.relative_to(store).parts[:2])
 
 
-def _manifest(file: Path, store: Path, found: Traces, others: set[str]) -> None:
+def _manifest(file: Path, store: Path, found: Footprint, others: set[str]) -> None:
     for utterance in each_utterance(file):
         audio = Path(utterance.audio_filepath)
         here = audio.relative_to(store).parts if audio.is_relative_to(store) else ("",)
@@ -115,7 +115,7 @@ def _manifest(file: Path, store: Path, found: Traces, others: set[str]) -> None:
             found.sources.add("/".join(here[:2]))
 
 
-def _rows(dataset: Dataset, store: Path, found: Traces, others: set[str], speeds: list[float]) -> None:
+def _rows(dataset: Dataset, store: Path, found: Footprint, others: set[str], speeds: list[float]) -> None:
     for row in read_rows(dataset.folder / ROWS):
         names = [clip_name(row.audio_hash, row.offset, row.duration, speed) for speed in speeds]
         if row.speaker != found.speaker:
@@ -128,10 +128,14 @@ def _rows(dataset: Dataset, store: Path, found: Traces, others: set[str], speeds
             found.manifests.add(_work(dataset.folder, store))
 
 
-def names_any(data: bytes, names: Iterable[bytes]) -> bool:
+def contains_name(data: bytes, names: Iterable[bytes]) -> bool:
     """Whether bytes hold one of these names, as a word of its own; a short one only between quotes or tags.
 
-    >>> names_any(b'{"id": "u1"}', [b"u1"]), names_any(b"u12 of u10", [b"u1"]), names_any(b"u100-7", [b"u100"])
+    >>> (
+    ...     contains_name(b'{"id": "u1"}', [b"u1"]),
+    ...     contains_name(b"u12 of u10", [b"u1"]),
+    ...     contains_name(b"u100-7", [b"u100"]),
+    ... )
     (True, False, False)
     """
     return any(_stands_in(data, name) for name in names)

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from voxline.components.publish.purge.workspace import Ground
-from voxline.components.publish.versions import Versions, names
+from voxline.components.publish.purge.workspace import Workspace
+from voxline.components.publish.versions import DatasetVersions, list_datasets
 from voxline.data.shards import POOL, SHARD
 from voxline.errors import SettingsError
 from voxline.registry.registry import EVALUATION, PROVENANCE
@@ -18,13 +18,13 @@ from voxline.store.files import DONE
 from voxline.store.objects import is_remote
 
 WAVS, TRAIN, UNPACKED = "wavs", "train", ("unpacked", "corpora")
-NAMES_NOBODY = ("fingerprints", "measured", *UNPACKED)
+NAMELESS_FOLDERS = ("fingerprints", "measured", *UNPACKED)
 """Folders of a store in which nobody is named; of unpacked corpora the manifests tell what they hold."""
-BINARY = (".wav", ".npy", ".npz", ".tfrecord", ".flac")
+BINARY_SUFFIXES = (".wav", ".npy", ".npz", ".tfrecord", ".flac")
 
 
 @dataclasses.dataclass(frozen=True)
-class Places:
+class PurgeLocations:
     """Folders; of a bucket its copy.
 
     Attributes:
@@ -36,12 +36,12 @@ class Places:
     store: Path
     datasets: tuple[Path, ...] = ()
     registry: Path | None = None
-    ground: Ground = dataclasses.field(default_factory=Ground)
+    ground: Workspace = dataclasses.field(default_factory=Workspace)
     leases: tuple[Lease, ...] = ()
     usual: Path | None = None
 
     @classmethod
-    def of(cls, store: Path | str, datasets: Iterable[Path | str], registry: Path | str | None) -> "Places":
+    def of(cls, store: Path | str, datasets: Iterable[Path | str], registry: Path | str | None) -> "PurgeLocations":
         """Folders alone.
 
         Raises:
@@ -56,14 +56,14 @@ class Places:
             Path(registry).absolute() if registry else None,
         )
 
-    def versions(self) -> list[Versions]:
+    def versions(self) -> list[DatasetVersions]:
         roots = [address_of(root) for root in self.datasets]
-        return [Versions(root, name) for root in roots for name in names(root)]
+        return [DatasetVersions(root, name) for root in roots for name in list_datasets(root)]
 
-    def all_versions(self) -> list[Versions]:
+    def all_versions(self) -> list[DatasetVersions]:
         """Also of datasets of which a version is just being replaced."""
         return [
-            Versions(address_of(root), folder.name)
+            DatasetVersions(address_of(root), folder.name)
             for root in self.datasets
             for folder in self.ground.folders(root)
             if not folder.name.startswith(".")
@@ -76,9 +76,9 @@ class Places:
 
 
 @contextlib.contextmanager
-def standing(
+def open_locations(
     store: Path | str, datasets: Iterable[Path | str], registry: Path | str | None, *, to_change: bool
-) -> Iterator[Places]:
+) -> Iterator[PurgeLocations]:
     """The places of a purge, of which those in buckets are held and listed, and copied as far as they are looked into.
 
     Args:
@@ -91,13 +91,13 @@ def standing(
     datasets = list(datasets)
     given = [store, *datasets, *([registry] if registry else [])]
     if not any(map(is_remote, given)):
-        yield Places.of(store, datasets, registry)
+        yield PurgeLocations.of(store, datasets, registry)
         return
-    Places.of(*_folders(store, datasets, registry))
+    PurgeLocations.of(*_folders(store, datasets, registry))
     held_alone = dict.fromkeys(str(place).rstrip("/") for place in (store, *datasets) if is_remote(place))
     with mirror_apart() as usual, contextlib.ExitStack() as held:
         leases = [held.enter_context(alone(place)) for place in held_alone if to_change]
-        ground = Ground()
+        ground = Workspace()
         for place, wanted in (
             (store, _of_store),
             *((root, _of_datasets) for root in datasets),
@@ -107,10 +107,10 @@ def standing(
                 ground.take_in(str(place), wanted)
         copies = [folder_of(place) for place in given]
         roots, last = tuple(copies[1 : 1 + len(datasets)]), copies[-1] if registry else None
-        yield Places(copies[0], roots, last, ground, tuple(leases), usual)
+        yield PurgeLocations(copies[0], roots, last, ground, tuple(leases), usual)
 
 
-def forget_mirrors(places: Places) -> None:
+def clear_caches(places: PurgeLocations) -> None:
     """Removes what this machine holds of the places in buckets: it is brought again when it is wanted."""
     for root in places.ground.roots:
         if places.usual:
@@ -140,7 +140,7 @@ def _of_store(name: str) -> bool:
         return parts[1] == "log"
     if parts[0] == TRAIN:
         return file.name in (DONE, TRAINED_ON)
-    return parts[0] not in NAMES_NOBODY and file.suffix not in BINARY
+    return parts[0] not in NAMELESS_FOLDERS and file.suffix not in BINARY_SUFFIXES
 
 
 def _of_datasets(name: str) -> bool:
@@ -149,5 +149,5 @@ def _of_datasets(name: str) -> bool:
 
 def _of_registry(name: str) -> bool:
     file = PurePosixPath(name)
-    of_evaluation = file.parent.name == EVALUATION and file.suffix not in BINARY
+    of_evaluation = file.parent.name == EVALUATION and file.suffix not in BINARY_SUFFIXES
     return of_evaluation or file.name in (TRAINED_ON, PROVENANCE)

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from voxline.components.publish.purge.footprint import Traces
-from voxline.components.publish.purge.locations import Places
+from voxline.components.publish.purge.footprint import Footprint
+from voxline.components.publish.purge.locations import PurgeLocations
 from voxline.errors import Interruption, WorkError
-from voxline.registry.journal import utc
+from voxline.registry.journal import format_utc
 from voxline.store.bucket import Bucket, delete_generation, keeping, older
 from voxline.store.objects import Entry
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
+class Retention:
     """What a place in a bucket keeps.
 
     Attributes:
@@ -40,16 +40,16 @@ class Kept:
         return dataclasses.asdict(self)
 
 
-def kept_by(place: str) -> Kept:
+def retention_of(place: str) -> Retention:
     """What a bucket does with what is deleted, before anything is."""
     found = keeping(Bucket(place))
     if found is None:
-        return Kept(place, False, False, "")
-    soft = utc(time.time() + found.soft_delete_seconds) if found.soft_delete_seconds else ""
-    return Kept(place, True, found.versioning, soft)
+        return Retention(place, False, False, "")
+    soft = format_utc(time.time() + found.soft_delete_seconds) if found.soft_delete_seconds else ""
+    return Retention(place, True, found.versioning, soft)
 
 
-def remove_older(places: Places, traces: Traces) -> list[Kept]:
+def delete_old_versions(places: PurgeLocations, traces: Footprint) -> list[Retention]:
     """Removes the older generations of all that was the speaker's, as far as that is permitted."""
     found = []
     for place in places.in_buckets():
@@ -62,7 +62,7 @@ def remove_older(places: Places, traces: Traces) -> list[Kept]:
             elif not entry.name.startswith((".alone", ".working/")):
                 others += 1
         gone = _deleted(bucket, theirs)
-        found.append(dataclasses.replace(kept_by(place), removed=gone, left=len(theirs) - gone, others=others))
+        found.append(dataclasses.replace(retention_of(place), removed=gone, left=len(theirs) - gone, others=others))
     return found
 
 

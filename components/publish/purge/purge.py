@@ -17,14 +17,14 @@ from typing import Any
 
 from voxline.components.publish.purge import registry as served
 from voxline.components.publish.purge import shards, store, versions
-from voxline.components.publish.purge.footprint import Traces, look, made
-from voxline.components.publish.purge.locations import Places, forget_mirrors
-from voxline.components.publish.purge.old_generations import Kept, kept_by, remove_older
-from voxline.components.publish.purge.registry import Served
+from voxline.components.publish.purge.footprint import Footprint, find_footprint, step_output_files
+from voxline.components.publish.purge.locations import PurgeLocations, clear_caches
+from voxline.components.publish.purge.old_generations import Retention, delete_old_versions, retention_of
+from voxline.components.publish.purge.registry import RegistryUse
 from voxline.data.dataset import DATASET, Dataset
 from voxline.data.shards import ShardIndex, pool_held
 from voxline.progress import say
-from voxline.registry.journal import utc
+from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket import Bucket
@@ -37,7 +37,7 @@ RECORD = "purges.jsonl"
 
 
 @dataclasses.dataclass
-class Findings:
+class PurgeFindings:
     """What is left of a speaker.
 
     Attributes:
@@ -49,19 +49,19 @@ class Findings:
       bytes: of clips, of work that goes with them, of WAVs and TensorBoard files.
     """
 
-    traces: Traces
+    traces: Footprint
     versions: dict[Path, int]
     shards: list[tuple[ShardIndex, int]]
     leftovers: list[Path]
     works: list[Path]
     wavs: list[Path]
-    trainings: list[store.Training]
-    served: list[Served]
+    trainings: list[store.AffectedTraining]
+    served: list[RegistryUse]
     unfinished: int
-    kept: list[Kept] = dataclasses.field(default_factory=list)
+    kept: list[Retention] = dataclasses.field(default_factory=list)
     bytes: int = 0
 
-    def anything(self, places: Places) -> bool:
+    def anything(self, places: PurgeLocations) -> bool:
         events = any(training.events or training.listed for training in self.trainings)
         in_registry = any(one.listed or one.judged or one.shown for one in self.served)
         begun = self.traces.file(places.store).is_file()
@@ -81,23 +81,23 @@ class Findings:
         }
 
 
-def find(speaker: str, places: Places) -> Findings:
+def find_speaker(speaker: str, places: PurgeLocations) -> PurgeFindings:
     """Looks for all that is left of a speaker; nothing changes."""
     ground, store_folder = places.ground, places.store
     folders = [each.folder / str(number) for each in places.versions() for number in each.numbers()]
-    traces = look(speaker, store_folder, folders)
-    rows = {folder: versions.lists(Dataset.listed(folder), speaker) for folder in folders}
-    found = Findings(
+    traces = find_footprint(speaker, store_folder, folders)
+    rows = {folder: versions.count_rows(Dataset.listed(folder), speaker) for folder in folders}
+    found = PurgeFindings(
         traces,
         {folder: count for folder, count in rows.items() if count},
-        list(shards.holding(store_folder, traces.clips)),
+        list(shards.find_shards(store_folder, traces.clips)),
         shards.leftovers(store_folder, ground),
-        store.works(store_folder, traces, ground),
-        store.wavs(store_folder, traces, ground),
-        store.trainings(store_folder, traces, ground),
-        served.served(address_of(places.registry), traces) if places.registry else [],
-        store.unfinished_trainings(store_folder, ground),
-        [kept_by(place) for place in places.in_buckets()],
+        store.find_outputs(store_folder, traces, ground),
+        store.find_wavs(store_folder, traces, ground),
+        store.find_trainings(store_folder, traces, ground),
+        served.find_registry_uses(address_of(places.registry), traces) if places.registry else [],
+        store.count_unfinished_trainings(store_folder, ground),
+        [retention_of(place) for place in places.in_buckets()],
     )
     events = (file for training in found.trainings for file in training.events)
     found.bytes = sum(size for _, size in found.shards)
@@ -105,7 +105,7 @@ def find(speaker: str, places: Places) -> Findings:
     return found
 
 
-def purge(speaker: str, places: Places, note: str = "") -> Findings:
+def purge_speaker(speaker: str, places: PurgeLocations, note: str = "") -> PurgeFindings:
     """Removes all that is left of a speaker, and writes down that it did.
 
     Returns:
@@ -118,11 +118,11 @@ def purge(speaker: str, places: Places, note: str = "") -> Findings:
         _hold(places, held)
         for each in places.all_versions():
             held.enter_context(each.locked_here())
-            versions.mend(each, places.ground)
-        found = find(speaker, places)
+            versions.recover_versions(each, places.ground)
+        found = find_speaker(speaker, places)
         if not found.anything(places):
             return found
-        shards.refuse_what_is_read(index for index, _ in found.shards)
+        shards.check_not_read(index for index, _ in found.shards)
         found.traces.record = found.traces.record or _described(found, note)
         found.traces.touched |= _touched(found, places)
         for lease in places.leases:
@@ -132,49 +132,49 @@ def purge(speaker: str, places: Places, note: str = "") -> Findings:
     return found
 
 
-def _hold(places: Places, held: contextlib.ExitStack) -> None:
+def _hold(places: PurgeLocations, held: contextlib.ExitStack) -> None:
     """Holds a store in a folder; one in a bucket is held already."""
     if is_mirrored(places.store):
         return
-    held.enter_context(store.work_held(places.store))
-    for pool in shards.pools(places.store):
+    held.enter_context(store.lock_outputs(places.store))
+    for pool in shards.list_pools(places.store):
         held.enter_context(pool_held(pool, alone=True))
 
 
-def _purge(found: Findings, places: Places) -> None:
+def _purge(found: PurgeFindings, places: PurgeLocations) -> None:
     traces, ground, at = found.traces, places.ground, str(found.traces.record["at"])
     for folder in found.leftovers:
-        shards.take_away(folder, ground)
-    layout: dict[Path, shards.Moved] = {}
+        shards.delete_shard(folder, ground)
+    layout: dict[Path, shards.RewrittenShard] = {}
     for index, _ in found.shards:
-        layout[index.folder] = shards.without(index, traces.clips, ground)
+        layout[index.folder] = shards.rewrite_without(index, traces.clips, ground)
     for each in places.versions():
         for number in each.numbers():
             if gone := versions.purge_version(each, number, traces.speaker, layout, at, ground):
                 say(f"purge: {gone:,} rows taken out of version {number} of {each.name}")
     _lay_extracted(found, places, layout)
     for folder in layout:
-        shards.take_away(folder, ground)
+        shards.delete_shard(folder, ground)
     for path in (*found.works, *found.wavs):
         ground.remove(path)
     store.forget_wavs(places.store, traces.wavs, ground)
     for training in found.trainings:
         store.purge_training(training, traces.speaker, ground)
     for one in found.served:
-        served.purge_served(address_of(places.registry or Path()), one, traces, at, ground)
+        served.purge_registry_use(address_of(places.registry or Path()), one, traces, at, ground)
     _end(found, places)
 
 
-def _end(found: Findings, places: Places) -> None:
+def _end(found: PurgeFindings, places: PurgeLocations) -> None:
     """What is kept all the same goes as far as it can, and is written down; then what was written down goes."""
     traces = found.traces
-    forget_mirrors(places)
-    found.kept = remove_older(places, traces)
+    clear_caches(places)
+    found.kept = delete_old_versions(places, traces)
     if found.kept and "kept" not in traces.record:
         traces.record["kept"] = [kept.plain() for kept in found.kept]
         _keep(traces, places)
     _record(traces, places)
-    for folder in {places.store, *(file.parent for file in records(places))}:
+    for folder in {places.store, *(file.parent for file in record_files(places))}:
         for name in (UNENDED, RECORD):  # what a killed purge had half written of these
             clear_unfinished(folder, f".{name}*.part", older_than=0)
     for lease in places.leases:
@@ -182,7 +182,7 @@ def _end(found: Findings, places: Places) -> None:
     places.ground.remove(traces.file(places.store))
 
 
-def _touched(found: Findings, places: Places) -> set[str]:
+def _touched(found: PurgeFindings, places: PurgeLocations) -> set[str]:
     """Addresses of what goes or changes in buckets."""
     paths = {
         *found.versions,
@@ -190,7 +190,7 @@ def _touched(found: Findings, places: Places) -> set[str]:
         *found.leftovers,
         *found.works,
         *found.wavs,
-        *store.logs_about(places.store, found.traces.wavs),
+        *store.find_wav_logs(places.store, found.traces.wavs),
         *(file for training in found.trainings for file in (*training.events, *training.lists)),
         *(one.folder / name for one in found.served for name in (EVALUATION, TRAINED_ON)),
         found.traces.file(places.store),
@@ -198,31 +198,31 @@ def _touched(found: Findings, places: Places) -> set[str]:
     return {address_of(path) for path in paths if is_mirrored(path)}
 
 
-def _keep(traces: Traces, places: Places) -> None:
+def _keep(traces: Footprint, places: PurgeLocations) -> None:
     traces.keep(places.store)
     places.ground.sent(traces.file(places.store))
 
 
-def _lay_extracted(found: Findings, places: Places, layout: shards.Layout) -> None:
+def _lay_extracted(found: PurgeFindings, places: PurgeLocations, layout: shards.Layout) -> None:
     """Extracted datasets that do not list the speaker, and share a shard with one that does."""
-    for folder in [file.parent for file in made(places.store, "extract", DATASET)]:
+    for folder in [file.parent for file in step_output_files(places.store, "extract", DATASET)]:
         if not any(folder.is_relative_to(work) for work in found.works):
-            versions.lay_anew(Dataset.listed(folder), layout, places.ground)
+            versions.remap_dataset(Dataset.listed(folder), layout, places.ground)
 
 
-def records(places: Places) -> list[Path]:
+def record_files(places: PurgeLocations) -> list[Path]:
     """The files in which purges are written down."""
     return [root / RECORD for root in places.datasets or (places.store,)]
 
 
-def _described(found: Findings, note: str) -> dict[str, Any]:
+def _described(found: PurgeFindings, note: str) -> dict[str, Any]:
     """What is written down of a purge: whom it was of can be asked, and not read."""
     salt = secrets.token_hex(8)
     return {
-        "at": utc(time.time()),
+        "at": format_utc(time.time()),
         "note": note,
         "salt": salt,
-        "speaker": salted(found.traces.speaker, salt),
+        "speaker": salted_hash(found.traces.speaker, salt),
         "bytes": found.bytes,
         **found.counts(),
         "versions": [f"{folder.parent.name}/{folder.name}" for folder in found.versions],
@@ -231,24 +231,24 @@ def _described(found: Findings, note: str) -> dict[str, Any]:
     }
 
 
-def _record(traces: Traces, places: Places) -> None:
+def _record(traces: Footprint, places: PurgeLocations) -> None:
     line = json.dumps(traces.record, ensure_ascii=False) + "\n"
-    for file in records(places):
+    for file in record_files(places):
         written = file.read_text(encoding="utf-8") if file.is_file() else ""
         if line not in written:  # it was killed just here
             write_text(file, written + line)
             places.ground.sent(file)
 
 
-def salted(speaker: str, salt: str) -> str:
+def salted_hash(speaker: str, salt: str) -> str:
     """Names a speaker to nobody who does not know whom to look for."""
     return hashlib.blake2b(speaker.encode(), salt=bytes.fromhex(salt), digest_size=16).hexdigest()
 
 
-def purged_before(speaker: str, datasets: Sequence[Path | str]) -> list[dict[str, Any]]:
+def past_purges(speaker: str, datasets: Sequence[Path | str]) -> list[dict[str, Any]]:
     """The records of purges of a speaker, of where datasets are published."""
     lines = [json.loads(line) for root in datasets for line in _recorded(root).splitlines()]
-    return [line for line in lines if line["speaker"] == salted(speaker, line["salt"])]
+    return [line for line in lines if line["speaker"] == salted_hash(speaker, line["salt"])]
 
 
 def _recorded(root: Path | str) -> str:

@@ -12,12 +12,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from voxline.components.publish.purge.footprint import Traces, names_any
-from voxline.components.publish.purge.workspace import Ground
+from voxline.components.publish.purge.footprint import Footprint, contains_name
+from voxline.components.publish.purge.workspace import Workspace
 from voxline.errors import WorkError
 from voxline.metrics.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE
-from voxline.registry.registry import EVALUATION, PROVENANCE, Registry, models
-from voxline.registry.training_data import TRAINED_ON, read_lineage
+from voxline.registry.registry import EVALUATION, PROVENANCE, Registry, list_models
+from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.report import Page, note
 from voxline.store.files import read_json, whole_file, write_json
 from voxline.store.hashing import hash_value
@@ -26,7 +26,7 @@ _EMBEDDED = re.compile(rb"data:[a-z]+/[^\"' )]*")
 
 
 @dataclasses.dataclass(frozen=True)
-class Served:
+class RegistryUse:
     """A version of a model that has to do with the speaker.
 
     Attributes:
@@ -49,11 +49,11 @@ class Served:
         return f"{self.model}/{self.version}"
 
 
-def served(registry: Path | str, traces: Traces) -> list[Served]:
+def find_registry_uses(registry: Path | str, traces: Footprint) -> list[RegistryUse]:
     """The versions of all models that have to do with the speaker."""
     found = []
     names = [form for name in traces.ids for form in (name.encode(), html.escape(name).encode())]
-    for model in models(registry):
+    for model in list_models(registry):
         versions = Registry(registry, model)
         for version in versions.versions():
             folder = versions.folder / str(version)
@@ -61,13 +61,13 @@ def served(registry: Path | str, traces: Traces) -> list[Served]:
             saw = bool(listed) or _dataset(folder) in traces.datasets
             judged = sum(line["speaker"] == traces.speaker for line in _table(folder))
             page = folder / EVALUATION / REPORT
-            shown = page.is_file() and names_any(_EMBEDDED.sub(b"", page.read_bytes()), names)
+            shown = page.is_file() and contains_name(_EMBEDDED.sub(b"", page.read_bytes()), names)
             if saw or judged or shown:
-                found.append(Served(model, version, folder, saw, listed, judged, shown))
+                found.append(RegistryUse(model, version, folder, saw, listed, judged, shown))
     return found
 
 
-def purge_served(registry: Path | str, one: Served, traces: Traces, at: str, ground: Ground) -> None:
+def purge_registry_use(registry: Path | str, one: RegistryUse, traces: Footprint, at: str, ground: Workspace) -> None:
     """Takes the speaker out of what lies beside a version's model."""
     with Registry(registry, one.model).locked():
         folder = one.folder / EVALUATION
@@ -85,11 +85,13 @@ def purge_served(registry: Path | str, one: Served, traces: Traces, at: str, gro
             ground.sent(folder / TABLE)
         if one.listed:
             file_of_lines = one.folder / TRAINED_ON
-            read_lineage(file_of_lines.read_bytes(), str(file_of_lines)).without(traces.speaker).write(file_of_lines)
+            read_training_data(file_of_lines.read_bytes(), str(file_of_lines)).without(traces.speaker).write(
+                file_of_lines
+            )
             ground.sent(file_of_lines)
 
 
-def _purge_metrics(folder: Path, traces: Traces, ground: Ground) -> None:
+def _purge_metrics(folder: Path, traces: Footprint, ground: Workspace) -> None:
     """Counts stay true of the table beside them, and the test set is no longer the one that others were judged by."""
     metrics = read_json(folder / METRICS)
     kept = sum(line["speaker"] != traces.speaker for line in _table(folder.parent))
@@ -120,7 +122,7 @@ def _table(folder: Path) -> list[dict[str, Any]]:
 
 def _listed(folder: Path, speaker: str) -> int:
     file = folder / TRAINED_ON
-    return len(read_lineage(file.read_bytes(), str(file)).of_speaker(speaker)) if file.is_file() else 0
+    return len(read_training_data(file.read_bytes(), str(file)).of_speaker(speaker)) if file.is_file() else 0
 
 
 def _dataset(folder: Path) -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from voxline.components.publish.purge.workspace import Ground
+from voxline.components.publish.purge.workspace import Workspace
 from voxline.data.dataset import FRAMES, SHARD, SIZE, Dataset, Shard, path_to
 from voxline.data.rows import Places
 from voxline.data.shard_writer import ShardWriter, Sums
@@ -27,7 +27,7 @@ from voxline.store.bucket_cache import is_mirrored
 
 
 @dataclasses.dataclass(frozen=True)
-class Moved:
+class RewrittenShard:
     """Where the clips of a shard are now.
 
     Attributes:
@@ -39,24 +39,24 @@ class Moved:
     offsets: dict[int, int]
 
 
-Layout = Mapping[Path, Moved]
+Layout = Mapping[Path, RewrittenShard]
 """By the folder of the old shard."""
 
 
-def pools(store: Path) -> list[Path]:
+def list_pools(store: Path) -> list[Path]:
     return sorted(path for path in (store / POOL).glob("*") if path.is_dir())
 
 
-def holding(store: Path, clips: set[str]) -> Iterator[tuple[ShardIndex, int]]:
+def find_shards(store: Path, clips: set[str]) -> Iterator[tuple[ShardIndex, int]]:
     """The shards that hold some of these clips, and how many bytes of them."""
-    for folder in sorted(file.parent for pool in pools(store) for file in pool.glob(f"[!.]*/{INDEX}")):
+    for folder in sorted(file.parent for pool in list_pools(store) for file in pool.glob(f"[!.]*/{INDEX}")):
         index = ShardIndex.read(folder)
         sizes = [size + FRAME for clip, size in zip(index.clips, index.sizes, strict=True) if clip in clips]
         if sizes:
             yield index, sum(sizes)
 
 
-def leftovers(store: Path, ground: Ground) -> list[Path]:
+def leftovers(store: Path, ground: Workspace) -> list[Path]:
     """What killed processes or damage left in the pools: it may hold anybody."""
     folders = [folder for pool in ground.folders(store / POOL) for folder in ground.folders(pool)]
     return [
@@ -66,7 +66,7 @@ def leftovers(store: Path, ground: Ground) -> list[Path]:
     ]
 
 
-def refuse_what_is_read(shards: Iterable[ShardIndex]) -> None:
+def check_not_read(shards: Iterable[ShardIndex]) -> None:
     """Sees that no process of this machine has a shard open; who reads one in a bucket holds its store.
 
     Raises:
@@ -84,11 +84,11 @@ def refuse_what_is_read(shards: Iterable[ShardIndex]) -> None:
             os.close(file)
 
 
-def without(index: ShardIndex, clips: set[str], ground: Ground) -> Moved:
+def rewrite_without(index: ShardIndex, clips: set[str], ground: Workspace) -> RewrittenShard:
     """Copies what is to stay of a shard to a new one in the same pool; the same one, when it is done again."""
     kept = [position for position, clip in enumerate(index.clips) if clip not in clips]
     if not kept:
-        return Moved(None, {})
+        return RewrittenShard(None, {})
     ground.bring([index.path, index.path.with_suffix(".npy")])
     sums: Sums = np.load(index.path.with_suffix(".npy"), allow_pickle=False)
     pool = index.folder.parent
@@ -105,10 +105,10 @@ def without(index: ShardIndex, clips: set[str], ground: Ground) -> Moved:
     if (new.path).is_file():  # else this very shard is in the bucket already
         ground.sent_new(new.path, new.path.with_suffix(".npy"))
         ground.sent_new(new.folder / INDEX)
-    return Moved(new, {index.offsets[old]: begin for old, begin in zip(kept, new.offsets, strict=True)})
+    return RewrittenShard(new, {index.offsets[old]: begin for old, begin in zip(kept, new.offsets, strict=True)})
 
 
-def take_away(folder: Path, ground: Ground) -> None:
+def delete_shard(folder: Path, ground: Workspace) -> None:
     """Removes a folder at once for everybody who looks."""
     if is_mirrored(folder):
         ground.remove(folder)
@@ -117,7 +117,9 @@ def take_away(folder: Path, ground: Ground) -> None:
     shutil.rmtree(gone)
 
 
-def laid_anew(dataset: Dataset, places: Places, layout: Layout, seen_from: Path) -> tuple[list[Shard], Places]:
+def remap_dataset_records(
+    dataset: Dataset, places: Places, layout: Layout, seen_from: Path
+) -> tuple[list[Shard], Places]:
     """The list of shards and the places of some rows of a dataset, led to where their clips are now.
 
     Args:

@@ -13,23 +13,23 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from voxline.components.publish.purge.footprint import Traces, names_any
-from voxline.components.publish.purge.locations import BINARY, NAMES_NOBODY, TRAIN, WAVS
-from voxline.components.publish.purge.workspace import Ground
+from voxline.components.publish.purge.footprint import Footprint, contains_name
+from voxline.components.publish.purge.locations import BINARY_SUFFIXES, NAMELESS_FOLDERS, TRAIN, WAVS
+from voxline.components.publish.purge.workspace import Workspace
 from voxline.data.shards import POOL
 from voxline.errors import WorkError
-from voxline.registry.training_data import TRAINED_ON, read_lineage
+from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import DONE, whole_file
 from voxline.store.step_cache import read_done
 
 EVENTS = "events.out.tfevents."
 LINES = "lines"
-_NOT_WORK = (POOL, WAVS, TRAIN, *NAMES_NOBODY)
+_NOT_WORK = (POOL, WAVS, TRAIN, *NAMELESS_FOLDERS)
 _EMBEDDED = re.compile(rb"data:[a-z]+/[^\"' )]*")
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class AffectedTraining:
     """A training on what the speaker said.
 
     Attributes:
@@ -46,7 +46,7 @@ class Training:
 
 
 @contextlib.contextmanager
-def work_held(store: Path) -> Iterator[None]:
+def lock_outputs(store: Path) -> Iterator[None]:
     """Holds all work of a store in a folder, so that nothing that began before goes on to add what is being removed.
 
     Raises:
@@ -64,7 +64,7 @@ def work_held(store: Path) -> Iterator[None]:
         yield
 
 
-def works(store: Path, traces: Traces, ground: Ground) -> list[Path]:
+def find_outputs(store: Path, traces: Footprint, ground: Workspace) -> list[Path]:
     """Folders of work that list or show the speaker."""
     found = {store / name for name in (*traces.manifests, *traces.sources) if ground.exists(store / name)}
     names = [form for name in sorted(traces.ids) for form in _forms(name)]
@@ -76,12 +76,12 @@ def works(store: Path, traces: Traces, ground: Ground) -> list[Path]:
     return sorted(found)
 
 
-def wavs(store: Path, traces: Traces, ground: Ground) -> list[Path]:
+def find_wavs(store: Path, traces: Footprint, ground: Workspace) -> list[Path]:
     files = (store / WAVS / name[:2] / f"{name}.wav" for name in sorted(traces.wavs))
     return [file for file in files if ground.exists(file)]
 
 
-def trainings(store: Path, traces: Traces, ground: Ground) -> list[Training]:
+def find_trainings(store: Path, traces: Footprint, ground: Workspace) -> list[AffectedTraining]:
     """Trainings that are finished, and saw the speaker."""
     found = []
     for folder in sorted(file.parent for file in (store / TRAIN).glob(f"*/{DONE}")):
@@ -90,40 +90,40 @@ def trainings(store: Path, traces: Traces, ground: Ground) -> list[Training]:
         lists = {file: lines for file in files if file.name == TRAINED_ON and (lines := _lines(file, traces.speaker))}
         if lists or done["inputs"].get("dataset") in traces.datasets:
             events = [file for file in files if file.name.startswith(EVENTS)]
-            found.append(Training(folder, events, list(lists), sum(lists.values())))
+            found.append(AffectedTraining(folder, events, list(lists), sum(lists.values())))
     return found
 
 
-def unfinished_trainings(store: Path, ground: Ground) -> int:
+def count_unfinished_trainings(store: Path, ground: Workspace) -> int:
     """Trainings of which nobody knows yet what they see."""
     return sum(not ground.exists(folder / DONE) for folder in ground.folders(store / TRAIN))
 
 
-def purge_training(training: Training, speaker: str, ground: Ground) -> None:
+def purge_training(training: AffectedTraining, speaker: str, ground: Workspace) -> None:
     for file in training.events:
         ground.remove(file)
     for file in training.lists:
-        read_lineage(file.read_bytes(), str(file)).without(speaker).write(file)
+        read_training_data(file.read_bytes(), str(file)).without(speaker).write(file)
         ground.sent(file)
 
 
 def _lines(file: Path, speaker: str) -> int:
-    return len(read_lineage(file.read_bytes(), str(file)).of_speaker(speaker))
+    return len(read_training_data(file.read_bytes(), str(file)).of_speaker(speaker))
 
 
-def forget_wavs(store: Path, names: set[str], ground: Ground) -> None:
+def forget_wavs(store: Path, names: set[str], ground: Workspace) -> None:
     """Takes lines about WAVs out of the pool's logs; and away what convert remembers of manifests, which names WAVs."""
     for remembered in (store / LINES).glob("*"):
         remembered.unlink(missing_ok=True)
     sought = [name.encode() for name in names]
-    for log in logs_about(store, names):
+    for log in find_wav_logs(store, names):
         lines = log.read_bytes().splitlines(keepends=True)
         with whole_file(log) as file:
             file.writelines(line for line in lines if not _names_any(line, sought))
         ground.sent(log)
 
 
-def logs_about(store: Path, names: set[str]) -> list[Path]:
+def find_wav_logs(store: Path, names: set[str]) -> list[Path]:
     """The pool's logs that tell of some of these WAVs."""
     sought = [name.encode() for name in names]
     logs = sorted((store / WAVS / "log").glob("*.jsonl"))
@@ -136,8 +136,8 @@ def _folders(store: Path) -> list[Path]:
 
 
 def _shows(folder: Path, names: list[bytes]) -> bool:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in BINARY)
-    return any(names_any(_EMBEDDED.sub(b"", file.read_bytes()), names) for file in files)
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in BINARY_SUFFIXES)
+    return any(contains_name(_EMBEDDED.sub(b"", file.read_bytes()), names) for file in files)
 
 
 def _forms(name: str) -> set[bytes]:

@@ -13,12 +13,19 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from voxline.components.publish.purge.shards import Layout, laid_anew
-from voxline.components.publish.purge.workspace import Ground
-from voxline.components.publish.versions import CLAIM, PURGED, SET_ASIDE, VERSION, Published, Versions
+from voxline.components.publish.purge.shards import Layout, remap_dataset_records
+from voxline.components.publish.purge.workspace import Workspace
+from voxline.components.publish.versions import (
+    CLAIM,
+    PURGED_FILE,
+    SET_ASIDE,
+    VERSION_FILE,
+    DatasetVersions,
+    VersionInfo,
+)
 from voxline.data.dataset import DATASET, Dataset
 from voxline.data.rows import ROWS, read_rows, save_places
-from voxline.registry.journal import sync_folder
+from voxline.registry.journal import fsync_folder
 from voxline.store.bucket_cache import is_mirrored
 from voxline.store.files import DONE, read_json, whole_file, write_json
 from voxline.store.hashing import hash_file, hash_value
@@ -26,7 +33,7 @@ from voxline.store.hashing import hash_file, hash_value
 _BUILT, _OLD = ".purged-", SET_ASIDE
 
 
-def mend(versions: Versions, ground: Ground) -> None:
+def recover_versions(versions: DatasetVersions, ground: Workspace) -> None:
     """Finishes what a killed purge left between its two renames; to be called with the lock of the versions held."""
     if is_mirrored(versions.folder):
         _mend_in_bucket(versions.folder, ground)
@@ -42,27 +49,27 @@ def mend(versions: Versions, ground: Ground) -> None:
         shutil.rmtree(old)
 
 
-def _mend_in_bucket(folder: Path, ground: Ground) -> None:
+def _mend_in_bucket(folder: Path, ground: Workspace) -> None:
     """A version that was sent whole takes its place; another one goes."""
     for built in ground.folders(folder):
         if built.name.startswith(_BUILT):
-            if ground.exists(built / VERSION):
-                ground.move(built, folder / built.name.removeprefix(_BUILT), VERSION, keep=[CLAIM])
+            if ground.exists(built / VERSION_FILE):
+                ground.move(built, folder / built.name.removeprefix(_BUILT), VERSION_FILE, keep=[CLAIM])
             else:
                 ground.remove(built)
 
 
-def lists(dataset: Dataset, speaker: str) -> int:
+def count_rows(dataset: Dataset, speaker: str) -> int:
     """How many rows of a dataset are a speaker's."""
     return sum(row.speaker == speaker for row in read_rows(dataset.folder / ROWS))
 
 
-def lay_anew(dataset: Dataset, layout: Layout, ground: Ground) -> None:
+def remap_dataset(dataset: Dataset, layout: Layout, ground: Workspace) -> None:
     """Leads a dataset to where its clips are now; nothing else of it changes."""
     if not any(file.parent in layout for file in dataset.files()):
         return
     ground.bring([dataset.folder / dataset.places])
-    shards, places = laid_anew(dataset, dataset.read_places(), layout, dataset.folder)
+    shards, places = remap_dataset_records(dataset, dataset.read_places(), layout, dataset.folder)
     name = save_places(dataset.folder, places)  # under a name of its own: the old one serves until the next line
     ground.sent_new(dataset.folder / name)
     dataclasses.replace(dataset, shards=shards, places=name).write(dataset.folder)
@@ -73,7 +80,7 @@ def lay_anew(dataset: Dataset, layout: Layout, ground: Ground) -> None:
     _note_bytes(dataset.folder, ground)
 
 
-def _note_bytes(folder: Path, ground: Ground) -> None:
+def _note_bytes(folder: Path, ground: Workspace) -> None:
     """Lets the marker of work tell the bytes of its dataset as it is now, else it would be made again."""
     for marker in (folder / DONE, folder.parent / DONE):
         if marker.is_file() and DATASET in (done := read_json(marker)).get("bytes", {}):
@@ -82,40 +89,43 @@ def _note_bytes(folder: Path, ground: Ground) -> None:
             ground.sent(marker)
 
 
-def purge_version(versions: Versions, number: int, speaker: str, layout: Layout, at: str, ground: Ground) -> int:
+def purge_version(
+    versions: DatasetVersions, number: int, speaker: str, layout: Layout, at: str, ground: Workspace
+) -> int:
     """Takes a speaker's rows out of a version; returns how many. To be called with the lock of the versions held."""
     target = versions.folder / str(number)
     dataset = Dataset.listed(target)
-    gone = lists(dataset, speaker)
+    gone = count_rows(dataset, speaker)
     if not gone:
-        lay_anew(dataset, layout, ground)
+        remap_dataset(dataset, layout, ground)
         return 0
     built = versions.folder / f"{_BUILT}{number}"
     shutil.rmtree(built, ignore_errors=True)
     built.mkdir()
     rewritten = _without(dataset, speaker, layout, built, target)
-    published = Published.of(read_json(target / VERSION))
+    published = VersionInfo.of(read_json(target / VERSION_FILE))
     write_json(
-        built / VERSION, dataclasses.asdict(dataclasses.replace(published, key=rewritten.key, counts=rewritten.counts))
+        built / VERSION_FILE,
+        dataclasses.asdict(dataclasses.replace(published, key=rewritten.key, counts=rewritten.counts)),
     )
-    said = (target / PURGED).read_text(encoding="utf-8") if (target / PURGED).is_file() else ""
-    with whole_file(built / PURGED, "w") as file:
+    said = (target / PURGED_FILE).read_text(encoding="utf-8") if (target / PURGED_FILE).is_file() else ""
+    with whole_file(built / PURGED_FILE, "w") as file:
         file.write(said + json.dumps({"at": at, "utterances": gone}) + "\n")
     _exchange(versions, built, target, ground)
     return gone
 
 
-def _exchange(versions: Versions, built: Path, target: Path, ground: Ground) -> None:
+def _exchange(versions: DatasetVersions, built: Path, target: Path, ground: Workspace) -> None:
     if is_mirrored(target):
         ground.remove_there(built)
-        ground.sent(*(file for file in sorted(built.iterdir()) if file.name != VERSION))
-        ground.sent(built / VERSION)
-        ground.move(built, target, VERSION, keep=[CLAIM])
+        ground.sent(*(file for file in sorted(built.iterdir()) if file.name != VERSION_FILE))
+        ground.sent(built / VERSION_FILE)
+        ground.move(built, target, VERSION_FILE, keep=[CLAIM])
         return
-    sync_folder(built)
+    fsync_folder(built)
     old = target.rename(versions.folder / f"{_OLD}{target.name}")
     built.rename(target)
-    sync_folder(versions.folder)
+    fsync_folder(versions.folder)
     shutil.rmtree(old)
 
 
@@ -125,7 +135,7 @@ def _without(dataset: Dataset, speaker: str, layout: Layout, folder: Path, targe
     stay = {row.number for row in rows}
     with open(dataset.folder / ROWS, encoding="utf-8") as lines, whole_file(folder / ROWS, "w") as file:
         file.writelines(line for number, line in enumerate(lines) if number in stay)
-    shards, places = laid_anew(dataset, dataset.read_places()[sorted(stay)], layout, target)
+    shards, places = remap_dataset_records(dataset, dataset.read_places()[sorted(stay)], layout, target)
     rows_hash = hash_file(folder / ROWS)
     counts = Counter(row.split for row in rows)
     seconds = dict.fromkeys(counts, 0.0)

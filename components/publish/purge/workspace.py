@@ -19,7 +19,7 @@ MARKERS = ("version.json", "done.json", "shard.json")
 """Written last, and so the first to go."""
 
 
-class Ground:
+class Workspace:
     """Paths that are looked at and changed; of a bucket those of its copy.
 
     Attributes:
