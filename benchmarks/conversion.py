@@ -20,7 +20,7 @@ import numpy as np
 import soundfile
 
 from benchmarks.table import Row, print_table
-from voxline.components.convert.jobs import Converted, Job
+from voxline.components.convert.jobs import ConversionJob, Converted
 from voxline.components.convert.recording import convert_recording
 from voxline.store.hashing import hash_file
 
@@ -44,7 +44,7 @@ def conversion() -> Row:
                 wavs = Path(folder) / str(number)
                 wavs.mkdir()
                 jobs = [
-                    Job(str(source), digest, 0.0, None, wavs / f"{source.stem}.wav", SAMPLE_RATE, -60.0)
+                    ConversionJob(str(source), digest, 0.0, None, wavs / f"{source.stem}.wav", SAMPLE_RATE, -60.0)
                     for source, digest in zip(sources, hashes, strict=True)
                 ]
                 ours.append(_seconds(_ours, jobs))
@@ -80,21 +80,21 @@ def _flacs(folder: Path) -> list[Path]:
     return files
 
 
-def _seconds(work: Callable[[list[Job]], None], jobs: list[Job]) -> float:
+def _seconds(work: Callable[[list[ConversionJob]], None], jobs: list[ConversionJob]) -> float:
     """Seconds a file."""
     start = time.perf_counter()
     work(jobs)
     return (time.perf_counter() - start) / len(jobs)
 
 
-def _ours(jobs: list[Job]) -> None:
+def _ours(jobs: list[ConversionJob]) -> None:
     for job in jobs:
         outcome = convert_recording(job)
         if not isinstance(outcome, Converted):
             raise TypeError(f"{job.source}: {outcome}")
 
 
-def _ffmpeg(jobs: list[Job]) -> None:
+def _ffmpeg(jobs: list[ConversionJob]) -> None:
     program, _ = _program()
     for job in jobs:
         target = job.wav.with_suffix(".ffmpeg.wav")

@@ -20,8 +20,8 @@ from pathlib import Path
 from benchmarks.table import Row, print_table
 from tests.flink.cluster import Cluster
 from tests.flink.conftest import make_corpus
-from voxline.components.extract.manifest_scan import take_in
-from voxline.components.extract.plan import Task, plan
+from voxline.components.extract.manifest_scan import scan_manifest
+from voxline.components.extract.plan import ShardTask, plan_shards
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.components.extract.write_shard import write_shard
@@ -70,8 +70,8 @@ def _pool(folder: Path) -> float:
     start = time.perf_counter()
     unfinished = folder / "pool" / "unfinished"
     unfinished.mkdir(parents=True)
-    intake = take_in(folder / "corpus", ALONE, unfinished)
-    tasks = plan(intake, intake.clips != b"", ALONE, unfinished)
+    intake = scan_manifest(folder / "corpus", ALONE, unfinished)
+    tasks = plan_shards(intake, intake.clips != b"", ALONE, unfinished)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         pool.starmap(_write, [(task, str(folder / "pool"), str(unfinished)) for task in tasks], chunksize=1)
     rate = len(intake.ids) / (time.perf_counter() - start)
@@ -79,7 +79,7 @@ def _pool(folder: Path) -> float:
     return rate
 
 
-def _write(task: Task, store: str, unfinished: str) -> None:
+def _write(task: ShardTask, store: str, unfinished: str) -> None:
 
     write_shard(task, ALONE, store, Path(unfinished))
 

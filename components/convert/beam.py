@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from voxline.components.convert.jobs import Converted, Job, Refused, Shaping, Stale
-from voxline.components.convert.process_pool import Lost, in_processes
+from voxline.components.convert.jobs import ConversionJob, Converted, RejectedRecording, Shaping, SourceChanged
+from voxline.components.convert.process_pool import WorkerCrashed, map_in_processes
 from voxline.components.convert.recording import convert_recording
 from voxline.components.convert.settings import ConvertSettings
 from voxline.rejects import Reason
@@ -24,8 +24,10 @@ from voxline.store.bucket_cache import address_of, bring, folder_of, local, send
 from voxline.store.files import whole_file
 from voxline.store.objects import is_remote
 
-Result = Converted | Refused | Stale | Lost
-_KINDS: dict[str, type[Result]] = {kind.__name__: kind for kind in (Converted, Refused, Stale, Lost)}
+ConversionResult = Converted | RejectedRecording | SourceChanged | WorkerCrashed
+_RESULT_TYPES: dict[str, type[ConversionResult]] = {
+    kind.__name__: kind for kind in (Converted, RejectedRecording, SourceChanged, WorkerCrashed)
+}
 
 BATCH_RECORDINGS = 500
 """Each batch starts a process, which costs as much as dozens of recordings."""
@@ -33,13 +35,13 @@ BATCH_RECORDINGS = 500
 BATCH_SECONDS = 1_800.0
 """Of audio; a recording of an hour has a batch to itself, and holds up no other."""
 
-UNKNOWN_SECONDS = 10.0
+ASSUMED_SECONDS = 10.0
 """What a recording counts for that ingest could not measure."""
 
 
-def converted_jobs(
-    jobs: Iterable[Job], settings: ConvertSettings, pool: Path, folder: Path
-) -> Iterator[tuple[int, Result]]:
+def convert_jobs(
+    jobs: Iterable[ConversionJob], settings: ConvertSettings, pool: Path, folder: Path
+) -> Iterator[tuple[int, ConversionResult]]:
     """Converts each job, by Beam where there are enough; yields (index of the job, result) as results come.
 
     Args:
@@ -50,44 +52,46 @@ def converted_jobs(
       OSError, WorkError: a WAV cannot be written, or the pipeline failed.
     """
     coming = iter(jobs)
-    few: list[Job] = []
+    few: list[ConversionJob] = []
     enough = settings.beam_from_megabytes * 1e6 / 2 / settings.sample_rate
     seconds = 0.0
     while seconds < enough:
         if (job := next(coming, None)) is None:
-            return in_processes(convert_recording, few, settings.workers, settings.decode_seconds)
+            return map_in_processes(convert_recording, few, settings.workers, settings.decode_seconds)
         few.append(job)
-        seconds += job.duration or UNKNOWN_SECONDS
-    return by_beam(itertools.chain(few, coming), settings, pool, folder)
+        seconds += job.duration or ASSUMED_SECONDS
+    return convert_with_beam(itertools.chain(few, coming), settings, pool, folder)
 
 
-def by_beam(jobs: Iterable[Job], settings: ConvertSettings, pool: Path, folder: Path) -> Iterator[tuple[int, Result]]:
-    """As `converted_jobs`, whatever there is to do."""
-    from voxline.beam.run import answers
+def convert_with_beam(
+    jobs: Iterable[ConversionJob], settings: ConvertSettings, pool: Path, folder: Path
+) -> Iterator[tuple[int, ConversionResult]]:
+    """As `convert_jobs`, whatever there is to do."""
+    from voxline.beam.run import map_with_beam
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         firsts: list[int] = []
-        for first, batch in _batches(jobs):
-            _write_batch(folder / _name(len(firsts)), batch)
+        for first, batch in _split_batches(jobs):
+            _write_batch(folder / _batch_name(len(firsts)), batch)
             firsts.append(first)
-        send([folder / _name(number) for number in range(len(firsts))], address_of(folder))
+        send([folder / _batch_name(number) for number in range(len(firsts))], address_of(folder))
         convert = functools.partial(
-            _convert, folder=address_of(folder), pool=address_of(pool), limit_seconds=settings.decode_seconds
+            _convert_batch, folder=address_of(folder), pool=address_of(pool), limit_seconds=settings.decode_seconds
         )
-        for number, results in answers("convert", convert, range(len(firsts)), settings, folder):
+        for number, results in map_with_beam("convert", convert, range(len(firsts)), settings, folder):
             for at, (kind, values) in enumerate(results):
-                yield firsts[number] + at, _result(kind, values)
+                yield firsts[number] + at, _result_from_json(kind, values)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _convert(number: int, folder: str, pool: str, limit_seconds: float) -> list[tuple[str, dict[str, Any]]]:
+def _convert_batch(number: int, folder: str, pool: str, limit_seconds: float) -> list[tuple[str, dict[str, Any]]]:
     """What a worker does with a batch: each WAV lies in the pool when it ends."""
-    jobs = _read_batch(local(f"{folder}/{_name(number)}"))
+    jobs = _read_batch(local(f"{folder}/{_batch_name(number)}"))
     bring(job.source for job in jobs)
-    results: dict[int, Result] = dict(in_processes(convert_recording, jobs, 1, limit_seconds))
+    results: dict[int, ConversionResult] = dict(map_in_processes(convert_recording, jobs, 1, limit_seconds))
     if is_remote(pool):
         send([jobs[at].wav for at, result in results.items() if isinstance(result, Converted)], pool)
     else:
@@ -95,13 +99,13 @@ def _convert(number: int, folder: str, pool: str, limit_seconds: float) -> list[
     return [(type(results[at]).__name__, dataclasses.asdict(results[at])) for at in range(len(jobs))]
 
 
-def _batches(jobs: Iterable[Job]) -> Iterator[tuple[int, list[Job]]]:
+def _split_batches(jobs: Iterable[ConversionJob]) -> Iterator[tuple[int, list[ConversionJob]]]:
     """(index of the first, jobs) of each batch."""
     first = 0
     seconds = 0.0
-    batch: list[Job] = []
+    batch: list[ConversionJob] = []
     for job in jobs:
-        more = job.duration or UNKNOWN_SECONDS
+        more = job.duration or ASSUMED_SECONDS
         if batch and (len(batch) == BATCH_RECORDINGS or seconds + more > BATCH_SECONDS):
             yield first, batch
             first, seconds, batch = first + len(batch), 0.0, []
@@ -111,28 +115,28 @@ def _batches(jobs: Iterable[Job]) -> Iterator[tuple[int, list[Job]]]:
         yield first, batch
 
 
-def _name(number: int) -> str:
+def _batch_name(number: int) -> str:
     return f"batch-{number:06}.jsonl"
 
 
-def _write_batch(file: Path, jobs: list[Job]) -> None:
+def _write_batch(file: Path, jobs: list[ConversionJob]) -> None:
     with whole_file(file, "w", durable=False) as out:
         for job in jobs:
             values = dataclasses.asdict(job) | {"source": address_of(job.source), "wav": address_of(job.wav)}
             out.write(json.dumps(values, ensure_ascii=False) + "\n")
 
 
-def _read_batch(file: Path) -> list[Job]:
+def _read_batch(file: Path) -> list[ConversionJob]:
     with open(file, encoding="utf-8") as lines:
-        return [_job(json.loads(line)) for line in lines]
+        return [_job_from_json(json.loads(line)) for line in lines]
 
 
-def _job(values: dict[str, Any]) -> Job:
+def _job_from_json(values: dict[str, Any]) -> ConversionJob:
     source, wav, shaping = values.pop("source"), values.pop("wav"), values.pop("shaping")
-    return Job(**values, source=str(folder_of(source)), wav=folder_of(wav), shaping=Shaping(**shaping))
+    return ConversionJob(**values, source=str(folder_of(source)), wav=folder_of(wav), shaping=Shaping(**shaping))
 
 
-def _result(kind: str, values: dict[str, Any]) -> Result:
-    if kind == Refused.__name__:
+def _result_from_json(kind: str, values: dict[str, Any]) -> ConversionResult:
+    if kind == RejectedRecording.__name__:
         values["reason"] = Reason(values["reason"])
-    return _KINDS[kind](**values)
+    return _RESULT_TYPES[kind](**values)

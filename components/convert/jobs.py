@@ -27,11 +27,11 @@ class Shaping:
         return trim | ({} if self.loudness_lufs is None else {"loudness": self.loudness_lufs})
 
 
-NOT_SHAPED = Shaping()
+NO_SHAPING = Shaping()
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class ConversionJob:
     """What to convert.
 
     Attributes:
@@ -50,7 +50,7 @@ class Job:
     wav: Path
     sample_rate: int
     silence_db: float
-    shaping: Shaping = NOT_SHAPED
+    shaping: Shaping = NO_SHAPING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Converted:
 
 
 @dataclasses.dataclass(frozen=True)
-class Refused:
+class RejectedRecording:
     """The recording cannot be used; it is its content that says so, so this holds for every later run."""
 
     reason: Reason
@@ -77,7 +77,7 @@ class Refused:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stale:
+class SourceChanged:
     """The source is no longer what the manifest says; that is no property of the recording."""
 
     detail: str

@@ -38,7 +38,7 @@ _BLOCK = 512
 """Entries that are read and written at a time."""
 
 
-class Entry(NamedTuple):
+class CachedLine(NamedTuple):
     """A line that was converted.
 
     Attributes:
@@ -61,11 +61,11 @@ class Entry(NamedTuple):
     kind: int
 
 
-_entry: Callable[[tuple[Any, ...]], Entry] = functools.partial(tuple.__new__, Entry)
-"""As `Entry._make`, which takes twice as long."""
+_cached_line: Callable[[tuple[Any, ...]], CachedLine] = functools.partial(tuple.__new__, CachedLine)
+"""As `CachedLine._make`, which takes twice as long."""
 
 
-class Earlier:
+class LineCache:
     """The last conversion with some settings, as far as what it made is still there.
 
     Attributes:
@@ -85,13 +85,13 @@ class Earlier:
         self._outputs_at = [0, 0]
         self._files = contextlib.ExitStack()
         self._next, self._first, self._block = 0, -1, b""
-        self._last = (-1, Entry(NO_WAV, NO_WAV, NO_WAV, NO_WAV, 0, 0, 0, 0))
+        self._last = (-1, CachedLine(NO_WAV, NO_WAV, NO_WAV, NO_WAV, 0, 0, 0, 0))
         self._digests: Digests | None = None
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), contextlib.ExitStack() as files:
             self._open(files)
             self._files = files.pop_all()  # stay open, since another run may replace them
 
-    def __enter__(self) -> "Earlier":
+    def __enter__(self) -> "LineCache":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,7 +116,7 @@ class Earlier:
         self._next = number + 1
         return number
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> CachedLine:
         if number == self._last[0]:
             return self._last[1]
         first = number - number % _BLOCK
@@ -124,11 +124,11 @@ class Earlier:
             assert self._body is not None  # noqa: S101 -- there are entries, so it is open
             self._body.seek(_HEAD_BYTES + first * _ENTRY.size)
             self._first, self._block = first, self._body.read(_BLOCK * _ENTRY.size)
-        entry = _entry(_ENTRY.unpack_from(self._block, (number - first) * _ENTRY.size))
+        entry = _cached_line(_ENTRY.unpack_from(self._block, (number - first) * _ENTRY.size))
         self._last = number, entry
         return entry
 
-    def line(self, entry: Entry) -> bytes:
+    def line(self, entry: CachedLine) -> bytes:
         """What was written of a line: of the manifest, or of the rejects."""
         which = entry.kind & IN_REJECTS
         if self._outputs_at[which] != entry.offset:
@@ -143,7 +143,7 @@ class Earlier:
           OSError, ValueError, KeyError, TypeError: it is not there, or it is damaged, or what it leads to is.
         """
         body: BufferedReader = files.enter_context(open(self.file, "rb"))  # noqa: SIM115 -- for as long as `files`
-        told = _told(body.read(_HEAD_BYTES))
+        told = _read_head(body.read(_HEAD_BYTES))
         folder = self._store / told["folder"]
         if told["body"] != _hash_of(body) or told["way"] != os.path.relpath(self._store, folder):
             raise ValueError("damaged, or of another store")
@@ -164,7 +164,7 @@ class Earlier:
         return self._digests
 
 
-class Kept:
+class CacheWriter:
     """Entries that are being written, for the next conversion."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -174,7 +174,7 @@ class Kept:
         file.write(bytes(_HEAD_BYTES))
 
     def add(self, entry: tuple[Any, ...]) -> None:
-        """Adds an `Entry`."""
+        """Adds an `CachedLine`."""
         self._waiting += _ENTRY.pack(*entry)
         self._count += 1
         if len(self._waiting) >= _BLOCK * _ENTRY.size:
@@ -208,14 +208,14 @@ class Kept:
 
 
 @contextlib.contextmanager
-def kept(earlier: Earlier) -> Iterator[Kept]:
+def open_cache_writer(earlier: LineCache) -> Iterator[CacheWriter]:
     """Opens what the next conversion will find in the place of this one's; it appears when the block ends well."""
     clear_unfinished(earlier.file.parent)
     with whole_file(earlier.file, durable=False) as file:  # its head says whether its body is whole
-        yield Kept(file)
+        yield CacheWriter(file)
 
 
-def _told(head: bytes) -> dict[str, Any]:
+def _read_head(head: bytes) -> dict[str, Any]:
     """What a head says.
 
     Raises:

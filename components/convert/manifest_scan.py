@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from voxline.components.convert.line_cache import HAS_WAV, NEEDS_SOURCE, Earlier, Entry
+from voxline.components.convert.line_cache import HAS_WAV, NEEDS_SOURCE, CachedLine, LineCache
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.json_codec import parsed
 from voxline.data.manifest import Utterance, manifest_file, utterance_from, utterance_of
@@ -18,22 +18,22 @@ from voxline.errors import WorkError
 from voxline.store.bucket_cache import bring
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, digest_of, hash_file
 
-UNKNOWN = -1
+NOT_DECODED = -1
 """What stands for a recording that nobody has listened to."""
 
-AT_ONCE = 500
+LOOKUP_BATCH = 500
 """Utterances that are looked at together: where their recordings are in a bucket, these are brought together."""
 
 _OFFSET_BITS = 40
 
 
-class Incoming:
+class ManifestScan:
     """Utterances to convert.
 
     Attributes:
       content: the hash of the manifest's file.
       fingerprint: names them by their content.
-      known: for each line the number of its entry in the last conversion; or the place of its outcome, see `place_of`;
+      known: for each line the number of its entry in the last conversion; or where its log line is, see `log_location`;
         or UNKNOWN.
       digests: of the utterances, one after the other.
       unheard: at which byte the lines stand whose recording is UNKNOWN, and there.
@@ -41,7 +41,7 @@ class Incoming:
       taken_over: whether it is the manifest of the last conversion, all of which is still there.
     """
 
-    def __init__(self, manifest: Path, pool: WavPool, earlier: Earlier) -> None:
+    def __init__(self, manifest: Path, pool: WavPool, earlier: LineCache) -> None:
         """Looks at each line.
 
         Raises:
@@ -121,7 +121,7 @@ class Incoming:
             self.digests += entry.utterance
         return True
 
-    def _holds(self, entry: Entry) -> bool:
+    def _holds(self, entry: CachedLine) -> bool:
         """Whether a line may be taken over. Where nobody listened, the recording must be looked for again."""
         if entry.kind & HAS_WAV:
             return self._pool.is_whole(entry.wav.hex(), entry.samples)
@@ -145,8 +145,8 @@ class Incoming:
             else:
                 digests += bytes(DIGEST_BYTES)
             new.append((len(known), at, utterance))
-            known.append(UNKNOWN)
-            if len(new) == AT_ONCE:
+            known.append(NOT_DECODED)
+            if len(new) == LOOKUP_BATCH:
                 self._settle(new)
                 new = []
         self._settle(new)
@@ -161,10 +161,10 @@ class Incoming:
                 self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = named.digest()
                 if place := self._pool.whole_outcome(self._pool.name(named)):
                     self.known[number] = -2 - (place[0] << _OFFSET_BITS | place[1])
-            new = [one for one in new if self.known[one[0]] == UNKNOWN]
-        absent = [one for one in new if not _is_there(one[2])]
+            new = [one for one in new if self.known[one[0]] == NOT_DECODED]
+        absent = [one for one in new if not _exists(one[2])]
         bring(utterance.audio_filepath for _, _, utterance in absent)
-        self.missing |= {number: one.id for number, _, one in absent if not _is_there(one)}
+        self.missing |= {number: one.id for number, _, one in absent if not _exists(one)}
         self.unheard.extend(at for number, at, _ in new if number not in self.missing)
 
     def _named(self, at: int, utterance: Utterance) -> Utterance:
@@ -174,14 +174,14 @@ class Incoming:
         return utterance_of(line, f"{self._name}: byte {at:,}", self._folder)
 
 
-def place_of(known: int) -> tuple[int, int]:
+def log_location(known: int) -> tuple[int, int]:
     """Where in the logs the outcome of a recording stands: in which, and at which byte."""
     return -2 - known >> _OFFSET_BITS, -2 - known & (1 << _OFFSET_BITS) - 1
 
 
 def _hash_of(utterance: Utterance) -> str:
     """The hash of a recording; empty where it is not there."""
-    if not _is_there(utterance):
+    if not _exists(utterance):
         return ""
     try:
         return hash_file(Path(utterance.audio_filepath))
@@ -192,6 +192,6 @@ def _hash_of(utterance: Utterance) -> str:
         ) from None
 
 
-def _is_there(utterance: Utterance) -> bool:
+def _exists(utterance: Utterance) -> bool:
     # Path's own fails at what is too long for a path; and of millions, it takes three times as long.
     return os.path.isfile(utterance.audio_filepath)  # noqa: PTH113

@@ -9,12 +9,21 @@ from collections import Counter
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from voxline.components.convert.decode_log import Heard
-from voxline.components.convert.jobs import Refused
-from voxline.components.convert.line_cache import HAS_WAV, IN_REJECTS, NEEDS_SOURCE, NO_WAV, Earlier, Entry, Kept, kept
-from voxline.components.convert.manifest_scan import UNKNOWN, Incoming, place_of
+from voxline.components.convert.decode_log import DecodedRecording
+from voxline.components.convert.jobs import RejectedRecording
+from voxline.components.convert.line_cache import (
+    HAS_WAV,
+    IN_REJECTS,
+    NEEDS_SOURCE,
+    NO_WAV,
+    CachedLine,
+    CacheWriter,
+    LineCache,
+    open_cache_writer,
+)
+from voxline.components.convert.manifest_scan import NOT_DECODED, ManifestScan, log_location
 from voxline.components.convert.settings import ConvertSettings
-from voxline.components.convert.transcript import length_fault, transcript, with_reading
+from voxline.components.convert.transcript import check_length, converted_utterance, normalize_transcript
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.fingerprints import keep_fingerprint
 from voxline.data.manifest import MANIFEST, REJECTS, LineWriter, Utterance, check_reject_share, reject_line
@@ -26,13 +35,13 @@ from voxline.store.step_cache import Work
 from voxline.text.alphabet import Alphabet
 
 
-class Made(NamedTuple):
+class OutputLine(NamedTuple):
     """What becomes of an utterance.
 
     Attributes:
       line: of the manifest, or of the rejects.
       reason: of a reject.
-      kind: see `Entry`; None: it holds for this run alone.
+      kind: see `CachedLine`; None: it holds for this run alone.
       digest: of the converted utterance.
       wav, samples: the digest that names the WAV, and how long it is.
     """
@@ -45,7 +54,7 @@ class Made(NamedTuple):
     samples: int = 0
 
 
-class Making:
+class OutputBuilder:
     """Makes the lines of utterances that did not come in before, or not so.
 
     Args:
@@ -54,37 +63,42 @@ class Making:
     """
 
     def __init__(
-        self, folder: Path, incoming: Incoming, pool: WavPool, settings: ConvertSettings, lost: dict[str, Refused]
+        self,
+        folder: Path,
+        incoming: ManifestScan,
+        pool: WavPool,
+        settings: ConvertSettings,
+        lost: dict[str, RejectedRecording],
     ) -> None:
         self._incoming, self._pool, self._settings, self._lost = incoming, pool, settings, lost
         self._alphabet = Alphabet.named(settings.alphabet)
         self._line_of = LineWriter(folder)
 
-    def __call__(self, number: int, utterance: Utterance) -> Made:
+    def __call__(self, number: int, utterance: Utterance) -> OutputLine:
         """What becomes of the utterance in a line of some number."""
         if number in self._incoming.missing:
             detail = f"{utterance.audio_filepath} is not there"
-            return _rejected(Reject(utterance.id, Reason.MISSING_FILE, detail), None)
-        found = transcript(utterance, self._settings, self._alphabet)
+            return _reject_output(Reject(utterance.id, Reason.MISSING_FILE, detail), None)
+        found = normalize_transcript(utterance, self._settings, self._alphabet)
         if isinstance(found, Reject):
-            return _rejected(found, NEEDS_SOURCE)
-        if fault := length_fault(utterance, utterance.duration, self._settings):
-            return _rejected(fault, NEEDS_SOURCE)
+            return _reject_output(found, NEEDS_SOURCE)
+        if fault := check_length(utterance, utterance.duration, self._settings):
+            return _reject_output(fault, NEEDS_SOURCE)
         outcome = self._outcome(self._incoming.known[number], utterance)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, RejectedRecording):
             # What ended its process may have been the machine, so it is in no log, and a later run may try again.
             again = None if outcome in self._lost.values() else 0
-            return _rejected(Reject(utterance.id, outcome.reason, outcome.detail), again)
+            return _reject_output(Reject(utterance.id, outcome.reason, outcome.detail), again)
         name, samples, measured = outcome
         duration, wav = samples / self._settings.sample_rate, bytes.fromhex(name)
-        if fault := length_fault(utterance, duration, self._settings):
-            return _rejected(fault, HAS_WAV, wav, samples)
-        converted = with_reading(utterance, found, self._pool.place(name), name, duration)
-        return Made(self._line_of(converted, measured).encode(), "", HAS_WAV, converted.digest(), wav, samples)
+        if fault := check_length(utterance, duration, self._settings):
+            return _reject_output(fault, HAS_WAV, wav, samples)
+        converted = converted_utterance(utterance, found, self._pool.place(name), name, duration)
+        return OutputLine(self._line_of(converted, measured).encode(), "", HAS_WAV, converted.digest(), wav, samples)
 
-    def _outcome(self, known: int, utterance: Utterance) -> Heard | Refused:
-        if known != UNKNOWN:
-            return self._pool.outcomes.at(*place_of(known))
+    def _outcome(self, known: int, utterance: Utterance) -> DecodedRecording | RejectedRecording:
+        if known != NOT_DECODED:
+            return self._pool.outcomes.at(*log_location(known))
         name = self._pool.name(utterance)
         if name in self._lost:
             return self._lost[name]
@@ -93,10 +107,10 @@ class Making:
         return self._pool.outcomes.at(*place[:2])
 
 
-def write(
-    incoming: Incoming,
-    earlier: Earlier,
-    making: Making,
+def write_output(
+    incoming: ManifestScan,
+    earlier: LineCache,
+    making: OutputBuilder,
     settings: ConvertSettings,
     work: Work,
     store: Path | str,
@@ -107,9 +121,9 @@ def write(
       WorkError: too many rejects; the manifest changed meanwhile.
     """
     manifest, rejects, found = work.folder / MANIFEST, work.folder / REJECTS, Fingerprint()
-    with kept(earlier) as entries:
+    with open_cache_writer(earlier) as entries:
         with whole_file(manifest) as out, whole_file(rejects) as left_out:
-            writing = _Writing(out, left_out, entries, found)
+            writing = _OutputWriter(out, left_out, entries, found)
             for number, (at, line) in enumerate(incoming.lines()):
                 known = incoming.known[number]
                 if known >= 0:
@@ -133,7 +147,7 @@ def write(
     )
 
 
-class _Writing:
+class _OutputWriter:
     """The files that are written, line by line.
 
     Attributes:
@@ -141,18 +155,18 @@ class _Writing:
       reasons: of the rejects.
     """
 
-    def __init__(self, manifest: IO[bytes], rejects: IO[bytes], entries: Kept, found: Fingerprint) -> None:
+    def __init__(self, manifest: IO[bytes], rejects: IO[bytes], entries: CacheWriter, found: Fingerprint) -> None:
         self._files, self._at = (manifest, rejects), [0, 0]
         self._entries, self._found = entries, found
         self.converted = 0
         self.reasons: Counter[str] = Counter()
 
-    def take_over(self, entry: Entry, line: bytes) -> None:
+    def take_over(self, entry: CachedLine, line: bytes) -> None:
         reason = json.loads(line)["reason"] if entry.kind & IN_REJECTS else ""
         offset = self._put(line, reason, entry.converted)
         self._entries.add((*entry[:5], offset, *entry[6:]))
 
-    def add(self, line: bytes, digest: bytes, made: Made, *, named: bool) -> None:
+    def add(self, line: bytes, digest: bytes, made: OutputLine, *, named: bool) -> None:
         """Writes what was made of a line.
 
         Args:
@@ -179,5 +193,5 @@ class _Writing:
         return offset
 
 
-def _rejected(reject: Reject, kind: int | None, wav: bytes = NO_WAV, samples: int = 0) -> Made:
-    return Made(reject_line(reject).encode(), str(reject.reason), kind, NO_WAV, wav, samples)
+def _reject_output(reject: Reject, kind: int | None, wav: bytes = NO_WAV, samples: int = 0) -> OutputLine:
+    return OutputLine(reject_line(reject).encode(), str(reject.reason), kind, NO_WAV, wav, samples)

@@ -31,33 +31,33 @@ GROW_SECONDS = 1.0
 """Starting a process costs as much as hundreds of recordings. So there is one at first, and as long as jobs wait there
 are twice as many after each second."""
 
-AHEAD = 2
+JOBS_AHEAD = 2
 """Jobs that a process holds at once: while the parent takes one answer, the next job is under way."""
 
-ATTEMPTS = 2
+MAX_ATTEMPTS = 2
 """A process may be killed from outside (memory, a person), so its job is tried once more."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Lost:
+class WorkerCrashed:
     """A job that has no result, and how its process ended."""
 
     detail: str
 
 
 @dataclasses.dataclass(frozen=True)
-class Named(Generic[JobT, ResultT]):
+class FunctionName(Generic[JobT, ResultT]):
     """A function by its name, as `package.module:function`: only the processes import what it needs."""
 
     place: str
 
 
-def in_processes(
-    function: Callable[[JobT], ResultT] | Named[JobT, ResultT],
+def map_in_processes(
+    function: Callable[[JobT], ResultT] | FunctionName[JobT, ResultT],
     jobs: Iterable[JobT],
     workers: int,
     limit_seconds: float,
-) -> Generator[tuple[int, ResultT | Lost], None, None]:
+) -> Generator[tuple[int, ResultT | WorkerCrashed], None, None]:
     """Applies the function to each job; yields (index of the job, result) as results come.
 
     Args:
@@ -70,18 +70,18 @@ def in_processes(
       WorkError: a process could not even start.
       Exception: the first that the function raised.
     """
-    waiting = _Waiting(jobs)
+    waiting = _JobQueue(jobs)
     attempts: Counter[int] = Counter()
     crew: list[_Worker[JobT, ResultT]] = []
     up, failed_starts, grown = False, 0, time.monotonic()
     try:
         while waiting or any(worker.assigned for worker in crew):
             if waiting and (not crew or (up and time.monotonic() - grown >= GROW_SECONDS)):
-                for _ in range(min(len(crew) or 1, (workers or cores()) - len(crew))):
+                for _ in range(min(len(crew) or 1, (workers or available_cores()) - len(crew))):
                     crew.append(_Worker(function))  # one by one: those that started are ended, should one fail
                 grown = time.monotonic()
             for worker in crew:
-                while waiting and len(worker.assigned) < AHEAD:
+                while waiting and len(worker.assigned) < JOBS_AHEAD:
                     worker.assign(*waiting.next())
             busy = [worker for worker in crew if worker.assigned]
             patience = min(worker.left(limit_seconds) for worker in busy)
@@ -97,14 +97,14 @@ def in_processes(
                     except _NotStartedError:
                         # Where others work, the machine ended this one, and not a fault of the set-up.
                         failed_starts += 1
-                        if not up or failed_starts > ATTEMPTS:
+                        if not up or failed_starts > MAX_ATTEMPTS:
                             raise
                         waiting.again(worker.assigned)
                         crew[crew.index(worker)] = _Worker(function)
                         continue
                     except (EOFError, ConnectionError):
                         suspect = worker.assigned[0][0]
-                        detail, attempts_left = worker.end(), ATTEMPTS - 1 - attempts[suspect]
+                        detail, attempts_left = worker.end(), MAX_ATTEMPTS - 1 - attempts[suspect]
                 elif worker.left(limit_seconds) > 0:
                     continue
                 else:
@@ -115,7 +115,7 @@ def in_processes(
                 waiting.again([(suspect, job), *innocent] if attempts_left else innocent)
                 crew[crew.index(worker)] = _Worker(function)
                 if not attempts_left:
-                    yield suspect, Lost(detail)
+                    yield suspect, WorkerCrashed(detail)
     finally:
         for worker in crew:
             if worker.assigned:
@@ -123,12 +123,12 @@ def in_processes(
             worker.end()
 
 
-def cores() -> int:
+def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Waiting(Generic[JobT]):
+class _JobQueue(Generic[JobT]):
     """Jobs that no process has, with their indices: those that come back first, then the others in order."""
 
     def __init__(self, jobs: Iterable[JobT]) -> None:
@@ -154,7 +154,7 @@ class _NotStartedError(WorkError):
 class _Worker(Generic[JobT, ResultT]):
     """A process, and the jobs that it has."""
 
-    def __init__(self, function: Callable[[JobT], ResultT] | Named[JobT, ResultT]) -> None:
+    def __init__(self, function: Callable[[JobT], ResultT] | FunctionName[JobT, ResultT]) -> None:
         self.pipe, theirs = Pipe()
         self.assigned: deque[tuple[int, JobT]] = deque()
         self._since = time.monotonic()
@@ -167,7 +167,7 @@ class _Worker(Generic[JobT, ResultT]):
         )
         theirs.close()
         with contextlib.suppress(ConnectionError):  # it has died; reading from it will show how
-            self.pipe.send(function.place if isinstance(function, Named) else function)
+            self.pipe.send(function.place if isinstance(function, FunctionName) else function)
 
     def assign(self, index: int, job: JobT) -> None:
         if not self.assigned:
@@ -198,12 +198,12 @@ class _Worker(Generic[JobT, ResultT]):
         self._since = time.monotonic()
         return False
 
-    def answer(self) -> tuple[int, ResultT | Lost]:
+    def answer(self) -> tuple[int, ResultT | WorkerCrashed]:
         raised, result = self.pipe.recv()
         index, _ = self.assigned.popleft()
         self._since = time.monotonic()
         if isinstance(result, MemoryError):  # as where the system ends a process for it: this job asked for too much
-            return index, Lost(f"needs more memory than there is ({result})")
+            return index, WorkerCrashed(f"needs more memory than there is ({result})")
         if raised:
             raise result
         return index, result
@@ -231,7 +231,7 @@ class _Worker(Generic[JobT, ResultT]):
         return f"ended its process with status {status}"
 
 
-def _serve(pipe: Connection) -> None:
+def _worker_main(pipe: Connection) -> None:
     """The life of a process: the function first, then a job at a time."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipe
     function = pipe.recv()
@@ -243,11 +243,11 @@ def _serve(pipe: Connection) -> None:
         try:
             answer: tuple[bool, Any] = (False, function(job))
         except Exception as error:  # nothing is lost: the parent raises it, or makes it a reject
-            answer = (True, _portable(error))
+            answer = (True, _picklable(error))
         pipe.send(answer)
 
 
-def _portable(error: Exception) -> Exception:
+def _picklable(error: Exception) -> Exception:
     """The exception, or one that says the same, where it would not arrive."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 -- our own bytes
@@ -258,4 +258,4 @@ def _portable(error: Exception) -> Exception:
 
 if __name__ == "__main__":
     with contextlib.suppress(EOFError, ConnectionError):
-        _serve(Connection(int(sys.argv[1])))
+        _worker_main(Connection(int(sys.argv[1])))

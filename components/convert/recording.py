@@ -12,7 +12,7 @@ import numpy.typing as npt
 from voxline.audio.decoding import decode, mono, resample, to_int16
 from voxline.audio.loudness import loudness
 from voxline.audio.wav import read_wav, write_wav
-from voxline.components.convert.jobs import Converted, Job, Refused, Shaping, Stale
+from voxline.components.convert.jobs import ConversionJob, Converted, RejectedRecording, Shaping, SourceChanged
 from voxline.rejects import BadAudio, Reason
 from voxline.store.hashing import hash_file
 
@@ -21,7 +21,7 @@ PEAK_DB = -1.0
 """dB of full scale that no sample passes when loudness is set; what is between the samples may overshoot by as much."""
 
 
-def shape(
+def apply_shaping(
     samples: npt.NDArray[Any], sample_rate: int, shaping: Shaping
 ) -> tuple[npt.NDArray[Any], dict[str, float | str]]:
     """Trims, then sets the loudness; a recording without a sound must not come here.
@@ -35,7 +35,7 @@ def shape(
     """
     done: dict[str, float | str] = {}
     if shaping.trim_db:
-        first, last = sounding(samples, sample_rate, shaping.trim_db, shaping.trim_keep_seconds)
+        first, last = trim_range(samples, sample_rate, shaping.trim_db, shaping.trim_keep_seconds)
         done["trimmed_seconds"] = round((len(samples) - (last - first)) / sample_rate, 4)
         samples = samples[first:last]
     if shaping.loudness_lufs is not None:
@@ -48,14 +48,14 @@ def shape(
     return samples, done
 
 
-def sounding(samples: npt.NDArray[Any], sample_rate: int, trim_db: float, keep_seconds: float) -> tuple[int, int]:
+def trim_range(samples: npt.NDArray[Any], sample_rate: int, trim_db: float, keep_seconds: float) -> tuple[int, int]:
     """From where to where the recording sounds, with `keep_seconds` around it as far as they are there.
 
     Silence is what lies more than `trim_db` below the loudest 10 ms (RMS): relative, since a quiet recording's
     speech is quiet too. 10 ms, since a click of one sample is no speech, and a "t" is hardly longer.
 
     >>> take = np.concatenate([np.zeros(8000), np.tile([0.5, -0.5], 4000), np.zeros(4000)]).astype(np.float32)
-    >>> sounding(take, 16_000, 40, 0.05)
+    >>> trim_range(take, 16_000, 40, 0.05)
     (7200, 16800)
     """
     frame = max(1, round(SHAPING_FRAME_SECONDS * sample_rate))
@@ -72,55 +72,57 @@ FRAME_SECONDS = 0.025
 FULL_SCALE = 32768
 
 
-def convert_recording(job: Job) -> Converted | Refused | Stale:
+def convert_recording(job: ConversionJob) -> Converted | RejectedRecording | SourceChanged:
     """Decodes, mixes, resamples, measures and writes one recording, unless its WAV is there already.
 
     Raises:
       OSError: the WAV cannot be written.
     """
     if job.shaping.naming():
-        return _shaped(job)  # from the source, though a WAV be there: it does not tell what was done to it
+        return _convert_shaped(job)  # from the source, though a WAV be there: it does not tell what was done to it
     try:
         samples, md5, decoded = read_wav(job.wav)[0], "", False
     except BadAudio:
-        if changed := _changed(job):
-            return Stale(changed)
+        if changed := _source_change(job):
+            return SourceChanged(changed)
         try:
-            (mixed, md5), decoded = _decoded(job), True
+            (mixed, md5), decoded = _decode_job(job), True
         except BadAudio as error:
-            return Refused(error.reason, error.detail)
+            return RejectedRecording(error.reason, error.detail)
         samples = to_int16(mixed)
-    measured = measure(samples, job.sample_rate, job.silence_db, md5)
-    if silent := _silent(measured, job):
+    measured = measure_level(samples, job.sample_rate, job.silence_db, md5)
+    if silent := _reject_silence(measured, job):
         return silent
     if decoded:
         write_wav(job.wav, samples, job.sample_rate, durable=False)
     return Converted(len(samples), measured, decoded)
 
 
-def _shaped(job: Job) -> Converted | Refused | Stale:
+def _convert_shaped(job: ConversionJob) -> Converted | RejectedRecording | SourceChanged:
     """A recording that is trimmed, or whose loudness is set; whether it is silent is asked before."""
-    if changed := _changed(job):
-        return Stale(changed)
+    if changed := _source_change(job):
+        return SourceChanged(changed)
     try:
-        mixed, _ = _decoded(job)
+        mixed, _ = _decode_job(job)
     except BadAudio as error:
-        return Refused(error.reason, error.detail)
-    if silent := _silent(measure(to_int16(mixed), job.sample_rate, job.silence_db, "not asked for"), job):
+        return RejectedRecording(error.reason, error.detail)
+    if silent := _reject_silence(measure_level(to_int16(mixed), job.sample_rate, job.silence_db, "not asked for"), job):
         return silent
-    shaped, done = shape(mixed, job.sample_rate, job.shaping)
+    shaped, done = apply_shaping(mixed, job.sample_rate, job.shaping)
     samples = to_int16(shaped)
     write_wav(job.wav, samples, job.sample_rate, durable=False)
-    return Converted(len(samples), measure(samples, job.sample_rate, job.silence_db) | done)
+    return Converted(len(samples), measure_level(samples, job.sample_rate, job.silence_db) | done)
 
 
-def _silent(measured: dict[str, float | str], job: Job) -> Refused | None:
+def _reject_silence(measured: dict[str, float | str], job: ConversionJob) -> RejectedRecording | None:
     if measured["silence_share"] != 1:
         return None
-    return Refused(Reason.SILENT, f"peak {measured['peak_db']} dB, and no 25 ms of it reach {job.silence_db:g} dB")
+    return RejectedRecording(
+        Reason.SILENT, f"peak {measured['peak_db']} dB, and no 25 ms of it reach {job.silence_db:g} dB"
+    )
 
 
-def measure(
+def measure_level(
     samples: npt.NDArray[np.int16], sample_rate: int, silence_db: float, md5: str = ""
 ) -> dict[str, float | str]:
     """Level and silence of a recording.
@@ -137,7 +139,7 @@ def measure(
       silence_share: share of frames of 25 ms below silence_db.
       pcm_hash: names the samples; their MD5, since a FLAC brings it and decoding has compared it.
 
-    >>> measured = measure(np.array([16384, -16384] * 800, np.int16), 16_000, -60)
+    >>> measured = measure_level(np.array([16384, -16384] * 800, np.int16), 16_000, -60)
     >>> measured["peak_db"], measured["rms_db"], measured["clipped_share"], measured["silence_share"]
     (-6.02, -6.02, 0.0, 0.0)
     """
@@ -173,7 +175,7 @@ def _decibels(power: float) -> float:
     return round(10 * math.log10(max(power / FULL_SCALE**2, 1e-12)), 2)
 
 
-def _decoded(job: Job) -> tuple[npt.NDArray[Any], str]:
+def _decode_job(job: ConversionJob) -> tuple[npt.NDArray[Any], str]:
     """The samples at the job's rate, as integers or float32, and their MD5 where the file has it."""
     recording = decode(job.source, job.offset, job.duration)
     samples = mono(recording.samples)
@@ -185,17 +187,17 @@ def _decoded(job: Job) -> tuple[npt.NDArray[Any], str]:
     return samples, recording.md5 if as_in_file else ""
 
 
-def _changed(job: Job) -> str:
+def _source_change(job: ConversionJob) -> str:
     """In words, how the source differs from what the manifest says; empty where it does not."""
     try:
         status = Path(job.source).stat()
-        found = _hash_of(job.source, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        found = _cached_hash(job.source, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     except OSError as error:
         return f"{job.source}: {error.strerror}"
     return "" if found == job.audio_hash else f"{job.source}: its content has changed"
 
 
 @functools.lru_cache(maxsize=64)
-def _hash_of(source: str, *_state: int) -> str:
+def _cached_hash(source: str, *_state: int) -> str:
     """Many segments lie in one long recording: it is hashed once, for as long as its size and times stay."""
     return hash_file(Path(source))

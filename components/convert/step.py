@@ -6,12 +6,12 @@ becomes a reject with a reason. Nothing is held of an utterance but digests: the
 
 from pathlib import Path
 
-from voxline.components.convert.decode import listen
-from voxline.components.convert.line_cache import Earlier
-from voxline.components.convert.manifest_scan import Incoming
-from voxline.components.convert.output import Making, write
+from voxline.components.convert.decode import decode_new
+from voxline.components.convert.line_cache import LineCache
+from voxline.components.convert.manifest_scan import ManifestScan
+from voxline.components.convert.output import OutputBuilder, write_output
 from voxline.components.convert.settings import ConvertSettings
-from voxline.components.convert.wav_pool import REVISION as POOL_REVISION
+from voxline.components.convert.wav_pool import WAV_REVISION as POOL_REVISION
 from voxline.components.convert.wav_pool import WavPool
 from voxline.store.bucket_cache import local
 from voxline.store.hashing import hash_value
@@ -41,9 +41,9 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
     named = {"settings": naming.plain(), "reading": reading, "revisions": [REVISION, POOL_REVISION]}
     with (
         WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping) as pool,
-        Earlier(store, hash_value(named)) as earlier,
+        LineCache(store, hash_value(named)) as earlier,
     ):
-        incoming = Incoming(local(manifest), pool, earlier)
+        incoming = ManifestScan(local(manifest), pool, earlier)
         inputs: dict[str, object] = {"utterances": incoming.fingerprint}
         # The manifest names its recordings by content, and a file that is gone is no content: it takes part in the
         # key by itself, so that the reject does not outlive the day on which the file is put back.
@@ -63,8 +63,8 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
 
 
 def _convert(
-    incoming: Incoming, earlier: Earlier, pool: WavPool, settings: ConvertSettings, work: Work, store: Path | str
+    incoming: ManifestScan, earlier: LineCache, pool: WavPool, settings: ConvertSettings, work: Work, store: Path | str
 ) -> None:
     earlier.check()  # now that the work is claimed, and so nobody can be purged
-    lost = listen(incoming, pool, settings, work)
-    write(incoming, earlier, Making(work.folder, incoming, pool, settings, lost), settings, work, store)
+    lost = decode_new(incoming, pool, settings, work)
+    write_output(incoming, earlier, OutputBuilder(work.folder, incoming, pool, settings, lost), settings, work, store)

@@ -8,14 +8,14 @@ from voxline.text.frontend import Read, read
 from voxline.text.settings import Unreadable, Wordless
 
 
-def transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphabet) -> Read | Reject:
+def normalize_transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphabet) -> Read | Reject:
     """The text to learn, and the words that are heard.
 
     >>> settings = ConvertSettings()
     >>> english = Alphabet.named(settings.alphabet)
-    >>> transcript(Utterance("a", "a.wav", 1.0, "Well, THEN!"), settings, english).symbols
+    >>> normalize_transcript(Utterance("a", "a.wav", 1.0, "Well, THEN!"), settings, english).symbols
     'well then'
-    >>> transcript(Utterance("a", "a.wav", 1.0, "naïve"), settings, english).detail
+    >>> normalize_transcript(Utterance("a", "a.wav", 1.0, "naïve"), settings, english).detail
     "'ï' (U+00EF LATIN SMALL LETTER I WITH DIAERESIS) in 'naïve' is not in the alphabet"
     """
     if not utterance.text.strip():
@@ -33,7 +33,7 @@ def transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphab
     return found
 
 
-def length_fault(utterance: Utterance, duration: float, settings: ConvertSettings) -> Reject | None:
+def check_length(utterance: Utterance, duration: float, settings: ConvertSettings) -> Reject | None:
     """A reject for a recording too short or too long; a duration of 0 is one that ingest could not know."""
     if 0 < duration < settings.min_seconds:
         return Reject(utterance.id, Reason.TOO_SHORT, f"{duration:g} s, at least {settings.min_seconds:g} s are needed")
@@ -42,7 +42,7 @@ def length_fault(utterance: Utterance, duration: float, settings: ConvertSetting
     return None
 
 
-def with_reading(utterance: Utterance, found: Read, wav: str, name: str, duration: float) -> Utterance:
+def converted_utterance(utterance: Utterance, found: Read, wav: str, name: str, duration: float) -> Utterance:
     """The utterance as a converted manifest has it: `text` is what the model reads, `spoken` what is heard.
 
     Args:

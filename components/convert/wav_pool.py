@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from voxline.audio.wav import HEADER_BYTES
-from voxline.components.convert.decode_log import REFUSED, Outcomes
-from voxline.components.convert.jobs import NOT_SHAPED, Converted, Refused, Shaping
+from voxline.components.convert.decode_log import REJECTED_SAMPLES, DecodeLogs
+from voxline.components.convert.jobs import NO_SHAPING, Converted, RejectedRecording, Shaping
 from voxline.data.json_codec import each_line, number, parsed, quoted, written
 from voxline.data.manifest import MANIFEST, Utterance
 from voxline.errors import WorkError
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     pass  # MOVED
 
 
-FIRST_BATCH = 500
+FIRST_UPLOAD = 500
 """Each further batch is twice as large: whatever is in the pool is listed once for each, to send nothing twice."""
 
 
-class Sending:
+class WavUploader:
     """What one conversion sends.
 
     Args:
@@ -52,14 +52,14 @@ class Sending:
     def __init__(self, mirror: Mirror | None, log: Path) -> None:
         self._mirror, self._log = mirror, log
         self._waiting: list[str] = []
-        self._batch = FIRST_BATCH
+        self._batch = FIRST_UPLOAD
         self._on_the_way: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1)
 
-    def __enter__(self) -> "Sending":
+    def __enter__(self) -> "WavUploader":
         return self
 
-    def add(self, wav: Path, outcome: Converted | Refused) -> None:
+    def add(self, wav: Path, outcome: Converted | RejectedRecording) -> None:
         """Takes note of a recording that is done with.
 
         Raises:
@@ -98,7 +98,7 @@ class Sending:
         mirror.bucket.write(log, self._log.read_bytes())
 
 
-REVISION = 2
+WAV_REVISION = 2
 """Raised whenever a WAV or what is measured of it would come out otherwise, or a recording be refused that was not."""
 
 
@@ -109,7 +109,7 @@ class WavPool:
       folder: `<store>/wavs` on this machine.
     """
 
-    def __init__(self, store: Path | str, sample_rate: int, silence_db: float, shaping: Shaping = NOT_SHAPED) -> None:
+    def __init__(self, store: Path | str, sample_rate: int, silence_db: float, shaping: Shaping = NO_SHAPING) -> None:
         self.folder = folder_of(store) / "wavs"
         self._root = str(self.folder)
         self._mirror = Mirror.of(f"{store}/wavs") if is_remote(store) else None
@@ -128,10 +128,10 @@ class WavPool:
         if not self._naming:  # as below, in a third of the time
             return hash_bytes(
                 f'{{"audio":{quoted(audio)},"duration":{number(duration)},"offset":{number(offset)},'
-                f'"revision":{REVISION},"sample_rate":{self._sample_rate}}}'.encode()
+                f'"revision":{WAV_REVISION},"sample_rate":{self._sample_rate}}}'.encode()
             )
         names = {"audio": audio, "offset": offset, "duration": duration, "sample_rate": self._sample_rate}
-        return hash_value({**names, "revision": REVISION, **self._naming})
+        return hash_value({**names, "revision": WAV_REVISION, **self._naming})
 
     def path(self, name: str) -> Path:
         return Path(self.place(name))
@@ -141,16 +141,16 @@ class WavPool:
         return f"{self._root}/{name[:2]}/{name}.wav"
 
     @functools.cached_property
-    def outcomes(self) -> Outcomes:
+    def outcomes(self) -> DecodeLogs:
         """What earlier runs found out about recordings, whether their WAVs are still there or not."""
         if self._mirror:
             self._mirror.pull_below("log/")
-        return Outcomes(sorted((self.folder / "log").glob("*.jsonl")), self._silence_db)
+        return DecodeLogs(sorted((self.folder / "log").glob("*.jsonl")), self._silence_db)
 
     def whole_outcome(self, name: str) -> tuple[int, int, int] | None:
-        """Where it stands what became of a recording (see `Outcomes.place`), unless its WAV is gone or cut short."""
+        """Where it stands what became of a recording (see `DecodeLogs.place`), unless its WAV is gone or cut short."""
         place = self.outcomes.place(name)
-        return place if place and (place[2] == REFUSED or self.is_whole(name, place[2])) else None
+        return place if place and (place[2] == REJECTED_SAMPLES or self.is_whole(name, place[2])) else None
 
     def check(self, folder: Path) -> None:
         """Sees that the WAVs of a converted manifest are there, whole.
@@ -170,13 +170,13 @@ class WavPool:
         if gone:
             raise WorkError(f"{gone:,} of its WAVs are gone or cut short, such as {self.place(first)}")
 
-    def log(self, key: str) -> "Log":
-        return Log(self.folder / "log" / f"{key}.jsonl", self._silence_db)
+    def log(self, key: str) -> "DecodeLogWriter":
+        return DecodeLogWriter(self.folder / "log" / f"{key}.jsonl", self._silence_db)
 
-    def sending(self, log: "Log") -> "Sending":
+    def sending(self, log: "DecodeLogWriter") -> "WavUploader":
         """What sends the WAVs that a conversion adds."""
 
-        return Sending(self._mirror, log.path)
+        return WavUploader(self._mirror, log.path)
 
     def sweep(self) -> None:
         """Removes what killed processes left half written."""
@@ -198,7 +198,7 @@ class WavPool:
         return {entry.name: entry.size for entry in self._mirror.bucket.list()} if self._mirror else {}
 
 
-class Log:
+class DecodeLogWriter:
     """The log of one run, open for more.
 
     Attributes:
@@ -210,19 +210,19 @@ class Log:
         self.path = path
         self._silence_db = silence_db
         self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115 -- closed in __exit__
-        if _is_cut_short(path):
+        if _lacks_newline(path):
             self._file.write(b"\n")
 
-    def __enter__(self) -> "Log":
+    def __enter__(self) -> "DecodeLogWriter":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, name: str, outcome: Converted | Refused) -> int:
+    def add(self, name: str, outcome: Converted | RejectedRecording) -> int:
         """Adds a line; returns at which byte it stands."""
         line: dict[str, Any] = {"wav": name, "silence_db": self._silence_db}
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, RejectedRecording):
             line |= {"reason": str(outcome.reason), "detail": outcome.detail}
         else:
             line |= {"samples": outcome.samples, "measured": outcome.measured}
@@ -232,7 +232,7 @@ class Log:
         return at
 
 
-def _is_cut_short(log: Path) -> bool:
+def _lacks_newline(log: Path) -> bool:
     """Whether its last line has no end."""
     with open(log, "rb") as file:
         if not file.seek(0, os.SEEK_END):

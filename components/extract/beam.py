@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from voxline.beam.run import answers
+from voxline.beam.run import map_with_beam
 from voxline.beam.settings import IN_PROCESS
-from voxline.components.extract.plan import Task
+from voxline.components.extract.plan import ShardTask
 from voxline.components.extract.settings import ExtractSettings
-from voxline.components.extract.write_shard import Failed, write_shard
+from voxline.components.extract.write_shard import FailedClip, write_shard
 from voxline.progress import Progress
 from voxline.store.bucket_cache import address_of, folder_of, send
 
 
-def write_shards(tasks: list[Task], settings: ExtractSettings, store: str, folder: Path) -> list[Failed]:
+def write_shards(tasks: list[ShardTask], settings: ExtractSettings, store: str, folder: Path) -> list[FailedClip]:
     """Runs the pipeline to its end: every shard lies in the pool.
 
     Args:
@@ -37,12 +37,12 @@ def write_shards(tasks: list[Task], settings: ExtractSettings, store: str, folde
     elements = [dataclasses.asdict(task) | {"manifest": place(task.manifest)} for task in tasks]
     write = functools.partial(_write, settings=settings.plain(), store=store, folder=address_of(folder))
     progress = Progress("utterances", total=sum(task.utterances for task in tasks))
-    failed: dict[int, list[Failed]] = {}
-    for number, failures in answers("extract", write, elements, settings, folder):
-        failed[number] = [Failed(*failure) for failure in failures]
+    failed: dict[int, list[FailedClip]] = {}
+    for number, failures in map_with_beam("extract", write, elements, settings, folder):
+        failed[number] = [FailedClip(*failure) for failure in failures]
         progress.advance(tasks[number].utterances)
     return [failure for number in sorted(failed) for failure in failed[number]]
 
 
-def _write(element: dict[str, Any], settings: dict[str, Any], store: str, folder: str) -> list[Failed]:
-    return write_shard(Task(**element), ExtractSettings.of(settings), store, folder_of(folder))
+def _write(element: dict[str, Any], settings: dict[str, Any], store: str, folder: str) -> list[FailedClip]:
+    return write_shard(ShardTask(**element), ExtractSettings.of(settings), store, folder_of(folder))

@@ -16,19 +16,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from voxline.components.extract.features import made_of
+from voxline.components.extract.features import compute_features
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import Utterance, utterance_of
 from voxline.rejects import BadAudio
 
-DEATHS = 2
+CRASHES_BEFORE_TRIAL = 2
 """As many workers die at a clip before it is tried alone."""
 
 CLIP_BYTES = 32
 
 
 @contextlib.contextmanager
-def attempt(folder: Path, shard: str) -> Iterator[Callable[[str], None]]:
+def note_clips(folder: Path, shard: str) -> Iterator[Callable[[str], None]]:
     """Notes an attempt at a shard, in a folder that all workers share.
 
     Yields:
@@ -38,24 +38,26 @@ def attempt(folder: Path, shard: str) -> Iterator[Callable[[str], None]]:
     note = folder / f"{shard}.{secrets.token_hex(6)}"
     file = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        yield lambda clip: _write(file, clip)
+        yield lambda clip: _write_note(file, clip)
     finally:
         os.ftruncate(file, 0)  # one that cannot be removed names no clip
         os.close(file)
         note.unlink(missing_ok=True)
 
 
-def suspects(folder: Path, shard: str) -> dict[str, int]:
+def suspect_clips(folder: Path, shard: str) -> dict[str, int]:
     """The clips of a shard at which so many workers died that they had better be tried alone, and how many did."""
-    return {clip: times for clip, times in _noted(folder, f"{shard}.*").items() if times >= DEATHS}
+    return {
+        clip: times for clip, times in _count_crashes(folder, f"{shard}.*").items() if times >= CRASHES_BEFORE_TRIAL
+    }
 
 
-def died_at(folder: Path) -> dict[str, int]:
+def crashed_clips(folder: Path) -> dict[str, int]:
     """The clips at which this work ended before, where one process does all of it: each note tells of a death."""
-    return _noted(folder, "*")
+    return _count_crashes(folder, "*")
 
 
-def kills(utterance: Utterance, speed: float, settings: ExtractSettings) -> bool:
+def crashes_worker(utterance: Utterance, speed: float, settings: ExtractSettings) -> bool:
     """Whether a process that does nothing but make the features of a clip dies by it."""
     asked = json.dumps({"utterance": utterance.as_line(), "speed": speed, "settings": settings.plain()})
     command = [sys.executable, "-m", "voxline.components.extract.crash_guard"]
@@ -63,7 +65,7 @@ def kills(utterance: Utterance, speed: float, settings: ExtractSettings) -> bool
     return subprocess.run(command, input=asked, text=True, check=False).returncode < 0  # noqa: S603
 
 
-def _noted(folder: Path, pattern: str) -> dict[str, int]:
+def _count_crashes(folder: Path, pattern: str) -> dict[str, int]:
     deaths: Counter[str] = Counter()
     for note in folder.glob(pattern):
         with contextlib.suppress(FileNotFoundError):  # its worker lives, and has just finished
@@ -71,16 +73,16 @@ def _noted(folder: Path, pattern: str) -> dict[str, int]:
     return {clip: times for clip, times in deaths.items() if clip}
 
 
-def _write(file: int, clip: str) -> None:
+def _write_note(file: int, clip: str) -> None:
     os.pwrite(file, clip.encode().ljust(CLIP_BYTES)[:CLIP_BYTES], 0)
 
 
-def _try() -> None:
+def _compute_alone() -> None:
     asked = json.load(sys.stdin)
     utterance = utterance_of(json.dumps(asked["utterance"]), "stdin", str(Path.cwd()))
     with contextlib.suppress(BadAudio):
-        made_of(utterance, asked["speed"], ExtractSettings.of(asked["settings"]))
+        compute_features(utterance, asked["speed"], ExtractSettings.of(asked["settings"]))
 
 
 if __name__ == "__main__":
-    _try()
+    _compute_alone()

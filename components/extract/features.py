@@ -9,19 +9,19 @@ from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import Utterance
 from voxline.rejects import BadAudio, Reason
 
-LOUDEST = 1e6
+MAX_FEATURE = 1e6
 """No feature of speech comes near it; one infinity would spoil the statistics of the whole dataset."""
 
 
-def made_of(utterance: Utterance, speed: float, settings: ExtractSettings) -> Array:
+def compute_features(utterance: Utterance, speed: float, settings: ExtractSettings) -> Array:
     """The features of an utterance at a speed, float32 `[frames, bins]`.
 
     Raises:
       BadAudio: as `read_samples`, or features that are not finite.
     """
-    samples = at_speed(read_samples(utterance, settings.features.sample_rate), speed)
+    samples = change_speed(read_samples(utterance, settings.features.sample_rate), speed)
     made = features(samples, settings.features)
-    if not np.abs(made).max() < LOUDEST:
+    if not np.abs(made).max() < MAX_FEATURE:
         raise BadAudio(Reason.BAD_FEATURES, "features that are not finite: samples far beyond [-1, 1]")
     return made
 
@@ -43,10 +43,10 @@ def read_samples(utterance: Utterance, sample_rate: int) -> npt.NDArray[np.float
     return resample(mono(recording.samples), sample_rate, sample_rate)
 
 
-def at_speed(samples: npt.NDArray[np.float32], speed: float) -> npt.NDArray[np.float32]:
+def change_speed(samples: npt.NDArray[np.float32], speed: float) -> npt.NDArray[np.float32]:
     """The recording played faster (above 1) or slower, pitch and all, as a tape would be; by soxr.
 
-    >>> len(at_speed(np.zeros(16_000, np.float32), 1.25))
+    >>> len(change_speed(np.zeros(16_000, np.float32), 1.25))
     12800
     """
     import soxr

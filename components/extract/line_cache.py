@@ -25,20 +25,20 @@ from voxline.store.files import whole_file
 from voxline.store.hashing import HASH_CHARACTERS, hash_bytes, hash_file
 from voxline.store.objects import is_remote
 
-LINES = "lines.bin"
+ROW_CACHE = "lines.bin"
 HEAD_BYTES = 65_536
 """More than what stands before the columns: an alphabet may have thousands of characters."""
 NAME_BYTES = HASH_CHARACTERS // 2
-Names = npt.NDArray[np.bytes_]
+Digests16 = npt.NDArray[np.bytes_]
 """Names or digests, 16 bytes each."""
 
 _MAGIC = b"voxline lines 1\n"
 """The number is raised when a line would become another row, or another clip."""
-_NAMED = re.compile(rb'\{"id": "([^"\\]+)", "split": "([^"\\]+)", ')
+_ROW_START = re.compile(rb'\{"id": "([^"\\]+)", "split": "([^"\\]+)", ')
 
 
 @dataclasses.dataclass(frozen=True)
-class Remembered:
+class CachedRows:
     """The lines that became rows of one dataset, in the order of its manifest.
 
     Attributes:
@@ -56,7 +56,7 @@ class Remembered:
     clips: bytes | memoryview = b""
     rows: Path = Path()
 
-    def numbers(self, digests: Names) -> npt.NDArray[np.int64]:
+    def numbers(self, digests: Digests16) -> npt.NDArray[np.int64]:
         """Which of them each line is; -1 for a new one."""
         ours = np.frombuffer(self.digests, digests.dtype)
         if not len(ours) or not len(digests):
@@ -71,45 +71,48 @@ class Remembered:
         return bytes(self.clips[number * width : (number + 1) * width])
 
 
-def digests_of(manifest: Path) -> Names:
+def line_digests(manifest: Path) -> Digests16:
     """The digest of each line of a manifest."""
     with open(manifest, "rb") as file:
         found = b"".join(hashlib.blake2b(line, digest_size=NAME_BYTES).digest() for line in file)
     return np.frombuffer(found, f"S{NAME_BYTES}")
 
 
-def id_and_split(row: bytes) -> tuple[str, str]:
+def read_id_and_split(row: bytes) -> tuple[str, str]:
     """What a row begins with.
 
-    >>> id_and_split(b'{"id": "a", "split": "test", "speaker": ""}'), id_and_split(b'{"id": "a\\\\n", "split": "dev"}')
+    >>> (
+    ...     read_id_and_split(b'{"id": "a", "split": "test", "speaker": ""}'),
+    ...     read_id_and_split(b'{"id": "a\\\\n", "split": "dev"}'),
+    ... )
     (('a', 'test'), ('a\\n', 'dev'))
     """
-    if plain := _NAMED.match(row):
+    if plain := _ROW_START.match(row):
         return plain[1].decode(), plain[2].decode()
     values = json.loads(row)
     return values["id"], values["split"]
 
 
-def remembered(store: Path | str, settings: ExtractSettings) -> Remembered:
+def read_cached_rows(store: Path | str, settings: ExtractSettings) -> CachedRows:
     """What is remembered of the dataset that was made last in a folder; nothing in a bucket."""
     if is_remote(store):
-        return Remembered()
+        return CachedRows()
     found = []
-    for file in Path(store, "extract").glob(f"*/{LINES}"):
+    for file in Path(store, "extract").glob(f"*/{ROW_CACHE}"):
         with contextlib.suppress(FileNotFoundError):  # it was made again, or purged, just now
             found.append((file.stat().st_mtime_ns, file))
     for _, file in sorted(found, reverse=True)[:1]:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return _read(file, settings)
-    return Remembered()
+    return CachedRows()
 
 
-def remember(folder: Path, settings: ExtractSettings, lines: Remembered) -> None:
+def write_cached_rows(folder: Path, settings: ExtractSettings, lines: CachedRows) -> None:
     """Keeps the lines of a dataset beside its rows."""
     head = {"rows": hash_file(folder / ROWS), "lines": len(lines.begins), **_made_by(settings)}
     columns = (lines.begins.tobytes(), lines.ends.tobytes(), lines.seconds.tobytes())
     body = b"".join((json.dumps(head).encode(), b"\n", lines.digests, *columns, lines.clips))
-    with whole_file(folder / LINES) as file:
+    with whole_file(folder / ROW_CACHE) as file:
         file.write(_MAGIC + hash_bytes(body).encode() + body)
 
 
@@ -117,7 +120,7 @@ def _made_by(settings: ExtractSettings) -> dict[str, object]:
     return {"alphabet": settings.alphabet, "speeds": settings.speeds}
 
 
-def _read(file: Path, settings: ExtractSettings) -> Remembered:
+def _read(file: Path, settings: ExtractSettings) -> CachedRows:
     """Reads the file.
 
     Raises:
@@ -138,4 +141,4 @@ def _read(file: Path, settings: ExtractSettings) -> Remembered:
     for column in (begins, ends, seconds):
         column.frombytes(body[at : at + 8 * count])
         at += 8 * count
-    return Remembered(digests, begins, ends, seconds, body[at:], rows)
+    return CachedRows(digests, begins, ends, seconds, body[at:], rows)

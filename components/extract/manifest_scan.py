@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.extract.line_cache import Names, Remembered, digests_of, id_and_split
+from voxline.components.extract.line_cache import CachedRows, Digests16, line_digests, read_id_and_split
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.json_codec import values_of
 from voxline.data.manifest import Utterance, manifest_file, utterance_of
@@ -27,16 +27,16 @@ from voxline.store.files import whole_file
 from voxline.store.hashing import HASH_CHARACTERS
 from voxline.text.alphabet import Alphabet
 
-NAME = np.dtype(f"S{HASH_CHARACTERS // 2}")
-NONE = b"".ljust(NAME.itemsize, b"\0")
+CLIP_DTYPE = np.dtype(f"S{HASH_CHARACTERS // 2}")
+NO_CLIP = b"".ljust(CLIP_DTYPE.itemsize, b"\0")
 """The name of a clip that is not wanted: a copy of an utterance outside the training split."""
 
-PIECE = 1 << 20
+COPY_BYTES = 1 << 20
 """Bytes of rows that are copied at once."""
 
 
 @dataclasses.dataclass
-class Intake:
+class ScannedManifest:
     """The utterances of a manifest that can be labelled, in the order of their ids.
 
     Attributes:
@@ -52,15 +52,15 @@ class Intake:
     ids: list[str]
     splits: list[str]
     seconds: npt.NDArray[np.float64]
-    clips: Names
+    clips: Digests16
     rejects: list[Reject]
     _lines: npt.NDArray[np.int64]
     _written: npt.NDArray[np.int64]
-    _digests: Names
+    _digests: Digests16
 
     def clip(self, number: int, column: int) -> str:
         """The name of one of its clips, as `clip_name` gives it."""
-        return bytes(self.clips[number, column]).ljust(NAME.itemsize, b"\0").hex()
+        return bytes(self.clips[number, column]).ljust(CLIP_DTYPE.itemsize, b"\0").hex()
 
     def utterances(self, which: list[int]) -> Iterator[Utterance]:
         """Some of them, read from the manifest once more."""
@@ -79,16 +79,16 @@ class Intake:
                     end = last
                     continue
                 rows.seek(begin)
-                for at in range(begin, end, PIECE):
-                    out.write(rows.read(min(PIECE, end - at)))
+                for at in range(begin, end, COPY_BYTES):
+                    out.write(rows.read(min(COPY_BYTES, end - at)))
                 begin, end = first, last
 
-    def remembered(self, keep: npt.NDArray[np.bool_]) -> Remembered:
+    def remembered(self, keep: npt.NDArray[np.bool_]) -> CachedRows:
         """What the next extraction need not read again, of those to keep."""
         sizes = self._written[keep, 1] - self._written[keep, 0]
         ends = np.cumsum(sizes)
         in_order = np.argsort(self._lines[keep])  # as they stand in the manifest
-        return Remembered(
+        return CachedRows(
             self._digests[keep][in_order].tobytes(),
             array.array("q", (ends - sizes)[in_order].tobytes()),
             array.array("q", ends[in_order].tobytes()),
@@ -97,7 +97,9 @@ class Intake:
         )
 
 
-def take_in(manifest: Path, settings: ExtractSettings, unfinished: Path, before: Remembered | None = None) -> Intake:
+def scan_manifest(
+    manifest: Path, settings: ExtractSettings, unfinished: Path, before: CachedRows | None = None
+) -> ScannedManifest:
     """Reads a manifest that is known to be one.
 
     Args:
@@ -105,13 +107,13 @@ def take_in(manifest: Path, settings: ExtractSettings, unfinished: Path, before:
       before: lines that need not be read again.
     """
     manifest, rows = manifest_file(manifest).absolute(), unfinished / "rows"
-    before = before or Remembered()
-    digests = digests_of(manifest)
+    before = before or CachedRows()
+    digests = line_digests(manifest)
     spells = frozenset(Alphabet.named(settings.alphabet).symbols)
     rejects: list[Reject] = []
     total, end = 0, 0
-    with open(manifest, "rb") as file, open(rows, "wb") as out, _mapped(before.rows) as old_rows:
-        taken = _Taken(out)
+    with open(manifest, "rb") as file, open(rows, "wb") as out, _mapped_rows(before.rows) as old_rows:
+        taken = _RowCollector(out)
         for place, (line, number) in enumerate(zip(file, before.numbers(digests).data, strict=True)):
             begin, end = end, end + len(line)
             if line.isspace():
@@ -119,31 +121,31 @@ def take_in(manifest: Path, settings: ExtractSettings, unfinished: Path, before:
             total += 1
             if number >= 0:
                 row = old_rows[before.begins[number] : before.ends[number]]
-                identity, split = id_and_split(row)
+                identity, split = read_id_and_split(row)
                 if identity not in taken.seen:
                     clips = before.clips_of(number, len(settings.speeds))
                     taken.add(identity, split, before.seconds[number], clips, row, place, begin)
                     continue
             values = values_of(line, str(manifest))
-            if reject := _fault(values, spells, taken.seen, settings):
+            if reject := _check_label(values, spells, taken.seen, settings):
                 rejects.append(reject)
                 continue
             split = values.get("split", "train")
             clips = b"".join(
-                bytes.fromhex(clip_of(values, speed)) if speed == 1.0 or split == "train" else NONE
+                bytes.fromhex(clip_of_line(values, speed)) if speed == 1.0 or split == "train" else NO_CLIP
                 for speed in settings.speeds
             )
             row = row_line(values).encode()
             taken.add(values["id"], split, values["duration"], clips, row, place, begin)
     order = np.array(sorted(range(len(taken.ids)), key=taken.ids.__getitem__), np.int64)
-    return Intake(
+    return ScannedManifest(
         manifest=manifest,
         rows=rows,
         total=total,
         ids=sorted(taken.ids),
         splits=[taken.splits[index] for index in order.tolist()],
         seconds=np.array(taken.seconds)[order],
-        clips=np.frombuffer(bytes(taken.clips), NAME).reshape(-1, len(settings.speeds))[order],
+        clips=np.frombuffer(bytes(taken.clips), CLIP_DTYPE).reshape(-1, len(settings.speeds))[order],
         rejects=rejects,
         _lines=np.array(taken.lines, np.int64)[order],
         _written=np.array(taken.written, np.int64).reshape(-1, 2)[order],
@@ -151,7 +153,7 @@ def take_in(manifest: Path, settings: ExtractSettings, unfinished: Path, before:
     )
 
 
-class _Taken:
+class _RowCollector:
     """The utterances that can be labelled, in the order of the manifest; their rows go to a file."""
 
     def __init__(self, rows: IO[bytes]) -> None:
@@ -178,7 +180,7 @@ class _Taken:
 
 
 @contextlib.contextmanager
-def _mapped(rows: Path) -> Iterator[mmap.mmap | bytes]:
+def _mapped_rows(rows: Path) -> Iterator[mmap.mmap | bytes]:
     """The rows of the dataset before, of which only what is wanted is read."""
     if not rows.name:
         yield b""
@@ -187,12 +189,14 @@ def _mapped(rows: Path) -> Iterator[mmap.mmap | bytes]:
         yield mapped
 
 
-def clip_of(values: dict[str, Any], speed: float) -> str:
+def clip_of_line(values: dict[str, Any], speed: float) -> str:
     """The name of the clip that a line of a manifest needs at a speed."""
     return clip_name(values["audio_hash"], values.get("offset", 0.0), values["duration"], speed)
 
 
-def _fault(values: dict[str, Any], spells: frozenset[str], seen: set[str], settings: ExtractSettings) -> Reject | None:
+def _check_label(
+    values: dict[str, Any], spells: frozenset[str], seen: set[str], settings: ExtractSettings
+) -> Reject | None:
     text = values["text"]
     if values["id"] in seen:
         detail = "another utterance before it in the manifest has this id"

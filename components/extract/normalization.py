@@ -7,7 +7,7 @@ was edited on the way, and however its shards are laid.
 
 import numpy as np
 
-from voxline.components.extract.shard_index import NUMBER, DamagedShardError, Pool
+from voxline.components.extract.shard_index import NUMBER, DamagedShardError, PoolIndex
 from voxline.data.dataset import FRAMES, SHARD
 from voxline.data.rows import Places
 from voxline.data.shard_writer import Sums, read_sums
@@ -22,7 +22,7 @@ _HIGH, _LOW = 10, 42
 million hours."""
 
 
-class Total:
+class ExactSums:
     """The exact sum of the sums of utterances, each `[2, bins]`."""
 
     def __init__(self, bins: int) -> None:
@@ -43,7 +43,7 @@ class Total:
 
         Rounded to eight digits; float32, in which they are used, has seven.
 
-        >>> total = Total(2)
+        >>> total = ExactSums(2)
         >>> total.add(np.array([[[4.0, 10.0], [10.0, 50.0]]]), frames=2)
         >>> total.mean_and_deviation()
         ([2.0, 5.0], [1.0, 1.0])
@@ -61,7 +61,7 @@ class Total:
         return [float(f"{value:.8g}") for value in mean], [float(f"{value:.8g}") for value in deviation]
 
 
-def statistics(pool: Pool, found: Places, bins: int) -> tuple[list[float], list[float]]:
+def compute_normalization(pool: PoolIndex, found: Places, bins: int) -> tuple[list[float], list[float]]:
     """Mean and deviation over the clips of some utterances.
 
     Args:
@@ -70,7 +70,7 @@ def statistics(pool: Pool, found: Places, bins: int) -> tuple[list[float], list[
     Raises:
       DamagedShardError: the sums of a shard are.
     """
-    total = Total(bins)
+    total = ExactSums(bins)
     ordered = found[np.argsort(found[:, SHARD], kind="stable")]
     starts = np.flatnonzero(np.diff(ordered[:, SHARD], prepend=-1))
     present(pool.shards[number].path.with_suffix(".npy") for number in np.unique(ordered[:, SHARD]).tolist())

@@ -14,19 +14,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.extract.manifest_scan import Intake
+from voxline.components.extract.manifest_scan import ScannedManifest
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import write_manifest
 from voxline.data.shards import shard_name
 
 SPLITS = ("train", "dev", "test")
 
-ATTEMPTS = "attempts"
+ATTEMPTS_FOLDER = "attempts"
 """Of what is unfinished, the folder that tells at which clip each worker is, also when it has died."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class ShardTask:
     """One shard to write; small, since runners carry it from process to process.
 
     Attributes:
@@ -46,30 +46,32 @@ class Task:
     bytes: int
 
 
-def plan(intake: Intake, missing: npt.NDArray[np.bool_], settings: ExtractSettings, folder: Path) -> list[Task]:
+def plan_shards(
+    intake: ScannedManifest, missing: npt.NDArray[np.bool_], settings: ExtractSettings, folder: Path
+) -> list[ShardTask]:
     """The shards to write, in a fixed order.
 
     Args:
       missing: `[utterances, speeds]`, the clips that lie nowhere yet.
       folder: for the manifests.
     """
-    groups = list(_groups(intake, missing, settings))
+    groups = list(_group_clips(intake, missing, settings))
     tasks = []
     for number, (column, members) in enumerate(groups, start=1):
         name = shard_name(intake.clip(member, column) for member in members)
         manifest = folder / f"{name}.jsonl"
         write_manifest(manifest, intake.utterances(members))
-        size = sum(_bytes(intake.seconds[member], settings.speeds[column], settings) for member in members)
-        tasks.append(Task(name, settings.speeds[column], manifest, number, len(groups), len(members), int(size)))
+        size = sum(_feature_bytes(intake.seconds[member], settings.speeds[column], settings) for member in members)
+        tasks.append(ShardTask(name, settings.speeds[column], manifest, number, len(groups), len(members), int(size)))
     return tasks
 
 
-def _groups(
-    intake: Intake, missing: npt.NDArray[np.bool_], settings: ExtractSettings
+def _group_clips(
+    intake: ScannedManifest, missing: npt.NDArray[np.bool_], settings: ExtractSettings
 ) -> Iterator[tuple[int, list[int]]]:
     """(column of the speed, utterances) of each shard; of utterances that share a clip the first stands for all."""
-    places = {number: _place(intake.ids[number]) for number in np.flatnonzero(missing.any(axis=1)).tolist()}
-    for split in sorted(set(intake.splits), key=rank):
+    places = {number: _hash_order(intake.ids[number]) for number in np.flatnonzero(missing.any(axis=1)).tolist()}
+    for split in sorted(set(intake.splits), key=split_rank):
         for column in range(len(settings.speeds)):
             _, firsts = np.unique(intake.clips[:, column], return_index=True)
             first = np.zeros(len(missing), bool)
@@ -78,7 +80,7 @@ def _groups(
             members: list[int] = []
             size = 0.0
             for number in sorted(wanted, key=places.__getitem__):
-                more = _bytes(intake.seconds[number], settings.speeds[column], settings)
+                more = _feature_bytes(intake.seconds[number], settings.speeds[column], settings)
                 if members and size + more > settings.shard_megabytes * 1e6:
                     yield column, members
                     members, size = [], 0.0
@@ -88,15 +90,15 @@ def _groups(
                 yield column, members
 
 
-def _bytes(seconds: float, speed: float, settings: ExtractSettings) -> float:
+def _feature_bytes(seconds: float, speed: float, settings: ExtractSettings) -> float:
     how = settings.features
     return how.frames(int(seconds / speed * how.sample_rate)) * how.bins * 4.0
 
 
-def rank(split: str) -> tuple[int, str]:
+def split_rank(split: str) -> tuple[int, str]:
     """By which splits are sorted."""
     return (SPLITS.index(split) if split in SPLITS else len(SPLITS), split)
 
 
-def _place(identity: str) -> bytes:
+def _hash_order(identity: str) -> bytes:
     return hashlib.blake2b(identity.encode(), digest_size=8).digest() + identity.encode()

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.extract.line_cache import Names
-from voxline.components.extract.manifest_scan import NAME
+from voxline.components.extract.line_cache import Digests16
+from voxline.components.extract.manifest_scan import CLIP_DTYPE
 from voxline.data.dataset import FRAMES, OFFSET, SHARD, SIZE, path_to
 from voxline.data.dataset import Shard as Listed
 from voxline.data.rows import Places
@@ -28,7 +28,7 @@ NUMBER, FOUND = 4, 5
 
 
 @dataclasses.dataclass(frozen=True)
-class InPool:
+class PooledShard:
     """A shard, without the list of its clips."""
 
     path: Path
@@ -50,7 +50,7 @@ class DamagedShardError(WorkError):
         self.number = number
 
 
-class Pool:
+class PoolIndex:
     """The shards of one kind of features.
 
     Shards that other processes add are seen after the next `refresh`; none ever changes.
@@ -58,10 +58,10 @@ class Pool:
 
     def __init__(self, store: Path | str, features: FeatureSettings) -> None:
         self.store, self.folder = store, pool_folder(store, features)
-        self.shards: list[InPool] = []
-        self._aside: list[InPool] = []
+        self.shards: list[PooledShard] = []
+        self._aside: list[PooledShard] = []
         self._known: set[str] = set()
-        self._names: Names = np.empty(0, NAME)
+        self._names: Digests16 = np.empty(0, CLIP_DTYPE)
         self._places: Places = np.empty((0, FOUND), np.int64)
         self.refresh()
 
@@ -80,12 +80,12 @@ class Pool:
             if (index := self._whole(name)) is None:
                 continue
             count = len(index.clips)
-            names.append(np.frombuffer(bytes.fromhex("".join(index.clips)), NAME))
+            names.append(np.frombuffer(bytes.fromhex("".join(index.clips)), CLIP_DTYPE))
             here = np.empty((count, FOUND), np.int64)
             here[:, SHARD], here[:, NUMBER] = len(self.shards), np.arange(count)
             here[:, OFFSET], here[:, SIZE], here[:, FRAMES] = index.offsets, index.sizes, index.frames
             places.append(here)
-            self.shards.append(InPool(index.path, count, index.bytes, index.checksum, index.sums_crc32c))
+            self.shards.append(PooledShard(index.path, count, index.bytes, index.checksum, index.sums_crc32c))
             self._known.add(name)
         self._names, self._places = np.concatenate(names), np.concatenate(places)
 
@@ -137,7 +137,7 @@ class Pool:
             with contextlib.suppress(FileNotFoundError):  # another process was quicker
                 folder.rename(self.folder / f".damaged-{folder.name}-{secrets.token_hex(4)}")
 
-    def find(self, clips: Names) -> Places:
+    def find(self, clips: Digests16) -> Places:
         """Where each clip lies: `[*clips.shape, 5]`, shard -1 where it lies nowhere or is none.
 
         As a dataset's places, and last the clip's number in its shard.
@@ -178,7 +178,7 @@ class Pool:
         ]
         return listed, counted
 
-    def _share_wanted(self, clips: Names) -> npt.NDArray[np.float64]:
+    def _share_wanted(self, clips: Digests16) -> npt.NDArray[np.float64]:
         """Of each shard, the share of its bytes that is among these clips."""
         wanted = np.isin(self._names, clips.ravel())
         shard, size = self._places[:, SHARD], self._places[:, SIZE]

@@ -28,19 +28,17 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from voxline.components.extract.manifest_scan import Intake
-    from voxline.components.extract.plan import Task
-    from voxline.components.extract.shard_index import Pool
-    from voxline.components.extract.write_shard import Failed
+    from voxline.components.extract.manifest_scan import ScannedManifest
+    from voxline.components.extract.shard_index import PoolIndex
     from voxline.data.rows import Places
 
 
 REVISION = 2
 
-_OF_THE_FILE = (Reason.MISSING_FILE, Reason.TRUNCATED, Reason.EMPTY_AUDIO)
+_WAV_FAULTS = (Reason.MISSING_FILE, Reason.TRUNCATED, Reason.EMPTY_AUDIO)
 """Reasons that are no recording's: convert wrote it whole, under this name, and does so again."""
 
-PROBED = 8
+PROBED_RECORDINGS = 8
 """Recordings whose header is looked at before any work."""
 
 
@@ -91,17 +89,17 @@ def _check(folder: Path) -> None:
 def _extract(
     manifest: Path, named: str, as_named: tuple[int, ...], store: str, settings: ExtractSettings, work: Work
 ) -> None:
-    from voxline.components.extract.line_cache import remember, remembered
-    from voxline.components.extract.manifest_scan import take_in
-    from voxline.components.extract.shard_index import DamagedShardError, Pool
+    from voxline.components.extract.line_cache import read_cached_rows, write_cached_rows
+    from voxline.components.extract.manifest_scan import scan_manifest
+    from voxline.components.extract.shard_index import DamagedShardError, PoolIndex
 
     unfinished = _unfinished(work.folder)
     try:
-        intake = take_in(manifest, settings, unfinished, remembered(store, settings))
+        intake = scan_manifest(manifest, settings, unfinished, read_cached_rows(store, settings))
     except (WorkError, ValueError):
         _check_as_named(manifest, as_named)  # which is why, if it is no longer that
         raise
-    pool = Pool(store, settings.features)
+    pool = PoolIndex(store, settings.features)
     extracted = 0
     while True:
         found, failed, written = _found(intake, as_named, pool, settings, store, unfinished)
@@ -117,10 +115,10 @@ def _extract(
             pool.put_aside(damage)
     if lost := int(((intake.clips != b"") & (found[..., 0] < 0))[there].any(axis=1).sum()):
         say(f"extract: no copies at other speeds of {lost:,} utterances, their files came or went meanwhile")
-    if unread := lost + sum(reject.reason in _OF_THE_FILE for reject in rejects):
+    if unread := lost + sum(reject.reason in _WAV_FAULTS for reject in rejects):
         work.counts[UNREAD] = unread
     if work.remote is None:
-        remember(work.folder, settings, intake.remembered(there))
+        write_cached_rows(work.folder, settings, intake.remembered(there))
     shutil.rmtree(unfinished)
     work.counts.update(
         utterances=sum(dataset.counts.values()),
@@ -140,29 +138,34 @@ def _extract(
 
 def _unfinished(folder: Path) -> Path:
     """A folder for what is not finished, in which of an earlier run only that is left which tells what it died of."""
-    from voxline.components.extract.plan import ATTEMPTS
+    from voxline.components.extract.plan import ATTEMPTS_FOLDER
 
     unfinished = folder / "unfinished"
     unfinished.mkdir(exist_ok=True)
     for path in unfinished.iterdir():
-        if path.name != ATTEMPTS:
+        if path.name != ATTEMPTS_FOLDER:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return unfinished
 
 
 def _found(
-    intake: "Intake", as_named: tuple[int, ...], pool: "Pool", settings: ExtractSettings, store: str, unfinished: Path
-) -> "tuple[Places, dict[str, Failed], int]":
+    intake: "ScannedManifest",
+    as_named: tuple[int, ...],
+    pool: "PoolIndex",
+    settings: ExtractSettings,
+    store: str,
+    unfinished: Path,
+) -> "tuple[Places, dict[str, FailedClip], int]":
     """Where all clips lie, once those that lay nowhere are written: with those that failed, and how many are new."""
-    from voxline.components.extract.plan import ATTEMPTS, plan
+    from voxline.components.extract.plan import ATTEMPTS_FOLDER, plan_shards
 
     found = pool.find(intake.clips)
     missing = (intake.clips != b"") & (found[..., 0] < 0)
-    tasks = plan(intake, missing, settings, unfinished)
+    tasks = plan_shards(intake, missing, settings, unfinished)
     _check_as_named(intake.manifest, as_named)  # after which it is not read any more
     if not tasks:
         return found, {}, 0
-    _check_rate(intake, missing, settings.features.sample_rate, unfinished / ATTEMPTS)
+    _check_rate(intake, missing, settings.features.sample_rate, unfinished / ATTEMPTS_FOLDER)
     records = sum(task.utterances for task in tasks)
     say(f"extract: {records:,} new clips of {len(intake.ids):,} utterances, into {len(tasks):,} shards")
     failed = {failure.clip: failure for failure in _write(tasks, settings, store, unfinished)}
@@ -170,7 +173,7 @@ def _found(
     return pool.find(intake.clips), failed, records - len(failed)
 
 
-def _write(tasks: "list[Task]", settings: ExtractSettings, store: str, unfinished: Path) -> "list[Failed]":
+def _write(tasks: "list[ShardTask]", settings: ExtractSettings, store: str, unfinished: Path) -> "list[FailedClip]":
     """Writes the new shards: a few right here, since to import and start Beam takes four seconds."""
     if sum(task.bytes for task in tasks) >= settings.beam_from_megabytes * 1e6:
         from voxline.components.extract.beam import write_shards
@@ -184,7 +187,10 @@ def _write(tasks: "list[Task]", settings: ExtractSettings, store: str, unfinishe
 
 
 def _rejects(
-    intake: "Intake", there: "npt.NDArray[np.bool_]", failed: "dict[str, Failed]", settings: ExtractSettings
+    intake: "ScannedManifest",
+    there: "npt.NDArray[np.bool_]",
+    failed: "dict[str, FailedClip]",
+    settings: ExtractSettings,
 ) -> list[Reject]:
     """A reject for each utterance whose clip failed, also where several share one."""
     rejects = []
@@ -197,12 +203,12 @@ def _rejects(
 
 
 def _dataset(
-    intake: "Intake", found: "Places", pool: "Pool", named: str, settings: ExtractSettings, work: Work
+    intake: "ScannedManifest", found: "Places", pool: "PoolIndex", named: str, settings: ExtractSettings, work: Work
 ) -> Dataset:
     import numpy as np
 
-    from voxline.components.extract.normalization import statistics
-    from voxline.components.extract.plan import rank
+    from voxline.components.extract.normalization import compute_normalization
+    from voxline.components.extract.plan import split_rank
     from voxline.data.rows import save_places
     from voxline.store.hashing import hash_file
     from voxline.text.alphabet import Alphabet
@@ -210,8 +216,8 @@ def _dataset(
     one = settings.speeds.index(1.0)
     there = found[:, one, 0] >= 0
     splits = np.array(intake.splits)[there]
-    mean, deviation = statistics(pool, found[there][splits == "train", one], settings.features.bins)
-    counts = Counter(sorted(splits.tolist(), key=rank))
+    mean, deviation = compute_normalization(pool, found[there][splits == "train", one], settings.features.bins)
+    counts = Counter(sorted(splits.tolist(), key=split_rank))
     if not counts["train"]:
         say("extract: no utterance of the split train, so no statistics: features will not be normalised")
     shards, places = pool.listed(found[there], work.folder)
@@ -236,19 +242,19 @@ def _dataset(
     return dataset
 
 
-def _check_rate(intake: "Intake", missing: "npt.NDArray[np.bool_]", expected: int, attempts: Path) -> None:
+def _check_rate(intake: "ScannedManifest", missing: "npt.NDArray[np.bool_]", expected: int, attempts: Path) -> None:
     """Refuses a corpus of another rate at once, and not as thousands of rejects."""
     from voxline.audio.decoding import header
-    from voxline.components.extract.crash_guard import attempt, died_at
-    from voxline.components.extract.manifest_scan import clip_of
+    from voxline.components.extract.crash_guard import crashed_clips, note_clips
+    from voxline.components.extract.manifest_scan import clip_of_line
     from voxline.rejects import BadAudio
 
     rates = set()
     new = [number for number, of_one in enumerate(missing.tolist()) if any(of_one)]
-    died = died_at(attempts)
-    with attempt(attempts, "rates") as begin:
-        for utterance in intake.utterances(new[:PROBED]):
-            if (clip := clip_of(utterance.as_line(), 1.0)) in died:
+    died = crashed_clips(attempts)
+    with note_clips(attempts, "rates") as begin:
+        for utterance in intake.utterances(new[:PROBED_RECORDINGS]):
+            if (clip := clip_of_line(utterance.as_line(), 1.0)) in died:
                 continue  # is tried in a process of its own
             begin(clip)
             with contextlib.suppress(BadAudio):  # becomes a reject in its shard

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from voxline.beam.settings import IN_PROCESS
-from voxline.components.extract.crash_guard import attempt, died_at, kills, suspects
-from voxline.components.extract.features import made_of
-from voxline.components.extract.manifest_scan import clip_of
-from voxline.components.extract.plan import ATTEMPTS, Task
+from voxline.components.extract.crash_guard import crashed_clips, crashes_worker, note_clips, suspect_clips
+from voxline.components.extract.features import compute_features
+from voxline.components.extract.manifest_scan import clip_of_line
+from voxline.components.extract.plan import ATTEMPTS_FOLDER, ShardTask
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import read_manifest
 from voxline.data.shard_writer import ShardWriter
@@ -17,7 +17,7 @@ from voxline.rejects import BadAudio, Reason
 from voxline.store.bucket_cache import bring, local
 
 
-class Failed(NamedTuple):
+class FailedClip(NamedTuple):
     """A clip whose audio could not be used, and why."""
 
     clip: str
@@ -26,12 +26,12 @@ class Failed(NamedTuple):
 
 
 def write_shard(
-    task: Task,
+    task: ShardTask,
     settings: ExtractSettings,
     store: str,
     unfinished: Path,
     advance: Callable[[int], None] = lambda count: None,
-) -> list[Failed]:
+) -> list[FailedClip]:
     """Makes sure that a shard lies in the pool.
 
     Args:
@@ -48,23 +48,27 @@ def write_shard(
         send_shard(ShardIndex.read(pool / task.shard), store)  # whoever wrote it may have been killed before it did
         advance(task.utterances)
         return []
-    failed: list[Failed] = []
+    failed: list[FailedClip] = []
     shard = ShardWriter(unfinished, settings.features.bins)
     utterances = read_manifest(local(task.manifest))
     bring(utterance.audio_filepath for utterance in utterances)
     alone = settings.runner == IN_PROCESS
-    suspected = died_at(unfinished / ATTEMPTS) if alone else suspects(unfinished / ATTEMPTS, task.shard)
-    with attempt(unfinished / ATTEMPTS, task.shard) as begin:
+    suspected = (
+        crashed_clips(unfinished / ATTEMPTS_FOLDER)
+        if alone
+        else suspect_clips(unfinished / ATTEMPTS_FOLDER, task.shard)
+    )
+    with note_clips(unfinished / ATTEMPTS_FOLDER, task.shard) as begin:
         for utterance in utterances:
-            clip = clip_of(utterance.as_line(), task.speed)
+            clip = clip_of_line(utterance.as_line(), task.speed)
             try:
-                if clip in suspected and kills(utterance, task.speed, settings):
+                if clip in suspected and crashes_worker(utterance, task.speed, settings):
                     whom = "the process that read it, and one" if alone else f"{suspected[clip]} workers, and a process"
                     raise BadAudio(Reason.UNREADABLE, f"ended {whom} of its own")
                 begin(clip)
-                made = made_of(utterance, task.speed, settings)
+                made = compute_features(utterance, task.speed, settings)
             except BadAudio as failure:
-                failed.append(Failed(clip, str(failure.reason), failure.detail))
+                failed.append(FailedClip(clip, str(failure.reason), failure.detail))
             else:
                 shard.add(clip, made, task.speed)
             advance(1)

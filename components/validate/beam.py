@@ -44,12 +44,12 @@ def tallied(manifest: Path, settings: RunnerSettings, store: Path | str) -> Tall
 
 
 def _by_beam(manifest: Path, settings: RunnerSettings, folder: Path) -> Tally:
-    from voxline.beam.run import answers
+    from voxline.beam.run import map_with_beam
 
     tally, early = Tally(), dict[int, dict[str, Any]]()
     work = functools.partial(_tallied_piece, manifest=address_of(manifest))
     joined = 0
-    for number, answer in answers("validate", work, ranges(manifest, PIECE_BYTES), settings, folder):
+    for number, answer in map_with_beam("validate", work, ranges(manifest, PIECE_BYTES), settings, folder):
         early[number] = answer
         while joined in early:  # in the order of the manifest, whichever comes first
             piece = early.pop(joined)

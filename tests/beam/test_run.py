@@ -12,7 +12,7 @@ import grpc
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from voxline.beam.run import answers
+from voxline.beam.run import map_with_beam
 from voxline.beam.settings import RunnerSettings
 from voxline.errors import SettingsError, WorkError
 
@@ -20,29 +20,29 @@ ALONE = RunnerSettings()
 
 
 def test_each_element_is_answered_once_and_by_its_number(tmp_path: Path) -> None:
-    found = list(answers("count", operator.neg, [5, 6, 7], ALONE, tmp_path))
+    found = list(map_with_beam("count", operator.neg, [5, 6, 7], ALONE, tmp_path))
     assert sorted(found) == [(0, -5), (1, -6), (2, -7)]
 
 
 def test_answers_come_while_others_are_still_made(tmp_path: Path) -> None:
     seen = []
-    for number, _ in answers("wait", time.sleep, [0.0] * 3 + [2.0], ALONE, tmp_path):
+    for number, _ in map_with_beam("wait", time.sleep, [0.0] * 3 + [2.0], ALONE, tmp_path):
         seen.append((number, time.monotonic()))
     assert seen[-1][1] - seen[0][1] > 1
 
 
 def test_nothing_to_do_is_no_fault(tmp_path: Path) -> None:
-    assert list(answers("count", operator.neg, [], ALONE, tmp_path)) == []
+    assert list(map_with_beam("count", operator.neg, [], ALONE, tmp_path)) == []
 
 
 def test_what_fails_says_whose_work_it_was_and_why(tmp_path: Path) -> None:
     with pytest.raises(WorkError, match=r"count: the Beam pipeline on FnApiRunner failed: .*invalid literal.*'six'"):
-        list(answers("count", int, ["5", "six"], ALONE, tmp_path))
+        list(map_with_beam("count", int, ["5", "six"], ALONE, tmp_path))
 
 
 def test_an_unknown_runner_is_refused_by_its_key(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="count: 'runner' is 'NoRunner'"):
-        list(answers("count", operator.neg, [1], RunnerSettings(runner="NoRunner"), tmp_path))
+        list(map_with_beam("count", operator.neg, [1], RunnerSettings(runner="NoRunner"), tmp_path))
 
 
 def test_a_pool_starts_workers_stops_them_and_leaves_none() -> None:

@@ -8,9 +8,9 @@ import pytest
 import soundfile
 
 from voxline.components.convert import decode, manifest_scan, step
-from voxline.components.convert.jobs import Refused
-from voxline.components.convert.line_cache import Earlier
-from voxline.components.convert.manifest_scan import Incoming
+from voxline.components.convert.jobs import RejectedRecording
+from voxline.components.convert.line_cache import LineCache
+from voxline.components.convert.manifest_scan import ManifestScan
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.components.convert.wav_pool import WavPool
@@ -35,9 +35,9 @@ def corpus(folder: Path, *, named: bool = True) -> Path:
     return folder / "manifest.jsonl"
 
 
-def looked_at(manifest: Path, store: Path) -> Incoming:
+def looked_at(manifest: Path, store: Path) -> ManifestScan:
     """As convert does before it knows whether there is anything to do."""
-    return Incoming(manifest, WavPool(store, 16_000, -60.0), Earlier(store, "these settings"))
+    return ManifestScan(manifest, WavPool(store, 16_000, -60.0), LineCache(store, "these settings"))
 
 
 def test_a_manifest_is_named_by_what_its_utterances_are(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_an_output_that_is_replaced_meanwhile_is_taken_over_as_it_was_found(
     first, *others = manifest.read_text().splitlines(keepends=True)
     manifest.write_text("".join([first.replace("says", "sings"), *others]))
 
-    def listened(*_: object) -> dict[str, Refused]:
+    def listened(*_: object) -> dict[str, RejectedRecording]:
         write_text(made, made.read_text().replace("says", "is"))  # by rename, as whoever makes it again does
-        return decode.listen(*_)  # type: ignore[arg-type]
+        return decode.decode_new(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(step, "listen", listened)
     again = run(manifest, store, ConvertSettings())
@@ -127,13 +127,13 @@ def test_what_a_purge_removes_between_a_look_and_the_work_is_not_taken_over(
     run(manifest, store, ConvertSettings())
     manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[1:]))
 
-    def looked(manifest: Path, pool: WavPool, earlier: Earlier) -> Incoming:
-        found = Incoming(manifest, pool, earlier)
+    def looked(manifest: Path, pool: WavPool, earlier: LineCache) -> ManifestScan:
+        found = ManifestScan(manifest, pool, earlier)
         for file in [tmp_path / purged] if (tmp_path / purged).is_file() else (tmp_path / purged).iterdir():
             file.unlink()
         return found
 
-    monkeypatch.setattr(step, "Incoming", looked)
+    monkeypatch.setattr(step, "ManifestScan", looked)
     with pytest.raises(WorkError, match=said):
         run(manifest, store, ConvertSettings())
 
@@ -145,10 +145,10 @@ def test_what_was_remembered_and_what_was_logged_does_not_stay_open(tmp_path: Pa
         manifest.write_text(manifest.read_text().replace("says a", f"{change} a"))
         run(manifest, store, ConvertSettings())
         (store / "lines" / "damaged").write_bytes(b"voxline")
-        with Earlier(store, "damaged") as earlier:
+        with LineCache(store, "damaged") as earlier:
             assert earlier.count == 0
     (other,) = {file.name for file in (store / "lines").iterdir()} - {"damaged"}
-    with Earlier(store, other) as earlier:
+    with LineCache(store, other) as earlier:
         assert earlier.count == 3
 
 
@@ -191,10 +191,10 @@ def test_a_manifest_that_is_written_while_it_is_read_is_refused(
 ) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
 
-    def listened(*_: object) -> dict[str, Refused]:
+    def listened(*_: object) -> dict[str, RejectedRecording]:
         with open(manifest, "a") as file:
             file.write("\n")
-        return decode.listen(*_)  # type: ignore[arg-type]
+        return decode.decode_new(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(step, "listen", listened)
     with pytest.raises(WorkError, match="changed while it was read"):
@@ -210,10 +210,10 @@ def test_a_log_that_is_written_anew_while_it_is_used_is_refused(
     run(manifest, store, ConvertSettings())
     manifest.write_text(manifest.read_text().replace("says", "sings"))
 
-    def listened(*_: object) -> dict[str, Refused]:
+    def listened(*_: object) -> dict[str, RejectedRecording]:
         [log] = (store / "wavs/log").glob("*.jsonl")
         write_text(log, "".join(log.read_text().splitlines(keepends=True)[::-1]))
-        return decode.listen(*_)  # type: ignore[arg-type]
+        return decode.decode_new(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(step, "listen", listened)
     with pytest.raises(WorkError, match=r"jsonl: was replaced while it was read"):

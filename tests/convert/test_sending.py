@@ -8,8 +8,8 @@ import pytest
 
 from tests.buckets.emulator import Storage
 from voxline.components.convert import wav_pool
-from voxline.components.convert.jobs import Converted, Refused
-from voxline.components.convert.wav_pool import Sending
+from voxline.components.convert.jobs import Converted, RejectedRecording
+from voxline.components.convert.wav_pool import WavUploader
 from voxline.errors import WorkError
 from voxline.rejects import Reason
 from voxline.store.bucket_cache import Mirror
@@ -36,14 +36,14 @@ def wavs(pool: Mirror) -> list[Path]:
 
 
 def send_all(pool: Mirror) -> None:
-    with Sending(pool, pool.root / "log" / "key.jsonl") as sent:
+    with WavUploader(pool, pool.root / "log" / "key.jsonl") as sent:
         for wav in wavs(pool):
             sent.add(wav, WHOLE)
 
 
 def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: Mirror) -> None:
     made = wavs(pool)
-    with Sending(pool, pool.root / "log" / "key.jsonl") as sent:
+    with WavUploader(pool, pool.root / "log" / "key.jsonl") as sent:
         for wav in made[:4]:
             sent.add(wav, WHOLE)
         end = time.monotonic() + 30
@@ -52,7 +52,7 @@ def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: Mirror) -> None
             time.sleep(0.05)
         for wav in made[4:]:
             sent.add(wav, WHOLE)
-        sent.add(pool.root / "ab" / "bad.wav", Refused(Reason.SILENT, ""))
+        sent.add(pool.root / "ab" / "bad.wav", RejectedRecording(Reason.SILENT, ""))
     assert len(gcs.names()) == 11
     assert pool.bucket.read("ab/9.wav") == b"9"
 
@@ -64,5 +64,5 @@ def test_what_the_storage_refuses_stops_the_step(gcs: Storage, pool: Mirror) -> 
 
 
 def test_a_pool_in_a_folder_sends_nothing(tmp_path: Path) -> None:
-    with Sending(None, tmp_path / "log.jsonl") as sent:
+    with WavUploader(None, tmp_path / "log.jsonl") as sent:
         sent.add(tmp_path / "a.wav", WHOLE)

@@ -16,7 +16,7 @@ from tests.convert.conftest import RATE, good_flac, manifest_of, utterance
 from voxline.audio.loudness import loudness
 from voxline.audio.wav import read_wav
 from voxline.components.convert.jobs import Shaping
-from voxline.components.convert.recording import shape
+from voxline.components.convert.recording import apply_shaping
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.data.manifest import Utterance, read_manifest, read_rejects
@@ -70,14 +70,14 @@ def test_where_there_is_less_silence_than_is_kept_nothing_is_added(tmp_path: Pat
 
 def test_pauses_between_words_stay() -> None:
     samples = np.concatenate([take(0.4, 0.3, 0.6), take(0.4, 0.3, 0.4)])
-    kept, _ = shape(samples, RATE, Shaping(40, 0.1))
+    kept, _ = apply_shaping(samples, RATE, Shaping(40, 0.1))
     assert len(kept) / RATE == pytest.approx(0.3 + 1.0 + 0.3 + 0.2, abs=0.021)
 
 
 def test_a_click_at_the_edge_is_no_speech() -> None:
     samples = take(0.5, 1.0, 0.5, floor=0)
     samples[100] = 0.02
-    kept, _ = shape(samples, RATE, Shaping(40, 0.0))
+    kept, _ = apply_shaping(samples, RATE, Shaping(40, 0.0))
     assert len(kept) / RATE == pytest.approx(1.0, abs=0.021)
 
 
@@ -87,7 +87,7 @@ def test_trimming_keeps_the_loudest_sample_and_never_all_of_nothing(
     length: int, trim_db: float, keep: float, seed: int
 ) -> None:
     samples = np.random.default_rng(seed).normal(0, 0.1, length).astype(np.float32)
-    kept, _ = shape(samples, RATE, Shaping(trim_db, keep))
+    kept, _ = apply_shaping(samples, RATE, Shaping(trim_db, keep))
     assert 0 < len(kept) <= length
     assert np.abs(kept).max() == np.abs(samples).max() or trim_db < 20
 
@@ -136,7 +136,7 @@ def test_it_measures_what_ffmpeg_measures(tmp_path: Path, seconds: float) -> Non
 @pytest.mark.parametrize("rate", [16_000, 22_050])
 def test_every_recording_gets_the_loudness_asked_for(level: float, seconds: float, rate: int) -> None:
     samples = as_pcm(take(0.0, seconds, 0.0, level))
-    shaped, done = shape(samples, rate, Shaping(loudness_lufs=-26))
+    shaped, done = apply_shaping(samples, rate, Shaping(loudness_lufs=-26))
     assert loudness(shaped, rate) == pytest.approx(-26, abs=0.05)
     assert done["loudness_lufs"] == -26
     before = loudness((samples / 32768).astype(np.float32), rate)

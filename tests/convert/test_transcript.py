@@ -7,7 +7,7 @@ import pytest
 from tests.convert.conftest import good_flac, manifest_of, utterance
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
-from voxline.components.convert.transcript import transcript, with_reading
+from voxline.components.convert.transcript import converted_utterance, normalize_transcript
 from voxline.data.manifest import Utterance, read_manifest
 from voxline.rejects import Reason, Reject
 from voxline.text.alphabet import Alphabet
@@ -27,11 +27,11 @@ def test_a_line_holds_what_is_read_and_what_is_heard(tmp_path: Path) -> None:
 
 def test_spoken_stands_only_where_it_differs_and_never_from_before() -> None:
     before = Utterance("a", "a.wav", 1.0, "Yes", extra={"spoken": "of another reading", "accent": "us"})
-    assert with_reading(before, Read("yes", "yes"), "/wavs/9f.wav", "9f", 1.0).extra == {"accent": "us"}
+    assert converted_utterance(before, Read("yes", "yes"), "/wavs/9f.wav", "9f", 1.0).extra == {"accent": "us"}
 
 
 def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
-    found = transcript(Utterance("a", "a.wav", 1.0, "snow ☃"), VOICE, Alphabet.named(VOICE.alphabet))
+    found = normalize_transcript(Utterance("a", "a.wav", 1.0, "snow ☃"), VOICE, Alphabet.named(VOICE.alphabet))
     assert isinstance(found, Reject)
     assert found.reason is Reason.OUTSIDE_ALPHABET
     assert "U+2603 SNOWMAN" in found.detail
@@ -40,7 +40,7 @@ def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
 @pytest.mark.parametrize("kind", ["english", "english_phonemes", "mandarin", "pinyin"])
 def test_punctuation_alone_is_a_transcript_with_nothing_in_it(kind: Kind) -> None:
     settings = VOICE.model_copy(update={"reading": ReadingSettings(kind=kind)})
-    found = transcript(Utterance("a", "a.wav", 1.0, "?!… —"), settings, Alphabet.named(VOICE.alphabet))
+    found = normalize_transcript(Utterance("a", "a.wav", 1.0, "?!… —"), settings, Alphabet.named(VOICE.alphabet))
     assert isinstance(found, Reject)
     assert found.reason is Reason.TRANSCRIPT_EMPTY
     assert "'?!… —' has n" in found.detail

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from voxline.components.convert import process_pool
-from voxline.components.convert.process_pool import Lost, Named, in_processes
+from voxline.components.convert.process_pool import FunctionName, WorkerCrashed, map_in_processes
 from voxline.errors import WorkError
 
 HARMLESS, DEADLY = signal.SIGCONT, signal.SIGKILL
@@ -22,39 +22,39 @@ def _slow(seconds: float) -> int:
 
 
 def test_every_job_has_its_own_result() -> None:
-    results = dict(in_processes(operator.neg, list(range(200)), 2, 60))
+    results = dict(map_in_processes(operator.neg, list(range(200)), 2, 60))
     assert results == {n: -n for n in range(200)}
 
 
 def test_no_jobs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
-    assert list(in_processes(operator.neg, [], 2, 60)) == []
+    assert list(map_in_processes(operator.neg, [], 2, 60)) == []
 
 
 def test_a_function_may_be_imported_by_the_processes_alone() -> None:
-    assert dict(in_processes(Named("operator:neg"), [1, 2], 2, 60)) == {0: -1, 1: -2}
+    assert dict(map_in_processes(FunctionName("operator:neg"), [1, 2], 2, 60)) == {0: -1, 1: -2}
 
 
 def test_jobs_are_taken_when_a_process_is_to_have_them() -> None:
     taken = []
-    results = in_processes(operator.neg, (taken.append(n) or n for n in range(100)), 2, 60)  # type: ignore[func-returns-value]
+    results = map_in_processes(operator.neg, (taken.append(n) or n for n in range(100)), 2, 60)  # type: ignore[func-returns-value]
     next(results)
     results.close()
-    assert len(taken) <= 2 * process_pool.AHEAD + 1
+    assert len(taken) <= 2 * process_pool.JOBS_AHEAD + 1
 
 
 def test_few_jobs_start_one_process_and_slow_ones_start_more(monkeypatch: pytest.MonkeyPatch) -> None:
     for seconds, expected in ((60.0, {1}), (0.2, {2, 3, 4})):
         monkeypatch.setattr(process_pool, "GROW_SECONDS", seconds)
         jobs = [0.05] * 60
-        assert len({pid for _, pid in in_processes(_slow, jobs, 4, 60)}) in expected
+        assert len({pid for _, pid in map_in_processes(_slow, jobs, 4, 60)}) in expected
 
 
 def test_a_job_that_kills_its_process_is_the_only_one_lost() -> None:
     jobs = [HARMLESS, HARMLESS, DEADLY, HARMLESS, signal.SIGSEGV, DEADLY, *[HARMLESS] * 20]
-    results = dict(in_processes(signal.raise_signal, jobs, 2, 60))
+    results = dict(map_in_processes(signal.raise_signal, jobs, 2, 60))
     assert sorted(results) == list(range(26))
-    assert {index: result.detail for index, result in results.items() if isinstance(result, Lost)} == {
+    assert {index: result.detail for index, result in results.items() if isinstance(result, WorkerCrashed)} == {
         2: "killed its process: SIGKILL",
         4: "killed its process: SIGSEGV",
         5: "killed its process: SIGKILL",
@@ -62,32 +62,32 @@ def test_a_job_that_kills_its_process_is_the_only_one_lost() -> None:
 
 
 def test_a_job_that_ends_its_process_quietly_is_lost_too() -> None:
-    [(_, result)] = in_processes(os._exit, [3], 1, 60)
-    assert result == Lost("ended its process with status 3")
+    [(_, result)] = map_in_processes(os._exit, [3], 1, 60)
+    assert result == WorkerCrashed("ended its process with status 3")
 
 
 @pytest.mark.filterwarnings("error::ResourceWarning")
 def test_a_job_that_never_ends_is_given_up() -> None:
     start = time.monotonic()
-    results = dict(in_processes(time.sleep, [0, 600, 0, 0], 1, 1.0))
-    assert results == {0: None, 1: Lost("took longer than 1 s"), 2: None, 3: None}
+    results = dict(map_in_processes(time.sleep, [0, 600, 0, 0], 1, 1.0))
+    assert results == {0: None, 1: WorkerCrashed("took longer than 1 s"), 2: None, 3: None}
     assert time.monotonic() - start < 30
 
 
 def test_an_error_in_the_function_arrives_as_it_is() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
-        list(in_processes(int, ["1", "one"], 1, 60))
+        list(map_in_processes(int, ["1", "one"], 1, 60))
 
 
 def test_a_job_that_asks_for_too_much_memory_is_the_only_one_lost() -> None:
-    results = dict(in_processes(bytes, [1, 1 << 62, 2], 1, 60))
-    assert results == {0: b"\0", 1: Lost("needs more memory than there is ()"), 2: b"\0\0"}
+    results = dict(map_in_processes(bytes, [1, 1 << 62, 2], 1, 60))
+    assert results == {0: b"\0", 1: WorkerCrashed("needs more memory than there is ()"), 2: b"\0\0"}
 
 
 def test_processes_that_cannot_start_stop_the_run_instead_of_blaming_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(WorkError, match="could not start"):
-        list(in_processes(operator.neg, [1, 2], 1, 60))
+        list(map_in_processes(operator.neg, [1, 2], 1, 60))
 
 
 def test_no_process_is_left_when_the_caller_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_no_process_is_left_when_the_caller_stops_early(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(subprocess, "Popen", Remembered)
     monkeypatch.setattr(process_pool, "GROW_SECONDS", 0.01)
-    results = in_processes(time.sleep, [0.1] * 50, 2, 60)
+    results = map_in_processes(time.sleep, [0.1] * 50, 2, 60)
     for _ in range(10):
         next(results)
     results.close()

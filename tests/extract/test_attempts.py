@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.extract.deadly import DEADLY, written_deadly
-from voxline.components.extract.crash_guard import attempt, kills, suspects
-from voxline.components.extract.manifest_scan import clip_of
-from voxline.components.extract.plan import Task
+from voxline.components.extract.crash_guard import crashes_worker, note_clips, suspect_clips
+from voxline.components.extract.manifest_scan import clip_of_line
+from voxline.components.extract.plan import ShardTask
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.write_shard import write_shard
 from voxline.data.manifest import Utterance, read_rejects
@@ -21,10 +21,10 @@ from voxline.rejects import Reason
 
 HOW = ExtractSettings()
 WRITE = (
-    "import sys; from pathlib import Path; from voxline.components.extract.plan import Task; "
+    "import sys; from pathlib import Path; from voxline.components.extract.plan import ShardTask; "
     "from voxline.components.extract.settings import ExtractSettings; "
     "from voxline.components.extract.write_shard import write_shard; "
-    "folder = Path(sys.argv[1]); task = Task('0' * 32, 1.0, folder / 'converted' / 'manifest.jsonl', 1, 1, 4, 1); "
+    "folder = Path(sys.argv[1]); task = ShardTask('0' * 32, 1.0, folder / 'converted' / 'manifest.jsonl', 1, 1, 4, 1); "
     "print(write_shard(task, ExtractSettings(runner='FlinkRunner'), str(folder / 'store'), folder / 'unfinished'))"
 )
 
@@ -63,16 +63,16 @@ def test_a_recording_beside_which_workers_died_is_read_all_the_same(
     notes = tmp_path / "unfinished" / "attempts"
     notes.mkdir(parents=True)
     for name in ("one", "two"):
-        (notes / f"{'0' * 32}.{name}").write_text(clip_of(utterance.as_line(), 1.0))
-    assert list(suspects(notes, "0" * 32).values()) == [2]
-    assert not kills(utterance, 1.0, HOW)
-    task = Task("0" * 32, 1.0, tmp_path / "converted" / "manifest.jsonl", 1, 1, 1, 1)
+        (notes / f"{'0' * 32}.{name}").write_text(clip_of_line(utterance.as_line(), 1.0))
+    assert list(suspect_clips(notes, "0" * 32).values()) == [2]
+    assert not crashes_worker(utterance, 1.0, HOW)
+    task = ShardTask("0" * 32, 1.0, tmp_path / "converted" / "manifest.jsonl", 1, 1, 1, 1)
     assert write_shard(task, HOW, str(tmp_path / "store"), tmp_path / "unfinished") == []
 
 
 def test_what_fails_in_an_orderly_way_leaves_no_note(tmp_path: Path) -> None:
     def fail() -> None:
-        with attempt(tmp_path, "a") as begin:
+        with note_clips(tmp_path, "a") as begin:
             begin("clip")
             assert [note.read_text().strip() for note in tmp_path.iterdir()] == ["clip"]
             raise OSError("the disk is full")

@@ -16,7 +16,7 @@ import soundfile
 
 from tests.extract.conftest import write_wav
 from voxline.audio.features import features
-from voxline.components.extract.features import at_speed, read_samples
+from voxline.components.extract.features import change_speed, read_samples
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
@@ -154,7 +154,7 @@ def test_only_training_is_copied_at_other_speeds_and_statistics_are_of_training_
     train = [u for u in utterances if u.split == "train"]
     assert set(found) == {(u.id, 1.0) for u in utterances} | {(u.id, s) for u in train for s in (0.9, 1.1)}
     for utterance in train:
-        samples = at_speed(read_samples(utterance, 16_000), 0.9)
+        samples = change_speed(read_samples(utterance, 16_000), 0.9)
         assert len(samples) == pytest.approx(utterance.duration * 16_000 / 0.9, abs=2)
         np.testing.assert_array_equal(found[utterance.id, 0.9]["features"], features(samples, how.features))
     every = np.concatenate([found[u.id, 1.0]["features"] for u in train]).astype(np.float64)

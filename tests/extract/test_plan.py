@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxline.components.extract.manifest_scan import clip_of, take_in
-from voxline.components.extract.plan import Task, plan
+from voxline.components.extract.manifest_scan import clip_of_line, scan_manifest
+from voxline.components.extract.plan import ShardTask, plan_shards
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import SettingsError
@@ -24,13 +24,13 @@ def utterance(number: int, **changes: object) -> Utterance:
 
 def planned(
     utterances: list[Utterance], how: ExtractSettings
-) -> tuple[list[tuple[Task, list[Utterance]]], list[Reject]]:
+) -> tuple[list[tuple[ShardTask, list[Utterance]]], list[Reject]]:
     """The tasks for a pool in which nothing lies yet, each with its utterances; and the rejects."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_manifest(folder / "manifest.jsonl", utterances)
-        intake = take_in(folder, how, folder)
-        tasks = plan(intake, intake.clips != b"", how, folder)
+        intake = scan_manifest(folder, how, folder)
+        tasks = plan_shards(intake, intake.clips != b"", how, folder)
         return [(task, read_manifest(task.manifest)) for task in tasks], intake.rejects
 
 
@@ -81,10 +81,10 @@ def test_only_what_makes_features_names_a_clip() -> None:
         {"id": "x"},
         {"measured": {"peak_db": -3.0}},
     ):
-        assert clip_of({**one, **same}, 1.0) == clip_of(one, 1.0)
+        assert clip_of_line({**one, **same}, 1.0) == clip_of_line(one, 1.0)
     for other in ({"audio_hash": "ff"}, {"duration": 2.5}, {"offset": 0.5}):
-        assert clip_of({**one, **other}, 1.0) != clip_of(one, 1.0)
-    assert clip_of(one, 0.9) != clip_of(one, 1.0)
+        assert clip_of_line({**one, **other}, 1.0) != clip_of_line(one, 1.0)
+    assert clip_of_line(one, 0.9) != clip_of_line(one, 1.0)
 
 
 def test_who_writes_shards_and_how_they_are_cut_names_no_dataset() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from voxline.components.extract import manifest_scan
-from voxline.components.extract.line_cache import LINES, digests_of
+from voxline.components.extract.line_cache import ROW_CACHE, line_digests
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
@@ -86,7 +86,7 @@ def test_lines_that_are_not_as_they_were_written_are_not_used(
 ) -> None:
     utterances = corpus(6)
     first = extracted(tmp_path, utterances)
-    DAMAGES[damage](first.folder / LINES)
+    DAMAGES[damage](first.folder / ROW_CACHE)
     read.clear()
     work = extracted(tmp_path, utterances[1:])
     assert len(read) == 5
@@ -111,7 +111,7 @@ def test_a_manifest_that_grows_between_two_looks_is_told_of(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bytes
 ) -> None:
     def grown(manifest: Path) -> object:
-        found = digests_of(manifest)
+        found = line_digests(manifest)
         with open(manifest, "ab") as file:
             file.write(more)
         return found

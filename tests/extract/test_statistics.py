@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxline.components.extract.normalization import SMALLEST_DEVIATION, Total
+from voxline.components.extract.normalization import SMALLEST_DEVIATION, ExactSums
 
 SUMS = st.lists(st.floats(-1e12, 1e12) | st.floats(-1, 1), min_size=1, max_size=40)
 
 
 def mean(groups: list[list[float]]) -> list[float]:
-    total = Total(1)
+    total = ExactSums(1)
     for group in groups:
         total.add(np.array([[[value], [0.0]] for value in group]).reshape(-1, 2, 1), frames=len(group))
     return total.mean_and_deviation()[0]
@@ -38,7 +38,7 @@ def test_what_floating_point_would_lose_is_kept() -> None:
 
 def test_a_bin_that_does_not_vary_is_not_divided_by_its_rounding() -> None:
     frames = np.full((5_000, 1), np.log(1e-8))
-    total = Total(1)
+    total = ExactSums(1)
     for _ in range(200):
         total.add(np.stack([frames.sum(axis=0), (frames**2).sum(axis=0)])[None], frames=len(frames))
     mean, deviation = total.mean_and_deviation()

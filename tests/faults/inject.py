@@ -37,7 +37,7 @@ def main(name: str, root: Path) -> dict[str, list[dict[str, Any]]]:
     step, corpus, prepared = {**STEPS, "beam": BEAM}[name], root / "corpus", root / "prepared"
     nobody_pulls_the_plug()
     process_pool.subprocess.Popen = _Forked  # type: ignore[misc]
-    process_pool.AHEAD = 1  # else worker and parent write at once, and the n-th change is now this one, now that
+    process_pool.JOBS_AHEAD = 1  # else worker and parent write at once, and the n-th change is now this one, now that
     make_corpus(corpus)
     prepared.mkdir()
     step.prepare(corpus, prepared)
@@ -147,7 +147,7 @@ class _Forked:
             with contextlib.suppress(BaseException):
                 os.closerange(3, pass_fds[0])
                 os.closerange(pass_fds[0] + 1, 1_000)
-                process_pool._serve(Connection(pass_fds[0]))
+                process_pool._worker_main(Connection(pass_fds[0]))
             os._exit(0)
 
     def wait(self, timeout: float | None = None) -> int:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 import soundfile
 
-from voxline.components.convert.recording import measure
+from voxline.components.convert.recording import measure_level
 from voxline.components.validate.checks import look
 from voxline.components.validate.corpus import Corpus
 from voxline.components.validate.settings import ValidateSettings
@@ -80,7 +80,7 @@ def written(folder: Path, takes: list[Take], rejects: int = 0) -> Path:
                 take.speaker,
                 take.split,
                 audio_hash=hash_bytes(pcm.tobytes()),
-                measured=measure(pcm, RATE, -60.0),
+                measured=measure_level(pcm, RATE, -60.0),
             )
         )
     write_manifest(folder / "manifest.jsonl", utterances)

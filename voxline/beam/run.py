@@ -35,14 +35,14 @@ from voxline.store.bucket_cache import Mirror, address_of, folder_of
 from voxline.store.files import read_json, whole_file
 from voxline.store.objects import is_remote
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 """How often new answers are looked for on a disk; in a bucket, where each look is a listing, a hundredth as often."""
 
-LOOK_SHARE = 9
+POLL_RATIO = 9
 """As many times as long as a look takes, at least, until the next one."""
 
 
-def answers(
+def map_with_beam(
     step: str, function: Callable[[Any], Any], elements: Sequence[Any], settings: RunnerSettings, folder: Path
 ) -> Iterator[tuple[int, Any]]:
     """Runs a pipeline to its end.
@@ -62,7 +62,7 @@ def answers(
       WorkError: the pipeline failed: a full disk, a store that cannot be written, a worker that died.
     """
     alone = settings.runner == IN_PROCESS
-    answered = _Answers(folder / f"answers-{secrets.token_hex(4)}", is_sent=not alone)
+    answered = _ResultFolder(folder / f"answers-{secrets.token_hex(4)}", is_sent=not alone)
     lines = [json.dumps([number, element]) for number, element in enumerate(elements)]
     try:
         pipeline = beam.Pipeline(runner=_runner(settings), options=_options(settings))
@@ -72,15 +72,15 @@ def answers(
         pipeline
         | "elements" >> beam.Create(lines)
         # In one process there is nobody to share with, and a shuffle takes a fifth of what Beam costs.
-        | "to all workers" >> (beam.Map(_as_it_is) if alone else beam.Reshuffle())
+        | "to all workers" >> (beam.Map(_identity) if alone else beam.Reshuffle())
         | "apply" >> beam.ParDo(_Apply(function, answered.place))
     )
     try:
-        with _told_once(), _running(pipeline, settings) as running:
+        with _silence_disk_tracebacks(), _running_pipeline(pipeline, settings) as running:
             while running.is_alive():
                 yield from answered.new()
                 running.join(answered.patience)
-    except _FailedError as failure:
+    except _PipelineError as failure:
         raise WorkError(
             f"{step}: the Beam pipeline on {settings.runner} failed: {failure.__cause__}; mend that and run it again: "
             "what is written already stays"
@@ -111,7 +111,7 @@ class _Apply(beam.DoFn):
             Mirror.of(self.place).push([name])
 
 
-class _Answers:
+class _ResultFolder:
     """The folder of answers, as the process sees it that waits for them.
 
     Args:
@@ -129,7 +129,7 @@ class _Answers:
         self.place = address_of(folder) if is_sent else str(folder)
         self._mirror = Mirror.of(self.place) if is_remote(self.place) else None
         self._numbers: set[int] = set()
-        self.patience = LOOK_SECONDS
+        self.patience = POLL_SECONDS
 
     @property
     def seen(self) -> int:
@@ -142,8 +142,8 @@ class _Answers:
             self._mirror.pull_below()
         names = [entry.name for entry in os.scandir(self._folder) if not entry.name.startswith(".")]
         came = [number for number in sorted(int(name.partition(".")[0]) for name in names) if self._is_new(number)]
-        least = LOOK_SECONDS * (100 if self._mirror else 1)
-        self.patience = max(least, LOOK_SHARE * (time.monotonic() - began))
+        least = POLL_SECONDS * (100 if self._mirror else 1)
+        self.patience = max(least, POLL_RATIO * (time.monotonic() - began))
         for number in came:
             yield number, read_json(self._folder / f"{number}.json")
 
@@ -153,12 +153,12 @@ class _Answers:
         return is_new
 
 
-class _FailedError(Exception):
+class _PipelineError(Exception):
     """What became of the pipeline; its cause is whatever the runner made of a worker's error."""
 
 
 @contextlib.contextmanager
-def _running(pipeline: beam.Pipeline, settings: RunnerSettings) -> Iterator[threading.Thread]:
+def _running_pipeline(pipeline: beam.Pipeline, settings: RunnerSettings) -> Iterator[threading.Thread]:
     """Runs it beside this thread; one that is still running when the block ends in an error is cancelled.
 
     Raises:
@@ -178,7 +178,7 @@ def _running(pipeline: beam.Pipeline, settings: RunnerSettings) -> Iterator[thre
         try:
             results.append(pipeline.run())  # here, since what starts a job server must be told of signals
         except Exception as error:
-            raise _FailedError from error
+            raise _PipelineError from error
     thread = threading.Thread(target=run, name="beam", daemon=True)
     thread.start()
     try:
@@ -189,15 +189,15 @@ def _running(pipeline: beam.Pipeline, settings: RunnerSettings) -> Iterator[thre
                 result.cancel()
         raise
     if errors:
-        raise _FailedError from errors[0]
+        raise _PipelineError from errors[0]
 
 
-def _as_it_is(line: str) -> str:
+def _identity(line: str) -> str:
     return line
 
 
 @contextlib.contextmanager
-def _told_once() -> Iterator[None]:
+def _silence_disk_tracebacks() -> Iterator[None]:
     """Keeps Beam from printing the traceback of what the disk refuses: the error that is raised says all of it.
 
     Anything else is a bug, whose traceback is wanted.

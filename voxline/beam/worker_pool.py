@@ -22,11 +22,11 @@ import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 WORKER = "voxline.beam.worker"
-END_SECONDS = 10
+STOP_SECONDS = 10
 """What a worker has for its end before it is killed."""
 
 
-class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
+class BeamWorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     """Starts and stops workers as it is asked to; each is a process."""
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
 
     def StopWorker(self, request: Any, context: Any) -> Any:  # noqa: N802 - as the protocol has it
         if worker := self._workers.pop(request.worker_id, None):
-            _end(worker)
+            _stop_process(worker)
         return beam_fn_api_pb2.StopWorkerResponse()
 
     def stop(self) -> None:
         """Ends all of them."""
         while self._workers:
-            _end(self._workers.popitem()[1])
+            _stop_process(self._workers.popitem()[1])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--port", type=int, required=True, help="of this machine, where the runner asks for workers")
     port = parser.parse_args(arguments).port
-    pool, server = Pool(), grpc.server(ThreadPoolExecutor())
+    pool, server = BeamWorkerPool(), grpc.server(ThreadPoolExecutor())
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
     server.add_insecure_port(f"localhost:{port}")
     server.start()
@@ -72,10 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         pool.stop()
 
 
-def _end(worker: "subprocess.Popen[bytes]") -> None:
+def _stop_process(worker: "subprocess.Popen[bytes]") -> None:
     worker.terminate()
     try:
-        worker.wait(END_SECONDS)
+        worker.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
         worker.kill()
         worker.wait()
