@@ -20,7 +20,7 @@ from voxline.store.step_cache import Work
 from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
-    pass
+    from voxline.components.convert.process_pool import WorkerCrashed
 
 
 CONVERT_RECORDING = "voxline.components.convert.recording:convert_recording"

@@ -19,7 +19,7 @@ import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from voxline.audio.wav import HEADER_BYTES
 from voxline.components.convert.decode_log import REJECTED_SAMPLES, DecodeLogs
@@ -31,10 +31,6 @@ from voxline.store.bucket_cache import Mirror, bring, folder_of
 from voxline.store.files import clear_unfinished
 from voxline.store.hashing import hash_bytes, hash_value
 from voxline.store.objects import is_remote
-
-if TYPE_CHECKING:
-    pass  # MOVED
-
 
 FIRST_UPLOAD = 500
 """Each further batch is twice as large: whatever is in the pool is listed once for each, to send nothing twice."""

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from voxline.components.extract.manifest_scan import ScannedManifest
+    from voxline.components.extract.plan import ShardTask
     from voxline.components.extract.shard_index import PoolIndex
+    from voxline.components.extract.write_shard import FailedClip
     from voxline.data.rows import Places
 
 

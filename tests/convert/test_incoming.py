@@ -114,7 +114,7 @@ def test_an_output_that_is_replaced_meanwhile_is_taken_over_as_it_was_found(
         write_text(made, made.read_text().replace("says", "is"))  # by rename, as whoever makes it again does
         return decode.decode_new(*_)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(step, "listen", listened)
+    monkeypatch.setattr(step, "decode_new", listened)
     again = run(manifest, store, ConvertSettings())
     assert [one.text for one in read_manifest(again.folder)] == ["sings a", "says a", "says b"]
 
@@ -196,7 +196,7 @@ def test_a_manifest_that_is_written_while_it_is_read_is_refused(
             file.write("\n")
         return decode.decode_new(*_)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(step, "listen", listened)
+    monkeypatch.setattr(step, "decode_new", listened)
     with pytest.raises(WorkError, match="changed while it was read"):
         run(manifest, store, ConvertSettings())
     assert not list(store.rglob("done.json"))
@@ -215,7 +215,7 @@ def test_a_log_that_is_written_anew_while_it_is_used_is_refused(
         write_text(log, "".join(log.read_text().splitlines(keepends=True)[::-1]))
         return decode.decode_new(*_)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(step, "listen", listened)
+    monkeypatch.setattr(step, "decode_new", listened)
     with pytest.raises(WorkError, match=r"jsonl: was replaced while it was read"):
         run(manifest, store, ConvertSettings())
     monkeypatch.undo()
