@@ -31,7 +31,7 @@ from voxline.components.train.models.tacotron2 import Tacotron2
 from voxline.components.train.tts import losses
 from voxline.components.train.tts.export import converted
 from voxline.components.train.tts.model_settings import Tacotron2Settings
-from voxline.inference.int8_decoder import DECODER, Int8Decoder
+from voxline.inference.int8_decoder import DECODER_FILE, Int8Decoder
 
 PEER = Path(__file__).parent / "peers" / "tacotron2_torch.py"
 PEER_PYTHON = Path(__file__).parent.parent / ".bench-venv" / "bin" / "python"
@@ -142,7 +142,7 @@ def _int8(reduction: int) -> list[Row]:
     model.decoder.stop_bias.assign(model.decoder.stop_bias - 1e4)
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(_Around(model), folder)
-        (Path(folder) / DECODER).write_bytes(converted(model, reduction))
+        (Path(folder) / DECODER_FILE).write_bytes(converted(model, reduction))
         around, decoder = tf.saved_model.load(folder), Int8Decoder(Path(folder))
 
         def speak(labels: Any) -> Any:

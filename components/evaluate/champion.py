@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import WorkError
-from voxline.inference.saved_model import digest
+from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import EVALUATION, Registry
 
 
 @dataclasses.dataclass(frozen=True)
-class Champion:
+class ModelVersion:
     """A version of a model in the registry."""
 
     name: str
@@ -24,10 +24,10 @@ class Champion:
         return {"version": self.version, "digest": self.digest}
 
     def unusable(self, error: WorkError) -> WorkError:
-        return unusable(self.name, self.version, error)
+        return unusable_version(self.name, self.version, error)
 
 
-def find_champion(registry: Registry, judged: str) -> Champion | None:
+def find_champion(registry: Registry, judged: str) -> ModelVersion | None:
     """The model in service; where that is the judged model itself, the one that it was compared with in its day.
 
     So a second run of the same work meets the same comparison, and finds it done. A model is known by the files
@@ -37,7 +37,7 @@ def find_champion(registry: Registry, judged: str) -> Champion | None:
     if version is None:
         return None
     if registry.change(version).digest != judged:
-        return in_service(registry)
+        return find_in_service(registry)
     try:
         before = Evaluation.read(registry.path(version) / EVALUATION).metrics["champion"]
     except WorkError:
@@ -46,18 +46,18 @@ def find_champion(registry: Registry, judged: str) -> Champion | None:
         return None
     if _digest_of(registry, before["version"]) != before["digest"]:
         return None
-    return Champion(registry.model, before["version"], before["digest"], registry.path(before["version"]))
+    return ModelVersion(registry.model, before["version"], before["digest"], registry.path(before["version"]))
 
 
-def in_service(registry: Registry) -> Champion | None:
+def find_in_service(registry: Registry) -> ModelVersion | None:
     """The model in service, whatever it is."""
     version = registry.in_service()
     if version is None:
         return None
-    return Champion(registry.model, version, _digest_of(registry, version), registry.path(version))
+    return ModelVersion(registry.model, version, _digest_of(registry, version), registry.path(version))
 
 
-def unusable(name: str, version: int, error: WorkError) -> WorkError:
+def unusable_version(name: str, version: int, error: WorkError) -> WorkError:
     return WorkError(
         f"version {version} of {name}, which this evaluation needs, cannot be used: {error}; "
         "roll back to a version that can (voxline models rollback), or, if there is none, remove its folder"
@@ -67,6 +67,6 @@ def unusable(name: str, version: int, error: WorkError) -> WorkError:
 def _digest_of(registry: Registry, version: int) -> str:
     """Raises: WorkError: naming the version, and the way out."""
     try:
-        return digest(registry.path(version))
+        return model_digest(registry.path(version))
     except WorkError as error:
-        raise unusable(registry.model, version, error) from None
+        raise unusable_version(registry.model, version, error) from None

@@ -33,7 +33,7 @@ class EvaluateSettings(Settings):
         return split
 
 
-def rising(bounds: list[Any]) -> list[Any]:
+def check_ascending(bounds: list[Any]) -> list[Any]:
     """Raises: ValueError: a bound is not above the one before it."""
     if any(low >= high for low, high in pairwise(bounds)):
         raise ValueError("each bound must be above the one before it")
@@ -43,7 +43,7 @@ def rising(bounds: list[Any]) -> list[Any]:
 Bound = Annotated[float, pydantic.Field(gt=0)]
 
 
-class RecognitionEvaluateSettings(EvaluateSettings):
+class AsrEvaluateSettings(EvaluateSettings):
     """How a recogniser is measured."""
 
     batch_seconds: float = pydantic.Field(
@@ -60,10 +60,10 @@ class RecognitionEvaluateSettings(EvaluateSettings):
     @pydantic.field_validator("duration_bands", "word_bands")
     @classmethod
     def _rising(cls, bounds: list[Any]) -> list[Any]:
-        return rising(bounds)
+        return check_ascending(bounds)
 
 
-class SynthesisEvaluateSettings(EvaluateSettings):
+class TtsEvaluateSettings(EvaluateSettings):
     """How a voice is measured."""
 
     model_name: str = pydantic.Field(
@@ -95,7 +95,7 @@ class SynthesisEvaluateSettings(EvaluateSettings):
     @pydantic.field_validator("text_bands")
     @classmethod
     def _rising(cls, bounds: list[Any]) -> list[Any]:
-        return rising(bounds)
+        return check_ascending(bounds)
 
     @pydantic.field_validator("highest_f0")
     @classmethod

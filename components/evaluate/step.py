@@ -12,15 +12,15 @@ from typing import Any
 from voxline.components.evaluate.asr import evaluate as recognition
 from voxline.components.evaluate.champion import find_champion
 from voxline.components.evaluate.settings import (
+    AsrEvaluateSettings,
     EvaluateSettings,
-    RecognitionEvaluateSettings,
-    SynthesisEvaluateSettings,
+    TtsEvaluateSettings,
 )
 from voxline.components.evaluate.tts import evaluate as synthesis
-from voxline.components.evaluate.tts.round_trip import find_listener
+from voxline.components.evaluate.tts.round_trip import find_round_trip_recognizer
 from voxline.data.manifest import Utterance, fingerprint, read_manifest
 from voxline.errors import WorkError
-from voxline.inference.saved_model import BESIDE_A_MODEL, digest, exported_folder
+from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest
 from voxline.progress import say
 from voxline.registry.registry import Registry
 from voxline.store.bucket_cache import bring, local
@@ -35,7 +35,7 @@ def run(
     manifest: Path | str,
     registry: Path | str,
     store: Path | str,
-    settings: RecognitionEvaluateSettings | SynthesisEvaluateSettings = RecognitionEvaluateSettings(),  # noqa: B008  (frozen)
+    settings: AsrEvaluateSettings | TtsEvaluateSettings = AsrEvaluateSettings(),  # noqa: B008  (frozen)
 ) -> Work:
     """Measures an exported model, in the way that its settings are for.
 
@@ -48,31 +48,31 @@ def run(
       WorkError: the split is empty, a recording or a model cannot be read.
       SettingsError: a slicing by a field that no utterance has, or a listener that the registry has not.
     """
-    folder = exported_folder(local(model, without=BESIDE_A_MODEL))
+    folder = exported_folder(local(model, without=TRAINING_FOLDERS))
     utterances = _utterances(local(manifest), settings)
-    judged = digest(folder)
+    judged = model_digest(folder)
     champion = find_champion(Registry(registry, settings.model_name), judged)
     inputs: dict[str, Any] = {
         "model": judged,
         "test": fingerprint(utterances),
         "champion": champion and champion.plain(),
     }
-    if isinstance(settings, SynthesisEvaluateSettings):
-        synthesis.check_slices(utterances, settings)
-        listener = find_listener(registry, settings.listener)
+    if isinstance(settings, TtsEvaluateSettings):
+        synthesis.check_tts_slices(utterances, settings)
+        listener = find_round_trip_recognizer(registry, settings.listener)
         inputs["listener"] = listener and listener.plain()
         with keyed_work(store, "evaluate", settings, inputs, revision=REVISION) as work:
             if not work.reused:
                 bring(utterance.audio_filepath for utterance in utterances)
-                synthesis.measure(work, folder, utterances, champion, listener, settings, inputs)
-            say(f"evaluate: {synthesis.summary(read_json(work.path('metrics')))}")
+                synthesis.evaluate_tts(work, folder, utterances, champion, listener, settings, inputs)
+            say(f"evaluate: {synthesis.summarize_tts(read_json(work.path('metrics')))}")
         return work
-    recognition.check_slices(utterances, settings)
+    recognition.check_asr_slices(utterances, settings)
     with keyed_work(store, "evaluate", settings, inputs, revision=REVISION) as work:
         if not work.reused:
             bring(utterance.audio_filepath for utterance in utterances)
-            recognition.measure(work, folder, utterances, champion, settings, inputs)
-        say(f"evaluate: {recognition.summary(read_json(work.path('metrics')))}")
+            recognition.evaluate_asr(work, folder, utterances, champion, settings, inputs)
+        say(f"evaluate: {recognition.summarize_asr(read_json(work.path('metrics')))}")
     return work
 
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-SHOWN = 15
+MAX_SLICES = 15
 """Rows of one slicing on the card; the report beside has them all."""
 
 
-def origin(about: dict[str, Any], pushed_at: str) -> str:
+def describe_origin(about: dict[str, Any], pushed_at: str) -> str:
     """When it was pushed, and what it was trained from."""
     provenance = about["provenance"]
     trained = ", ".join(
@@ -16,7 +16,7 @@ def origin(about: dict[str, Any], pushed_at: str) -> str:
     return f"{revision} ({trained})." if trained else f"{revision}."
 
 
-def data(about: dict[str, Any], metrics: dict[str, Any]) -> str:
+def describe_data(about: dict[str, Any], metrics: dict[str, Any]) -> str:
     """The splits, and what it was measured on."""
     dataset = about["dataset"]
     rows = [
@@ -25,13 +25,13 @@ def data(about: dict[str, Any], metrics: dict[str, Any]) -> str:
     ]
     test = metrics["test"]
     return (
-        table(["split", "utterances", "minutes"], rows)
+        markdown_table(["split", "utterances", "minutes"], rows)
         + f"\n\nDataset `{dataset.get('key', 'unknown')}`. Measured on {metrics['utterances']:,} utterances "
         f"of the split `{test['split']}` (`{test['fingerprint']}`), {test['speakers']:,} speakers."
     )
 
 
-def table(columns: list[str], rows: list[list[str]]) -> str:
+def markdown_table(columns: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(_cell(text) for text in line) + " |" for line in lines)

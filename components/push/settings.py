@@ -5,12 +5,12 @@ from typing import Annotated
 
 import pydantic
 
-from voxline.metrics.catalog import MACHINE, NOT_JUDGED, SYNTHESIS
+from voxline.metrics.catalog import NOT_COMPARED, SPEED_METRICS, TTS_METRICS
 from voxline.settings import Settings
 
 Margin = Annotated[float, pydantic.Field(ge=0)]
-_JUDGED = [figure.name for figure in SYNTHESIS if figure.name not in NOT_JUDGED]
-_LIMITED = [*_JUDGED, *(figure.name for figure in MACHINE)]
+_JUDGED = [figure.name for figure in TTS_METRICS if figure.name not in NOT_COMPARED]
+_LIMITED = [*_JUDGED, *(figure.name for figure in SPEED_METRICS)]
 
 
 class PushSettings(Settings):
@@ -46,7 +46,7 @@ class PushSettings(Settings):
         return {}
 
 
-class RecognitionPushSettings(PushSettings):
+class AsrPushSettings(PushSettings):
     """When a recogniser is good enough to go into service."""
 
     max_wer: float = pydantic.Field(0.3, ge=0, le=10, description="word error rate above which no model is pushed")
@@ -73,7 +73,7 @@ class RecognitionPushSettings(PushSettings):
         return {"wer": self.max_slice_regression}
 
 
-class SynthesisPushSettings(PushSettings):
+class TtsPushSettings(PushSettings):
     """When a voice is good enough to go into service."""
 
     model_name: str = pydantic.Field(

@@ -10,7 +10,7 @@ from typing import Any
 import voxline
 
 
-def answer(module: str, arguments: list[str], seconds: float) -> dict[str, Any]:
+def run_in_fresh_process(module: str, arguments: list[str], seconds: float) -> dict[str, Any]:
     """Runs a module of ours that prints its answer as one line of JSON.
 
     Args:

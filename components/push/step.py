@@ -12,16 +12,24 @@ from typing import Any
 
 from voxline.components.push import gate
 from voxline.components.push.asr import card as recognition_card
-from voxline.components.push.asr.smoke_test import known_clip
-from voxline.components.push.gate import Champion, Check
-from voxline.components.push.settings import PushSettings, RecognitionPushSettings, SynthesisPushSettings
+from voxline.components.push.asr.smoke_test import smoke_test_asr
+from voxline.components.push.gate import ChampionMetrics, GateCheck
+from voxline.components.push.settings import AsrPushSettings, PushSettings, TtsPushSettings
 from voxline.components.push.tts import card as synthesis_card
-from voxline.components.push.tts.smoke_test import known_text
+from voxline.components.push.tts.smoke_test import smoke_test_tts
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import BESIDE_A_MODEL, about, digest, exported_folder
-from voxline.metrics.bootstrap import ratio
-from voxline.metrics.catalog import FIGURES
-from voxline.metrics.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE, VERDICT_SLOT, Evaluation
+from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, read_model_json
+from voxline.metrics.bootstrap import aggregate
+from voxline.metrics.catalog import CATALOG
+from voxline.metrics.evaluation import (
+    CLIP_FILE,
+    CLIP_MELS_FILE,
+    METRICS_FILE,
+    REPORT_FILE,
+    UTTERANCES_FILE,
+    VERDICT_SLOT,
+    Evaluation,
+)
 from voxline.progress import say
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
@@ -52,7 +60,7 @@ class Verdict:
     model: str | None
     in_service: int | None
     reasons: list[str]
-    checks: list[Check]
+    checks: list[GateCheck]
 
     @property
     def heading(self) -> str:
@@ -66,7 +74,7 @@ def run(
     evaluation: Path | str,
     registry: Path | str,
     store: Path | str,
-    settings: PushSettings = RecognitionPushSettings(),  # noqa: B008  (frozen)
+    settings: PushSettings = AsrPushSettings(),  # noqa: B008  (frozen)
 ) -> Work:
     """Judges a model, and publishes it or says why not; refusing is no failure.
 
@@ -81,9 +89,9 @@ def run(
     """
     start = time.monotonic()
     measured = Evaluation.read(local(evaluation))
-    source = exported_folder(local(model, without=BESIDE_A_MODEL))
+    source = exported_folder(local(model, without=TRAINING_FOLDERS))
     _check_is_of(measured, source, settings)
-    gate.check_settings(measured, settings)
+    gate.refuse_unmeasured(measured, settings)
     versions = Registry(registry, settings.model_name)
     decided = _decide(measured, source, versions, settings)
     say(f"push: {decided.heading}")
@@ -91,7 +99,7 @@ def run(
 
 
 def _check_is_of(measured: Evaluation, source: Path, settings: PushSettings) -> None:
-    found = digest(source)
+    found = model_digest(source)
     if measured.digest != found:
         raise WorkError(
             f"{measured.folder}: evaluates the model {measured.digest[:12]}, {source} is {found[:12]}; "
@@ -108,14 +116,14 @@ def _check_is_of(measured: Evaluation, source: Path, settings: PushSettings) -> 
 
 
 def _family(settings: PushSettings) -> str:
-    return "synthesis" if isinstance(settings, SynthesisPushSettings) else "recognition"
+    return "synthesis" if isinstance(settings, TtsPushSettings) else "recognition"
 
 
 def _decide(measured: Evaluation, source: Path, versions: Registry, settings: PushSettings) -> Verdict:
     serving = _serving(versions, measured.digest)
     if serving is not None:
         return serving
-    checks = gate.absolute(measured, settings)
+    checks = gate.check_limits(measured, settings)
     if settings.known_clip:
         say("push: loading the model in a fresh process")
         checks.append(_in_a_fresh_process(measured, source, settings))
@@ -128,7 +136,7 @@ def _decide(measured: Evaluation, source: Path, versions: Registry, settings: Pu
         rolled_back = versions.rolled_back().get(measured.digest)
         if rolled_back is not None and not settings.allow_rolled_back:
             detail = f"this very model was rolled back as version {rolled_back}; push.allow_rolled_back lets it pass"
-            checks.append(Check("rolled back", False, detail))
+            checks.append(GateCheck("rolled back", False, detail))
         reasons = [check.detail for check in checks if not check.passed]
         if reasons:
             return Verdict(False, None, None, in_service, reasons, checks)
@@ -142,17 +150,17 @@ def _decide(measured: Evaluation, source: Path, versions: Registry, settings: Pu
         return decided
 
 
-def _in_a_fresh_process(measured: Evaluation, source: Path, settings: PushSettings) -> Check:
+def _in_a_fresh_process(measured: Evaluation, source: Path, settings: PushSettings) -> GateCheck:
     clip, seconds = measured.metrics["clip"], settings.clip_seconds
-    if isinstance(settings, SynthesisPushSettings):
-        return known_text(source, clip["symbols"], measured.folder / CLIP_MELS, seconds)
-    return known_clip(source, measured.folder / CLIP, clip["text"], seconds)
+    if isinstance(settings, TtsPushSettings):
+        return smoke_test_tts(source, clip["symbols"], measured.folder / CLIP_MELS_FILE, seconds)
+    return smoke_test_asr(source, measured.folder / CLIP_FILE, clip["text"], seconds)
 
 
 def _figures(measured: Evaluation) -> dict[str, float]:
     """Every figure over all utterances; what was measured of none is left out."""
     names = measured.rows[0].figures
-    values = {name: ratio([row.figures[name] for row in measured.rows], FIGURES[name].kind) for name in names}
+    values = {name: aggregate([row.figures[name] for row in measured.rows], CATALOG[name].kind) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -167,23 +175,23 @@ def _serving(versions: Registry, judged: str) -> Verdict | None:
 
 def _against_service(
     measured: Evaluation, versions: Registry, in_service: int | None, settings: PushSettings
-) -> list[Check]:
+) -> list[GateCheck]:
     name = "against the model in service"
     if in_service is None:
-        return [Check(name, True, "nothing is in service yet, so there is nothing to compare with")]
+        return [GateCheck(name, True, "nothing is in service yet, so there is nothing to compare with")]
     if versions.change(in_service).digest == measured.digest:
-        return [Check(name, True, f"it is version {in_service} itself, whose files were damaged since")]
+        return [GateCheck(name, True, f"it is version {in_service} itself, whose files were damaged since")]
     champion = _champion(measured, versions, in_service)
     if champion is None:
         detail = f"version {in_service} went into service since the evaluation, and was tested on other data; {STALE}"
-        return [Check(name, False, detail)]
+        return [GateCheck(name, False, detail)]
     return [
-        *gate.relative(measured, champion, in_service, settings),
-        *gate.slices(measured, champion, in_service, settings),
+        *gate.check_regression(measured, champion, in_service, settings),
+        *gate.check_slice_regression(measured, champion, in_service, settings),
     ]
 
 
-def _champion(measured: Evaluation, versions: Registry, in_service: int) -> Champion | None:
+def _champion(measured: Evaluation, versions: Registry, in_service: int) -> ChampionMetrics | None:
     """What the model in service made of each utterance: from this evaluation, or its own if measured alike."""
     if measured.champion_digest == versions.change(in_service).digest:
         return {row.id: row.champion for row in measured.rows if row.champion is not None}
@@ -200,15 +208,15 @@ def _champion(measured: Evaluation, versions: Registry, in_service: int) -> Cham
 def _describe(folder: Path, decided: Verdict, measured: Evaluation, settings: PushSettings) -> None:
     """Puts beside a version what it is, how it was judged and where it came from."""
     metrics, pushed_at = measured.metrics, format_utc(time.time())
-    described = about(folder)
+    described = read_model_json(folder)
     version = decided.version or 0
     evaluation = folder / EVALUATION
     evaluation.mkdir()
-    for name in (METRICS, TABLE, CLIP, CLIP_MELS):
-        if name != CLIP_MELS or (measured.folder / name).is_file():
+    for name in (METRICS_FILE, UTTERANCES_FILE, CLIP_FILE, CLIP_MELS_FILE):
+        if name != CLIP_MELS_FILE or (measured.folder / name).is_file():
             shutil.copyfile(measured.folder / name, evaluation / name)
-    write_text(evaluation / REPORT, _report(decided, measured))
-    card = synthesis_card if isinstance(settings, SynthesisPushSettings) else recognition_card
+    write_text(evaluation / REPORT_FILE, _report(decided, measured))
+    card = synthesis_card if isinstance(settings, TtsPushSettings) else recognition_card
     write_text(folder / MODEL_CARD, card.model_card(measured, version, pushed_at))
     provenance = {
         "model": settings.model_name,
@@ -242,7 +250,7 @@ def _report(decided: Verdict, measured: Evaluation) -> str:
     if decided.checks:
         rows = [[badge(check.name, "good" if check.passed else "bad"), check.detail] for check in decided.checks]
         blocks.append(table(["check", "what was found"], rows))
-    html = (measured.folder / REPORT).read_text(encoding="utf-8")
+    html = (measured.folder / REPORT_FILE).read_text(encoding="utf-8")
     return fill(html, VERDICT_SLOT, Block("").join(blocks))
 
 
@@ -271,8 +279,8 @@ def _written(
     values: dict[str, Any] = {**judged, "heading": decided.heading, **summary}
     with keyed_work(store, "push", settings, inputs, again=True) as work:
         write_json(work.folder / VERDICT, values)
-        write_text(work.folder / REPORT, _report(decided, measured))
-        work.outputs = {"verdict": VERDICT, "report": REPORT}
+        write_text(work.folder / REPORT_FILE, _report(decided, measured))
+        work.outputs = {"verdict": VERDICT, "report": REPORT_FILE}
         work.counts = {"pushed": int(decided.pushed), "checks": len(decided.checks)}
     work.seconds = time.monotonic() - start
     return work

@@ -10,7 +10,7 @@ from voxline.components.publish.purge.purge import past_purges
 from voxline.components.publish.versions import DatasetVersions, list_datasets
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import BESIDE_A_MODEL
+from voxline.inference.saved_model import TRAINING_FOLDERS
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import PROVENANCE, Registry, list_models
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
@@ -64,7 +64,7 @@ def model_folder(place: Path | str) -> Path:
         version = registry.in_service()
         if version is not None:
             return registry.path(version)
-    return local(place, without=BESIDE_A_MODEL)
+    return local(place, without=TRAINING_FOLDERS)
 
 
 def _is_exported(place: str) -> bool:

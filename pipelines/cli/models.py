@@ -32,14 +32,14 @@ def transcribe(
     model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
 ) -> None:
     """Prints what is said in recordings, a line each."""
-    from voxline.inference.saved_model import Recogniser
+    from voxline.inference.saved_model import Recognizer
     from voxline.pipelines.cli.model_views import model_folder
 
     _tensorflow_tells_nothing()
     for file in audio:
         if not file.is_file():
             raise SettingsError(f"{file}: no such file; give recordings, one or more")
-    texts = Recogniser(model_folder(model)).transcribe_files(audio)
+    texts = Recognizer(model_folder(model)).transcribe_files(audio)
     for file, text in zip(audio, texts, strict=True):
         typer.echo(text if len(audio) == 1 else f"{file}\t{text}")
 
@@ -125,14 +125,14 @@ def speak_into(output: Path, text: str, model: Path) -> list[str]:
     if not output.absolute().parent.is_dir():
         raise SettingsError(f"--output {output}: there is no folder {output.parent}; make it, or name another place")
 
-    from voxline.inference.saved_model import about
-    from voxline.inference.synthesizer import Synthesiser
-    from voxline.inference.text_limits import Speakable
+    from voxline.inference.saved_model import read_model_json
+    from voxline.inference.synthesizer import Synthesizer
+    from voxline.inference.text_limits import TextLimits
     from voxline.store.files import whole_file
     from voxline.text.alphabet import Alphabet
 
-    Speakable(Alphabet(about(model)["alphabet"])).check_text(text)  # before TensorFlow is waited for
-    voice = Synthesiser(model)
+    TextLimits(Alphabet(read_model_json(model)["alphabet"])).check_text(text)  # before TensorFlow is waited for
+    voice = Synthesizer(model)
     (spoken,) = voice.synthesise([text])
 
     import numpy as np

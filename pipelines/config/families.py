@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 
 import pydantic
 
-from voxline.components.evaluate.settings import RecognitionEvaluateSettings, SynthesisEvaluateSettings
+from voxline.components.evaluate.settings import AsrEvaluateSettings, TtsEvaluateSettings
 from voxline.components.publish.settings import PublishSettings
-from voxline.components.push.settings import RecognitionPushSettings, SynthesisPushSettings
+from voxline.components.push.settings import AsrPushSettings, TtsPushSettings
 from voxline.components.train.asr.settings import RecognitionSettings
 from voxline.components.train.tts.settings import SynthesisSettings
 from voxline.errors import SettingsError
@@ -25,10 +25,8 @@ class AsrConfig(TeachingConfig):
     train: RecognitionSettings = pydantic.Field(
         default_factory=RecognitionSettings, description="the model and its training"
     )
-    evaluate: RecognitionEvaluateSettings = pydantic.Field(
-        default_factory=RecognitionEvaluateSettings, description="error rates"
-    )
-    push: RecognitionPushSettings = pydantic.Field(default_factory=RecognitionPushSettings, description="the gate")
+    evaluate: AsrEvaluateSettings = pydantic.Field(default_factory=AsrEvaluateSettings, description="error rates")
+    push: AsrPushSettings = pydantic.Field(default_factory=AsrPushSettings, description="the gate")
 
     def follows(self) -> dict[str, tuple[Any, str]]:
         made = "extract.features over train.model's stride and the fastest of extract.speeds"
@@ -89,10 +87,10 @@ class TtsConfig(TeachingConfig):
     train: SynthesisSettings = pydantic.Field(
         default_factory=SynthesisSettings, description="the model and its training"
     )
-    evaluate: SynthesisEvaluateSettings = pydantic.Field(
-        default_factory=SynthesisEvaluateSettings, description="distances, attention and the round trip"
+    evaluate: TtsEvaluateSettings = pydantic.Field(
+        default_factory=TtsEvaluateSettings, description="distances, attention and the round trip"
     )
-    push: SynthesisPushSettings = pydantic.Field(default_factory=SynthesisPushSettings, description="the gate")
+    push: TtsPushSettings = pydantic.Field(default_factory=TtsPushSettings, description="the gate")
 
     def check_places(self) -> None:
         """Refuses a listener that is not there: evaluate comes after all of training.

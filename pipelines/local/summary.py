@@ -7,7 +7,7 @@ from voxline.components.publish.diff import describe_comparability, diff_dataset
 from voxline.components.publish.diff_report import counts_table, utterance_lists
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
-from voxline.metrics.catalog import FIGURES
+from voxline.metrics.catalog import CATALOG
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.report import Block, Page, facts, note, table, verdict
 from voxline.store.bucket_cache import folder_of, local
@@ -123,7 +123,7 @@ def _figures(record: RunRecord) -> list[str]:
         value, low, high = (record.metrics.get(name + end) for end in ("", "_low", "_high"))
         if value is None:
             continue
-        figure = FIGURES[name]
+        figure = CATALOG[name]
         interval = f"  ({confidence} interval {figure.shown(low)} to {figure.shown(high)})"
         bounded = name != "cer" and low is not None and high is not None
         lines.append(f"{title:<17}{figure.shown(value)}{interval if bounded else ''}")

@@ -12,10 +12,10 @@ import pytest
 import soundfile
 
 from tests.spoken_tones import WORDS, MakeModel, write_corpus
-from voxline.components.evaluate.settings import RecognitionEvaluateSettings
+from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import digest
+from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
 
@@ -37,7 +37,7 @@ def compared(corpus: Path, make_model: MakeModel, tmp_path_factory: pytest.TempP
     """A model that mishears "seven", evaluated while one that mishears nothing is in service."""
     folder = tmp_path_factory.mktemp("compared")
     publish(folder / "registry", make_model())
-    settings = RecognitionEvaluateSettings(bootstrap_samples=500, slices=["accent"])
+    settings = AsrEvaluateSettings(bootstrap_samples=500, slices=["accent"])
     work = run(make_model({"seven": "six"}), corpus, folder / "registry", folder / "store", settings)
     assert work.metrics["wer"] == work.metrics["wer_difference"]
     return Evaluation.read(work.folder)
@@ -45,19 +45,19 @@ def compared(corpus: Path, make_model: MakeModel, tmp_path_factory: pytest.TempP
 
 def publish(registry: Path, model: Path) -> None:
     versions = Registry(registry, "asr")
-    with versions.locked(), versions.publishing(model, digest(model), "push"):
+    with versions.locked(), versions.publishing(model, model_digest(model), "push"):
         pass
 
 
 def test_a_perfect_model_has_no_errors_and_an_interval_that_does_not_claim_perfection(
     corpus: Path, make_model: MakeModel, tmp_path: Path
 ) -> None:
-    work = run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", RecognitionEvaluateSettings())
+    work = run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
     metrics = json.loads(work.path("metrics").read_text())
     assert work.metrics["wer"] == work.metrics["cer"] == 0
     assert 0 < work.metrics["wer_high"] < 0.2
     assert metrics["champion"] is None
-    assert metrics["model"]["digest"] == digest(make_model())
+    assert metrics["model"]["digest"] == model_digest(make_model())
     assert metrics["clip"]["text"] == metrics["clip"]["reference"]
     assert 0 < work.metrics["rtf"] < 1
     assert not (tmp_path / "registry").exists()
@@ -104,7 +104,7 @@ def test_the_page_is_whole_and_plays_the_worst(compared: Evaluation) -> None:
 def test_work_is_repeated_when_the_model_in_service_changes_and_not_when_it_is_the_judged_one(
     corpus: Path, make_model: MakeModel, tmp_path: Path
 ) -> None:
-    model, settings = make_model({"one": "two"}), RecognitionEvaluateSettings(bootstrap_samples=100)
+    model, settings = make_model({"one": "two"}), AsrEvaluateSettings(bootstrap_samples=100)
 
     def evaluated() -> Any:
         return run(model, corpus, tmp_path / "registry", tmp_path / "store", settings)
@@ -116,7 +116,7 @@ def test_work_is_repeated_when_the_model_in_service_changes_and_not_when_it_is_t
     second = evaluated()
     assert not second.reused
     versions = Registry(tmp_path / "registry", "asr")
-    with versions.locked(), versions.publishing(model, digest(model), "push") as (_, incoming):
+    with versions.locked(), versions.publishing(model, model_digest(model), "push") as (_, incoming):
         shutil.copytree(second.folder, incoming / "evaluation")
     again = evaluated()
     assert again.reused
@@ -126,14 +126,14 @@ def test_work_is_repeated_when_the_model_in_service_changes_and_not_when_it_is_t
 def test_an_empty_test_split_is_refused_with_what_to_do(make_model: MakeModel, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, [("ada", "one")], split="train")
     with pytest.raises(WorkError, match=r"no utterance in the split 'test'.*evaluate.split"):
-        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", RecognitionEvaluateSettings())
+        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
 
 
 def test_a_slicing_by_an_unknown_field_is_refused_before_any_work(
     corpus: Path, tmp_path: Path, make_model: MakeModel
 ) -> None:
     with pytest.raises(SettingsError, match=r"acent.*accent"):
-        run(make_model(), corpus, tmp_path, tmp_path / "store", RecognitionEvaluateSettings(slices=["acent"]))
+        run(make_model(), corpus, tmp_path, tmp_path / "store", AsrEvaluateSettings(slices=["acent"]))
     assert not (tmp_path / "store").exists()
 
 
@@ -141,14 +141,14 @@ def test_a_recording_that_is_gone_is_named(make_model: MakeModel, tmp_path: Path
     corpus = write_corpus(tmp_path, [("ada", "one"), ("ben", "two")])
     (tmp_path / "wavs" / "0001.wav").unlink()
     with pytest.raises(WorkError, match="utterance ben-0001"):
-        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", RecognitionEvaluateSettings())
+        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
 
 
 def test_a_model_in_service_that_is_damaged_is_named(corpus: Path, make_model: MakeModel, tmp_path: Path) -> None:
     publish(tmp_path / "registry", make_model({"one": "two"}))
     (tmp_path / "registry" / "asr" / "1" / "saved_model.pb").write_bytes(b"\x00")
     with pytest.raises(WorkError, match=r"version 1 of asr.*rollback"):
-        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", RecognitionEvaluateSettings())
+        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
 
 
 def test_a_model_in_service_whose_weights_were_changed_is_another_comparison(
@@ -162,7 +162,7 @@ def test_a_model_in_service_whose_weights_were_changed_is_another_comparison(
     shutil.copytree(
         make_model({"one": "two"}), version, dirs_exist_ok=True
     )  # files of another model, version.json stays
-    challenger, settings = make_model({"two": "three"}), RecognitionEvaluateSettings(bootstrap_samples=500)
+    challenger, settings = make_model({"two": "three"}), AsrEvaluateSettings(bootstrap_samples=500)
     damaged = run(challenger, corpus, tmp_path / "registry", tmp_path / "store", settings)
     shutil.rmtree(version)
     whole.rename(version)
@@ -188,7 +188,7 @@ def test_utterances_without_words_and_models_without_an_answer_are_counted(
     quiet = {**silence, "audio_filepath": "wavs/quiet.wav", "duration": 0.5}
     lines += json.dumps({**quiet, "id": "unsaid", "text": ""}) + "\n" + json.dumps({**quiet, "id": "unheard"}) + "\n"
     (tmp_path / "manifest.jsonl").write_text(lines)
-    work = run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", RecognitionEvaluateSettings())
+    work = run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
     rows = {row.id: row for row in Evaluation.read(work.folder).rows}
     assert rows["unsaid"].figures["wer"] == (0, 0)
     assert rows["unheard"].told["words"]["deletions"] == 2

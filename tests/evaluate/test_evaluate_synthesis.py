@@ -11,16 +11,16 @@ import soxr
 
 from tests.spoken_tones import RATE, MakeModel, speak
 from tests.spoken_voice import MakeVoice, said, write_voice_corpus
-from voxline.components.evaluate.settings import SynthesisEvaluateSettings
+from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.evaluate.step import run
-from voxline.components.evaluate.tts.round_trip import Listener, find_listener
+from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer, find_round_trip_recognizer
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import digest
+from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
 
-QUICK = SynthesisEvaluateSettings(listener="asr", bootstrap_samples=200, pitched=0, typical=0, worst=0)
-THOROUGH = SynthesisEvaluateSettings(listener="asr", bootstrap_samples=200, pitched=3, highest_f0=1_200, worst=2)
+QUICK = TtsEvaluateSettings(listener="asr", bootstrap_samples=200, pitched=0, typical=0, worst=0)
+THOROUGH = TtsEvaluateSettings(listener="asr", bootstrap_samples=200, pitched=3, highest_f0=1_200, worst=2)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def registry(tmp_path: Path, make_model: MakeModel) -> Path:
 
 def publish(registry: Path, name: str, model: Path) -> None:
     versions = Registry(registry, name)
-    with versions.locked(), versions.publishing(model, digest(model), "push"):
+    with versions.locked(), versions.publishing(model, model_digest(model), "push"):
         pass
 
 
@@ -121,7 +121,7 @@ def test_a_voice_is_compared_with_the_one_in_service_on_the_same_texts(
 def test_the_page_plays_recorded_forced_and_free_side_by_side(
     corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
 ) -> None:
-    settings = SynthesisEvaluateSettings.of(QUICK.plain(), typical=2, worst=1)
+    settings = TtsEvaluateSettings.of(QUICK.plain(), typical=2, worst=1)
     html = run(make_voice(says={"8": "2"}), corpus, registry, tmp_path / "store", settings).path("report").read_text()
     assert html.count("<audio") == 3 * 3
     assert html.count("data:image/png") == 3
@@ -133,15 +133,15 @@ def test_the_page_plays_recorded_forced_and_free_side_by_side(
 
 @pytest.mark.parametrize("rate", [8_000, 22_050, 48_000])
 def test_a_listener_of_another_sample_rate_hears_the_same(registry: Path, rate: int) -> None:
-    version = find_listener(registry, "asr")
+    version = find_round_trip_recognizer(registry, "asr")
     assert version is not None
     spoken = soxr.resample(speak(["one", "three", "two"]), RATE, rate)
-    assert Listener.load(version).hear([spoken], rate) == ["one three two"]
+    assert RoundTripRecognizer.load(version).hear([spoken], rate) == ["one three two"]
 
 
 def test_a_voice_is_no_listener(corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path) -> None:
     publish(registry, "voice", make_voice())
-    settings = SynthesisEvaluateSettings.of(QUICK.plain(), listener="voice")
+    settings = TtsEvaluateSettings.of(QUICK.plain(), listener="voice")
     with pytest.raises(SettingsError, match=r"'listener' is 'voice', and .*voice/1 is a voice; give a recogniser"):
         run(make_voice(), corpus, registry, tmp_path / "store", settings)
 
@@ -156,7 +156,7 @@ def test_a_voice_whose_mels_are_no_numbers_is_no_figure(
 def test_without_a_listener_nothing_is_said_of_being_understood(
     corpus: Path, make_voice: MakeVoice, tmp_path: Path
 ) -> None:
-    settings = SynthesisEvaluateSettings.of(QUICK.plain(), listener="")
+    settings = TtsEvaluateSettings.of(QUICK.plain(), listener="")
     work = run(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", settings)
     assert "round_trip_wer" not in work.metrics
     assert "f0_rmse" not in work.metrics
@@ -218,4 +218,4 @@ def test_a_recogniser_is_no_voice_and_the_split_that_was_learnt_from_no_test(
     with pytest.raises(WorkError, match="is no voice"):
         run(make_model(), corpus, registry, tmp_path / "store", QUICK)
     with pytest.raises(SettingsError, match=r"evaluate: 'split'.*'test' or 'dev'"):
-        SynthesisEvaluateSettings.of({"split": "train"}, "evaluate")
+        TtsEvaluateSettings.of({"split": "train"}, "evaluate")

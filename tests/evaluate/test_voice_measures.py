@@ -9,7 +9,7 @@ from voxline.audio.griffin_lim import waveform
 from voxline.components.evaluate.tts.evaluate import _picked
 from voxline.data.manifest import Utterance
 from voxline.metrics import f0
-from voxline.metrics.mcd import cepstra, distortion
+from voxline.metrics.mcd import mel_cepstra, mel_cepstral_distortion
 
 RATE = 16_000
 KINDS = {
@@ -24,7 +24,7 @@ def test_distortion_is_the_difference_of_spectra_in_decibels() -> None:
     settings = FeatureSettings(mels=40, spectrum="magnitude")
     ripple = 3 * np.log(10) / 20 * np.cos(np.pi * 4 * (np.arange(40) + 0.5) / 40)
     flat, rippled = np.full((30, 40), -2.0), np.tile(-2 + ripple, (20, 1))
-    found = distortion(cepstra(flat, settings, 13), cepstra(rippled, settings, 13))
+    found = mel_cepstral_distortion(mel_cepstra(flat, settings, 13), mel_cepstra(rippled, settings, 13))
     assert found.distance == pytest.approx(3 / np.sqrt(2))
 
 
@@ -32,7 +32,9 @@ def test_level_and_pace_are_no_distortion() -> None:
     settings = FeatureSettings(mels=40, spectrum="magnitude")
     mels = np.random.default_rng(1).normal(size=(25, 40))
     louder = np.repeat(mels + 1.5, 2, axis=0)
-    assert distortion(cepstra(mels, settings, 13), cepstra(louder, settings, 13)).distance == pytest.approx(0, abs=1e-6)
+    assert mel_cepstral_distortion(
+        mel_cepstra(mels, settings, 13), mel_cepstra(louder, settings, 13)
+    ).distance == pytest.approx(0, abs=1e-6)
 
 
 def test_distortion_is_nearly_the_same_whatever_the_features_are() -> None:
@@ -42,14 +44,14 @@ def test_distortion_is_nearly_the_same_whatever_the_features_are() -> None:
     found = {}
     for name, settings in KINDS.items():
         mels = [features(samples, settings)[:, settings.mel_columns] for samples in (one, other)]
-        found[name] = distortion(*(cepstra(side, settings, 13) for side in mels)).distance
+        found[name] = mel_cepstral_distortion(*(mel_cepstra(side, settings, 13) for side in mels)).distance
     assert found["power"] == pytest.approx(found["magnitude"], rel=0.1)
     assert found["power"] == pytest.approx(found["tacotron"], rel=0.1)
 
 
-def job(recorded: np.ndarray, spoken: np.ndarray) -> f0.Job:
+def job(recorded: np.ndarray, spoken: np.ndarray) -> f0.F0Pair:
     frames = np.arange(1 + len(recorded) // 200, dtype=np.int32)
-    return f0.Job(recorded, spoken, np.stack([frames, frames], axis=1), RATE, 200, 65.0, 400.0)
+    return f0.F0Pair(recorded, spoken, np.stack([frames, frames], axis=1), RATE, 200, 65.0, 400.0)
 
 
 def hum(hertz: float, seconds: float = 0.6) -> np.ndarray:
@@ -59,17 +61,17 @@ def hum(hertz: float, seconds: float = 0.6) -> np.ndarray:
 
 
 def test_two_semitones_too_high_are_two_hundred_cents_and_a_whisper_is_unvoiced() -> None:
-    high = f0.compared(job(hum(150), hum(150 * 2 ** (2 / 12))))
+    high = f0.compare_pair(job(hum(150), hum(150 * 2 ** (2 / 12))))
     assert high.cents == pytest.approx(200, abs=12)
     assert high.hertz == pytest.approx(18.4, abs=1.5)
     assert high.voicing_error < 0.1
     noise = np.random.default_rng(3).normal(size=round(0.6 * RATE)).astype(np.float32) * 0.1
-    whisper = f0.compared(job(hum(150), noise))
+    whisper = f0.compare_pair(job(hum(150), noise))
     assert whisper.voicing_error > 0.6
 
 
 def test_silence_has_no_pitch_to_compare() -> None:
-    found = f0.compared(job(hum(120, 0.3), np.zeros(round(0.3 * RATE), np.float32)))
+    found = f0.compare_pair(job(hum(120, 0.3), np.zeros(round(0.3 * RATE), np.float32)))
     assert (found.hertz, found.cents) == (None, None)
     assert found.voicing_error > 0.8
 
@@ -83,7 +85,7 @@ def test_what_is_picked_is_spread_over_the_lengths() -> None:
 
 def test_threads_answer_in_order_what_each_pair_does_alone() -> None:
     jobs = [job(hum(hertz, 0.3), hum(hertz * 1.1, 0.3)) for hertz in (100, 140, 180, 220)]
-    assert list(f0.compare(jobs)) == [f0.compared(one) for one in jobs]
+    assert list(f0.compare_f0(jobs)) == [f0.compare_pair(one) for one in jobs]
 
 
 def words(seed: int = 4) -> np.ndarray:
@@ -95,13 +97,13 @@ def words(seed: int = 4) -> np.ndarray:
 
 
 def test_a_recording_has_the_pitch_and_the_voicing_of_itself() -> None:
-    assert f0.compared(job(words(), words())) == f0.Pitch(0.0, 0.0, 0.0)
+    assert f0.compare_pair(job(words(), words())) == f0.F0Comparison(0.0, 0.0, 0.0)
 
 
 def test_griffin_lim_alone_keeps_pitch_and_voicing() -> None:
     """So what these figures show of a voice is the voice's."""
     settings = FeatureSettings(mels=80, window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, spectrum="magnitude")
-    found = f0.compared(job(words(), waveform(features(words(), settings), settings)))
+    found = f0.compare_pair(job(words(), waveform(features(words(), settings), settings)))
     assert found.voicing_error < 0.1
     assert found.hertz is not None
     assert found.hertz < 5
@@ -111,7 +113,7 @@ def test_a_hoarse_voice_is_not_all_unvoiced() -> None:
     """Half of its power is noise, so one period is like the next by half."""
     said = words()
     noise = np.random.default_rng(5).normal(size=len(said)) * said.std() * (np.abs(said) > 1e-3)
-    found = f0.compared(job(said, (said + noise).astype(np.float32)))
+    found = f0.compare_pair(job(said, (said + noise).astype(np.float32)))
     assert found.voicing_error < 0.4
     assert found.hertz is not None
     assert found.hertz < 8

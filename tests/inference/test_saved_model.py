@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from tests.spoken_tones import RATE, MakeModel, speak
 from voxline.errors import WorkError
-from voxline.inference.saved_model import Recogniser, about, batches_by_length, digest, exported_folder, read_waveform
+from voxline.inference.saved_model import (
+    Recognizer,
+    batches_by_length,
+    exported_folder,
+    model_digest,
+    read_model_json,
+    read_waveform,
+)
 
 
 @pytest.fixture
@@ -22,7 +29,7 @@ def copy_of_model(make_model: MakeModel, tmp_path: Path) -> Path:
 
 def test_texts_come_back_in_the_order_of_the_recordings(make_model: MakeModel) -> None:
     sentences = ["eight", "one two three four five", "", "zero seven", "six"]
-    recogniser = Recogniser(make_model(), batch_seconds=0.5)
+    recogniser = Recognizer(make_model(), batch_seconds=0.5)
     waveforms = [speak(sentence.split()) if sentence else np.zeros(0, np.float32) for sentence in sentences]
     assert recogniser.transcribe(waveforms) == sentences
     assert recogniser.audio_seconds == pytest.approx(0.9)
@@ -37,15 +44,15 @@ def test_a_recording_at_another_rate_and_in_stereo_is_understood(make_model: Mak
     heard = read_waveform(tmp_path / "a b é.flac", RATE)
     assert heard.dtype == np.float32
     assert len(heard) == 2 * RATE // 10
-    assert Recogniser(make_model()).transcribe_files([tmp_path / "a b é.flac"]) == ["three one"]
+    assert Recognizer(make_model()).transcribe_files([tmp_path / "a b é.flac"]) == ["three one"]
 
 
 def test_the_digest_names_the_model_and_not_what_lies_beside_it(copy_of_model: Path, make_model: MakeModel) -> None:
-    assert digest(copy_of_model) == digest(make_model())
+    assert model_digest(copy_of_model) == model_digest(make_model())
     (copy_of_model / "model_card.md").write_text("# a card")
-    assert digest(copy_of_model) == digest(make_model())
-    (copy_of_model / "model.json").write_text(json.dumps({**about(copy_of_model), "name": "other"}))
-    assert digest(copy_of_model) != digest(make_model())
+    assert model_digest(copy_of_model) == model_digest(make_model())
+    (copy_of_model / "model.json").write_text(json.dumps({**read_model_json(copy_of_model), "name": "other"}))
+    assert model_digest(copy_of_model) != model_digest(make_model())
 
 
 def test_trains_output_folder_leads_to_the_model_in_it(make_model: MakeModel) -> None:
@@ -65,7 +72,7 @@ def test_a_damaged_model_is_named_and_not_loaded(copy_of_model: Path, damage: st
         else:
             victim.write_bytes(victim.read_bytes()[: victim.stat().st_size // 2 if how == "cut" else 0])
     with pytest.raises(WorkError, match=r"copy: .*does not load"):
-        Recogniser(copy_of_model)
+        Recognizer(copy_of_model)
 
 
 def test_a_saved_model_of_another_kind_is_refused(tmp_path: Path, copy_of_model: Path) -> None:
@@ -74,20 +81,20 @@ def test_a_saved_model_of_another_kind_is_refused(tmp_path: Path, copy_of_model:
     tf.saved_model.save(tf.Module(), str(tmp_path / "other"))
     shutil.copy(copy_of_model / "model.json", tmp_path / "other")
     with pytest.raises(WorkError, match="no signature 'transcribe'"):
-        Recogniser(tmp_path / "other")
+        Recognizer(tmp_path / "other")
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path, copy_of_model: Path) -> None:
     with pytest.raises(WorkError, match=r"no saved_model.pb and no model.json"):
-        digest(tmp_path)
+        model_digest(tmp_path)
     with pytest.raises(WorkError, match="no such folder"):
-        digest(tmp_path / "nowhere")
+        model_digest(tmp_path / "nowhere")
     (copy_of_model / "model.json").write_text('{"name": "as')
     with pytest.raises(WorkError, match=r"model.json: not JSON"):
-        about(copy_of_model)
+        read_model_json(copy_of_model)
     (copy_of_model / "model.json").write_text('{"name": "asr"}')
     with pytest.raises(WorkError, match="no kind, alphabet"):
-        about(copy_of_model)
+        read_model_json(copy_of_model)
 
 
 def test_what_is_no_audio_is_named(tmp_path: Path) -> None:

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 from voxline.errors import WorkError
-from voxline.metrics.bootstrap import Bootstrap, Part, ratio
+from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
 
 
 def test_an_interval_holds_the_true_rate_as_often_as_it_says() -> None:
     random = np.random.default_rng(5)
     held = 0
     for seed in range(200):
-        parts = [Part(int(errors), 10) for errors in random.binomial(10, 0.2, size=60)]
+        parts = [SumAndWeight(int(errors), 10) for errors in random.binomial(10, 0.2, size=60)]
         interval = Bootstrap(0.9, samples=300, seed=seed).interval(parts, [""] * 60)
         held += interval.low <= 0.2 <= interval.high
     assert 0.83 <= held / 200 <= 0.96
 
 
 def test_speakers_who_differ_make_a_wider_interval_than_their_utterances_would() -> None:
-    parts = [Part(speaker % 5, 10) for speaker in range(20) for _ in range(30)]
+    parts = [SumAndWeight(speaker % 5, 10) for speaker in range(20) for _ in range(30)]
     speakers = [f"s{speaker}" for speaker in range(20) for _ in range(30)]
     by_speaker, by_utterance = (Bootstrap(fewest_speakers=n).interval(parts, speakers) for n in (10, 21))
     assert (by_speaker.over, by_speaker.units) == ("speakers", 20)
@@ -31,27 +31,27 @@ def test_speakers_who_differ_make_a_wider_interval_than_their_utterances_would()
 
 
 def test_no_error_in_few_words_does_not_promise_perfection() -> None:
-    interval = Bootstrap(0.95).interval([Part(0, 1)] * 300, [""] * 300)
+    interval = Bootstrap(0.95).interval([SumAndWeight(0, 1)] * 300, [""] * 300)
     assert interval.low == 0
     assert interval.high == pytest.approx(1 - 0.025 ** (1 / 300))
-    assert Bootstrap().interval([Part(0, 5)] * 4, [""] * 4).high == 1
+    assert Bootstrap().interval([SumAndWeight(0, 5)] * 4, [""] * 4).high == 1
 
 
 def test_the_same_seed_gives_the_same_interval_and_memory_stays_bounded() -> None:
-    parts = [Part(n % 3, 3) for n in range(5_000)]
+    parts = [SumAndWeight(n % 3, 3) for n in range(5_000)]
     one, same, other = (Bootstrap(samples=900, seed=seed).interval(parts, [""] * 5_000) for seed in (1, 1, 2))
     assert one == same != other
 
 
 def test_a_comparison_on_the_same_utterances_sees_what_two_intervals_do_not() -> None:
     random = np.random.default_rng(3)
-    champion = [Part(int(n), 10) for n in random.binomial(10, 0.3, size=200)]
-    challenger = [Part(max(part.value - (n % 4 == 0), 0), 10) for n, part in enumerate(champion)]
+    champion = [SumAndWeight(int(n), 10) for n in random.binomial(10, 0.3, size=200)]
+    challenger = [SumAndWeight(max(part.value - (n % 4 == 0), 0), 10) for n, part in enumerate(champion)]
     bootstrap, speakers = Bootstrap(), [""] * 200
     overlap = bootstrap.interval(challenger, speakers).high - bootstrap.interval(champion, speakers).low
     compared = bootstrap.compare(challenger, champion, speakers)
     assert overlap > 0
-    assert compared.difference == pytest.approx(ratio(challenger) - ratio(champion))
+    assert compared.difference == pytest.approx(aggregate(challenger) - aggregate(champion))
     assert compared.interval.low <= compared.lowest <= compared.difference <= compared.highest <= compared.interval.high
     assert compared.highest < 0
     assert compared.probability_worse == 0
@@ -60,7 +60,7 @@ def test_a_comparison_on_the_same_utterances_sees_what_two_intervals_do_not() ->
 
 
 def test_equal_models_are_neither_better_nor_worse() -> None:
-    parts = [Part(n % 2, 4) for n in range(30)]
+    parts = [SumAndWeight(n % 2, 4) for n in range(30)]
     compared = Bootstrap().compare(parts, parts, [""] * 30)
     assert (compared.difference, compared.lowest, compared.probability_worse) == (0, 0, 0.5)
 
@@ -68,40 +68,40 @@ def test_equal_models_are_neither_better_nor_worse() -> None:
 @pytest.mark.parametrize("utterances", [5, 20, 100])
 def test_no_loss_seen_on_few_words_is_no_promise_that_there_is_none(utterances: int) -> None:
     """One word lost of n gives a bound near 3 / n by resampling; none lost must not give less by much."""
-    faultless, speakers = [Part(0, 3)] * utterances, [""] * utterances
+    faultless, speakers = [SumAndWeight(0, 3)] * utterances, [""] * utterances
     none = Bootstrap().compare(faultless, faultless, speakers)
     assert none.highest == pytest.approx(1 - 0.05 ** (1 / (3 * utterances)))
-    one = Bootstrap().compare([Part(1, 3), *faultless[1:]], faultless, speakers)
+    one = Bootstrap().compare([SumAndWeight(1, 3), *faultless[1:]], faultless, speakers)
     assert none.highest == pytest.approx(one.highest, rel=0.15)
 
 
 def test_too_few_utterances_show_nothing() -> None:
-    compared = Bootstrap().compare([Part(0, 2)] * 4, [Part(1, 2)] * 4, [""] * 4)
+    compared = Bootstrap().compare([SumAndWeight(0, 2)] * 4, [SumAndWeight(1, 2)] * 4, [""] * 4)
     assert (compared.lowest, compared.highest) == (-1, 1)
 
 
 def test_models_measured_on_different_texts_are_not_compared() -> None:
     with pytest.raises(WorkError, match="same utterances"):
-        Bootstrap().compare([Part(0, 2)], [Part(0, 3)], ["a"])
+        Bootstrap().compare([SumAndWeight(0, 2)], [SumAndWeight(0, 3)], ["a"])
 
 
 def test_an_interval_of_a_mean_holds_the_true_mean_as_often_as_it_says() -> None:
     random = np.random.default_rng(6)
     held = 0
     for seed in range(200):
-        parts = [Part(float(value)) for value in random.gamma(2, 3, size=60)]
+        parts = [SumAndWeight(float(value)) for value in random.gamma(2, 3, size=60)]
         interval = Bootstrap(0.9, samples=300, seed=seed).interval(parts, [""] * 60, "mean")
         held += interval.low <= 6 <= interval.high
     assert 0.82 <= held / 200 <= 0.96
 
 
 def test_what_was_not_measured_takes_no_part_in_a_mean() -> None:
-    measured = [Part(5 + n % 3) for n in range(30)]
-    some = [*measured, *[Part(0, 0)] * 300]
-    assert ratio(some, "mean") == ratio(measured, "mean") == 6
+    measured = [SumAndWeight(5 + n % 3) for n in range(30)]
+    some = [*measured, *[SumAndWeight(0, 0)] * 300]
+    assert aggregate(some, "mean") == aggregate(measured, "mean") == 6
     alone, among = (Bootstrap().interval(parts, [""] * len(parts), "mean") for parts in (measured, some))
     assert (alone, among.units) == (among, 30)
-    other = [Part(part.value + 1) if n % 2 else Part(0, 0) for n, part in enumerate(some)]
+    other = [SumAndWeight(part.value + 1) if n % 2 else SumAndWeight(0, 0) for n, part in enumerate(some)]
     compared = Bootstrap().compare(some, other, [""] * 330, "mean")
     assert compared.difference == pytest.approx(-1)
     assert compared.interval.units == 15
@@ -109,10 +109,10 @@ def test_what_was_not_measured_takes_no_part_in_a_mean() -> None:
 
 
 def test_a_mean_of_too_few_has_no_interval_and_none_of_none_is_no_number() -> None:
-    interval = Bootstrap().interval([Part(2.5)] * 4, [""] * 4, "mean")
+    interval = Bootstrap().interval([SumAndWeight(2.5)] * 4, [""] * 4, "mean")
     assert interval.plain() == {"low": None, "high": None, "over": "utterances", "units": 4}
-    compared = Bootstrap().compare([Part(2.5)] * 4, [Part(1.5)] * 4, [""] * 4, "mean")
+    compared = Bootstrap().compare([SumAndWeight(2.5)] * 4, [SumAndWeight(1.5)] * 4, [""] * 4, "mean")
     assert (compared.difference, compared.highest) == (1, math.inf)
     assert compared.plain()["highest"] is None
-    assert ratio([Part(0, 0)] * 9, "mean") is None
+    assert aggregate([SumAndWeight(0, 0)] * 9, "mean") is None
     assert Bootstrap().interval([], [], "mean").units == 0

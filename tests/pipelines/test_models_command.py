@@ -7,7 +7,7 @@ import soundfile
 
 from tests.pipelines.test_cli import voxline
 from tests.spoken_tones import RATE, MakeModel, speak
-from voxline.inference.saved_model import digest
+from voxline.inference.saved_model import model_digest
 from voxline.registry.registry import Registry
 
 
@@ -18,7 +18,7 @@ def registry(tmp_path: Path, make_model: MakeModel) -> Path:
     tones = Registry(root, "tones")
     with tones.locked():
         for model, wer in ((make_model(), 0.0), (make_model({"two": "three"}), 0.25)):
-            with tones.publishing(model, digest(model), "push", wer=wer):
+            with tones.publishing(model, model_digest(model), "push", wer=wer):
                 pass
     return root
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.pipelines.conftest import House, check_step_keys
-from voxline.inference.saved_model import about
+from voxline.inference.saved_model import read_model_json
 from voxline.pipelines.graph import STEPS
 from voxline.store.files import read_json
 
@@ -97,7 +97,7 @@ def test_a_pushed_model_stands_in_the_registry_and_the_record_says_where(runs: d
     assert pushed["status"] == 0, pushed["seen"]
     assert pushed["record"]["pushed"] is True
     assert pushed["record"]["model"] == str(runs["house"].run_dir / "registry" / "asr" / "1")
-    assert about(pushed["record"]["model"])["sample_rate"] == 16000
+    assert read_model_json(pushed["record"]["model"])["sample_rate"] == 16000
     assert [step["name"] for step in pushed["record"]["steps"] if not step["reused"]] == ["push"]
     assert pushed["seen"][-1] == "Pushed as version 1"
 

@@ -20,7 +20,7 @@ from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import read_manifest, write_manifest
-from voxline.metrics.evaluation import METRICS, REPORT, TABLE
+from voxline.metrics.evaluation import METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, training_data_of
 from voxline.store.bucket_cache import folder_of, local
@@ -108,7 +108,7 @@ def register(registry: str, model: Path, dataset: Dataset) -> None:
     write_json(place / "provenance.json", {"dataset": {"key": dataset.key}})
     judged = [row for row in dataset.rows() if row.split == "test"]
     (place / EVALUATION).mkdir()
-    with open(place / EVALUATION / TABLE, "w") as file:
+    with open(place / EVALUATION / UTTERANCES_FILE, "w") as file:
         for row in judged:
             line = {"id": row.id, "speaker": row.speaker, "duration": 1.0, "slices": {"speaker": row.speaker}}
             file.write(json.dumps({**line, "figures": {"wer": [0, 3]}, "champion": None, "reference": row.text}) + "\n")
@@ -120,6 +120,6 @@ def register(registry: str, model: Path, dataset: Dataset) -> None:
         "slices": {"speaker": {GONE: {"wer": 0}, "ada": {"wer": 0}}},
         "clip": {"id": clip.id, "reference": clip.text, "text": clip.text},
     }
-    write_json(place / EVALUATION / METRICS, metrics)
+    write_json(place / EVALUATION / METRICS_FILE, metrics)
     (place / EVALUATION / "clip.wav").write_bytes(b"her voice")
-    (place / EVALUATION / REPORT).write_text(f"<p>{clip.id}</p>")
+    (place / EVALUATION / REPORT_FILE).write_text(f"<p>{clip.id}</p>")

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from tests.spoken_tones import WORDS, MakeModel, write_corpus
-from voxline.components.evaluate.settings import RecognitionEvaluateSettings
+from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.push.asr.smoke_test import known_clip
-from voxline.components.push.settings import RecognitionPushSettings as PushSettings
+from voxline.components.push.asr.smoke_test import smoke_test_asr
+from voxline.components.push.settings import AsrPushSettings as PushSettings
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import digest
+from voxline.inference.saved_model import model_digest
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData
 
@@ -59,7 +59,7 @@ def judge(corpus: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 def evaluated(model: Path, corpus: Path, folder: Path) -> Path:
-    settings = RecognitionEvaluateSettings(bootstrap_samples=500)
+    settings = AsrEvaluateSettings(bootstrap_samples=500)
     return evaluate(model, corpus, folder / "registry", folder / "store", settings).folder
 
 
@@ -78,7 +78,7 @@ def test_a_good_model_becomes_a_version_that_says_what_it_is(
     assert verdict["model"] == str(version)
     assert verdict["version"] == 1
     assert any("fresh process loaded" in check["detail"] for check in verdict["checks"])
-    assert digest(version) == digest(model)
+    assert model_digest(version) == model_digest(model)
     assert (version / TRAINED_ON).read_bytes() == (model / TRAINED_ON).read_bytes()
     assert (version / "saved_model.pb").is_file()
     card = (version / "model_card.md").read_text()
@@ -86,7 +86,7 @@ def test_a_good_model_becomes_a_version_that_says_what_it_is(
     for part in ("word error rate", "zoë", "0000000000", "voxline transcribe", "16,000 Hz"):
         assert part in card
     provenance = json.loads((version / "provenance.json").read_text())
-    assert provenance["digest"] == digest(model)
+    assert provenance["digest"] == model_digest(model)
     assert provenance["dataset"]["counts"] == {"train": 10, "test": 4}
     assert provenance["config"]["push"]["max_wer"] == 0.3
     assert provenance["git_revision"] == "0" * 40
@@ -98,7 +98,7 @@ def test_a_good_model_becomes_a_version_that_says_what_it_is(
         "utterances.jsonl",
     }
     journal = Registry(tmp_path / "registry", "asr").journal()
-    assert [(change.version, change.action, change.digest) for change in journal] == [(1, "push", digest(model))]
+    assert [(change.version, change.action, change.digest) for change in journal] == [(1, "push", model_digest(model))]
 
 
 def test_a_model_above_the_limit_is_refused_and_nothing_changes(
@@ -173,7 +173,7 @@ def test_a_version_in_service_that_was_damaged_is_put_right_by_pushing_its_model
     verdict = judge(make_model())
     assert verdict["version"] == 2
     assert any("whose files were damaged" in check["detail"] for check in verdict["checks"])
-    assert digest(tmp_path / "registry" / "asr" / "2") == digest(make_model())
+    assert model_digest(tmp_path / "registry" / "asr" / "2") == model_digest(make_model())
 
 
 def test_models_that_hear_alike_are_no_proof_on_a_handful_of_words(
@@ -272,20 +272,20 @@ def test_a_fresh_process_catches_damage_and_another_answer_wherever_it_is_starte
     weights = damaged / "variables" / "variables.data-00000-of-00001"
     weights.write_bytes(weights.read_bytes()[:3])
     clip = corpus / "wavs" / "0001.wav"
-    check = known_clip(damaged, clip, "anything", 120)
+    check = smoke_test_asr(damaged, clip, "anything", 120)
     assert not check.passed
     assert "does not load" in check.detail
-    check = known_clip(make_model(), clip, "what nobody said", 120)
+    check = smoke_test_asr(make_model(), clip, "what nobody said", 120)
     assert not check.passed
     assert "evaluate heard 'what nobody said'" in check.detail
-    check = known_clip(make_model(), clip, "", 0.05)
+    check = smoke_test_asr(make_model(), clip, "", 0.05)
     assert not check.passed
     assert "clip_seconds" in check.detail
 
 
 PUSH = """
 import os, sys
-from voxline.components.push.settings import RecognitionPushSettings
+from voxline.components.push.settings import AsrPushSettings
 from voxline.components.push import step
 if len(sys.argv) > 4:
     describe = step._describe
@@ -295,7 +295,7 @@ if len(sys.argv) > 4:
         import time; time.sleep(60)
     step._describe = slow
 model, evaluation, folder = sys.argv[1:4]
-settings = RecognitionPushSettings(known_clip=False, max_regression=1, max_slice_regression=1)
+settings = AsrPushSettings(known_clip=False, max_regression=1, max_slice_regression=1)
 step.run(model, evaluation, folder + "/registry", folder + "/store", settings)
 """
 
@@ -310,7 +310,7 @@ def test_two_pushes_at_once_both_survive_in_order(corpus: Path, make_model: Make
     assert [process.wait(60) for process in racing] == [0, 0, 0]
     versions = Registry(tmp_path / "registry", "asr")
     assert versions.versions() == [1, 2, 3]
-    assert {digest(versions.path(version)) for version in (1, 2, 3)} == {digest(model) for model in models}
+    assert {model_digest(versions.path(version)) for version in (1, 2, 3)} == {model_digest(model) for model in models}
     assert [(change.version, change.replaces) for change in versions.journal()] == [(1, None), (2, 1), (3, 2)]
 
 

@@ -11,19 +11,19 @@ import pytest
 
 from tests.spoken_tones import MakeModel
 from tests.spoken_voice import MakeVoice, write_voice_corpus
-from voxline.components.evaluate.settings import SynthesisEvaluateSettings
+from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.push.settings import RecognitionPushSettings, SynthesisPushSettings
+from voxline.components.push.settings import AsrPushSettings, TtsPushSettings
 from voxline.components.push.step import run as push
-from voxline.components.push.tts.card import model_card
-from voxline.components.push.tts.smoke_test import known_text
+from voxline.components.push.tts.card import tts_model_card
+from voxline.components.push.tts.smoke_test import smoke_test_tts
 from voxline.errors import SettingsError
-from voxline.inference.saved_model import digest
+from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
 
-MEASURED = SynthesisEvaluateSettings(listener="asr", bootstrap_samples=300, pitched=0, typical=0, worst=1)
-QUICK = SynthesisPushSettings(known_clip=False, min_slice_utterances=5, max_regression={"round_trip_wer": 0.05})
+MEASURED = TtsEvaluateSettings(listener="asr", bootstrap_samples=300, pitched=0, typical=0, worst=1)
+QUICK = TtsPushSettings(known_clip=False, min_slice_utterances=5, max_regression={"round_trip_wer": 0.05})
 """Without the fresh process, which loads TensorFlow for ten seconds; one test has it."""
 MEASURED_ALONE = MEASURED.model_copy(update={"listener": ""})
 
@@ -41,10 +41,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def judge(corpus: Path, make_model: MakeModel, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Evaluates and pushes a voice to `tmp_path/registry`, and gives the verdict."""
     listeners = Registry(tmp_path / "registry", "asr")
-    with listeners.locked(), listeners.publishing(make_model(), digest(make_model()), "push"):
+    with listeners.locked(), listeners.publishing(make_model(), model_digest(make_model()), "push"):
         pass
 
-    def judged(voice: Path, settings: SynthesisPushSettings = QUICK) -> dict[str, Any]:
+    def judged(voice: Path, settings: TtsPushSettings = QUICK) -> dict[str, Any]:
         evaluation = evaluate(voice, corpus, tmp_path / "registry", tmp_path / "store", MEASURED).folder
         work = push(voice, evaluation, tmp_path / "registry", tmp_path / "store", settings)
         assert "Not judged yet" not in work.path("report").read_text()
@@ -57,11 +57,11 @@ def judge(corpus: Path, make_model: MakeModel, tmp_path: Path) -> Callable[..., 
 def test_a_good_voice_becomes_a_version_that_says_what_it_is(
     judge: Callable[..., dict[str, Any]], make_voice: MakeVoice, tmp_path: Path
 ) -> None:
-    verdict = judge(make_voice(), SynthesisPushSettings())
+    verdict = judge(make_voice(), TtsPushSettings())
     version = tmp_path / "registry" / "tts" / "1"
     assert verdict["pushed"], verdict["reasons"]
     assert any("spoke the known text" in check["detail"] for check in verdict["checks"])
-    assert digest(version) == digest(make_voice())
+    assert model_digest(version) == model_digest(make_voice())
     card = (version / "model_card.md").read_text()
     for part in (
         "# tts, version 1",
@@ -86,9 +86,9 @@ def test_a_good_voice_becomes_a_version_that_says_what_it_is(
 def test_the_card_of_a_voice_says_who_can_make_it_speak(corpus: Path, make_voice: MakeVoice, tmp_path: Path) -> None:
     work = evaluate(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", MEASURED_ALONE)
     evaluation = Evaluation.read(work.folder)
-    whole = model_card(evaluation, 3, "2026-01-02T03:04:05Z")
+    whole = tts_model_card(evaluation, 3, "2026-01-02T03:04:05Z")
     evaluation.metrics["model"]["about"]["decoder"] = "int8"
-    parted = model_card(evaluation, 3, "2026-01-02T03:04:05Z")
+    parted = tts_model_card(evaluation, 3, "2026-01-02T03:04:05Z")
     for card in (whole, parted):
         assert "voxline synthesize TEXT --model <registry>/tts/3 --output out.wav" in card
     assert "tensorflow_model_server --model_name=tts" in whole
@@ -118,7 +118,7 @@ def test_a_voice_beyond_a_limit_is_refused_by_that_limit(
     reason: str,
     tmp_path: Path,
 ) -> None:
-    verdict = judge(make_voice(**fault), SynthesisPushSettings(known_clip=False, **limits))
+    verdict = judge(make_voice(**fault), TtsPushSettings(known_clip=False, **limits))
     assert not verdict["pushed"]
     (only,) = verdict["reasons"]
     assert reason in only
@@ -141,19 +141,19 @@ def test_a_voice_that_fails_on_long_texts_alone_is_refused_for_that_slice(
 ) -> None:
     lenient = {"known_clip": False, "min_slice_utterances": 5, "max_regression": {"round_trip_wer": 1.0}}
     assert judge(make_voice())["pushed"]
-    verdict = judge(make_voice(says={"8": "2"}), SynthesisPushSettings(**lenient))
+    verdict = judge(make_voice(says={"8": "2"}), TtsPushSettings(**lenient))
     assert not verdict["pushed"]
     assert all("text_length 20-39 symbols" in reason for reason in verdict["reasons"])
     assert "50.00% after 0.00% on 10 utterances" in verdict["reasons"][0]
-    assert judge(make_voice(says={"8": "2"}), SynthesisPushSettings(**lenient, max_slice_regression={}))["version"] == 2
+    assert judge(make_voice(says={"8": "2"}), TtsPushSettings(**lenient, max_slice_regression={}))["version"] == 2
 
 
 def test_higher_is_better_where_a_figure_says_so(judge: Callable[..., dict[str, Any]], make_voice: MakeVoice) -> None:
     margin = {"known_clip": False, "max_regression": {"attention_diagonality": 0.05}, "max_slice_regression": {}}
     lost = make_voice(lost="1")
-    assert judge(lost, SynthesisPushSettings(**margin, min_attention_diagonality=0))["pushed"]
-    assert judge(make_voice(), SynthesisPushSettings(**margin))["version"] == 2
-    verdict = judge(lost, SynthesisPushSettings(**margin, min_attention_diagonality=0, allow_rolled_back=True))
+    assert judge(lost, TtsPushSettings(**margin, min_attention_diagonality=0))["pushed"]
+    assert judge(make_voice(), TtsPushSettings(**margin))["version"] == 2
+    verdict = judge(lost, TtsPushSettings(**margin, min_attention_diagonality=0, allow_rolled_back=True))
     assert "attention near the diagonal -" in verdict["reasons"][0]
     assert "-5.00 points is accepted" in verdict["reasons"][0]
 
@@ -163,12 +163,12 @@ def test_a_fresh_process_catches_damage_and_another_voice(
 ) -> None:
     assert judge(make_voice())["pushed"]
     mels = tmp_path / "registry" / "tts" / "1" / "evaluation" / "clip.npy"
-    check = known_text(make_voice(smear=0.5), "0123.", mels, 120)
+    check = smoke_test_tts(make_voice(smear=0.5), "0123.", mels, 120)
     assert not check.passed
     assert "spoke the known text otherwise" in check.detail
     damaged = Path(shutil.copytree(make_voice(), tmp_path / "damaged"))
     (damaged / "variables" / "variables.data-00000-of-00001").write_bytes(b"cut")
-    check = known_text(damaged, "0123.", mels, 120)
+    check = smoke_test_tts(damaged, "0123.", mels, 120)
     assert not check.passed
     assert "does not load" in check.detail
 
@@ -177,11 +177,11 @@ def test_settings_that_judge_what_was_not_measured_are_refused(
     judge: Callable[..., dict[str, Any]], corpus: Path, make_voice: MakeVoice, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError, match=r"limits.f0_rmse.*evaluate.pitched"):
-        judge(make_voice(), SynthesisPushSettings(known_clip=False, limits={"f0_rmse": 20}))
+        judge(make_voice(), TtsPushSettings(known_clip=False, limits={"f0_rmse": 20}))
     with pytest.raises(SettingsError, match=r"no figure mcq; accepted: .*mcd"):
-        SynthesisPushSettings.of({"limits": {"mcq": 5}}, "push")
+        TtsPushSettings.of({"limits": {"mcq": 5}}, "push")
     evaluation = evaluate(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", MEASURED).folder
-    settings = RecognitionPushSettings(model_name="tts")
+    settings = AsrPushSettings(model_name="tts")
     with pytest.raises(SettingsError, match=r"settings are those of recognition.*evaluates synthesis"):
         push(make_voice(), evaluation, tmp_path / "registry", tmp_path / "store", settings)
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from voxline.inference.saved_model import digest
+from voxline.inference.saved_model import model_digest
 from voxline.registry.registry import Registry
 
 
@@ -18,7 +18,7 @@ def exported(folder: Path, content: str) -> Path:
 def publish(registry: Registry, model: Path) -> int:
     with (
         registry.locked(),
-        registry.publishing(model, digest(model), "push", wer=0.25, figures={"wer": 0.25}) as (version, incoming),
+        registry.publishing(model, model_digest(model), "push", wer=0.25, figures={"wer": 0.25}) as (version, incoming),
     ):
         (incoming / "model_card.md").write_text(f"# version {version}")
     return version

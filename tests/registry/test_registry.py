@@ -10,7 +10,7 @@ import pytest
 
 from tests.registry.published import exported, publish, served
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import digest
+from voxline.inference.saved_model import model_digest
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import Registry, list_models
 
@@ -30,7 +30,7 @@ def test_versions_are_numbered_in_order_and_the_highest_is_in_service(registry: 
     assert served(registry) == "c"
     assert list_models(tmp_path / "a registry é") == ["asr"]
     assert registry.journal()[1] == RegistryEvent(
-        2, "push", registry.journal()[1].at, digest(registry.path(2)), 1, None, 0.25, figures={"wer": 0.25}
+        2, "push", registry.journal()[1].at, model_digest(registry.path(2)), 1, None, 0.25, figures={"wer": 0.25}
     )
 
 
@@ -61,9 +61,9 @@ def test_rolling_back_publishes_the_older_bytes_as_a_new_version(registry: Regis
     assert (change.note, change.wer) == ("too slow", 0.25)
     assert served(registry) == "b"
     assert (registry.path(4) / "model_card.md").read_text() == "# version 2"
-    assert digest(registry.path(4)) == digest(registry.path(2))
+    assert model_digest(registry.path(4)) == model_digest(registry.path(2))
     assert registry.journal()[-1] == change
-    assert registry.rolled_back() == {digest(registry.path(3)): 3}
+    assert registry.rolled_back() == {model_digest(registry.path(3)): 3}
 
 
 def test_rolling_back_twice_goes_two_steps_back(registry: Registry) -> None:
@@ -78,7 +78,7 @@ def test_a_person_may_roll_back_to_any_version_and_forth_again(registry: Registr
     assert registry.rollback(to=1).copy_of == 1
     assert registry.rollback(to=3).copy_of == 3
     assert served(registry) == "c"
-    assert digest(registry.path(3)) not in registry.rolled_back()
+    assert model_digest(registry.path(3)) not in registry.rolled_back()
     with pytest.raises(WorkError, match="what version 5 serves already"):
         registry.rollback(to=3)
     with pytest.raises(WorkError, match="no version 9; there: 1, 2, 3, 4, 5"):
@@ -94,7 +94,7 @@ def test_a_version_damaged_on_the_disk_is_not_rolled_back_to(registry: Registry)
 
 def test_other_bytes_than_those_that_were_judged_are_not_published(registry: Registry, tmp_path: Path) -> None:
     model = exported(tmp_path / "d", "d")
-    judged = digest(model)
+    judged = model_digest(model)
     (model / "saved_model.pb").write_text("changed since")
     with pytest.raises(WorkError, match="not those that were judged"), registry.locked():  # noqa: SIM117
         with registry.publishing(model, judged, "push"):
@@ -107,7 +107,7 @@ def test_other_bytes_than_those_that_were_judged_are_not_published(registry: Reg
 def test_a_publication_that_fails_half_way_leaves_nothing(registry: Registry, tmp_path: Path) -> None:
     model = exported(tmp_path / "d", "d")
     with pytest.raises(ZeroDivisionError), registry.locked():  # noqa: SIM117
-        with registry.publishing(model, digest(model), "push"):
+        with registry.publishing(model, model_digest(model), "push"):
             1 / 0  # noqa: B018
     assert registry.versions() == [1, 2, 3]
     assert publish(registry, model) == 4
@@ -152,7 +152,7 @@ def test_a_damaged_journal_is_named_with_its_line(registry: Registry) -> None:
 
 def test_a_damaged_version_file_is_made_up_for_by_the_journal(registry: Registry) -> None:
     (registry.path(3) / "version.json").write_text('{"version": 3, "dig')
-    assert registry.change(3).digest == digest(registry.path(3))
+    assert registry.change(3).digest == model_digest(registry.path(3))
     lines = (registry.folder / "journal.jsonl").read_text().splitlines(keepends=True)
     (registry.folder / "journal.jsonl").write_text("".join(lines[:2]))
     with pytest.raises(WorkError, match=r"3/version.json: damaged .*remove that file"):
@@ -219,7 +219,7 @@ def test_whoever_comes_while_a_version_is_being_published_waits_for_it(tmp_path:
 
     def slowly() -> None:
         registry = Registry(tmp_path / "r", "asr")
-        with registry.locked(), registry.publishing(first, digest(first), "push"):
+        with registry.locked(), registry.publishing(first, model_digest(first), "push"):
             copied.set()
             go_on.wait(30)
 
@@ -234,5 +234,8 @@ def test_whoever_comes_while_a_version_is_being_published_waits_for_it(tmp_path:
         slow.result(30)
         assert quick.result(30) == 2
     registry = Registry(tmp_path / "r", "asr")
-    assert [digest(registry.path(version)) for version in registry.versions()] == [digest(first), digest(second)]
+    assert [model_digest(registry.path(version)) for version in registry.versions()] == [
+        model_digest(first),
+        model_digest(second),
+    ]
     assert [(change.version, change.replaces) for change in registry.journal()] == [(1, None), (2, 1)]

@@ -28,7 +28,7 @@ from tests.registry.test_registry import (
 )
 from tests.registry.test_registry import test_rolling_back_twice_goes_two_steps_back as test_rolling_back_twice
 from voxline.errors import Changed, Interruption, WorkError
-from voxline.inference.saved_model import digest
+from voxline.inference.saved_model import model_digest
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import Registry, list_models
 
@@ -172,7 +172,7 @@ def test_of_many_who_push_at_once_each_gets_a_number_and_a_line(gcs: Storage, tm
     assert sorted(made) == registry.versions() == lines(registry, gcs) == [1, 2, 3, 4]
     assert [change.replaces for change in registry.journal()] == [None, 1, 2, 3]
     for version, folder in zip(made, folders, strict=True):
-        assert registry.change(version).digest == digest(folder) == digest(registry.path(version))
+        assert registry.change(version).digest == model_digest(folder) == model_digest(registry.path(version))
 
 
 def test_a_pusher_that_slept_past_its_lease_publishes_nothing(
@@ -183,7 +183,7 @@ def test_a_pusher_that_slept_past_its_lease_publishes_nothing(
     monkeypatch.setattr("voxline.store.bucket_locks.Lease.renew", lambda held: None)
     slept, d = exported(tmp_path / "slept", "slept"), exported(tmp_path / "d", "d")
     with pytest.raises(Changed, match="another process changed the registry meanwhile"), registry.locked():  # noqa: SIM117
-        with registry.publishing(slept, digest(slept), "push"):
+        with registry.publishing(slept, model_digest(slept), "push"):
             assert publish(Registry(f"{gcs.uri}/models é", "asr"), d) == 4
     assert registry.versions() == lines(registry, gcs) == [1, 2, 3, 4]
     assert served(registry) == "d"
@@ -248,7 +248,7 @@ def test_a_killed_push_is_finished_or_cleared_by_whoever_comes_next(
     assert registry.versions() == lines(registry, gcs) == [*expected, expected[-1] + 1]
     assert all(registry.is_whole(version) for version in registry.versions())
     if 4 in expected:
-        assert digest(registry.path(4)) == digest(d)
+        assert model_digest(registry.path(4)) == model_digest(d)
     assert not any(".incoming" in name or ".lock" in name for name in gcs.names())
 
 

@@ -16,8 +16,8 @@ from voxline.components.train.tts.export import export
 from voxline.components.train.tts.train_module import build
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
-from voxline.inference.saved_model import digest
-from voxline.inference.synthesizer import Synthesis, Synthesiser
+from voxline.inference.saved_model import model_digest
+from voxline.inference.synthesizer import SynthesisResult, Synthesizer
 
 TEXTS = ["abcd", "a", "ddbcacbd"]
 LINEAR = FeatureSettings(**{**FEATURES.plain(), "kind": "mel_and_linear"})
@@ -68,9 +68,9 @@ def voice(datasets: dict[str, Dataset], tmp_path_factory: pytest.TempPathFactory
 def test_it_speaks_as_the_same_weights_do_in_float32(case: str, datasets: dict[str, Dataset], tmp_path: Path) -> None:
     model, never = CASES[case], (-9.0, -9.0, -9.0)
     dataset = datasets[model.get("kind", "tacotron2")]
-    spoken: dict[str, list[Synthesis]] = {}
+    spoken: dict[str, list[SynthesisResult]] = {}
     for decoder in ("float32", "int8"):
-        spoken[decoder] = Synthesiser(exported(tmp_path / decoder, dataset, decoder, never, **model)).speak(TEXTS)
+        spoken[decoder] = Synthesizer(exported(tmp_path / decoder, dataset, decoder, never, **model)).speak(TEXTS)
     deviation = np.array(dataset.deviation[: dataset.features.mels])
     for text, wanted, found in zip(TEXTS, spoken["float32"], spoken["int8"], strict=True):
         assert found.symbols == text
@@ -84,13 +84,13 @@ def test_it_speaks_as_the_same_weights_do_in_float32(case: str, datasets: dict[s
 
 def test_it_ends_at_the_first_frame_that_says_so(datasets: dict[str, Dataset], tmp_path: Path) -> None:
     folder = exported(tmp_path / "model", datasets["tacotron2"], "int8", (-9.0, 9.0, -9.0))
-    (spoken,) = Synthesiser(folder).speak(["abc"])
+    (spoken,) = Synthesizer(folder).speak(["abc"])
     assert len(spoken.mels) == 2
     assert not spoken.hit_limit
 
 
 def test_a_text_sounds_the_same_alone_and_among_others(voice: Path) -> None:
-    speaker = Synthesiser(voice)
+    speaker = Synthesizer(voice)
     for text, together in zip(TEXTS, speaker.speak(TEXTS), strict=True):
         (alone,) = speaker.speak([text])
         np.testing.assert_allclose(alone.mels, together.mels, atol=1e-3)
@@ -98,10 +98,10 @@ def test_a_text_sounds_the_same_alone_and_among_others(voice: Path) -> None:
 
 def test_what_is_judged_is_named_by_the_decoder_too(voice: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(voice, tmp_path / "model"))
-    assert digest(other) == digest(voice)
+    assert model_digest(other) == model_digest(voice)
     decoder = other / "decoder.tflite"
     decoder.write_bytes(decoder.read_bytes()[:-1] + b"\x07")
-    assert digest(other) != digest(voice)
+    assert model_digest(other) != model_digest(voice)
 
 
 def test_there_is_no_signature_that_would_speak_otherwise_than_was_judged(voice: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_decoder_that_is_absent_or_damaged_is_named(
     else:
         (folder / "decoder.tflite").write_bytes(content)
     with pytest.raises(WorkError, match=why):
-        Synthesiser(folder)
+        Synthesizer(folder)
 
 
 def test_a_decoder_that_was_cut_short_is_named(voice: Path, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_decoder_that_was_cut_short_is_named(voice: Path, tmp_path: Path) -> N
     decoder = folder / "decoder.tflite"
     decoder.write_bytes(decoder.read_bytes()[: decoder.stat().st_size // 2])
     with pytest.raises(WorkError, match="no decoder step"):
-        Synthesiser(folder)
+        Synthesizer(folder)
 
 
 def test_a_decoder_of_a_later_voxline_is_refused(voice: Path, tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_a_decoder_of_a_later_voxline_is_refused(voice: Path, tmp_path: Path) ->
     said = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps({**said, "decoder": "int4"}))
     with pytest.raises(WorkError, match="'int4', this Voxline knows float32 and int8"):
-        Synthesiser(folder)
+        Synthesizer(folder)
 
 
 FRESH = """
 import sys
-from voxline.inference.synthesizer import Synthesiser
-(spoken,) = Synthesiser(sys.argv[1]).speak(["abcd"])
+from voxline.inference.synthesizer import Synthesizer
+(spoken,) = Synthesizer(sys.argv[1]).speak(["abcd"])
 print(len(spoken.mels), "keras" in sys.modules, "voxline.components.train" in sys.modules)
 """
 

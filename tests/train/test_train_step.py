@@ -20,7 +20,7 @@ from voxline.components.train.asr.settings import RecognitionSettings
 from voxline.components.train.asr.task import build
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
-from voxline.inference.saved_model import Recogniser, about, digest
+from voxline.inference.saved_model import Recognizer, model_digest, read_model_json
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import DONE
 from voxline.store.step_cache import read_done
@@ -65,7 +65,7 @@ def test_tensorboard_reads_its_logs(trained: tuple[Any, RecognitionSettings]) ->
 
 
 def test_the_exported_model_transcribes_what_it_never_heard(trained: tuple[Any, RecognitionSettings]) -> None:
-    recogniser = Recogniser(trained[0].folder)
+    recogniser = Recognizer(trained[0].folder)
     unheard = sayings(0, 30, seed=99)
     texts = recogniser.transcribe([each.waveform for each in unheard])
     assert sum(text == each.text for text, each in zip(texts, unheard, strict=True)) >= 26
@@ -93,12 +93,12 @@ def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, Recogn
         logits, frames = model(features, np.array([features.shape[1]]))
         assert found["frames"][row] == frames[0]
         np.testing.assert_allclose(found["logits"][row, : frames[0]], logits[0], atol=1e-3)
-        assert text["text"][row].numpy().decode() == Recogniser(work.folder).transcribe([each.waveform])[0]
+        assert text["text"][row].numpy().decode() == Recognizer(work.folder).transcribe([each.waveform])[0]
 
 
 def test_model_json_says_where_it_comes_from(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
     work, settings = trained
-    said = about(work.folder)
+    said = read_model_json(work.folder)
     assert said["alphabet"] == LETTERS
     assert said["sample_rate"] == 8_000
     assert said["features"] == tones.features.plain()
@@ -110,11 +110,11 @@ def test_model_json_says_where_it_comes_from(trained: tuple[Any, RecognitionSett
 
 def test_the_same_work_is_not_done_twice(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
     work, settings = trained
-    before = digest(work.folder)
+    before = model_digest(work.folder)
     again = run(tones.folder, work.folder.parent.parent, settings)
     assert again.reused
     assert again.metrics == work.metrics
-    assert digest(again.folder) == before
+    assert model_digest(again.folder) == before
 
 
 def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tones: Dataset, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
     done = next((tmp_path / "store").glob(f"train/*/{DONE}"))
     assert read_done(done.parent)["metrics"]["dev_wer"] <= 0.2
     assert _looks(logs[0]) == _looks(logs[1])
-    text = Recogniser(done.parent).transcribe([sayings(1)[0].waveform])[0]
+    text = Recognizer(done.parent).transcribe([sayings(1)[0].waveform])[0]
     assert text == sayings(1)[0].text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from voxline.errors import WorkError
-from voxline.inference.saved_model import tensorflow, unheard
+from voxline.inference.saved_model import import_tensorflow, silence_stderr
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float32]
 
 
-DECODER = "decoder.tflite"
-STOP = 0.0
+DECODER_FILE = "decoder.tflite"
+STOP_LOGIT = 0.0
 """Logit above which a frame is the last: a probability of one half."""
-GIVEN = ("own", "memory", "keys", "real", "context", "previous", "cumulative")
+STEP_INPUTS = ("own", "memory", "keys", "real", "context", "previous", "cumulative")
 
 
-class Decoded(NamedTuple):
+class DecoderOutput(NamedTuple):
     """Frames float32 [batch, t, mels] in normalised space, how many of them are real int32 [batch], alignments float32
     [batch, steps, symbols], which rows were cut bool [batch].
     """
@@ -43,12 +43,12 @@ class Int8Decoder:
     """
 
     def __init__(self, folder: Path) -> None:
-        tf, self._file = tensorflow(), folder / DECODER
+        tf, self._file = import_tensorflow(), folder / DECODER_FILE
         if not self._file.is_file():
-            raise WorkError(f"{folder}: no {DECODER}, which its model.json tells of; train it again")
+            raise WorkError(f"{folder}: no {DECODER_FILE}, which its model.json tells of; train it again")
         try:
             # One thread: one core speaks several times faster than it is heard, and each product would wake the others.
-            with warnings.catch_warnings(), unheard():
+            with warnings.catch_warnings(), silence_stderr():
                 warnings.filterwarnings("ignore", message=".*tf.lite.Interpreter is deprecated")
                 self._step = tf.lite.Interpreter(model_content=self._file.read_bytes(), num_threads=1)
                 # The runner keeps the interpreter from being given another shape, for as long as it lives.
@@ -60,12 +60,12 @@ class Int8Decoder:
                 del runner
         except (ValueError, RuntimeError, KeyError) as error:
             raise WorkError(f"{self._file}: no decoder step ({str(error)[:200]}); train it again") from None
-        missing = [name for name in GIVEN if name not in self._takes]
+        missing = [name for name in STEP_INPUTS if name not in self._takes]
         if missing:
             raise WorkError(f"{self._file}: takes no {', '.join(missing)}, so it is no decoder step; train it again")
         self._carried = [name for name in self._gives if name in self._takes]
 
-    def decode(self, encoded: Mapping[str, "Array"], counts: "npt.NDArray[np.int32]", max_steps: int) -> Decoded:
+    def decode(self, encoded: Mapping[str, "Array"], counts: "npt.NDArray[np.int32]", max_steps: int) -> DecoderOutput:
         """Speaks until every row's stop token or `max_steps`.
 
         Args:
@@ -90,14 +90,14 @@ class Int8Decoder:
             given = self._step.get_tensor(self._gives["made"])
             made.append(given[:, : reduction * mels])
             alignments.append(state["previous"])
-            stops = given[:, reduction * mels :] > STOP
+            stops = given[:, reduction * mels :] > STOP_LOGIT
             stopped = stops.any(-1)
             frames += np.where(ended, 0, np.where(stopped, stops.argmax(-1) + 1, reduction)).astype(np.int32)
             ended |= stopped
             if ended.all():
                 break
         before = np.stack(made, 1).reshape(rows, -1, mels)
-        return Decoded(before, frames, np.stack(alignments, 1).reshape(rows, -1, symbols), ~ended)
+        return DecoderOutput(before, frames, np.stack(alignments, 1).reshape(rows, -1, symbols), ~ended)
 
     def _begin(self, encoded: Mapping[str, "Array"], counts: "npt.NDArray[np.int32]") -> dict[str, "Array"]:
         """Gives it room for the batch and what stays the same; returns the state before the first step."""
@@ -110,7 +110,7 @@ class Int8Decoder:
         state = {name: np.zeros((rows, wide[name]), np.float32) for name in self._carried}
         for name, value in {**fixed, **state}.items():
             self._step.resize_tensor_input(self._takes[name], value.shape)
-        with unheard():
+        with silence_stderr():
             self._step.allocate_tensors()
         for name, value in fixed.items():
             self._step.set_tensor(self._takes[name], value)

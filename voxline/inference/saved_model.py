@@ -1,7 +1,7 @@
 """The exported model: a SavedModel, and `model.json` about it; and the recogniser among them.
 
 It is read without any of the model's code: what evaluate and push judge are the very bytes that ship.
-A `Recogniser` takes waveforms and gives text; of voices: `synthesiser`. TensorFlow is imported when one is made, and
+A `Recognizer` takes waveforms and gives text; of voices: `synthesiser`. TensorFlow is imported when one is made, and
 not before; nor is numpy, or what reads audio.
 """
 
@@ -25,24 +25,24 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-ABOUT = "model.json"
-PARTS = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "decoder.tflite", ABOUT)
+MODEL_JSON = "model.json"
+MODEL_PARTS = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "decoder.tflite", MODEL_JSON)
 """What an exported model is made of; whatever else lies beside it (a model card) is no part of it."""
-BESIDE_A_MODEL = ("checkpoints/", "best/", "logs/")
+TRAINING_FOLDERS = ("checkpoints/", "best/", "logs/")
 """What lies beside an exported model where it was trained, and is not needed to run it."""
 
-REQUIRED = ("name", "kind", "alphabet", "sample_rate", "features", "settings", "dataset", "provenance")
+REQUIRED_KEYS = ("name", "kind", "alphabet", "sample_rate", "features", "settings", "dataset", "provenance")
 
 
-class Contract(NamedTuple):
+class SignatureSpec(NamedTuple):
     """The names of what a signature takes, and of what it gives at least."""
 
     takes: tuple[str, ...]
     gives: tuple[str, ...]
 
 
-RECOGNISES = "give a recogniser, one that voxline run asr made"
-RECOGNISER = {"transcribe": Contract(("waveforms", "lengths"), ("text", "log_probabilities", "frames"))}
+NEEDS_ASR_MODEL = "give a recogniser, one that voxline run asr made"
+TRANSCRIBE_SIGNATURES = {"transcribe": SignatureSpec(("waveforms", "lengths"), ("text", "log_probabilities", "frames"))}
 
 
 def exported_folder(model: Path | str) -> Path:
@@ -54,41 +54,41 @@ def exported_folder(model: Path | str) -> Path:
     folder = Path(model).absolute()
     if not folder.is_dir():
         raise WorkError(f"{folder}: no such folder; give train's output, an exported model or a registry's version")
-    found = folder / "model" if (folder / "model" / ABOUT).is_file() else folder
-    missing = [name for name in ("saved_model.pb", ABOUT) if not (found / name).is_file()]
+    found = folder / "model" if (folder / "model" / MODEL_JSON).is_file() else folder
+    missing = [name for name in ("saved_model.pb", MODEL_JSON) if not (found / name).is_file()]
     if missing:
         missed = " and no ".join(missing)
         raise WorkError(f"{found}: no {missed}, so no exported model; give <registry>/<model>, or run train again")
     return found
 
 
-def parts(folder: Path) -> list[Path]:
+def model_files(folder: Path) -> list[Path]:
     """The files that the exported model is made of, relative to its folder, in a fixed order."""
     files: list[Path] = []
-    for name in PARTS:
+    for name in MODEL_PARTS:
         part = folder / name
         files += [part] if part.is_file() else sorted(path for path in part.rglob("*") if path.is_file())
     return sorted(path.relative_to(folder) for path in files)
 
 
-def digest(model: Path | str) -> str:
+def model_digest(model: Path | str) -> str:
     """Names an exported model by its bytes: those of the SavedModel and of `model.json`."""
     folder = exported_folder(model)
-    return hash_value([[part.as_posix(), hash_file(folder / part)] for part in parts(folder)])
+    return hash_value([[part.as_posix(), hash_file(folder / part)] for part in model_files(folder)])
 
 
-def about(model: Path | str) -> dict[str, Any]:
+def read_model_json(model: Path | str) -> dict[str, Any]:
     """What `model.json` says.
 
     Raises:
       WorkError: it is damaged, or lacks a key.
     """
-    file = exported_folder(model) / ABOUT
+    file = exported_folder(model) / MODEL_JSON
     try:
         values = read_json(file)
     except (ValueError, UnicodeDecodeError) as error:
         raise WorkError(f"{file}: not JSON ({error}); the export was damaged or cut short, run train again") from None
-    missing = [key for key in REQUIRED if key not in values] if isinstance(values, dict) else list(REQUIRED)
+    missing = [key for key in REQUIRED_KEYS if key not in values] if isinstance(values, dict) else list(REQUIRED_KEYS)
     if missing:
         raise WorkError(
             f"{file}: no {', '.join(missing)}; the export is of another version of Voxline, run train again"
@@ -128,7 +128,7 @@ def batches_by_length(lengths: Sequence[int], limit: int) -> list[list[int]]:
     return batches
 
 
-class Recogniser:
+class Recognizer:
     """An exported model, ready to transcribe.
 
     Attributes:
@@ -145,12 +145,14 @@ class Recogniser:
         import numpy as np
 
         self.folder = exported_folder(model)
-        self.about = about(self.folder)
+        self.about = read_model_json(self.folder)
         if is_voice(self.about):
-            raise WorkError(f"{self.folder}: a voice ({self.about['kind']}), which transcribes nothing; {RECOGNISES}")
+            raise WorkError(
+                f"{self.folder}: a voice ({self.about['kind']}), which transcribes nothing; {NEEDS_ASR_MODEL}"
+            )
         self.sample_rate = int(self.about["sample_rate"])
         self.batch_seconds = batch_seconds
-        self._model, signatures = load(self.folder, RECOGNISER)
+        self._model, signatures = load_saved_model(self.folder, TRANSCRIBE_SIGNATURES)
         self._transcribe = signatures["transcribe"]
         self.seconds = self.audio_seconds = 0.0
         self._run([np.zeros(self.sample_rate // 2, np.float32)])  # the first call pays for building the graph
@@ -183,7 +185,7 @@ class Recogniser:
         for row, waveform in zip(padded, waveforms, strict=True):
             row[: len(waveform)] = waveform
         start = time.perf_counter()
-        texts = call(self._transcribe, self.folder, waveforms=padded, lengths=lengths)["text"]
+        texts = call_signature(self._transcribe, self.folder, waveforms=padded, lengths=lengths)["text"]
         self.seconds += time.perf_counter() - start
         self.audio_seconds += float(lengths.sum()) / self.sample_rate
         return [" ".join(text.decode("utf-8", "replace").split()) for text in texts]
@@ -204,7 +206,7 @@ def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: f
         raise WorkError(f"{file}: cannot be transcribed: {bad.detail} ({bad.reason})") from None
 
 
-def load(folder: Path, contracts: Mapping[str, Contract]) -> tuple[Any, dict[str, Any]]:
+def load_saved_model(folder: Path, contracts: Mapping[str, SignatureSpec]) -> tuple[Any, dict[str, Any]]:
     """The loaded SavedModel (which must be kept alive) and its signatures.
 
     Args:
@@ -214,7 +216,7 @@ def load(folder: Path, contracts: Mapping[str, Contract]) -> tuple[Any, dict[str
       WorkError: it does not load, or has other signatures.
     """
 
-    tf = tensorflow()
+    tf = import_tensorflow()
     try:
         model = tf.saved_model.load(str(folder))
     except Exception as error:  # TensorFlow has no one type for a damaged file: IndexError was seen, and DataLossError
@@ -236,7 +238,7 @@ def load(folder: Path, contracts: Mapping[str, Contract]) -> tuple[Any, dict[str
     return model, {name: signatures[name] for name in contracts}
 
 
-def call(signature: Any, folder: Path, **inputs: Any) -> dict[str, Any]:
+def call_signature(signature: Any, folder: Path, **inputs: Any) -> dict[str, Any]:
     """What a signature gives for arrays, as arrays.
 
     Raises:
@@ -256,10 +258,10 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0][:300]
 
 
-def tensorflow() -> Any:
+def import_tensorflow() -> Any:
     """The module; imported in half the time where nothing in this process has needed Keras yet."""
     if "tensorflow" not in sys.modules:
-        with _without_keras(), unheard():
+        with _without_keras(), silence_stderr():
             import tensorflow as tf
     import tensorflow as tf
 
@@ -280,7 +282,7 @@ def _without_keras() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def unheard() -> Iterator[None]:
+def silence_stderr() -> Iterator[None]:
     """Keeps standard error to itself: what libraries log while they load heeds no TF_CPP_MIN_LOG_LEVEL.
 
     Everything is shown where that fails, or where a level below 2 asks for it.

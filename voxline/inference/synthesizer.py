@@ -1,6 +1,6 @@
 """An exported voice: text in, mels and a waveform out; read without any of the model's code, as it ships.
 
-TensorFlow is imported when a `Synthesiser` is made, and not before; nor is numpy.
+TensorFlow is imported when a `Synthesizer` is made, and not before; nor is numpy.
 """
 
 import dataclasses
@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.int8_decoder import Int8Decoder
-from voxline.inference.saved_model import Contract, about, batches_by_length, call, exported_folder, load
-from voxline.inference.text_limits import Speakable, shown
+from voxline.inference.saved_model import (
+    SignatureSpec,
+    batches_by_length,
+    call_signature,
+    exported_folder,
+    load_saved_model,
+    read_model_json,
+)
+from voxline.inference.text_limits import TextLimits, quote_text
 from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
@@ -25,26 +32,26 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float32]
 
 
-TEACHER_FORCED = {
-    "teacher_forced": Contract(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1"))
+TEACHER_FORCED_SIGNATURES = {
+    "teacher_forced": SignatureSpec(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1"))
 }
-WHOLE = {
-    "synthesize": Contract(
+FULL_SIGNATURES = {
+    "synthesize": SignatureSpec(
         ("symbols", "lengths"), ("mels", "frames", "alignments", "waveforms", "samples", "hit_limit")
     ),
 }
-PARTED = {
-    "encode": Contract(("symbols", "lengths"), ("memory", "keys")),
-    "refine": Contract(("before", "frames"), ("mels", "frames", "waveforms", "samples")),
+SPLIT_SIGNATURES = {
+    "encode": SignatureSpec(("symbols", "lengths"), ("memory", "keys")),
+    "refine": SignatureSpec(("before", "frames"), ("mels", "frames", "waveforms", "samples")),
 }
 """What stands around a decoder of 8 bits."""
 DECODERS = ("float32", "int8")
-REQUIRED = ("reading", "max_steps", "reduction")
+TTS_KEYS = ("reading", "max_steps", "reduction")
 """Keys that the model.json of a voice has beside those of every model."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Synthesis:
+class SynthesisResult:
     """One text, spoken.
 
     Attributes:
@@ -63,7 +70,7 @@ class Synthesis:
 
 
 @dataclasses.dataclass(frozen=True)
-class Forced:
+class TeacherForcedResult:
     """One text as the voice foretells each frame from the recorded ones before it.
 
     Attributes:
@@ -77,7 +84,7 @@ class Forced:
     mel_l1: float
 
 
-class Synthesiser:
+class Synthesizer:
     """An exported voice, ready to speak.
 
     Attributes:
@@ -94,8 +101,8 @@ class Synthesiser:
 
     def __init__(self, model: Path | str, *, batch_size: int = 16, batch_symbols: int = 4_000) -> None:
         self.folder = exported_folder(model)
-        self.about = about(self.folder)
-        missing = [key for key in REQUIRED if key not in self.about]
+        self.about = read_model_json(self.folder)
+        missing = [key for key in TTS_KEYS if key not in self.about]
         if missing:
             is_no = f"a model of the kind {self.about['kind']!r}, without {' and '.join(missing)}, is no voice"
             raise WorkError(f"{self.folder}: {is_no}; give one that voxline run tts made")
@@ -103,10 +110,10 @@ class Synthesiser:
         self.features = FeatureSettings.of(self.about["features"], str(self.folder))
         self.sample_rate = int(self.about["sample_rate"])
         self.batch_size, self.batch_symbols = batch_size, batch_symbols
-        self._speakable = Speakable(self.alphabet)
+        self._speakable = TextLimits(self.alphabet)
         self._decoder = self._decoder_beside()
-        contracts = (WHOLE if self._decoder is None else PARTED) | TEACHER_FORCED
-        self._model, self._signatures = load(self.folder, contracts)
+        contracts = (FULL_SIGNATURES if self._decoder is None else SPLIT_SIGNATURES) | TEACHER_FORCED_SIGNATURES
+        self._model, self._signatures = load_saved_model(self.folder, contracts)
         self.seconds = self.audio_seconds = 0.0
         self._speak([self.alphabet.symbols[-1:]])  # the first call pays for building the graph
         self.seconds = self.audio_seconds = 0.0
@@ -124,16 +131,16 @@ class Synthesiser:
         try:
             found = read(" ".join(text.split()), ReadingSettings.of(self.about["reading"], str(self.folder)))
         except Unreadable as unreadable:
-            raise SettingsError(f"the text {shown(text)} cannot be read: {unreadable}") from None
+            raise SettingsError(f"the text {quote_text(text)} cannot be read: {unreadable}") from None
         self._speakable.check_symbols(found.symbols, text)
         self._speakable.check_length(found.symbols, text)
         return found
 
-    def synthesise(self, texts: Sequence[str]) -> list[Synthesis]:
+    def synthesise(self, texts: Sequence[str]) -> list[SynthesisResult]:
         """Reads the texts and speaks them, in their order; nothing is spoken where one of them cannot be read."""
         return self.speak([self.read(text).symbols for text in texts])
 
-    def speak(self, symbols: Sequence[str]) -> list[Synthesis]:
+    def speak(self, symbols: Sequence[str]) -> list[SynthesisResult]:
         """Speaks what was read already (the `text` of a converted manifest), in its order and however long.
 
         Raises:
@@ -141,13 +148,13 @@ class Synthesiser:
         """
         for text in symbols:
             self.check(text)
-        spoken: list[Synthesis | None] = [None] * len(symbols)
+        spoken: list[SynthesisResult | None] = [None] * len(symbols)
         for batch in self._batches(symbols):
             for index, one in zip(batch, self._speak([symbols[index] for index in batch]), strict=True):
                 spoken[index] = one
         return [one for one in spoken if one is not None]
 
-    def teacher_forced(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[Forced]:
+    def teacher_forced(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[TeacherForcedResult]:
         """What the voice foretells of recordings, in their order.
 
         Args:
@@ -156,7 +163,7 @@ class Synthesiser:
         """
         for text in symbols:
             self.check(text)
-        forced: list[Forced | None] = [None] * len(symbols)
+        forced: list[TeacherForcedResult | None] = [None] * len(symbols)
         for batch in self._batches(symbols):
             chosen = [symbols[index] for index in batch], [features[index] for index in batch]
             for index, one in zip(batch, self._force(*chosen), strict=True):
@@ -176,7 +183,7 @@ class Synthesiser:
         size = self.batch_size
         return [batch[start : start + size] for batch in found for start in range(0, len(batch), size)]
 
-    def _speak(self, symbols: Sequence[str]) -> list[Synthesis]:
+    def _speak(self, symbols: Sequence[str]) -> list[SynthesisResult]:
         import numpy as np
 
         labels, lengths = self._labels(symbols)
@@ -191,7 +198,7 @@ class Synthesiser:
             alignment = found["alignments"][row, : self._steps(frames), : len(text)]
             if not all(np.isfinite(given).all() for given in (mels, waveform, alignment)):
                 raise self._not_finite(text)
-            spoken.append(Synthesis(text, mels, alignment, waveform, bool(found["hit_limit"][row])))
+            spoken.append(SynthesisResult(text, mels, alignment, waveform, bool(found["hit_limit"][row])))
         return spoken
 
     def _decoder_beside(self) -> Int8Decoder | None:
@@ -207,13 +214,13 @@ class Synthesiser:
     def _said(self, labels: "npt.NDArray[np.int32]", lengths: "npt.NDArray[np.int32]") -> dict[str, Any]:
         """What the signature `synthesize` gives, or would give if the decoder were a part of it."""
         if self._decoder is None:
-            return call(self._signatures["synthesize"], self.folder, symbols=labels, lengths=lengths)
-        encoded = call(self._signatures["encode"], self.folder, symbols=labels, lengths=lengths)
+            return call_signature(self._signatures["synthesize"], self.folder, symbols=labels, lengths=lengths)
+        encoded = call_signature(self._signatures["encode"], self.folder, symbols=labels, lengths=lengths)
         decoded = self._decoder.decode(encoded, lengths, int(self.about["max_steps"]))
-        found = call(self._signatures["refine"], self.folder, before=decoded.before, frames=decoded.frames)
+        found = call_signature(self._signatures["refine"], self.folder, before=decoded.before, frames=decoded.frames)
         return {**found, "alignments": decoded.alignments, "hit_limit": decoded.hit_limit}
 
-    def _force(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[Forced]:
+    def _force(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[TeacherForcedResult]:
         import numpy as np
 
         labels, lengths = self._labels(symbols)
@@ -222,18 +229,18 @@ class Synthesiser:
         for row, one in zip(padded, features, strict=True):
             row[: len(one)] = one
         inputs = {"symbols": labels, "lengths": lengths, "features": padded, "frames": frames}
-        found = call(self._signatures["teacher_forced"], self.folder, **inputs)
+        found = call_signature(self._signatures["teacher_forced"], self.folder, **inputs)
         forced = []
         for place, text in enumerate(symbols):
             count, error = int(frames[place]), float(found["mel_l1"][place])
             mels, alignment = found["mels"][place, :count], found["alignments"][place]
             if not (np.isfinite(mels).all() and np.isfinite(error)):
                 raise self._not_finite(text)
-            forced.append(Forced(mels, alignment[: self._steps(count), : len(text)], error))
+            forced.append(TeacherForcedResult(mels, alignment[: self._steps(count), : len(text)], error))
         return forced
 
     def _not_finite(self, text: str) -> WorkError:
-        return WorkError(f"{self.folder}: what it speaks for {shown(text)} is not finite; train it again")
+        return WorkError(f"{self.folder}: what it speaks for {quote_text(text)} is not finite; train it again")
 
     def _steps(self, frames: int) -> int:
         """Decoder steps behind so many frames."""

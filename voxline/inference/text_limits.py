@@ -6,22 +6,22 @@ import unicodedata
 from voxline.errors import SettingsError
 from voxline.text.alphabet import Alphabet
 
-MOST_SYMBOLS = 1_000
+MAX_SYMBOLS = 1_000
 """The longest text that is spoken at once: more than a minute of speech, which no voice here was taught. Whether a
 voice comes to the end of a shorter one, its limit on decoder steps shows (`hit_limit`)."""
 
-LONGEST_RAW = 4 * MOST_SYMBOLS
+MAX_CHARACTERS = 4 * MAX_SYMBOLS
 """Characters of text; numbers and abbreviations grow when they are read, so a longer one is not even looked at."""
 
-SHOWN = 60
+MAX_QUOTED = 60
 """Characters of a text that a message shows."""
 
-WHITE = "\t\n\r\v\f"
+WHITESPACE_CONTROLS = "\t\n\r\v\f"
 """Control characters that are no more than a space."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Speakable:
+class TextLimits:
     """The limits of one voice, by the symbols that it reads."""
 
     alphabet: Alphabet
@@ -35,14 +35,16 @@ class Speakable:
         control = next((place for place, mark in enumerate(text) if _is_control(mark)), None)
         if control is not None:
             raise SettingsError(
-                f"the text {shown(text)} holds the control character U+{ord(text[control]):04X} at place "
+                f"the text {quote_text(text)} holds the control character U+{ord(text[control]):04X} at place "
                 f"{control + 1}; remove it"
             )
         if not text.strip():
             raise SettingsError("the text is empty; give some words to speak")
         if not any(unicodedata.category(mark)[0] in "LN" for mark in text):
-            raise SettingsError(f"the text {shown(text)} holds no letter and no digit, so there is nothing to speak")
-        if len(text) > LONGEST_RAW:
+            raise SettingsError(
+                f"the text {quote_text(text)} holds no letter and no digit, so there is nothing to speak"
+            )
+        if len(text) > MAX_CHARACTERS:
             raise _too_long(text, f"{len(text):,} characters")
 
     def check_symbols(self, symbols: str, text: str) -> None:
@@ -52,9 +54,11 @@ class Speakable:
           SettingsError: naming what is wrong with it.
         """
         if not any(unicodedata.category(mark)[0] in "LN" for mark in symbols):
-            raise SettingsError(f"the text {shown(text)} leaves nothing to speak; it was read as {shown(symbols)}")
+            raise SettingsError(
+                f"the text {quote_text(text)} leaves nothing to speak; it was read as {quote_text(symbols)}"
+            )
         if fault := self.alphabet.fault(symbols):
-            raise SettingsError(f"the voice cannot read the text {shown(text)}: {fault}")
+            raise SettingsError(f"the voice cannot read the text {quote_text(text)}: {fault}")
 
     def check_length(self, symbols: str, text: str) -> None:
         """Refuses what is too much for one go. Not of a test split: what was recorded is measured, however long.
@@ -62,21 +66,21 @@ class Speakable:
         Raises:
           SettingsError: naming both lengths.
         """
-        if len(symbols) > MOST_SYMBOLS:
+        if len(symbols) > MAX_SYMBOLS:
             raise _too_long(text, f"{len(symbols):,} symbols")
 
 
 def _too_long(text: str, length: str) -> SettingsError:
     return SettingsError(
-        f"the text {shown(text)} is too long: {length}, and at most {MOST_SYMBOLS:,} symbols are spoken at once; "
+        f"the text {quote_text(text)} is too long: {length}, and at most {MAX_SYMBOLS:,} symbols are spoken at once; "
         "part it into sentences"
     )
 
 
-def shown(text: str) -> str:
+def quote_text(text: str) -> str:
     """A text as a message shows it."""
-    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
+    return repr(text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…")
 
 
 def _is_control(mark: str) -> bool:
-    return unicodedata.category(mark) in ("Cc", "Cf", "Cs", "Co", "Cn") and mark not in WHITE
+    return unicodedata.category(mark) in ("Cc", "Cf", "Cs", "Co", "Cn") and mark not in WHITESPACE_CONTROLS

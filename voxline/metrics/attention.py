@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 BAND = 0.2
 """Half the width of the band around the diagonal, as a share of the text."""
 
-NARROWEST_BAND = 2.0
+MIN_BAND = 2.0
 """Symbols: a short text has no narrower band."""
 
-ATTENDED = 0.1
+MIN_WEIGHT = 0.1
 """Weight that a symbol must get at some step to count as read. A letter that is passed in half a step gets less."""
 
-WORD = 4
+MIN_RUN = 4
 """Symbols: as many left out in a row are a skip, a return by as many a repeat. Less is a letter, or its neighbour."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Alignment:
+class AttentionMetrics:
     """How a text was read.
 
     Attributes:
       diagonality: share of the attention within the band around the diagonal, 0 to 1. Attention that is the same
         everywhere has 0.36, one that reads backwards about 0.2.
       coverage: share of the symbols that were read, 0 to 1.
-      repeats: times that the attention went back by `WORD` symbols or more.
-      skips: places where `WORD` symbols or more in a row were not read, the end of the text among them.
+      repeats: times that the attention went back by `MIN_RUN` symbols or more.
+      skips: places where `MIN_RUN` symbols or more in a row were not read, the end of the text among them.
     """
 
     diagonality: float
@@ -44,7 +44,7 @@ class Alignment:
     skips: int
 
 
-def measure(alignment: "Weights") -> Alignment:
+def compute_attention_metrics(alignment: "Weights") -> AttentionMetrics:
     """Measures one alignment.
 
     Args:
@@ -54,7 +54,7 @@ def measure(alignment: "Weights") -> Alignment:
       ValueError: no step or no symbol, or weights that are not finite.
 
     >>> import numpy as np
-    >>> measure(np.eye(12))
+    >>> compute_attention_metrics(np.eye(12))
     Alignment(diagonality=1.0, coverage=1.0, repeats=0, skips=0)
     """
     import numpy as np
@@ -62,8 +62,8 @@ def measure(alignment: "Weights") -> Alignment:
     if alignment.ndim != 2 or not alignment.size or not np.isfinite(alignment).all():
         raise ValueError(f"alignment {alignment.shape}: finite weights [steps, symbols], at least one, are accepted")
     weights = np.asarray(alignment, np.float64)
-    read = weights.max(axis=0) >= ATTENDED
-    return Alignment(_diagonality(weights), float(read.mean()), _repeats(weights.argmax(axis=1)), _skips(read))
+    read = weights.max(axis=0) >= MIN_WEIGHT
+    return AttentionMetrics(_diagonality(weights), float(read.mean()), _repeats(weights.argmax(axis=1)), _skips(read))
 
 
 def _diagonality(weights: "Weights") -> float:
@@ -72,7 +72,7 @@ def _diagonality(weights: "Weights") -> float:
 
     steps, symbols = weights.shape
     line = (np.arange(steps) + 0.5) * symbols / steps - 0.5
-    near = np.abs(np.arange(symbols) - line[:, None]) <= max(BAND * symbols, NARROWEST_BAND)
+    near = np.abs(np.arange(symbols) - line[:, None]) <= max(BAND * symbols, MIN_BAND)
     return float((weights * near).sum() / max(weights.sum(), 1e-12))
 
 
@@ -80,7 +80,7 @@ def _repeats(positions: "npt.NDArray[np.intp]") -> int:
     """Times that the position falls so far behind the farthest one; one return counts once, however long it lasts."""
     farthest, returned, count = 0, False, 0
     for position in positions.tolist():
-        if position <= farthest - WORD:
+        if position <= farthest - MIN_RUN:
             count += not returned
             returned = True
         elif position >= farthest - 1:
@@ -92,4 +92,4 @@ def _repeats(positions: "npt.NDArray[np.intp]") -> int:
 def _skips(read: "npt.NDArray[np.bool_]") -> int:
     """Runs of symbols that were not read, of a word's length at least."""
     runs = "".join("x" if symbol else " " for symbol in read.tolist()).split("x")
-    return sum(len(run) >= WORD for run in runs)
+    return sum(len(run) >= MIN_RUN for run in runs)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 
-FEWEST_UNITS = 5
+MIN_UNITS = 5
 """With fewer utterances (or speakers) than this a bootstrap says nothing; the interval is all there is."""
 
-Kind = Literal["rate", "mean"]
+MetricKind = Literal["rate", "mean"]
 """rate: whole numbers of events among so many chances. mean: any numbers, each with weight 1 (0: not measured)."""
 
 
-class Part(NamedTuple):
+class SumAndWeight(NamedTuple):
     """What one utterance adds to a figure: `value` to the sum above, `weight` to the one below."""
 
     value: float
@@ -83,12 +83,16 @@ class Comparison:
         }
 
 
-def ratio(parts: Sequence[Part], kind: Kind = "rate") -> float | None:
+def aggregate(parts: Sequence[SumAndWeight], kind: MetricKind = "rate") -> float | None:
     """The figure of some utterances; None where a mean was measured of none.
 
     A rate without chances counts its events as if against one.
 
-    >>> ratio([Part(1, 4), Part(0, 6)]), ratio([Part(2, 0)]), ratio([Part(3.5), Part(0, 0)], "mean")
+    >>> (
+    ...     aggregate([SumAndWeight(1, 4), SumAndWeight(0, 6)]),
+    ...     aggregate([SumAndWeight(2, 0)]),
+    ...     aggregate([SumAndWeight(3.5), SumAndWeight(0, 0)], "mean"),
+    ... )
     (0.1, 2.0, 3.5)
     """
     value, weight = math.fsum(part.value for part in parts), math.fsum(part.weight for part in parts)
@@ -107,7 +111,7 @@ class Bootstrap:
       seed: of the resamples; the same data and seed give the same interval.
       fewest_speakers: from so many on, speakers are resampled in place of utterances.
 
-    >>> Bootstrap(samples=500).interval([Part(n % 2, 4) for n in range(40)], [""] * 40)
+    >>> Bootstrap(samples=500).interval([SumAndWeight(n % 2, 4) for n in range(40)], [""] * 40)
     Interval(low=0.0875, high=0.1625, over='utterances', units=40)
     """
 
@@ -116,7 +120,7 @@ class Bootstrap:
     seed: int = 0
     fewest_speakers: int = 10
 
-    def interval(self, parts: Sequence[Part], speakers: Sequence[str], kind: Kind = "rate") -> Interval:
+    def interval(self, parts: Sequence[SumAndWeight], speakers: Sequence[str], kind: MetricKind = "rate") -> Interval:
         """The interval of a figure.
 
         Where not one event of a rate was seen every resample says 0; the upper end is then the exact binomial bound
@@ -127,10 +131,10 @@ class Bootstrap:
         kept = [place for place, part in enumerate(parts) if kind == "rate" or part.weight]
         found = np.array([parts[place] for place in kept], np.float64).reshape(-1, 2)
         over, units = self._units(found, [speakers[place] for place in kept])
-        if len(units) < FEWEST_UNITS:
+        if len(units) < MIN_UNITS:
             if kind == "mean":
                 return Interval(-math.inf, math.inf, over, len(units))
-            return Interval(0.0, max(1.0, ratio(parts) or 0.0), over, len(units))
+            return Interval(0.0, max(1.0, aggregate(parts) or 0.0), over, len(units))
         tail = (1 - self.confidence) / 2
         if kind == "rate" and not units[:, 0].any():
             return Interval(0.0, _unseen(tail, units[:, 1]), over, len(units))
@@ -139,7 +143,11 @@ class Bootstrap:
         return Interval(float(low), float(high), over, len(units))
 
     def compare(
-        self, challenger: Sequence[Part], champion: Sequence[Part], speakers: Sequence[str], kind: Kind = "rate"
+        self,
+        challenger: Sequence[SumAndWeight],
+        champion: Sequence[SumAndWeight],
+        speakers: Sequence[str],
+        kind: MetricKind = "rate",
     ) -> Comparison:
         """Compares two models, utterance by utterance; a mean on those where both were measured.
 
@@ -157,7 +165,7 @@ class Bootstrap:
         whole = found.sum(axis=0)
         point = float(whole[0] / max(whole[1], 1) - whole[2] / max(whole[3], 1))
         over, units = self._units(found, [speakers[place] for place in kept])
-        if len(units) < FEWEST_UNITS:
+        if len(units) < MIN_UNITS:
             widest = max(1.0, abs(point)) if kind == "rate" else math.inf
             return Comparison(point, Interval(-widest, widest, over, len(units)), -widest, widest, 0.5)
         one, other = self._resampled(units)

@@ -7,11 +7,11 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-from voxline.metrics.bootstrap import Kind
+from voxline.metrics.bootstrap import MetricKind
 
 
 @dataclasses.dataclass(frozen=True)
-class Figure:
+class Metric:
     """One thing that is measured of every utterance.
 
     Attributes:
@@ -24,7 +24,7 @@ class Figure:
 
     name: str
     title: str
-    kind: Kind = "mean"
+    kind: MetricKind = "mean"
     better: Literal["lower", "higher"] = "lower"
     unit: str = ""
 
@@ -36,7 +36,7 @@ class Figure:
     def shown(self, value: float | None) -> str:
         """A value of it.
 
-        >>> FIGURES["wer"].shown(0.031), FIGURES["mcd"].shown(6.123), FIGURES["mcd"].shown(None)
+        >>> CATALOG["wer"].shown(0.031), CATALOG["mcd"].shown(6.123), CATALOG["mcd"].shown(None)
         ('3.10%', '6.12 dB', '—')
         """
         if value is None or not math.isfinite(value):
@@ -53,7 +53,7 @@ class Figure:
     def change(self, difference: float | None) -> str:
         """A difference of two values.
 
-        >>> FIGURES["wer"].change(0.012), FIGURES["mcd"].change(-0.5)
+        >>> CATALOG["wer"].change(0.012), CATALOG["mcd"].change(-0.5)
         ('+1.20 points', '-0.5 dB')
         """
         if difference is None or not math.isfinite(difference):
@@ -63,33 +63,33 @@ class Figure:
         return f"{difference:+.3g} {self.unit}".rstrip()
 
 
-RECOGNITION = (
-    Figure("wer", "word error rate", "rate", unit="%"),
-    Figure("cer", "character error rate", "rate", unit="%"),
+ASR_METRICS = (
+    Metric("wer", "word error rate", "rate", unit="%"),
+    Metric("cer", "character error rate", "rate", unit="%"),
 )
 
-SYNTHESIS = (
-    Figure("round_trip_wer", "words that the listener gets wrong", "rate", unit="%"),
-    Figure("round_trip_cer", "characters that the listener gets wrong", "rate", unit="%"),
-    Figure("mel_l1", "mel distance, teacher-forced"),
-    Figure("mel_dtw", "mel distance, free-running, after time warping"),
-    Figure("mcd", "mel cepstral distortion", unit="dB"),
-    Figure("f0_rmse", "F0 error", unit="Hz"),
-    Figure("f0_rmse_cents", "F0 error, in cents", unit="cents"),
-    Figure("voicing_error", "frames voiced in one and not in the other", unit="%"),
-    Figure("duration_ratio", "duration, spoken over recorded", unit="%"),
-    Figure("duration_error", "duration off by", unit="%"),
-    Figure("attention_diagonality", "attention near the diagonal", better="higher", unit="%"),
-    Figure("attention_coverage", "symbols attended", better="higher", unit="%"),
-    Figure("repeats", "repeats an utterance", "rate"),
-    Figure("skips", "skips an utterance", "rate"),
-    Figure("hit_limit", "utterances that ran into the step limit", "rate", unit="%"),
+TTS_METRICS = (
+    Metric("round_trip_wer", "words that the listener gets wrong", "rate", unit="%"),
+    Metric("round_trip_cer", "characters that the listener gets wrong", "rate", unit="%"),
+    Metric("mel_l1", "mel distance, teacher-forced"),
+    Metric("mel_dtw", "mel distance, free-running, after time warping"),
+    Metric("mcd", "mel cepstral distortion", unit="dB"),
+    Metric("f0_rmse", "F0 error", unit="Hz"),
+    Metric("f0_rmse_cents", "F0 error, in cents", unit="cents"),
+    Metric("voicing_error", "frames voiced in one and not in the other", unit="%"),
+    Metric("duration_ratio", "duration, spoken over recorded", unit="%"),
+    Metric("duration_error", "duration off by", unit="%"),
+    Metric("attention_diagonality", "attention near the diagonal", better="higher", unit="%"),
+    Metric("attention_coverage", "symbols attended", better="higher", unit="%"),
+    Metric("repeats", "repeats an utterance", "rate"),
+    Metric("skips", "skips an utterance", "rate"),
+    Metric("hit_limit", "utterances that ran into the step limit", "rate", unit="%"),
 )
 
-MACHINE = (Figure("rtf", "real-time factor"),)
+SPEED_METRICS = (Metric("rtf", "real-time factor"),)
 """Depends on the machine and its load: told, and held to a limit where a config asks for it; never compared."""
 
-FIGURES = {figure.name: figure for figure in (*RECOGNITION, *SYNTHESIS, *MACHINE)}
+CATALOG = {figure.name: figure for figure in (*ASR_METRICS, *TTS_METRICS, *SPEED_METRICS)}
 
-NOT_JUDGED = ("duration_ratio",)
+NOT_COMPARED = ("duration_ratio",)
 """Neither low nor high is good: `duration_error`, how far it is from 1, is what may be judged."""

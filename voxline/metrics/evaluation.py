@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from voxline.errors import WorkError
-from voxline.metrics.bootstrap import Bootstrap, Part
+from voxline.metrics.bootstrap import Bootstrap, SumAndWeight
 from voxline.store.files import read_json, whole_file
 
-METRICS = "metrics.json"
-TABLE = "utterances.jsonl"
-REPORT = "report.html"
-CLIP = "clip.wav"
-CLIP_MELS = "clip.npy"
+METRICS_FILE = "metrics.json"
+UTTERANCES_FILE = "utterances.jsonl"
+REPORT_FILE = "report.html"
+CLIP_FILE = "clip.wav"
+CLIP_MELS_FILE = "clip.npy"
 """Of a voice: the mels that it gave for the known text, float32 [frames, mels]."""
 VERDICT_SLOT = "verdict"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class UtteranceResult:
     """One utterance, as a model did on it.
 
     Attributes:
@@ -45,8 +45,8 @@ class Row:
     speaker: str
     duration: float
     slices: dict[str, str]
-    figures: dict[str, Part]
-    champion: dict[str, Part] | None = None
+    figures: dict[str, SumAndWeight]
+    champion: dict[str, SumAndWeight] | None = None
     told: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def as_line(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Row:
         return {**values, **self.told}
 
     @classmethod
-    def of_line(cls, values: dict[str, Any]) -> "Row":
+    def of_line(cls, values: dict[str, Any]) -> "UtteranceResult":
         known = {field.name for field in dataclasses.fields(cls)}
         champion = values["champion"]
         return cls(
@@ -65,8 +65,8 @@ class Row:
         )
 
 
-def _parts(figures: dict[str, list[float]]) -> dict[str, Part]:
-    return {name: Part(*part) for name, part in figures.items()}
+def _parts(figures: dict[str, list[float]]) -> dict[str, SumAndWeight]:
+    return {name: SumAndWeight(*part) for name, part in figures.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Evaluation:
 
     folder: Path
     metrics: dict[str, Any]
-    rows: list[Row]
+    rows: list[UtteranceResult]
 
     @classmethod
     def read(cls, folder: Path | str) -> "Evaluation":
@@ -91,13 +91,13 @@ class Evaluation:
           WorkError: it is not there, or damaged.
         """
         folder = Path(folder).absolute()
-        missing = [name for name in (METRICS, TABLE) if not (folder / name).is_file()]
+        missing = [name for name in (METRICS_FILE, UTTERANCES_FILE) if not (folder / name).is_file()]
         if missing:
             raise WorkError(f"{folder}: no {' and no '.join(missing)}, so this is no evaluation; run evaluate first")
         try:
-            with open(folder / TABLE, encoding="utf-8") as file:
-                rows = [Row.of_line(json.loads(line)) for line in file]
-            metrics = read_json(folder / METRICS)
+            with open(folder / UTTERANCES_FILE, encoding="utf-8") as file:
+                rows = [UtteranceResult.of_line(json.loads(line)) for line in file]
+            metrics = read_json(folder / METRICS_FILE)
             if not rows or len(rows) != metrics["utterances"]:
                 raise ValueError(f"{len(rows)} of {metrics['utterances']} utterances")
             return cls(folder, metrics, rows)
@@ -126,7 +126,7 @@ class Evaluation:
         return Bootstrap(confidence, used["samples"], used["seed"], used["fewest_speakers"])
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
+def write_results(path: Path, rows: Iterable[UtteranceResult]) -> None:
     with whole_file(path, "w") as file:
         for row in rows:
             file.write(json.dumps(row.as_line(), ensure_ascii=False, allow_nan=False) + "\n")
@@ -142,10 +142,10 @@ class Sliced(Protocol):
 SlicedT = TypeVar("SlicedT", bound=Sliced)
 
 
-def by_slice(rows: Sequence[SlicedT], name: str) -> dict[str, list[SlicedT]]:
+def group_by_slice(rows: Sequence[SlicedT], name: str) -> dict[str, list[SlicedT]]:
     """The rows of each value of a slicing, in the order in which values first appear.
 
-    >>> by_slice([], "speaker")
+    >>> group_by_slice([], "speaker")
     {}
     """
     groups: dict[str, list[SlicedT]] = collections.defaultdict(list)
@@ -155,10 +155,10 @@ def by_slice(rows: Sequence[SlicedT], name: str) -> dict[str, list[SlicedT]]:
     return dict(groups)
 
 
-def band(bounds: Sequence[float], unit: str) -> Callable[[float], str]:
+def band_names(bounds: Sequence[float], unit: str) -> Callable[[float], str]:
     """Names the band that a value falls in; one of whole numbers, where all bounds are whole and typed so.
 
-    >>> seconds, words = band([1.0, 2.5], "s"), band([1, 2, 5], "words")
+    >>> seconds, words = band_names([1.0, 2.5], "s"), band_names([1, 2, 5], "words")
     >>> seconds(0.2), seconds(1), seconds(7)
     ('under 1 s', '1-2.5 s', '2.5 s and over')
     >>> words(0), words(1), words(4)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float32]
 
 
-THRESHOLDS = (2, 8)
+BETA_PARAMETERS = (2, 8)
 """Of the beta distribution of pYIN's thresholds: mean 0.2, the most tolerant that its paper tries. What Griffin-Lim
 makes of smooth mels is hoarse, half as periodic as a recording; with librosa's mean of 0.1 whole utterances that
 anybody hears as voiced have no F0 at all. Still more tolerance finds octaves that are not there."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class F0Pair:
     """Two recordings to be compared.
 
     Attributes:
@@ -45,7 +45,7 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pitch:
+class F0Comparison:
     """How two recordings differ in pitch; None where no frame is voiced in both.
 
     Attributes:
@@ -58,7 +58,7 @@ class Pitch:
     voicing_error: float
 
 
-def compare(jobs: Sequence[Job]) -> Iterator[Pitch]:
+def compare_f0(jobs: Sequence[F0Pair]) -> Iterator[F0Comparison]:
     """Compares each pair, in their order.
 
     In threads: numba and numpy let each other run, and a fresh process would first import librosa for seconds.
@@ -67,26 +67,26 @@ def compare(jobs: Sequence[Job]) -> Iterator[Pitch]:
 
     librosa.pyin  # noqa: B018  (librosa imports what is asked of it: here, and not in several threads at once)
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        yield from pool.map(compared, jobs)
+        yield from pool.map(compare_pair, jobs)
 
 
-def compared(job: Job) -> Pitch:
+def compare_pair(job: F0Pair) -> F0Comparison:
     """Compares one pair."""
     import numpy as np
 
-    recorded, spoken = f0(job.recorded, job), f0(job.spoken, job)
+    recorded, spoken = estimate_f0(job.recorded, job), estimate_f0(job.spoken, job)
     one = recorded[np.minimum(job.path[:, 0], len(recorded) - 1)]
     other = spoken[np.minimum(job.path[:, 1], len(spoken) - 1)]
     voiced = np.isfinite(one) & np.isfinite(other)
     error = float((np.isfinite(one) != np.isfinite(other)).mean())
     if not voiced.any():
-        return Pitch(None, None, error)
+        return F0Comparison(None, None, error)
     hertz = other[voiced] - one[voiced]
     cents = 1200 * np.log2(other[voiced] / one[voiced])
-    return Pitch(float(np.sqrt((hertz**2).mean())), float(np.sqrt((cents**2).mean())), error)
+    return F0Comparison(float(np.sqrt((hertz**2).mean())), float(np.sqrt((cents**2).mean())), error)
 
 
-def f0(samples: "Array", job: Job) -> "npt.NDArray[np.float64]":
+def estimate_f0(samples: "Array", job: F0Pair) -> "npt.NDArray[np.float64]":
     """F0 of each frame in Hz, float64 [frames]; not a number where it is unvoiced."""
     import librosa
     import numpy as np
@@ -101,7 +101,7 @@ def f0(samples: "Array", job: Job) -> "npt.NDArray[np.float64]":
         sr=job.sample_rate,
         frame_length=window,
         hop_length=job.hop,
-        beta_parameters=THRESHOLDS,
+        beta_parameters=BETA_PARAMETERS,
     )
     pitch: npt.NDArray[np.float64] = found
     return pitch

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float32]
 
 
-def cepstra(mels: "Array", features: FeatureSettings, count: int) -> "Array":
+def mel_cepstra(mels: "Array", features: FeatureSettings, count: int) -> "Array":
     """c_1 to c_count of each frame, float [frames, count]; at most as many as there are mel bands less one."""
     from scipy.fft import dct
 
@@ -41,7 +41,7 @@ def log_magnitude(mels: "Array", features: FeatureSettings) -> "Array":
     return mels if features.of_magnitude else mels * np.float32(0.5)
 
 
-def distortion(one: "Array", other: "Array") -> "Warped":
+def mel_cepstral_distortion(one: "Array", other: "Array") -> "Warped":
     """MCD of two recordings by their cepstra, [frames, cepstra] each; `distance` is in dB."""
     import numpy as np
     from scipy.spatial.distance import cdist

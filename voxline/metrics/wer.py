@@ -8,11 +8,11 @@ import collections
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
-from voxline.metrics.bootstrap import Part
+from voxline.metrics.bootstrap import SumAndWeight
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Edits:
+class EditCounts:
     """What turns a reference into a hypothesis.
 
     Attributes:
@@ -32,18 +32,18 @@ class Edits:
     def rate(self) -> float:
         """Errors by reference word; words put where nothing was said count as if against one word.
 
-        >>> Edits(length=4, deletions=1).rate, Edits(length=0, insertions=2).rate
+        >>> EditCounts(length=4, deletions=1).rate, EditCounts(length=0, insertions=2).rate
         (0.25, 2.0)
         """
         return self.errors / max(self.length, 1)
 
     @property
-    def part(self) -> Part:
+    def part(self) -> SumAndWeight:
         """What this utterance adds to the rate of all."""
-        return Part(self.errors, self.length)
+        return SumAndWeight(self.errors, self.length)
 
-    def __add__(self, other: "Edits") -> "Edits":
-        return Edits(
+    def __add__(self, other: "EditCounts") -> "EditCounts":
+        return EditCounts(
             self.length + other.length,
             self.insertions + other.insertions,
             self.deletions + other.deletions,
@@ -51,17 +51,17 @@ class Edits:
         )
 
 
-def word_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[Edits]:
+def count_word_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[EditCounts]:
     """Counts word errors of each utterance; an empty reference has its insertions counted.
 
-    >>> said, silence = word_edits(["a red cat", ""], ["the red", "oh"])
+    >>> said, silence = count_word_edits(["a red cat", ""], ["the red", "oh"])
     >>> said, silence.errors
     (Edits(length=3, insertions=0, deletions=1, substitutions=1), 1)
     """
     return [_edits(pairs) for pairs in _aligned(references, hypotheses, "words")]
 
 
-def character_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[Edits]:
+def count_character_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[EditCounts]:
     """Counts character errors of each utterance; the space between words is a character too."""
     return [_edits(pairs) for pairs in _aligned(references, hypotheses, "characters")]
 
@@ -75,10 +75,10 @@ def align_words(reference: str, hypothesis: str) -> list[tuple[str, str]]:
     return next(_aligned([reference], [hypothesis], "words"))
 
 
-def confusions(references: Sequence[str], hypotheses: Sequence[str]) -> list[tuple[str, str, int]]:
+def count_confusions(references: Sequence[str], hypotheses: Sequence[str]) -> list[tuple[str, str, int]]:
     """(reference word, heard as, how often), most frequent first; an empty word is an insertion or a deletion.
 
-    >>> confusions(["two to", "two", "red"], ["too to", "too", "red um"])
+    >>> count_confusions(["two to", "two", "red"], ["too to", "too", "red um"])
     [('two', 'too', 2), ('', 'um', 1)]
     """
     counts = collections.Counter(
@@ -87,15 +87,15 @@ def confusions(references: Sequence[str], hypotheses: Sequence[str]) -> list[tup
     return [(said, heard, count) for (said, heard), count in sorted(counts.items(), key=lambda e: (-e[1], e[0]))]
 
 
-def total(edits: Iterable[Edits]) -> Edits:
-    return sum(edits, Edits())
+def sum_edits(edits: Iterable[EditCounts]) -> EditCounts:
+    return sum(edits, EditCounts())
 
 
-def _edits(pairs: Sequence[tuple[str, str]]) -> Edits:
+def _edits(pairs: Sequence[tuple[str, str]]) -> EditCounts:
     insertions = sum(not said for said, _ in pairs)
     deletions = sum(not heard for _, heard in pairs)
     substitutions = sum(said != heard for said, heard in pairs) - insertions - deletions
-    return Edits(len(pairs) - insertions, insertions, deletions, substitutions)
+    return EditCounts(len(pairs) - insertions, insertions, deletions, substitutions)
 
 
 def _aligned(references: Sequence[str], hypotheses: Sequence[str], unit: str) -> Iterator[list[tuple[str, str]]]:

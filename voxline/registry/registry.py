@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import digest, exported_folder, parts
+from voxline.inference.saved_model import exported_folder, model_digest, model_files
 from voxline.registry.backends import INCOMING, VERSION, RemoteShelf, Shelf
 from voxline.registry.journal import RegistryEvent as Change
 from voxline.registry.journal import format_utc
@@ -163,10 +163,10 @@ class Registry:
         version = self._next()
         incoming = self.folder / f"{INCOMING}{version}-{secrets.token_hex(4)}"
         try:
-            for part in parts(source):
+            for part in model_files(source):
                 (incoming / part).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source / part, incoming / part)
-            if digest(incoming) != expected_digest:
+            if model_digest(incoming) != expected_digest:
                 raise WorkError(
                     f"{source}: its bytes are not those that were judged; nothing was published, evaluate again"
                 )
@@ -282,6 +282,6 @@ def list_models(root: Path | str) -> list[str]:
 
 def _digest_if_any(folder: Path) -> str:
     try:
-        return digest(folder)
+        return model_digest(folder)
     except WorkError:
         return ""

@@ -30,11 +30,11 @@ def evaluate(
       model_name: the model's name in the registry.
       settings: JSON of the other keys of the config's section `evaluate`.
     """
-    from voxline.components.evaluate.settings import RecognitionEvaluateSettings
+    from voxline.components.evaluate.settings import AsrEvaluateSettings
     from voxline.components.evaluate.step import run
     from voxline.store.permanent_failures import attempt
     from voxline.store.step_cache import place_of
 
-    chosen = RecognitionEvaluateSettings.of(settings, "evaluate", model_name=model_name)
+    chosen = AsrEvaluateSettings.of(settings, "evaluate", model_name=model_name)
     with attempt(store):
         run(place_of(model), place_of(wavs), registry, store, chosen).publish(evaluation, html=report, metrics=metrics)

@@ -4,27 +4,27 @@ import io
 from pathlib import Path
 from typing import Any
 
-from voxline.components.evaluate.asr.metrics import check_slices, figures, table
-from voxline.components.evaluate.asr.transcribe import Heard, Recognised, recognise, waveform
-from voxline.components.evaluate.champion import Champion
-from voxline.components.evaluate.settings import RecognitionEvaluateSettings
+from voxline.components.evaluate.asr.metrics import asr_results, check_asr_slices, compute_asr_metrics
+from voxline.components.evaluate.asr.transcribe import AsrResult, Transcripts, transcribe_utterances, utterance_waveform
+from voxline.components.evaluate.champion import ModelVersion
+from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
-from voxline.inference.saved_model import Recogniser, about
-from voxline.metrics.evaluation import CLIP, METRICS, REPORT, TABLE, write_rows
+from voxline.inference.saved_model import Recognizer, read_model_json
+from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE, write_results
 from voxline.progress import say
 from voxline.store.files import whole_file, write_json
 from voxline.store.step_cache import Work
 
-__all__ = ["check_slices", "measure", "summary"]
+__all__ = ["check_asr_slices", "evaluate_asr", "summarize_asr"]
 
 
-def measure(
+def evaluate_asr(
     work: Work,
     folder: Path,
     utterances: list[Utterance],
-    champion: Champion | None,
-    settings: RecognitionEvaluateSettings,
+    champion: ModelVersion | None,
+    settings: AsrEvaluateSettings,
     inputs: dict[str, Any],
 ) -> None:
     """Writes metrics, table, report and clip into the work's folder.
@@ -33,19 +33,19 @@ def measure(
       folder: of the exported model.
       inputs: what names the work: "model" (its digest), "test" (fingerprint), "champion".
     """
-    from voxline.components.evaluate.asr.report import write_report
+    from voxline.components.evaluate.asr.report import write_asr_report
 
     say(f"evaluate: recognising {len(utterances):,} utterances of the split {settings.split!r}")
-    recogniser = Recogniser(folder, batch_seconds=settings.batch_seconds)
-    heard = recognise(recogniser, utterances, "utterances recognised")
+    recogniser = Recognizer(folder, batch_seconds=settings.batch_seconds)
+    heard = transcribe_utterances(recogniser, utterances, "utterances recognised")
     other = _heard_by(champion, utterances, settings)
-    rows = table(utterances, heard.texts, other.texts if other else None, settings)
+    rows = asr_results(utterances, heard.texts, other.texts if other else None, settings)
     say("evaluate: counting errors and drawing resamples")
     metrics = {
-        **figures(rows, settings),
+        **compute_asr_metrics(rows, settings),
         "family": "recognition",
         "key": work.key,
-        "model": {"digest": inputs["model"], "name": settings.model_name, "about": about(folder)},
+        "model": {"digest": inputs["model"], "name": settings.model_name, "about": read_model_json(folder)},
         "test": {
             "split": settings.split,
             "fingerprint": inputs["test"],
@@ -58,15 +58,15 @@ def measure(
         "champion_real_time_factor": other.real_time_factor if other else None,
         "settings": settings.plain(),
     }
-    write_rows(work.folder / TABLE, (row.row() for row in rows))
-    write_json(work.folder / METRICS, metrics)
-    write_report(work.folder / REPORT, metrics, rows, utterances, settings)
-    work.outputs = {"metrics": METRICS, "utterances": TABLE, "report": REPORT, "clip": CLIP}
+    write_results(work.folder / UTTERANCES_FILE, (row.row() for row in rows))
+    write_json(work.folder / METRICS_FILE, metrics)
+    write_asr_report(work.folder / REPORT_FILE, metrics, rows, utterances, settings)
+    work.outputs = {"metrics": METRICS_FILE, "utterances": UTTERANCES_FILE, "report": REPORT_FILE, "clip": CLIP_FILE}
     work.counts = {"utterances": len(rows), "words": metrics["wer"]["length"]}
     work.metrics = _headline(metrics)
 
 
-def summary(metrics: dict[str, Any]) -> str:
+def summarize_asr(metrics: dict[str, Any]) -> str:
     """The headline in one line."""
     wer, interval = metrics["wer"]["rate"], metrics["wer"]["interval"]
     line = (
@@ -81,19 +81,19 @@ def summary(metrics: dict[str, Any]) -> str:
 
 
 def _heard_by(
-    champion: Champion | None, utterances: list[Utterance], settings: RecognitionEvaluateSettings
-) -> Recognised | None:
+    champion: ModelVersion | None, utterances: list[Utterance], settings: AsrEvaluateSettings
+) -> Transcripts | None:
     if champion is None:
         return None
     say(f"evaluate: recognising them with version {champion.version}, the model in service")
     try:
-        recogniser = Recogniser(champion.folder, batch_seconds=settings.batch_seconds)
+        recogniser = Recognizer(champion.folder, batch_seconds=settings.batch_seconds)
     except WorkError as error:
         raise champion.unusable(error) from None
-    return recognise(recogniser, utterances, "utterances recognised by the model in service")
+    return transcribe_utterances(recogniser, utterances, "utterances recognised by the model in service")
 
 
-def _clip(folder: Path, recogniser: Recogniser, utterances: list[Utterance], rows: list[Heard]) -> dict[str, Any]:
+def _clip(folder: Path, recogniser: Recognizer, utterances: list[Utterance], rows: list[AsrResult]) -> dict[str, Any]:
     """Writes one recording and what the model makes of it alone: push expects the same text in a fresh process.
 
     A clip of some three seconds that was heard without an error, where there is one.
@@ -104,12 +104,12 @@ def _clip(folder: Path, recogniser: Recogniser, utterances: list[Utterance], row
 
     order = sorted(rows, key=lambda r: (not r.hypothesis, r.words.errors > 0, abs(r.duration - 3), r.id))
     utterance = next(utterance for utterance in utterances if utterance.id == order[0].id)
-    with whole_file(folder / CLIP) as file:
+    with whole_file(folder / CLIP_FILE) as file:
         memory = io.BytesIO()
-        samples = to_int16(waveform(utterance, recogniser.sample_rate))
+        samples = to_int16(utterance_waveform(utterance, recogniser.sample_rate))
         soundfile.write(memory, samples, recogniser.sample_rate, format="WAV", subtype="PCM_16")
         file.write(memory.getvalue())
-    (text,) = recogniser.transcribe_files([folder / CLIP])
+    (text,) = recogniser.transcribe_files([folder / CLIP_FILE])
     return {"id": utterance.id, "reference": utterance.text, "text": text}
 
 

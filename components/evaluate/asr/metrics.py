@@ -4,32 +4,34 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from voxline.components.evaluate.asr.transcribe import Heard, Other
-from voxline.components.evaluate.settings import RecognitionEvaluateSettings
+from voxline.components.evaluate.asr.transcribe import AsrResult, ChampionResult
+from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError
 from voxline.metrics.bootstrap import Bootstrap
-from voxline.metrics.evaluation import band, by_slice
-from voxline.metrics.wer import Edits, character_edits, confusions, total, word_edits
+from voxline.metrics.evaluation import band_names, group_by_slice
+from voxline.metrics.wer import EditCounts, count_character_edits, count_confusions, count_word_edits, sum_edits
 
 ALWAYS_SLICED = ("speaker", "duration", "words")
 
 
-def table(
+def asr_results(
     utterances: Sequence[Utterance],
     heard: Sequence[str],
     champion: Sequence[str] | None,
-    settings: RecognitionEvaluateSettings,
-) -> list[Heard]:
+    settings: AsrEvaluateSettings,
+) -> list[AsrResult]:
     """One row for each utterance, in their order."""
     references = [utterance.text for utterance in utterances]
-    words, characters = word_edits(references, heard), character_edits(references, heard)
-    others: list[Other | None] = [None] * len(utterances)
+    words, characters = count_word_edits(references, heard), count_character_edits(references, heard)
+    others: list[ChampionResult | None] = [None] * len(utterances)
     if champion is not None:
-        edits = zip(champion, word_edits(references, champion), character_edits(references, champion), strict=True)
-        others = [Other(*one) for one in edits]
+        edits = zip(
+            champion, count_word_edits(references, champion), count_character_edits(references, champion), strict=True
+        )
+        others = [ChampionResult(*one) for one in edits]
     return [
-        Heard(
+        AsrResult(
             id=utterance.id,
             speaker=utterance.speaker,
             duration=utterance.duration,
@@ -44,7 +46,7 @@ def table(
     ]
 
 
-def check_slices(utterances: Sequence[Utterance], settings: RecognitionEvaluateSettings) -> None:
+def check_asr_slices(utterances: Sequence[Utterance], settings: AsrEvaluateSettings) -> None:
     """Refuses a slicing by a field that no utterance has.
 
     Raises:
@@ -59,14 +61,14 @@ def check_slices(utterances: Sequence[Utterance], settings: RecognitionEvaluateS
         )
 
 
-def figures(rows: Sequence[Heard], settings: RecognitionEvaluateSettings) -> dict[str, Any]:
+def compute_asr_metrics(rows: Sequence[AsrResult], settings: AsrEvaluateSettings) -> dict[str, Any]:
     """Rates with intervals, slices, confused words, and the comparison with the model in service."""
     bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.fewest_speakers)
     names = list(dict.fromkeys([*ALWAYS_SLICED, *settings.slices]))
     sliced = {
         name: {value: _rates(group, bootstrap) for value, group in _in_order(rows, name, settings)} for name in names
     }
-    pairs = confusions([row.reference for row in rows], [row.hypothesis for row in rows])
+    pairs = count_confusions([row.reference for row in rows], [row.hypothesis for row in rows])
     return {
         "bootstrap": dataclasses.asdict(bootstrap),
         **_rates(rows, bootstrap),
@@ -77,7 +79,7 @@ def figures(rows: Sequence[Heard], settings: RecognitionEvaluateSettings) -> dic
     }
 
 
-def _rates(rows: Sequence[Heard], bootstrap: Bootstrap) -> dict[str, Any]:
+def _rates(rows: Sequence[AsrResult], bootstrap: Bootstrap) -> dict[str, Any]:
     """The word error rate of some utterances, and beside it the champion's."""
     speakers = [row.speaker for row in rows]
     values = {
@@ -90,24 +92,24 @@ def _rates(rows: Sequence[Heard], bootstrap: Bootstrap) -> dict[str, Any]:
     if champion:
         compared = bootstrap.compare([row.words.part for row in rows], [edits.part for edits in champion], speakers)
         values["comparison"] = {
-            "champion_wer": total(champion).rate,
+            "champion_wer": sum_edits(champion).rate,
             "champion_interval": bootstrap.interval([edits.part for edits in champion], speakers).plain(),
             **compared.plain(),
         }
     return values
 
 
-def _rate(edits: Sequence[Edits], rows: Sequence[Heard], bootstrap: Bootstrap) -> dict[str, Any]:
-    together = total(edits)
+def _rate(edits: Sequence[EditCounts], rows: Sequence[AsrResult], bootstrap: Bootstrap) -> dict[str, Any]:
+    together = sum_edits(edits)
     interval = bootstrap.interval([edit.part for edit in edits], [row.speaker for row in rows])
     return {"rate": together.rate, **dataclasses.asdict(together), "interval": interval.plain()}
 
 
-def _slices(utterance: Utterance, words: int, settings: RecognitionEvaluateSettings) -> dict[str, str]:
+def _slices(utterance: Utterance, words: int, settings: AsrEvaluateSettings) -> dict[str, str]:
     values = {
         "speaker": utterance.speaker or "(unknown)",
-        "duration": band(settings.duration_bands, "s")(utterance.duration),
-        "words": band(settings.word_bands, "words")(words),
+        "duration": band_names(settings.duration_bands, "s")(utterance.duration),
+        "words": band_names(settings.word_bands, "words")(words),
     }
     for name in settings.slices:
         if name not in values:
@@ -116,11 +118,11 @@ def _slices(utterance: Utterance, words: int, settings: RecognitionEvaluateSetti
     return values
 
 
-def _in_order(rows: Sequence[Heard], name: str, settings: RecognitionEvaluateSettings) -> list[tuple[str, list[Heard]]]:
+def _in_order(rows: Sequence[AsrResult], name: str, settings: AsrEvaluateSettings) -> list[tuple[str, list[AsrResult]]]:
     """Bands from the lowest up, all else by name."""
     if name == "duration":
         rows = sorted(rows, key=lambda row: row.duration)
     elif name == "words":
         rows = sorted(rows, key=lambda row: row.words.length)
-    groups = by_slice(rows, name)
+    groups = group_by_slice(rows, name)
     return list(groups.items()) if name in ("duration", "words") else sorted(groups.items())

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from voxline.components.evaluate.asr.transcribe import Heard
-from voxline.components.evaluate.settings import RecognitionEvaluateSettings
+from voxline.components.evaluate.asr.transcribe import AsrResult
+from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.data.manifest import Utterance
 from voxline.metrics.evaluation import VERDICT_SLOT
 from voxline.report import (
@@ -26,19 +26,19 @@ from voxline.report import (
     word_diff,
 )
 
-MOST_SHOWN = 30
+MAX_SLICES = 30
 """Values of one slicing that are drawn; the table beside has up to ten times as many."""
 
-LONGEST_SHOWN = 2_000
+MAX_TEXT = 2_000
 """Characters of a transcript that are shown: a model that runs wild must not fill the page."""
 
 
-def write_report(
+def write_asr_report(
     path: Path,
     metrics: dict[str, Any],
-    rows: Sequence[Heard],
+    rows: Sequence[AsrResult],
     utterances: Sequence[Utterance],
-    settings: RecognitionEvaluateSettings,
+    settings: AsrEvaluateSettings,
 ) -> None:
     """Writes the page; push fills its slot for the verdict."""
     name, digest = metrics["model"]["name"], metrics["model"]["digest"]
@@ -80,7 +80,7 @@ def _errors(metrics: dict[str, Any]) -> list[Block]:
     return [table(["", "error rate", "interval", "inserted", "left out", "taken for another", "said"], rows)]
 
 
-def _comparison(metrics: dict[str, Any], rows: Sequence[Heard]) -> list[Block]:
+def _comparison(metrics: dict[str, Any], rows: Sequence[AsrResult]) -> list[Block]:
     if not metrics["champion"]:
         return [note("No other model is in service under this name; there is nothing to compare with.")]
     compared, version = metrics["comparison"], metrics["champion"]["version"]
@@ -112,16 +112,16 @@ def _slices(metrics: dict[str, Any]) -> list[Block]:
         shown = list(values.items())
         if name not in ("duration", "words"):
             shown.sort(key=lambda item: -item[1]["wer"]["rate"])
-        drawn = dict(shown[:MOST_SHOWN])
+        drawn = dict(shown[:MAX_SLICES])
         rates = {value: figures["wer"]["rate"] for value, figures in drawn.items()}
         intervals = {
             value: (figures["wer"]["interval"]["low"], figures["wer"]["interval"]["high"])
             for value, figures in drawn.items()
         }
-        left_out = f", the {MOST_SHOWN} worst of {len(shown):,}" if len(shown) > MOST_SHOWN else ""
+        left_out = f", the {MAX_SLICES} worst of {len(shown):,}" if len(shown) > MAX_SLICES else ""
         plot = bars(rates, "word error rate", intervals=intervals, percent=True)
         blocks.append(figure(plot, f"Word error rate by {name}{left_out}, with intervals."))
-        blocks.append(details(f"By {name}, in figures", _slice_table(name, shown[: 10 * MOST_SHOWN])))
+        blocks.append(details(f"By {name}, in figures", _slice_table(name, shown[: 10 * MAX_SLICES])))
     return blocks
 
 
@@ -135,7 +135,7 @@ def _slice_table(name: str, values: Sequence[tuple[str, dict[str, Any]]]) -> Blo
     return table([name, "utterances", "words", "error rate", "interval", "points over the model in service"], rows)
 
 
-def _confusions(metrics: dict[str, Any], settings: RecognitionEvaluateSettings) -> list[Block]:
+def _confusions(metrics: dict[str, Any], settings: AsrEvaluateSettings) -> list[Block]:
     rows = [
         [pair["said"] or badge("nothing"), pair["heard"] or badge("nothing"), pair["count"]]
         for pair in metrics["confusions"][: settings.confusions]
@@ -145,9 +145,7 @@ def _confusions(metrics: dict[str, Any], settings: RecognitionEvaluateSettings) 
     return [table(["said", "heard", "times"], rows)]
 
 
-def _worst(
-    rows: Sequence[Heard], utterances: Sequence[Utterance], settings: RecognitionEvaluateSettings
-) -> list[Block]:
+def _worst(rows: Sequence[AsrResult], utterances: Sequence[Utterance], settings: AsrEvaluateSettings) -> list[Block]:
     """Many errors and a large share of the words count alike: neither one-word clips nor long texts crowd in."""
     order = sorted(range(len(rows)), key=lambda i: (-rows[i].words.errors * rows[i].words.rate, rows[i].id))
     order = [index for index in order if rows[index].words.errors][: settings.worst]
@@ -160,7 +158,7 @@ def _worst(
         who = f" by {row.speaker}" if row.speaker else ""
         caption = f"{row.id}{who}, {row.duration:.1f} s, errors: {row.words.errors} on words: {row.words.length}"
         player = reel.player(utterance.audio_filepath, caption, offset=utterance.offset, duration=utterance.duration)
-        said, heard = row.reference[:LONGEST_SHOWN], row.hypothesis[:LONGEST_SHOWN]
+        said, heard = row.reference[:MAX_TEXT], row.hypothesis[:MAX_TEXT]
         shown.append(player + word_diff(said, heard))
     return [diff_legend(), listing(*shown)]
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
-from voxline.inference.saved_model import Recogniser, batches_by_length, read_waveform
+from voxline.inference.saved_model import Recognizer, batches_by_length, read_waveform
 from voxline.progress import Progress
 
 if TYPE_CHECKING:
     from voxline.inference.saved_model import Waveform
-from voxline.metrics.evaluation import Row
-from voxline.metrics.wer import Edits
+from voxline.metrics.evaluation import UtteranceResult
+from voxline.metrics.wer import EditCounts
 
 
 @dataclasses.dataclass(frozen=True)
-class Recognised:
+class Transcripts:
     """What one model heard.
 
     Attributes:
@@ -36,20 +36,20 @@ class Recognised:
         return self.seconds / self.audio_seconds if self.audio_seconds else 0.0
 
 
-def recognise(recogniser: Recogniser, utterances: Sequence[Utterance], unit: str) -> Recognised:
+def transcribe_utterances(recogniser: Recognizer, utterances: Sequence[Utterance], unit: str) -> Transcripts:
     """Transcribes every utterance, reading no more audio at a time than a batch holds."""
     texts = [""] * len(utterances)
     progress = Progress(unit, len(utterances))
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recogniser.batch_seconds * 1000)):
-        waveforms = [waveform(utterances[index], recogniser.sample_rate) for index in batch]
+        waveforms = [utterance_waveform(utterances[index], recogniser.sample_rate) for index in batch]
         for index, text in zip(batch, recogniser.transcribe(waveforms), strict=True):
             texts[index] = text
         progress.advance(len(batch))
-    return Recognised(texts, recogniser.seconds, recogniser.audio_seconds)
+    return Transcripts(texts, recogniser.seconds, recogniser.audio_seconds)
 
 
-def waveform(utterance: Utterance, sample_rate: int) -> "Waveform":
+def utterance_waveform(utterance: Utterance, sample_rate: int) -> "Waveform":
     """An utterance's samples, float32 [samples]."""
     try:
         return read_waveform(Path(utterance.audio_filepath), sample_rate, utterance.offset, utterance.duration)
@@ -58,16 +58,16 @@ def waveform(utterance: Utterance, sample_rate: int) -> "Waveform":
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Other:
+class ChampionResult:
     """What the model in service made of the same recording."""
 
     hypothesis: str
-    words: Edits
-    characters: Edits
+    words: EditCounts
+    characters: EditCounts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Heard:
+class AsrResult:
     """One utterance.
 
     Attributes:
@@ -82,15 +82,15 @@ class Heard:
     duration: float
     reference: str
     hypothesis: str
-    words: Edits
-    characters: Edits
+    words: EditCounts
+    characters: EditCounts
     slices: dict[str, str]
-    champion: Other | None = None
+    champion: ChampionResult | None = None
 
-    def row(self) -> Row:
+    def row(self) -> UtteranceResult:
         """As it stands in the table."""
         champion = self.champion
-        return Row(
+        return UtteranceResult(
             self.id,
             self.speaker,
             self.duration,

@@ -32,11 +32,11 @@ def evaluate(
       listener: name of the recogniser that transcribes what is spoken; empty: none does.
       settings: JSON of the other keys of the config's section `evaluate`.
     """
-    from voxline.components.evaluate.settings import SynthesisEvaluateSettings
+    from voxline.components.evaluate.settings import TtsEvaluateSettings
     from voxline.components.evaluate.step import run
     from voxline.store.permanent_failures import attempt
     from voxline.store.step_cache import place_of
 
-    chosen = SynthesisEvaluateSettings.of(settings, "evaluate", model_name=model_name, listener=listener)
+    chosen = TtsEvaluateSettings.of(settings, "evaluate", model_name=model_name, listener=listener)
     with attempt(store):
         run(place_of(model), place_of(wavs), registry, store, chosen).publish(evaluation, html=report, metrics=metrics)

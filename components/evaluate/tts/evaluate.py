@@ -4,34 +4,42 @@ import io
 from pathlib import Path
 from typing import Any
 
-from voxline.components.evaluate.champion import Champion
-from voxline.components.evaluate.settings import SynthesisEvaluateSettings
-from voxline.components.evaluate.tts.metrics import check_slices, figures, table
-from voxline.components.evaluate.tts.round_trip import Listener, to_be_heard
-from voxline.components.evaluate.tts.synthesize import NOT_MEASURED, Gallery, Performance, perform
+from voxline.components.evaluate.champion import ModelVersion
+from voxline.components.evaluate.settings import TtsEvaluateSettings
+from voxline.components.evaluate.tts.metrics import check_tts_slices, compute_tts_metrics, tts_results
+from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer, reference_text
+from voxline.components.evaluate.tts.synthesize import NOT_MEASURED, SampleGallery, SynthesisRecord, measure_synthesis
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import about, read_waveform
-from voxline.inference.synthesizer import Synthesiser
-from voxline.metrics.catalog import FIGURES
-from voxline.metrics.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE, Row, write_rows
-from voxline.metrics.wer import total, word_edits
+from voxline.inference.saved_model import read_model_json, read_waveform
+from voxline.inference.synthesizer import Synthesizer
+from voxline.metrics.catalog import CATALOG
+from voxline.metrics.evaluation import (
+    CLIP_FILE,
+    CLIP_MELS_FILE,
+    METRICS_FILE,
+    REPORT_FILE,
+    UTTERANCES_FILE,
+    UtteranceResult,
+    write_results,
+)
+from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.progress import say
 from voxline.store.files import whole_file, write_json
 from voxline.store.step_cache import Work
 
-__all__ = ["check_slices", "measure", "summary"]
+__all__ = ["check_tts_slices", "evaluate_tts", "summarize_tts"]
 
 HEADLINE = ("round_trip_wer", "mcd", "attention_diagonality", "hit_limit")
 
 
-def measure(
+def evaluate_tts(
     work: Work,
     folder: Path,
     utterances: list[Utterance],
-    champion: Champion | None,
-    heard_by: Champion | None,
-    settings: SynthesisEvaluateSettings,
+    champion: ModelVersion | None,
+    heard_by: ModelVersion | None,
+    settings: TtsEvaluateSettings,
     inputs: dict[str, Any],
 ) -> None:
     """Writes metrics, table, report and the known text's clip into the work's folder.
@@ -41,25 +49,25 @@ def measure(
       heard_by: the recogniser that listens, if any.
       inputs: what names the work: "model" (its digest), "test" (fingerprint), "champion", "listener".
     """
-    from voxline.components.evaluate.tts.report import write_report
+    from voxline.components.evaluate.tts.report import write_tts_report
 
     say(f"evaluate: speaking {len(utterances):,} utterances of the split {settings.split!r}")
     voice = _voice(folder, settings)
-    listener = None if heard_by is None else Listener.load(heard_by)
+    listener = None if heard_by is None else RoundTripRecognizer.load(heard_by)
     if listener is None:
         say("evaluate: no listener is set (evaluate.listener), so whether it is understood is not measured")
     pitched = _picked(utterances, settings.pitched)
-    gallery = Gallery(_picked(utterances, settings.typical), settings.worst)
-    performances = perform(voice, utterances, listener, pitched, settings, "utterances spoken", gallery)
+    gallery = SampleGallery(_picked(utterances, settings.typical), settings.worst)
+    performances = measure_synthesis(voice, utterances, listener, pitched, settings, "utterances spoken", gallery)
     # A voice that says nothing has spoken for no time: one sample keeps the figure finite, and bad.
     spent = voice.seconds / max(voice.audio_seconds, 1 / voice.sample_rate)
     others = _of_champion(champion, voice, utterances, listener, pitched, settings)
-    rows = table(utterances, performances, others, settings)
+    rows = tts_results(utterances, performances, others, settings)
     metrics = {
-        **figures(rows, settings),
+        **compute_tts_metrics(rows, settings),
         "family": "synthesis",
         "key": work.key,
-        "model": {"digest": inputs["model"], "name": settings.model_name, "about": about(folder)},
+        "model": {"digest": inputs["model"], "name": settings.model_name, "about": read_model_json(folder)},
         "test": {
             "split": settings.split,
             "fingerprint": inputs["test"],
@@ -75,39 +83,45 @@ def measure(
         "real_time_factor": spent,
         "settings": settings.plain(),
     }
-    write_rows(work.folder / TABLE, rows)
-    write_json(work.folder / METRICS, metrics)
+    write_results(work.folder / UTTERANCES_FILE, rows)
+    write_json(work.folder / METRICS_FILE, metrics)
     say("evaluate: writing the report")
-    write_report(work.folder / REPORT, metrics, rows, gallery, voice, settings)
-    work.outputs = {"metrics": METRICS, "utterances": TABLE, "report": REPORT, "clip": CLIP, "clip_mels": CLIP_MELS}
+    write_tts_report(work.folder / REPORT_FILE, metrics, rows, gallery, voice, settings)
+    work.outputs = {
+        "metrics": METRICS_FILE,
+        "utterances": UTTERANCES_FILE,
+        "report": REPORT_FILE,
+        "clip": CLIP_FILE,
+        "clip_mels": CLIP_MELS_FILE,
+    }
     work.counts = {"utterances": len(rows), "symbols": sum(len(utterance.text) for utterance in utterances)}
     work.metrics = _headline(metrics)
 
 
-def summary(metrics: dict[str, Any]) -> str:
+def summarize_tts(metrics: dict[str, Any]) -> str:
     """The headline in one line."""
     shown = [name for name in HEADLINE if name in metrics["figures"]]
-    parts = [f"{FIGURES[name].title} {FIGURES[name].shown(metrics['figures'][name]['value'])}" for name in shown]
+    parts = [f"{CATALOG[name].title} {CATALOG[name].shown(metrics['figures'][name]['value'])}" for name in shown]
     line = f"{', '.join(parts)}, on {metrics['utterances']:,} utterances"
     if metrics["champion"]:
-        figure = FIGURES[shown[0]]
+        figure = CATALOG[shown[0]]
         compared = metrics["figures"][figure.name]["comparison"]
         line += f"; version {metrics['champion']['version']}: {figure.title} {figure.shown(compared['champion_value'])}"
     return line
 
 
-def _voice(folder: Path, settings: SynthesisEvaluateSettings) -> Synthesiser:
-    return Synthesiser(folder, batch_size=settings.batch_size, batch_symbols=settings.batch_symbols)
+def _voice(folder: Path, settings: TtsEvaluateSettings) -> Synthesizer:
+    return Synthesizer(folder, batch_size=settings.batch_size, batch_symbols=settings.batch_symbols)
 
 
 def _of_champion(
-    champion: Champion | None,
-    voice: Synthesiser,
+    champion: ModelVersion | None,
+    voice: Synthesizer,
     utterances: list[Utterance],
-    listener: Listener | None,
+    listener: RoundTripRecognizer | None,
     pitched: set[str],
-    settings: SynthesisEvaluateSettings,
-) -> list[Performance] | None:
+    settings: TtsEvaluateSettings,
+) -> list[SynthesisRecord] | None:
     """What the voice in service makes of the same texts; mel distances only where its mels have the same units.
 
     Raises:
@@ -134,7 +148,9 @@ def _of_champion(
                 f"evaluate: version {champion.version} of {champion.name} cannot speak utterance {utterance.id} "
                 f"({error}), {own_name}"
             ) from None
-    found = perform(other, utterances, listener, pitched, settings, "utterances spoken by the voice in service")
+    found = measure_synthesis(
+        other, utterances, listener, pitched, settings, "utterances spoken by the voice in service"
+    )
     if other.features != voice.features:
         say("evaluate: its mels have other units, so mel distances are not compared; mel cepstral distortion is")
         for performance in found:
@@ -149,16 +165,16 @@ def _picked(utterances: list[Utterance], count: int) -> set[str]:
     return {order[place * len(order) // count].id for place in range(count)}
 
 
-def _recorded_wer(listener: Listener, sample_rate: int, utterances: list[Utterance]) -> float:
-    references = [to_be_heard(utterance) for utterance in utterances]
+def _recorded_wer(listener: RoundTripRecognizer, sample_rate: int, utterances: list[Utterance]) -> float:
+    references = [reference_text(utterance) for utterance in utterances]
     heard: list[str] = []
     for one in utterances:
         waveform = read_waveform(Path(one.audio_filepath), sample_rate, one.offset, one.duration)
         heard += listener.hear([waveform], sample_rate)
-    return total(word_edits(references, heard)).rate
+    return sum_edits(count_word_edits(references, heard)).rate
 
 
-def _clip(folder: Path, voice: Synthesiser, rows: list[Row]) -> dict[str, Any]:
+def _clip(folder: Path, voice: Synthesizer, rows: list[UtteranceResult]) -> dict[str, Any]:
     """Keeps what the voice speaks for one text alone: push expects the same mels in a fresh process.
 
     A text of some thirty symbols to whose end it came by itself, where there is one.
@@ -171,11 +187,11 @@ def _clip(folder: Path, voice: Synthesiser, rows: list[Row]) -> dict[str, Any]:
     (spoken,) = voice.speak([symbols])
     memory = io.BytesIO()
     np.save(memory, spoken.mels)
-    with whole_file(folder / CLIP_MELS) as file:
+    with whole_file(folder / CLIP_MELS_FILE) as file:
         file.write(memory.getvalue())
     memory = io.BytesIO()
     soundfile.write(memory, np.clip(spoken.waveform, -1, 1), voice.sample_rate, format="WAV", subtype="PCM_16")
-    with whole_file(folder / CLIP) as file:
+    with whole_file(folder / CLIP_FILE) as file:
         file.write(memory.getvalue())
     return {"id": order[0].id, "symbols": symbols, "frames": len(spoken.mels)}
 

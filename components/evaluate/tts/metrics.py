@@ -4,18 +4,18 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from voxline.components.evaluate.settings import SynthesisEvaluateSettings
-from voxline.components.evaluate.tts.synthesize import Performance
+from voxline.components.evaluate.settings import TtsEvaluateSettings
+from voxline.components.evaluate.tts.synthesize import SynthesisRecord
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError
-from voxline.metrics.bootstrap import Bootstrap, Part, ratio
-from voxline.metrics.catalog import FIGURES, NOT_JUDGED, Figure
-from voxline.metrics.evaluation import Row, band, by_slice
+from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
+from voxline.metrics.catalog import CATALOG, NOT_COMPARED, Metric
+from voxline.metrics.evaluation import UtteranceResult, band_names, group_by_slice
 
 ALWAYS_SLICED = ("text_length",)
 
 
-def check_slices(utterances: Sequence[Utterance], settings: SynthesisEvaluateSettings) -> None:
+def check_tts_slices(utterances: Sequence[Utterance], settings: TtsEvaluateSettings) -> None:
     """Refuses a slicing by a field that no utterance has.
 
     Raises:
@@ -30,16 +30,16 @@ def check_slices(utterances: Sequence[Utterance], settings: SynthesisEvaluateSet
         )
 
 
-def table(
+def tts_results(
     utterances: Sequence[Utterance],
-    performances: Sequence[Performance],
-    champion: Sequence[Performance] | None,
-    settings: SynthesisEvaluateSettings,
-) -> list[Row]:
+    performances: Sequence[SynthesisRecord],
+    champion: Sequence[SynthesisRecord] | None,
+    settings: TtsEvaluateSettings,
+) -> list[UtteranceResult]:
     """One row for each utterance, in their order."""
-    others: Sequence[Performance | None] = champion or [None] * len(utterances)
+    others: Sequence[SynthesisRecord | None] = champion or [None] * len(utterances)
     return [
-        Row(
+        UtteranceResult(
             utterance.id,
             utterance.speaker,
             utterance.duration,
@@ -52,7 +52,7 @@ def table(
     ]
 
 
-def figures(rows: Sequence[Row], settings: SynthesisEvaluateSettings) -> dict[str, Any]:
+def compute_tts_metrics(rows: Sequence[UtteranceResult], settings: TtsEvaluateSettings) -> dict[str, Any]:
     """Every figure with its interval, in all and in slices, and beside it that of the voice in service."""
     bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.fewest_speakers)
     names = list(dict.fromkeys([*ALWAYS_SLICED, *settings.slices]))
@@ -63,38 +63,38 @@ def figures(rows: Sequence[Row], settings: SynthesisEvaluateSettings) -> dict[st
     }
 
 
-def _of(rows: Sequence[Row], bootstrap: Bootstrap) -> dict[str, Any]:
+def _of(rows: Sequence[UtteranceResult], bootstrap: Bootstrap) -> dict[str, Any]:
     return {
         "utterances": len(rows),
         "seconds": round(sum(row.duration for row in rows), 3),
-        "figures": {name: _figure(rows, FIGURES[name], bootstrap) for name in FIGURES if name in rows[0].figures},
+        "figures": {name: _figure(rows, CATALOG[name], bootstrap) for name in CATALOG if name in rows[0].figures},
     }
 
 
-def _figure(rows: Sequence[Row], figure: Figure, bootstrap: Bootstrap) -> dict[str, Any]:
+def _figure(rows: Sequence[UtteranceResult], figure: Metric, bootstrap: Bootstrap) -> dict[str, Any]:
     parts = [row.figures[figure.name] for row in rows]
     speakers = [row.speaker for row in rows]
     values: dict[str, Any] = {
-        "value": ratio(parts, figure.kind),
+        "value": aggregate(parts, figure.kind),
         "measured": len(rows) if figure.kind == "rate" else sum(part.weight > 0 for part in parts),
         "interval": bootstrap.interval(parts, speakers, figure.kind).plain(),
         "comparison": None,
     }
     others = [row.champion[figure.name] for row in rows if row.champion is not None]
     if others:
-        turned = [[Part(figure.sign * part.value, part.weight) for part in side] for side in (parts, others)]
+        turned = [[SumAndWeight(figure.sign * part.value, part.weight) for part in side] for side in (parts, others)]
         compared = bootstrap.compare(turned[0], turned[1], speakers, figure.kind)
         values["comparison"] = {
-            "champion_value": ratio(others, figure.kind),
+            "champion_value": aggregate(others, figure.kind),
             "difference": figure.sign * compared.difference,
-            "probability_worse": None if figure.name in NOT_JUDGED else compared.probability_worse,
+            "probability_worse": None if figure.name in NOT_COMPARED else compared.probability_worse,
             "measured": compared.interval.units,
         }
     return values
 
 
-def _slices(utterance: Utterance, settings: SynthesisEvaluateSettings) -> dict[str, str]:
-    values = {"text_length": band(settings.text_bands, "symbols")(len(utterance.text))}
+def _slices(utterance: Utterance, settings: TtsEvaluateSettings) -> dict[str, str]:
+    values = {"text_length": band_names(settings.text_bands, "symbols")(len(utterance.text))}
     for name in settings.slices:
         if name not in values:
             value = utterance.speaker if name == "speaker" else utterance.extra.get(name)
@@ -102,8 +102,8 @@ def _slices(utterance: Utterance, settings: SynthesisEvaluateSettings) -> dict[s
     return values
 
 
-def _in_order(rows: Sequence[Row], name: str) -> list[tuple[str, list[Row]]]:
+def _in_order(rows: Sequence[UtteranceResult], name: str) -> list[tuple[str, list[UtteranceResult]]]:
     """Bands from the lowest up, all else by name."""
     if name == "text_length":
-        return list(by_slice(sorted(rows, key=lambda row: len(row.told["text"])), name).items())
-    return sorted(by_slice(rows, name).items())
+        return list(group_by_slice(sorted(rows, key=lambda row: len(row.told["text"])), name).items())
+    return sorted(group_by_slice(rows, name).items())

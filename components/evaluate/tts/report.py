@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from voxline.audio.griffin_lim import waveform
-from voxline.components.evaluate.settings import SynthesisEvaluateSettings
-from voxline.components.evaluate.tts.round_trip import to_be_heard
-from voxline.components.evaluate.tts.synthesize import Gallery, Take
-from voxline.inference.synthesizer import Synthesiser
-from voxline.metrics.catalog import FIGURES
-from voxline.metrics.evaluation import VERDICT_SLOT, Row
+from voxline.components.evaluate.settings import TtsEvaluateSettings
+from voxline.components.evaluate.tts.round_trip import reference_text
+from voxline.components.evaluate.tts.synthesize import Sample, SampleGallery
+from voxline.inference.synthesizer import Synthesizer
+from voxline.metrics.catalog import CATALOG
+from voxline.metrics.evaluation import VERDICT_SLOT, UtteranceResult
 from voxline.report import (
     Block,
     Page,
@@ -33,17 +33,17 @@ from voxline.report import (
 
 OPENING = ("round_trip_wer", "mcd", "mel_dtw", "attention_diagonality", "hit_limit")
 DRAWN = ("round_trip_wer", "mcd", "attention_diagonality", "duration_ratio")
-LONGEST_SHOWN = 600
+MAX_TEXT = 600
 """Characters of a text that are shown."""
 
 
-def write_report(
+def write_tts_report(
     path: Path,
     metrics: dict[str, Any],
-    rows: Sequence[Row],
-    gallery: Gallery,
-    voice: Synthesiser,
-    settings: SynthesisEvaluateSettings,
+    rows: Sequence[UtteranceResult],
+    gallery: SampleGallery,
+    voice: Synthesizer,
+    settings: TtsEvaluateSettings,
 ) -> None:
     """Writes the page; push fills its slot for the verdict."""
     name, digest = metrics["model"]["name"], metrics["model"]["digest"]
@@ -66,7 +66,7 @@ def write_report(
 
 def _facts(metrics: dict[str, Any]) -> Block:
     found = metrics["figures"]
-    values = {FIGURES[name].title: FIGURES[name].shown(found[name]["value"]) for name in OPENING if name in found}
+    values = {CATALOG[name].title: CATALOG[name].shown(found[name]["value"]) for name in OPENING if name in found}
     factor = metrics["real_time_factor"]
     return facts({**values, "real-time factor": f"{factor:.3g} ({1 / factor:.0f}× real time)" if factor else "—"})
 
@@ -78,7 +78,7 @@ def _figures(metrics: dict[str, Any]) -> list[Block]:
         columns += [f"version {champion['version']}", "difference", "worse with probability"]
     rows = []
     for name, of in metrics["figures"].items():
-        shown = FIGURES[name]
+        shown = CATALOG[name]
         row: list[Any] = [shown.title, shown.shown(of["value"]), shown.range(of["interval"]), of["measured"]]
         if champion:
             compared = of["comparison"]
@@ -104,18 +104,20 @@ def _figures(metrics: dict[str, Any]) -> list[Block]:
     return blocks
 
 
-def _takes(takes: Sequence[Take], rows: dict[str, Row], voice: Synthesiser, reel: Reel, none: str) -> list[Block]:
+def _takes(
+    takes: Sequence[Sample], rows: dict[str, UtteranceResult], voice: Synthesizer, reel: Reel, none: str
+) -> list[Block]:
     if not takes:
         return [note(none)]
     legend = [diff_legend("the listener")] if any("heard" in rows[take.utterance.id].told for take in takes) else []
     return [*legend, listing(*(_take(take, rows[take.utterance.id], voice, reel) for take in takes))]
 
 
-def _take(take: Take, row: Row, voice: Synthesiser, reel: Reel) -> Block:
+def _take(take: Sample, row: UtteranceResult, voice: Synthesizer, reel: Reel) -> Block:
     utterance, rate = take.utterance, voice.sample_rate
     forced = waveform(take.forced.mels, voice.features)
     ended = "ran into the step limit" if take.spoken.hit_limit else "ended by itself"
-    found = {name: FIGURES[name].shown(row.figures[name].value) for name in ("mel_l1", "mel_dtw", "mcd")}
+    found = {name: CATALOG[name].shown(row.figures[name].value) for name in ("mel_l1", "mel_dtw", "mcd")}
     caption = (
         f"{utterance.id}, {ended}; mel distance {found['mel_l1']} teacher-forced, {found['mel_dtw']} free-running, "
         f"distortion {found['mcd']}"
@@ -125,13 +127,13 @@ def _take(take: Take, row: Row, voice: Synthesiser, reel: Reel) -> Block:
         reel.player(forced, "teacher-forced", sample_rate=rate),
         reel.player(take.spoken.waveform, "free-running", sample_rate=rate),
     )
-    parts = [prose(utterance.text[:LONGEST_SHOWN]), players, figure(_picture(take, voice), caption)]
+    parts = [prose(utterance.text[:MAX_TEXT]), players, figure(_picture(take, voice), caption)]
     if "heard" in row.told:
-        parts.append(word_diff(to_be_heard(utterance)[:LONGEST_SHOWN], row.told["heard"][:LONGEST_SHOWN]))
+        parts.append(word_diff(reference_text(utterance)[:MAX_TEXT], row.told["heard"][:MAX_TEXT]))
     return Block("").join(parts)
 
 
-def _picture(take: Take, voice: Synthesiser) -> Block:
+def _picture(take: Sample, voice: Synthesizer) -> Block:
     mels = take.features[:, voice.features.mel_columns]
     low, high = float(mels.min()), float(mels.max())
     shown = [("recorded", mels), ("teacher-forced", take.forced.mels), ("free-running", take.spoken.mels)]
@@ -142,7 +144,7 @@ def _picture(take: Take, voice: Synthesiser) -> Block:
 
 def _slices(metrics: dict[str, Any]) -> list[Block]:
     blocks: list[Block] = []
-    drawn = [FIGURES[name] for name in DRAWN if name in metrics["figures"]]
+    drawn = [CATALOG[name] for name in DRAWN if name in metrics["figures"]]
     for name, values in metrics["slices"].items():
         first = drawn[0]
         lengths = {value: of["figures"][first.name]["value"] or 0.0 for value, of in values.items()}

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxline.components.evaluate.champion import Champion, in_service
+from voxline.components.evaluate.champion import ModelVersion, find_in_service
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import RECOGNISES, Recogniser, about, is_voice
+from voxline.inference.saved_model import NEEDS_ASR_MODEL, Recognizer, is_voice, read_model_json
 from voxline.registry.registry import Registry
 
 if TYPE_CHECKING:
     from voxline.inference.saved_model import Waveform
 
 
-def find_listener(registry: Path | str, name: str) -> Champion | None:
+def find_round_trip_recognizer(registry: Path | str, name: str) -> ModelVersion | None:
     """The recogniser in service under a name; None where no name is given.
 
     Raises:
@@ -23,29 +23,29 @@ def find_listener(registry: Path | str, name: str) -> Champion | None:
     """
     if not name:
         return None
-    found = in_service(Registry(registry, name))
+    found = find_in_service(Registry(registry, name))
     if found is None:
         raise SettingsError(
             f"evaluate: 'listener' is {name!r}, and {Path(registry) / name} holds no version; push a recogniser there "
             "first (voxline run asr), or leave the listener empty, and no round trip is measured"
         )
-    if is_voice(about(found.folder)):
-        raise SettingsError(f"evaluate: 'listener' is {name!r}, and {found.folder} is a voice; {RECOGNISES}")
+    if is_voice(read_model_json(found.folder)):
+        raise SettingsError(f"evaluate: 'listener' is {name!r}, and {found.folder} is a voice; {NEEDS_ASR_MODEL}")
     return found
 
 
 @dataclasses.dataclass(frozen=True)
-class Listener:
+class RoundTripRecognizer:
     """A loaded recogniser, and which one it is."""
 
-    version: Champion
-    recogniser: Recogniser
+    version: ModelVersion
+    recogniser: Recognizer
 
     @classmethod
-    def load(cls, version: Champion) -> "Listener":
+    def load(cls, version: ModelVersion) -> "RoundTripRecognizer":
         """Raises: WorkError: it is damaged, or no recogniser."""
         try:
-            return cls(version, Recogniser(version.folder))
+            return cls(version, Recognizer(version.folder))
         except WorkError as error:
             raise version.unusable(error) from None
 
@@ -64,6 +64,6 @@ class Listener:
         return self.recogniser.transcribe([np.clip(waveform, -1, 1).astype(np.float32) for waveform in waveforms])
 
 
-def to_be_heard(utterance: Utterance) -> str:
+def reference_text(utterance: Utterance) -> str:
     """The words that a listener should hear: numbers spelled out, no punctuation."""
     return str(utterance.extra.get("spoken") or utterance.text)

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.audio.dtw import warp
-from voxline.components.evaluate.settings import SynthesisEvaluateSettings
-from voxline.components.evaluate.tts.round_trip import Listener, to_be_heard
+from voxline.components.evaluate.settings import TtsEvaluateSettings
+from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer, reference_text
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import read_waveform
-from voxline.inference.synthesizer import Forced, Synthesis, Synthesiser
+from voxline.inference.synthesizer import SynthesisResult, Synthesizer, TeacherForcedResult
 from voxline.metrics import attention, f0
-from voxline.metrics.bootstrap import Part
-from voxline.metrics.mcd import cepstra, distortion
-from voxline.metrics.wer import character_edits, word_edits
+from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.mcd import mel_cepstra, mel_cepstral_distortion
+from voxline.metrics.wer import count_character_edits, count_word_edits
 from voxline.progress import Progress
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float32]
 
 
-NOT_MEASURED = Part(0.0, 0.0)
+NOT_MEASURED = SumAndWeight(0.0, 0.0)
 
 
 @dataclasses.dataclass
-class Performance:
+class SynthesisRecord:
     """One utterance, as one voice did on it.
 
     Attributes:
@@ -37,12 +37,12 @@ class Performance:
       told: beside these, for people.
     """
 
-    figures: dict[str, Part]
+    figures: dict[str, SumAndWeight]
     told: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Take:
+class Sample:
     """One utterance: the recording, and what the voice makes of it.
 
     Attributes:
@@ -53,11 +53,11 @@ class Take:
     utterance: Utterance
     recorded: "Array"
     features: "Array"
-    forced: Forced
-    spoken: Synthesis
+    forced: TeacherForcedResult
+    spoken: SynthesisResult
 
 
-class Gallery:
+class SampleGallery:
     """The takes that a person is shown: some evenly picked, and the worst; the others need not be kept.
 
     Args:
@@ -67,15 +67,15 @@ class Gallery:
 
     def __init__(self, samples: set[str], worst: int) -> None:
         self._samples, self._most = samples, worst
-        self.samples: list[Take] = []
-        self._worst: list[tuple[tuple[float, ...], str, Take]] = []
+        self.samples: list[Sample] = []
+        self._worst: list[tuple[tuple[float, ...], str, Sample]] = []
 
     @property
-    def worst(self) -> list[Take]:
+    def worst(self) -> list[Sample]:
         """From the worst on."""
         return [take for _, _, take in self._worst]
 
-    def offer(self, take: Take, performance: Performance) -> None:
+    def offer(self, take: Sample, performance: SynthesisRecord) -> None:
         """Ends that did not come, words not understood, words left out, then timbre."""
         if take.utterance.id in self._samples:
             self.samples.append(take)
@@ -86,15 +86,15 @@ class Gallery:
         self._worst = sorted(ranked, key=lambda one: one[:2], reverse=True)[: self._most]
 
 
-def perform(
-    voice: Synthesiser,
+def measure_synthesis(
+    voice: Synthesizer,
     utterances: Sequence[Utterance],
-    listener: Listener | None,
+    listener: RoundTripRecognizer | None,
     pitched: set[str],
-    settings: SynthesisEvaluateSettings,
+    settings: TtsEvaluateSettings,
     unit: str,
-    gallery: Gallery | None = None,
-) -> list[Performance]:
+    gallery: SampleGallery | None = None,
+) -> list[SynthesisRecord]:
     """Measures each utterance, in their order.
 
     Args:
@@ -102,20 +102,20 @@ def perform(
       unit: what the progress line counts.
       gallery: is offered every take.
     """
-    found: dict[str, Performance] = {}
-    jobs: dict[str, f0.Job] = {}
+    found: dict[str, SynthesisRecord] = {}
+    jobs: dict[str, f0.F0Pair] = {}
     progress = Progress(unit, len(utterances))
     order = sorted(utterances, key=lambda one: (len(one.text), one.id))
     for start in range(0, len(order), settings.batch_size):
         batch = order[start : start + settings.batch_size]
-        takes = record(voice, batch)
+        takes = synthesize_samples(voice, batch)
         heard = listener.hear([take.spoken.waveform for take in takes], voice.sample_rate) if listener else None
         for place, take in enumerate(takes):
             performance, path = _measured(take, voice, settings)
             if heard is not None:
-                _listened(performance, to_be_heard(take.utterance), heard[place])
+                _listened(performance, reference_text(take.utterance), heard[place])
             if take.utterance.id in pitched:
-                jobs[take.utterance.id] = f0.Job(
+                jobs[take.utterance.id] = f0.F0Pair(
                     take.recorded, take.spoken.waveform, path, voice.sample_rate, voice.features.hop,
                     settings.lowest_f0, settings.highest_f0,
                 )  # fmt: skip
@@ -127,7 +127,7 @@ def perform(
     return [found[utterance.id] for utterance in utterances]
 
 
-def record(voice: Synthesiser, utterances: Sequence[Utterance]) -> list[Take]:
+def synthesize_samples(voice: Synthesizer, utterances: Sequence[Utterance]) -> list[Sample]:
     """Lets the voice speak and foretell some utterances.
 
     Raises:
@@ -148,40 +148,40 @@ def record(voice: Synthesiser, utterances: Sequence[Utterance]) -> list[Take]:
         # One frame is a place in time and no sound: a voice that ends with it is a bad one, and measured as such.
         if not len(one.mels):
             raise WorkError(f"utterance {utterance.id}: the voice gives no frame for it; train it again")
-    return [Take(*one) for one in zip(utterances, recorded, found, forced, spoken, strict=True)]
+    return [Sample(*one) for one in zip(utterances, recorded, found, forced, spoken, strict=True)]
 
 
 def _measured(
-    take: Take, voice: Synthesiser, settings: SynthesisEvaluateSettings
-) -> tuple[Performance, "npt.NDArray[np.int32]"]:
+    take: Sample, voice: Synthesizer, settings: TtsEvaluateSettings
+) -> tuple[SynthesisRecord, "npt.NDArray[np.int32]"]:
     """All figures but those of a listener and of pitch; and how recorded and spoken frames go together."""
     mels = take.features[:, voice.features.mel_columns]
     free = take.spoken.mels
     warped = warp(mels, free)
-    one, other = (cepstra(side, voice.features, settings.cepstra) for side in (mels, free))
-    read = attention.measure(take.spoken.alignment)
+    one, other = (mel_cepstra(side, voice.features, settings.cepstra) for side in (mels, free))
+    read = attention.compute_attention_metrics(take.spoken.alignment)
     ratio = len(take.spoken.waveform) / max(len(take.recorded), 1)
     figures = {
-        "mel_l1": Part(take.forced.mel_l1),
-        "mel_dtw": Part(warped.distance),
-        "mcd": Part(distortion(one, other).distance),
+        "mel_l1": SumAndWeight(take.forced.mel_l1),
+        "mel_dtw": SumAndWeight(warped.distance),
+        "mcd": SumAndWeight(mel_cepstral_distortion(one, other).distance),
         "f0_rmse": NOT_MEASURED,
         "f0_rmse_cents": NOT_MEASURED,
         "voicing_error": NOT_MEASURED,
-        "duration_ratio": Part(ratio),
-        "duration_error": Part(abs(ratio - 1)),
-        "attention_diagonality": Part(read.diagonality),
-        "attention_coverage": Part(read.coverage),
-        "repeats": Part(read.repeats),
-        "skips": Part(read.skips),
-        "hit_limit": Part(int(take.spoken.hit_limit)),
+        "duration_ratio": SumAndWeight(ratio),
+        "duration_error": SumAndWeight(abs(ratio - 1)),
+        "attention_diagonality": SumAndWeight(read.diagonality),
+        "attention_coverage": SumAndWeight(read.coverage),
+        "repeats": SumAndWeight(read.repeats),
+        "skips": SumAndWeight(read.skips),
+        "hit_limit": SumAndWeight(int(take.spoken.hit_limit)),
     }
     told = {"text": take.utterance.text, "seconds": round(len(take.spoken.waveform) / voice.sample_rate, 3)}
-    return Performance(figures, told), warped.path
+    return SynthesisRecord(figures, told), warped.path
 
 
-def _listened(performance: Performance, reference: str, heard: str) -> None:
-    (words,), (characters,) = word_edits([reference], [heard]), character_edits([reference], [heard])
+def _listened(performance: SynthesisRecord, reference: str, heard: str) -> None:
+    (words,), (characters,) = count_word_edits([reference], [heard]), count_character_edits([reference], [heard])
     performance.figures = {
         "round_trip_wer": words.part,
         "round_trip_cer": characters.part,
@@ -190,13 +190,13 @@ def _listened(performance: Performance, reference: str, heard: str) -> None:
     performance.told |= {"reference": reference, "heard": heard}
 
 
-def _pitched(found: dict[str, Performance], jobs: dict[str, f0.Job]) -> None:
+def _pitched(found: dict[str, SynthesisRecord], jobs: dict[str, f0.F0Pair]) -> None:
     progress = Progress("utterances whose pitch was compared", len(jobs))
-    for name, compared in zip(jobs, f0.compare(list(jobs.values())), strict=True):
+    for name, compared in zip(jobs, f0.compare_f0(list(jobs.values())), strict=True):
         figures = found[name].figures
-        figures["voicing_error"] = Part(compared.voicing_error)
+        figures["voicing_error"] = SumAndWeight(compared.voicing_error)
         if compared.hertz is not None and compared.cents is not None:
-            figures["f0_rmse"], figures["f0_rmse_cents"] = Part(compared.hertz), Part(compared.cents)
+            figures["f0_rmse"], figures["f0_rmse_cents"] = SumAndWeight(compared.hertz), SumAndWeight(compared.cents)
         progress.advance(1)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from voxline.components.publish.purge.footprint import Footprint, contains_name
 from voxline.components.publish.purge.workspace import Workspace
 from voxline.errors import WorkError
-from voxline.metrics.evaluation import CLIP, CLIP_MELS, METRICS, REPORT, TABLE
+from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
 from voxline.registry.registry import EVALUATION, PROVENANCE, Registry, list_models
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.report import Page, note
@@ -60,7 +60,7 @@ def find_registry_uses(registry: Path | str, traces: Footprint) -> list[Registry
             listed = _listed(folder, traces.speaker)
             saw = bool(listed) or _dataset(folder) in traces.datasets
             judged = sum(line["speaker"] == traces.speaker for line in _table(folder))
-            page = folder / EVALUATION / REPORT
+            page = folder / EVALUATION / REPORT_FILE
             shown = page.is_file() and contains_name(_EMBEDDED.sub(b"", page.read_bytes()), names)
             if saw or judged or shown:
                 found.append(RegistryUse(model, version, folder, saw, listed, judged, shown))
@@ -73,16 +73,16 @@ def purge_registry_use(registry: Path | str, one: RegistryUse, traces: Footprint
         folder = one.folder / EVALUATION
         if one.shown or one.judged:
             text = f"The page of this evaluation showed and played a speaker who was purged, {at}. Its figures stay."
-            page = Page(f"Evaluation of {one.name}", footer=str(read_json(folder / METRICS)["key"]))
+            page = Page(f"Evaluation of {one.name}", footer=str(read_json(folder / METRICS_FILE)["key"]))
             page.opening(note(text))
-            page.write(folder / REPORT)
-            ground.sent(folder / REPORT)
+            page.write(folder / REPORT_FILE)
+            ground.sent(folder / REPORT_FILE)
         if one.judged:
             _purge_metrics(folder, traces, ground)
             kept = [line for line in _table(one.folder) if line["speaker"] != traces.speaker]
-            with whole_file(folder / TABLE, "w") as file:
+            with whole_file(folder / UTTERANCES_FILE, "w") as file:
                 file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
-            ground.sent(folder / TABLE)
+            ground.sent(folder / UTTERANCES_FILE)
         if one.listed:
             file_of_lines = one.folder / TRAINED_ON
             read_training_data(file_of_lines.read_bytes(), str(file_of_lines)).without(traces.speaker).write(
@@ -93,17 +93,17 @@ def purge_registry_use(registry: Path | str, one: RegistryUse, traces: Footprint
 
 def _purge_metrics(folder: Path, traces: Footprint, ground: Workspace) -> None:
     """Counts stay true of the table beside them, and the test set is no longer the one that others were judged by."""
-    metrics = read_json(folder / METRICS)
+    metrics = read_json(folder / METRICS_FILE)
     kept = sum(line["speaker"] != traces.speaker for line in _table(folder.parent))
     metrics["utterances"] = kept
     metrics["test"]["fingerprint"] = hash_value({"purged": metrics["test"]["fingerprint"], "utterances": kept})
     metrics["slices"] = {name: _without(parts, traces.speaker) for name, parts in metrics.get("slices", {}).items()}
     if (metrics.get("clip") or {}).get("id") in traces.ids:
         metrics["clip"] = None
-        for name in (CLIP, CLIP_MELS):
+        for name in (CLIP_FILE, CLIP_MELS_FILE):
             ground.remove(folder / name)
-    write_json(folder / METRICS, metrics)
-    ground.sent(folder / METRICS)
+    write_json(folder / METRICS_FILE, metrics)
+    ground.sent(folder / METRICS_FILE)
 
 
 def _without(parts: dict[str, Any], name: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _without(parts: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _table(folder: Path) -> list[dict[str, Any]]:
-    file = folder / EVALUATION / TABLE
+    file = folder / EVALUATION / UTTERANCES_FILE
     if not file.is_file():
         return []
     try:

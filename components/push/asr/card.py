@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from voxline.components.push.model_card import SHOWN, data, origin, table
+from voxline.components.push.model_card import MAX_SLICES, describe_data, describe_origin, markdown_table
 from voxline.metrics.evaluation import Evaluation
 
 
-def model_card(evaluation: Evaluation, version: int, pushed_at: str) -> str:
+def asr_model_card(evaluation: Evaluation, version: int, pushed_at: str) -> str:
     """Markdown, complete in itself."""
     metrics = evaluation.metrics
     about, name = metrics["model"]["about"], metrics["model"]["name"]
     sections = [
         f"# {name}, version {version}\n\n{_what(about, pushed_at)}",
-        f"## Data\n\n{data(about, metrics)}",
+        f"## Data\n\n{describe_data(about, metrics)}",
         f"## How well it does\n\n{_figures(metrics)}",
         *(f"### By {slicing}\n\n{_slices(slicing, values)}" for slicing, values in metrics["slices"].items()),
         f"## Limits\n\n{_limits(metrics)}",
@@ -24,7 +24,7 @@ def model_card(evaluation: Evaluation, version: int, pushed_at: str) -> str:
 def _what(about: dict[str, Any], pushed_at: str) -> str:
     return (
         f"A speech recogniser ({about['kind'].upper()}) that spells with `{about['alphabet']}` and takes audio at "
-        f"{about['sample_rate']:,} Hz. {origin(about, pushed_at)}"
+        f"{about['sample_rate']:,} Hz. {describe_origin(about, pushed_at)}"
     )
 
 
@@ -35,7 +35,7 @@ def _figures(metrics: dict[str, Any]) -> str:
         of = metrics[key]
         counts = [f"{of[kind]:,}" for kind in ("insertions", "deletions", "substitutions", "length")]
         rows.append([name, f"{of['rate']:.2%}", _interval(of), *counts])
-    text = table(["", "rate", confidence, "inserted", "left out", "substituted", "of"], rows)
+    text = markdown_table(["", "rate", confidence, "inserted", "left out", "substituted", "of"], rows)
     if metrics["champion"]:
         compared = metrics["comparison"]
         text += (
@@ -48,10 +48,10 @@ def _figures(metrics: dict[str, Any]) -> str:
 
 
 def _slices(name: str, values: dict[str, Any]) -> str:
-    shown = list(values.items())[:SHOWN]
+    shown = list(values.items())[:MAX_SLICES]
     rows = [[value, f"{of['utterances']:,}", f"{of['wer']['rate']:.2%}", _interval(of["wer"])] for value, of in shown]
-    more = f"\n\n{len(values) - SHOWN:,} more in `evaluation/report.html`." if len(values) > SHOWN else ""
-    return table([name, "utterances", "word error rate", "interval"], rows) + more
+    more = f"\n\n{len(values) - MAX_SLICES:,} more in `evaluation/report.html`." if len(values) > MAX_SLICES else ""
+    return markdown_table([name, "utterances", "word error rate", "interval"], rows) + more
 
 
 def _limits(metrics: dict[str, Any]) -> str:

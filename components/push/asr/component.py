@@ -34,12 +34,12 @@ def push(
       confidence: with which it must be no worse than that.
       settings: JSON of the other keys of the config's section `push`.
     """
-    from voxline.components.push.settings import RecognitionPushSettings
+    from voxline.components.push.settings import AsrPushSettings
     from voxline.components.push.step import run
     from voxline.store.permanent_failures import attempt
     from voxline.store.step_cache import place_of
 
-    chosen = RecognitionPushSettings.of(
+    chosen = AsrPushSettings.of(
         settings,
         "push",
         model_name=model_name,

@@ -8,31 +8,31 @@ import json
 import sys
 from pathlib import Path
 
-from voxline.components.push.gate import Check
-from voxline.components.push.smoke_test import answer
+from voxline.components.push.gate import GateCheck
+from voxline.components.push.smoke_test import run_in_fresh_process
 from voxline.errors import WorkError
 
 NAME = "known clip"
 
 
-def known_clip(model: Path, clip: Path, expected: str, seconds: float) -> Check:
+def smoke_test_asr(model: Path, clip: Path, expected: str, seconds: float) -> GateCheck:
     """Lets a fresh process transcribe the clip that evaluate recorded."""
-    told = answer("voxline.components.push.asr.smoke_test", [str(model), str(clip)], seconds)
+    told = run_in_fresh_process("voxline.components.push.asr.smoke_test", [str(model), str(clip)], seconds)
     if "text" not in told:
-        return Check(NAME, False, f"a fresh process could not transcribe the known clip: {told.get('error')}")
+        return GateCheck(NAME, False, f"a fresh process could not transcribe the known clip: {told.get('error')}")
     if told["text"] != expected:
         detail = f"a fresh process heard {told['text']!r} in the known clip, evaluate heard {expected!r}"
-        return Check(NAME, False, detail)
-    return Check(
+        return GateCheck(NAME, False, detail)
+    return GateCheck(
         NAME, True, f"a fresh process loaded the model and heard {expected!r} in the known clip, as evaluate did"
     )
 
 
 def main(model: str, clip: str) -> None:
-    from voxline.inference.saved_model import Recogniser
+    from voxline.inference.saved_model import Recognizer
 
     try:
-        (text,) = Recogniser(model).transcribe_files([clip])
+        (text,) = Recognizer(model).transcribe_files([clip])
         print(json.dumps({"text": text}))
     except WorkError as error:
         print(json.dumps({"error": str(error)}))

@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from voxline.components.push.model_card import SHOWN, data, origin, table
-from voxline.metrics.catalog import FIGURES
+from voxline.components.push.model_card import MAX_SLICES, describe_data, describe_origin, markdown_table
+from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import Evaluation
 
 SLICED_BY = ("round_trip_wer", "mcd", "attention_diagonality")
 
 
-def model_card(evaluation: Evaluation, version: int, pushed_at: str) -> str:
+def tts_model_card(evaluation: Evaluation, version: int, pushed_at: str) -> str:
     """Markdown, complete in itself."""
     metrics = evaluation.metrics
     about, name = metrics["model"]["about"], metrics["model"]["name"]
     sections = [
         f"# {name}, version {version}\n\n{_what(about, pushed_at)}",
-        f"## Data\n\n{data(about, metrics)}",
+        f"## Data\n\n{describe_data(about, metrics)}",
         f"## How well it does\n\n{_figures(metrics)}",
         *(f"### By {slicing}\n\n{_slices(slicing, values)}" for slicing, values in metrics["slices"].items()),
         f"## Limits\n\n{_limits(about, metrics)}",
@@ -27,7 +27,7 @@ def model_card(evaluation: Evaluation, version: int, pushed_at: str) -> str:
 def _what(about: dict[str, Any], pushed_at: str) -> str:
     return (
         f"A voice ({about['kind'].capitalize()}) that reads `{about['alphabet']}` and speaks at "
-        f"{about['sample_rate']:,} Hz. {origin(about, pushed_at)}"
+        f"{about['sample_rate']:,} Hz. {describe_origin(about, pushed_at)}"
     )
 
 
@@ -38,7 +38,7 @@ def _figures(metrics: dict[str, Any]) -> str:
         columns += [f"version {champion['version']}", "difference"]
     rows = []
     for name, of in metrics["figures"].items():
-        figure, compared = FIGURES[name], of["comparison"]
+        figure, compared = CATALOG[name], of["comparison"]
         row = [figure.title, figure.shown(of["value"]), figure.range(of["interval"]), f"{of['measured']:,}"]
         if champion:
             row += [figure.shown(compared["champion_value"]), figure.change(compared["difference"])] if compared else []
@@ -49,17 +49,17 @@ def _figures(metrics: dict[str, Any]) -> str:
         if listener
         else "No recogniser listened to it: whether it is understood was not measured."
     )
-    return f"{table(columns, rows)}\n\n{heard}"
+    return f"{markdown_table(columns, rows)}\n\n{heard}"
 
 
 def _slices(name: str, values: dict[str, Any]) -> str:
-    figures = [FIGURES[figure] for figure in SLICED_BY if figure in next(iter(values.values()))["figures"]]
+    figures = [CATALOG[figure] for figure in SLICED_BY if figure in next(iter(values.values()))["figures"]]
     rows = [
         [value, f"{of['utterances']:,}", *(figure.shown(of["figures"][figure.name]["value"]) for figure in figures)]
-        for value, of in list(values.items())[:SHOWN]
+        for value, of in list(values.items())[:MAX_SLICES]
     ]
-    more = f"\n\n{len(values) - SHOWN:,} more in `evaluation/report.html`." if len(values) > SHOWN else ""
-    return table([name.replace("_", " "), "utterances", *(figure.title for figure in figures)], rows) + more
+    more = f"\n\n{len(values) - MAX_SLICES:,} more in `evaluation/report.html`." if len(values) > MAX_SLICES else ""
+    return markdown_table([name.replace("_", " "), "utterances", *(figure.title for figure in figures)], rows) + more
 
 
 def _limits(about: dict[str, Any], metrics: dict[str, Any]) -> str:

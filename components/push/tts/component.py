@@ -36,12 +36,12 @@ def push(
       confidence: with which it must be no worse than the model in service.
       settings: JSON of the other keys of the config's section `push`; `limits` holds any other figure.
     """
-    from voxline.components.push.settings import SynthesisPushSettings
+    from voxline.components.push.settings import TtsPushSettings
     from voxline.components.push.step import run
     from voxline.store.permanent_failures import attempt
     from voxline.store.step_cache import place_of
 
-    chosen = SynthesisPushSettings.of(
+    chosen = TtsPushSettings.of(
         settings,
         "push",
         model_name=model_name,

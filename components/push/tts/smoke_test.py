@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-from voxline.components.push.gate import Check
-from voxline.components.push.smoke_test import answer
+from voxline.components.push.gate import GateCheck
+from voxline.components.push.smoke_test import run_in_fresh_process
 from voxline.errors import VoxlineError
 
 NAME = "known text"
@@ -20,28 +20,30 @@ TOLERANCE = 0.05
 processor it is 0; on another, rounding may let it dwell a frame longer here or there."""
 
 
-def known_text(model: Path, symbols: str, mels: Path, seconds: float) -> Check:
+def smoke_test_tts(model: Path, symbols: str, mels: Path, seconds: float) -> GateCheck:
     """Lets a fresh process speak the text whose mels evaluate recorded."""
-    told = answer("voxline.components.push.tts.smoke_test", [str(model), symbols, str(mels)], seconds)
+    told = run_in_fresh_process("voxline.components.push.tts.smoke_test", [str(model), symbols, str(mels)], seconds)
     if "distance" not in told:
-        return Check(NAME, False, f"a fresh process could not speak the known text: {told.get('error')}")
+        return GateCheck(NAME, False, f"a fresh process could not speak the known text: {told.get('error')}")
     distance = told["distance"] / max(told["deviation"], 1e-9)
     found = f"{told['frames']} frames where evaluate had {told['expected']}, {distance:.3f} deviations from them"
     if distance > TOLERANCE:
         detail = f"a fresh process spoke the known text otherwise: {found}; at most {TOLERANCE} is accepted"
-        return Check(NAME, False, detail, distance, TOLERANCE)
-    return Check(NAME, True, f"a fresh process loaded the voice and spoke the known text: {found}", distance, TOLERANCE)
+        return GateCheck(NAME, False, detail, distance, TOLERANCE)
+    return GateCheck(
+        NAME, True, f"a fresh process loaded the voice and spoke the known text: {found}", distance, TOLERANCE
+    )
 
 
 def main(model: str, symbols: str, mels: str) -> None:
     import numpy as np
 
     from voxline.audio.dtw import warp
-    from voxline.inference.synthesizer import Synthesiser
+    from voxline.inference.synthesizer import Synthesizer
 
     try:
         expected = np.load(mels)
-        (spoken,) = Synthesiser(model).speak([symbols])
+        (spoken,) = Synthesizer(model).speak([symbols])
         told = {
             "distance": warp(expected, spoken.mels).distance,
             "deviation": float(expected.std()),

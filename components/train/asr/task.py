@@ -16,8 +16,8 @@ from voxline.components.train.task import Seen, Teacher, spread
 from voxline.components.train.train_module import Learner, Tensor
 from voxline.components.train.validation import Look, Samples
 from voxline.data.dataset import Dataset
-from voxline.metrics.wer import total as all_edits
-from voxline.metrics.wer import word_edits
+from voxline.metrics.wer import count_word_edits
+from voxline.metrics.wer import sum_edits as all_edits
 
 
 class RecognitionLearner(Learner):
@@ -117,7 +117,7 @@ class RecognitionTeacher(Teacher):
                 hypotheses.append(" ".join(text.split()))
                 names.append(batch.ids[row])
                 losses.append(loss)
-        edits = all_edits(word_edits(references, hypotheses))
+        edits = all_edits(count_word_edits(references, hypotheses))
         numbers = [edits.errors, edits.length, math.fsum(losses), len(losses)]
         errors, words, loss, count = devices.total(self.strategy, numbers).tolist()
         wer, loss = errors / max(words, 1), loss / count

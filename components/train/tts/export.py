@@ -27,7 +27,7 @@ from voxline.components.train.tts import griffin_lim, losses
 from voxline.components.train.tts.settings import SynthesisSettings
 from voxline.components.train.tts.train_module import FREE_NOISE, build, restored
 from voxline.data.dataset import Dataset
-from voxline.inference.int8_decoder import DECODER
+from voxline.inference.int8_decoder import DECODER_FILE
 
 Tensor = Any
 TEXT = (
@@ -212,7 +212,7 @@ def export(
     else:
         module = parted = PartedVoice(model, settings, dataset, reduction)
         signatures = {"encode": parted.encode, "refine": parted.refine}
-        beside = {DECODER: converted(model, reduction)}
+        beside = {DECODER_FILE: converted(model, reduction)}
     signatures["teacher_forced"] = module.teacher_forced
     said = about(settings.model.kind, settings, dataset, trained)
     said |= {"reading": dataset.reading, "max_steps": module.max_steps, "reduction": reduction, "decoder": decoder}

@@ -15,7 +15,7 @@ from voxline.components.train.tts.settings import SynthesisSettings
 from voxline.components.train.tts.train_module import SynthesisLearner
 from voxline.components.train.validation import Look, Samples
 from voxline.data.dataset import Dataset
-from voxline.metrics.attention import measure
+from voxline.metrics.attention import compute_attention_metrics
 
 Values = npt.NDArray[np.floating]
 Image = npt.NDArray[np.uint8]
@@ -118,7 +118,7 @@ class SynthesisTeacher(Teacher):
         for row in range(len(batch.ids)):
             frames = max(int(spoken.frames[row]), 1)
             steps = -(-frames // reduction)
-            read = measure(np.asarray(spoken.alignment[row, :steps, : batch.counts[row]], np.float64))
+            read = compute_attention_metrics(np.asarray(spoken.alignment[row, :steps, : batch.counts[row]], np.float64))
             apart = warp(spoken.mels[row, :frames], wanted[row, : batch.frames[row]]).distance
             seen.append([apart, read.diagonality, read.coverage, float(spoken.hit_limit[row])])
         last = max(step - 1, 0)

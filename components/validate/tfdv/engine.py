@@ -21,10 +21,10 @@ import numpy as np
 from voxline.components.validate.tfdv.examples import Examples
 from voxline.components.validate.tfdv.results import Anomaly, Drift, anomaly_kind, whole
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import tensorflow
+from voxline.inference.saved_model import import_tensorflow
 from voxline.store.files import whole_file
 
-tensorflow()  # first and alone: TFDV would load Keras with it
+import_tensorflow()  # first and alone: TFDV would load Keras with it
 with contextlib.suppress(ImportError):
     # For the skew of keyed examples alone. It has no wheel, so the image, which compiles nothing, is without it.
     importlib.import_module("farmhash")

@@ -10,7 +10,7 @@ from tests.buckets.emulator import Storage
 from tests.registry.published import exported
 from voxline.components.validate.tfdv.baseline import REVISION, STATISTICS, STEP, Baseline
 from voxline.errors import WorkError
-from voxline.inference.saved_model import digest
+from voxline.inference.saved_model import model_digest
 from voxline.registry.registry import PROVENANCE, Registry
 from voxline.settings import Settings
 from voxline.store.files import write_json
@@ -76,7 +76,7 @@ def test_a_damaged_provenance_is_named(tmp_path: Path) -> None:
 def test_registry_and_store_may_lie_in_a_bucket(gcs: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "another machine"))
     registry, model = Registry(f"{gcs.uri}/models", "asr"), exported(tmp_path / "model", "a")
-    with registry.locked(), registry.publishing(model, digest(model), "push") as (_, incoming):
+    with registry.locked(), registry.publishing(model, model_digest(model), "push") as (_, incoming):
         write_json(incoming / PROVENANCE, {"dataset": {"fingerprint": "some"}})
     assert "keeps no statistics" in Baseline.in_service(f"{gcs.uri}/models", "asr", f"{gcs.uri}/store").absent
     statistics(f"{gcs.uri}/store", "some")
