@@ -25,8 +25,8 @@ from voxline.audio.features import features
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.data.manifest import Utterance, write_manifest
-from voxline.data.shard_writer import sums_of
-from voxline.data.tfrecord import encode_example, write_record
+from voxline.data.shard_writer import compute_cmvn_stats
+from voxline.data.tfrecord import encode_example, write_tfrecord
 from voxline.store.hashing import hash_file
 from voxline.text.alphabet import Alphabet
 
@@ -69,7 +69,7 @@ def _loop(utterances: list[Utterance], path: Path) -> None:
         for utterance in utterances:
             made = features(load(utterance.audio_filepath, SETTINGS.features.sample_rate), SETTINGS.features)
             frames += len(made)
-            sums += sums_of(made)
+            sums += compute_cmvn_stats(made)
             example = {
                 "id": utterance.id.encode(),
                 "text": utterance.text.encode(),
@@ -79,7 +79,7 @@ def _loop(utterances: list[Utterance], path: Path) -> None:
                 "labels": np.array(alphabet.encode(utterance.text), "<i4").tobytes(),
                 "speed": 1.0,
             }
-            write_record(file, encode_example(example))
+            write_tfrecord(file, encode_example(example))
     mean = sums[0] / frames
     np.sqrt(sums[1] / frames - mean**2)
 

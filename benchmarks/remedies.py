@@ -19,15 +19,15 @@ import numpy as np
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import features
 from voxline.components.demo_corpus.sentences import draw_digits
-from voxline.components.demo_corpus.speech import Voice, speak
+from voxline.components.demo_corpus.speech import EspeakVoice, speak
 from voxline.components.train.trainer import fit
 from voxline.components.train.tts.settings import SynthesisSettings
 from voxline.components.train.tts.task import SynthesisTeacher
 from voxline.data.dataset import Dataset
-from voxline.data.testing import Spoken, write_by_hand
+from voxline.data.testing import DatasetExample, write_dataset
 from voxline.text.alphabet import Alphabet
 
-VOICE = Voice("en-us", "m3", rate=160)
+VOICE = EspeakVoice("en-us", "m3", rate=160)
 FEATURES = FeatureSettings(window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, log_floor=1e-5, spectrum="magnitude")
 TRAIN, LONGER = 600, 16
 LOUD = 0.01
@@ -86,8 +86,8 @@ def dataset(folder: Path) -> Dataset:
         texts = [f"{sentence.normalised}." for sentence in said]
         made = [_features(samples, rate) for samples, rate in _spoken(texts)]
         for number, (text, values) in enumerate(zip(texts, made, strict=True)):
-            spoken.append(Spoken(f"{split}-{number}", text, split, values, "voice"))
-    return write_by_hand(folder, spoken, FEATURES, alphabet)
+            spoken.append(DatasetExample(f"{split}-{number}", text, split, values, "voice"))
+    return write_dataset(folder, spoken, FEATURES, alphabet)
 
 
 def _spoken(texts: list[str]) -> list[tuple[np.ndarray, int]]:

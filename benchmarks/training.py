@@ -26,7 +26,7 @@ from voxline.components.train.asr.settings import ModelSettings, RecognitionSett
 from voxline.components.train.asr.task import RecognitionLearner
 from voxline.components.train.batches import Batch, Batches, Example
 from voxline.data.dataset import Dataset
-from voxline.data.testing import Spoken, write_by_hand
+from voxline.data.testing import DatasetExample, write_dataset
 from voxline.text.alphabet import Alphabet
 
 PEER = Path(__file__).parent / "peers" / "deepspeech2_torch.py"
@@ -129,8 +129,8 @@ def _reading_seconds(dataset: Dataset, folder: Path) -> float:
         frames = int(random.integers(140, 360))
         features = random.standard_normal((frames, FEATURES.bins)).astype(np.float32)
         text = dataset.alphabet.decode(random.integers(0, 27, frames // 12))
-        spoken.append(Spoken(str(number), text, "train", features))
-    listed = write_by_hand(folder, spoken, FEATURES, dataset.alphabet)
+        spoken.append(DatasetExample(str(number), text, "train", features))
+    listed = write_dataset(folder, spoken, FEATURES, dataset.alphabet)
     batches = Batches(listed, "train", batch_size=BATCH, time_stride=SETTINGS.time_stride, shuffled=True)
     count = sum(1 for _ in batches.epoch(0))
     start = time.perf_counter()

@@ -1,13 +1,13 @@
-"""The ways in which work stops, told to the person who can mend it.
+"""Errors that a person can mend.
 
-`WorkError` ends a command with exit status 1, `SettingsError` with 2, an `Interruption` and a `Changed` with 75: these
-alone are worth starting again as they are. All carry one message that names the utterance, file or key, what was there,
-what is accepted, and what to do next.
+`WorkError` ends a command with exit status 1, `SettingsError` with 2, `TransientError` and `PreconditionError` with
+75: only these are worth running again unchanged. Every message names the utterance, file or key, what was there, what
+is accepted, and what to do next.
 """
 
 
 class VoxlineError(Exception):
-    """Something that a person can mend; shown as one line, without a traceback."""
+    """An error that a person can mend; shown as one line, without a traceback."""
 
     exit_status = 1
 
@@ -16,22 +16,22 @@ class WorkError(VoxlineError):
     """The work failed: a recording, a file, a machine."""
 
 
-class Interruption(WorkError):  # noqa: N818 - the word says it
-    """A storage or a network did not do its part: the same command, started again, may finish the work."""
+class TransientError(WorkError):
+    """A storage or a network failed: the same command may succeed when it is run again."""
 
     exit_status = 75  # EX_TEMPFAIL of sysexits.h
 
 
-class Changed(WorkError):  # noqa: N818 - what has happened, and it may be no fault
-    """An object is not of the generation that was asked for: somebody else wrote or deleted it.
+class PreconditionError(WorkError):
+    """An object is not the generation that was expected: another process wrote or deleted it.
 
-    Whoever starts again looks at what is there now.
+    A new run reads the current state.
     """
 
-    exit_status = Interruption.exit_status
+    exit_status = TransientError.exit_status
 
 
 class SettingsError(VoxlineError):
-    """The command or the config is wrong; nothing was started."""
+    """The command or the config is wrong; no work was started."""
 
     exit_status = 2

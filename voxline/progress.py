@@ -6,13 +6,13 @@ Everything else that a process prints is left to the full log.
 
 import time
 
-STAYS = "▸ "
-PASSES = "▹ "
+STATUS_PREFIX = "▸ "
+PROGRESS_PREFIX = "▹ "
 
 
-def say(text: str) -> None:
+def print_status(text: str) -> None:
     """Prints one line that stays."""
-    print(f"{STAYS}{text}", flush=True)
+    print(f"{STATUS_PREFIX}{text}", flush=True)
 
 
 class Progress:
@@ -42,4 +42,4 @@ class Progress:
             f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s",
             f"{max(self.total - self.done, 0) / rate:,.0f} s left",
         ]
-        print(PASSES + ", ".join(parts + [note] * bool(note)), flush=True)
+        print(PROGRESS_PREFIX + ", ".join(parts + [note] * bool(note)), flush=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 
-SLACK_SECONDS = 0.1
+DURATION_TOLERANCE_SECONDS = 0.1
 """How far an utterance may reach past the end of its recording: durations are rounded, transcripts timed by hand."""
 
 
@@ -44,7 +44,7 @@ class Reject:
         return cls(line["id"], Reason(line["reason"]), line["detail"])
 
 
-class BadAudio(Exception):  # noqa: N818 -- it is about a recording, not about a program
+class BadAudioError(Exception):
     """A recording that must not go on, and why.
 
     Attributes:
@@ -56,5 +56,5 @@ class BadAudio(Exception):  # noqa: N818 -- it is about a recording, not about a
         super().__init__(f"{reason}: {detail}")
         self.reason, self.detail = reason, detail
 
-    def __reduce__(self) -> tuple[type["BadAudio"], tuple[Reason, str]]:
+    def __reduce__(self) -> tuple[type["BadAudioError"], tuple[Reason, str]]:
         return type(self), (self.reason, self.detail)

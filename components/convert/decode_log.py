@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from voxline.components.convert.jobs import RejectedRecording
-from voxline.data.json_codec import written
+from voxline.data.json_codec import encode_json
 from voxline.errors import WorkError
 from voxline.rejects import Reason
 from voxline.store.hashing import Digests
@@ -80,7 +80,7 @@ class DecodeLogs:
         values = json.loads(line)
         if "reason" in values:
             return RejectedRecording(Reason(values["reason"]), values["detail"])
-        return DecodedRecording(values["wav"], values["samples"], written(values["measured"]))
+        return DecodedRecording(values["wav"], values["samples"], encode_json(values["measured"]))
 
     def add(self, log: Path, offset: int, name: str, samples: int | None) -> None:
         """Takes note of a line that was added to a log."""

@@ -20,7 +20,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from voxline.data.manifest import MANIFEST, REJECTS
+from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import folder_of
 from voxline.store.files import clear_unfinished, whole_file
@@ -147,8 +147,8 @@ class LineCache:
         folder = self._store / told["folder"]
         if told["body"] != _hash_of(body) or told["way"] != os.path.relpath(self._store, folder):
             raise ValueError("damaged, or of another store")
-        outputs = [files.enter_context(open(folder / name, "rb")) for name in (MANIFEST, REJECTS)]  # noqa: SIM115
-        if [_hash_of(output) for output in outputs] != [told[MANIFEST], told[REJECTS]]:
+        outputs = [files.enter_context(open(folder / name, "rb")) for name in (MANIFEST_FILE, REJECTS_FILE)]  # noqa: SIM115
+        if [_hash_of(output) for output in outputs] != [told[MANIFEST_FILE], told[REJECTS_FILE]]:
             raise ValueError("the output is another one")
         for output in outputs:
             output.seek(0)
@@ -200,7 +200,7 @@ class CacheWriter:
             "way": os.path.relpath(root, folder),
             "count": self._count,
             "body": self._hash.hexdigest(),
-            **{name: hash_file(folder / name) for name in (MANIFEST, REJECTS)},
+            **{name: hash_file(folder / name) for name in (MANIFEST_FILE, REJECTS_FILE)},
         }
         text = json.dumps(head, ensure_ascii=False).encode()
         self._file.seek(0)

@@ -12,8 +12,8 @@ from typing import IO
 
 from voxline.components.convert.line_cache import HAS_WAV, NEEDS_SOURCE, CachedLine, LineCache
 from voxline.components.convert.wav_pool import WavPool
-from voxline.data.json_codec import parsed
-from voxline.data.manifest import Utterance, manifest_file, utterance_from, utterance_of
+from voxline.data.json_codec import parse_json
+from voxline.data.manifest import Utterance, manifest_path, parse_utterance, utterance_from_values
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import bring
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, digest_of, hash_file
@@ -48,7 +48,7 @@ class ManifestScan:
           WorkError: there is no such manifest, it is none, or a recording that it does not name by content cannot be
             read.
         """
-        self.file = manifest_file(manifest)
+        self.file = manifest_path(manifest)
         if not self.file.is_file():
             raise WorkError(f"{self.file}: no such manifest; run the step that writes it first")
         self._folder, self._pool, self._earlier = os.path.abspath(self.file.parent), pool, earlier
@@ -78,7 +78,7 @@ class ManifestScan:
     def utterance(self, at: int, line: bytes) -> Utterance:
         """The utterance in the line at a byte, with the hash of its recording, if that is there."""
         try:
-            return self._named(at, utterance_from(parsed(line.decode()), self._folder))
+            return self._named(at, utterance_from_values(parse_json(line.decode()), self._folder))
         except (ValueError, LookupError, TypeError, AttributeError):  # it was one when it was looked at
             self.check()
             raise
@@ -171,7 +171,7 @@ class ManifestScan:
         return utterance if utterance.audio_hash else utterance.replace(audio_hash=self._hashes[at])
 
     def _parsed(self, at: int, line: bytes) -> Utterance:
-        return utterance_of(line, f"{self._name}: byte {at:,}", self._folder)
+        return parse_utterance(line, f"{self._name}: byte {at:,}", self._folder)
 
 
 def log_location(known: int) -> tuple[int, int]:

@@ -25,9 +25,16 @@ from voxline.components.convert.manifest_scan import NOT_DECODED, ManifestScan, 
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.transcript import check_length, converted_utterance, normalize_transcript
 from voxline.components.convert.wav_pool import WavPool
-from voxline.data.fingerprints import keep_fingerprint
-from voxline.data.manifest import MANIFEST, REJECTS, LineWriter, Utterance, check_reject_share, reject_line
-from voxline.progress import say
+from voxline.data.fingerprints import write_fingerprint
+from voxline.data.manifest import (
+    MANIFEST_FILE,
+    REJECTS_FILE,
+    ManifestEncoder,
+    Utterance,
+    check_reject_share,
+    encode_reject,
+)
+from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 from voxline.store.files import whole_file
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, digest_of, hash_file
@@ -72,7 +79,7 @@ class OutputBuilder:
     ) -> None:
         self._incoming, self._pool, self._settings, self._lost = incoming, pool, settings, lost
         self._alphabet = Alphabet.named(settings.alphabet)
-        self._line_of = LineWriter(folder)
+        self._line_of = ManifestEncoder(folder)
 
     def __call__(self, number: int, utterance: Utterance) -> OutputLine:
         """What becomes of the utterance in a line of some number."""
@@ -120,7 +127,7 @@ def write_output(
     Raises:
       WorkError: too many rejects; the manifest changed meanwhile.
     """
-    manifest, rejects, found = work.folder / MANIFEST, work.folder / REJECTS, Fingerprint()
+    manifest, rejects, found = work.folder / MANIFEST_FILE, work.folder / REJECTS_FILE, Fingerprint()
     with open_cache_writer(earlier) as entries:
         with whole_file(manifest) as out, whole_file(rejects) as left_out:
             writing = _OutputWriter(out, left_out, entries, found)
@@ -135,13 +142,13 @@ def write_output(
                 writing.add(line, bytes(digest), made, named=incoming.names_content(at))
             incoming.check()
         total = len(incoming.known)
-        work.outputs = {"manifest": MANIFEST, "rejects": REJECTS}
+        work.outputs = {"manifest": MANIFEST_FILE, "rejects": REJECTS_FILE}
         work.counts["utterances"], work.counts["rejects"] = writing.converted, total - writing.converted
         check_reject_share(total - writing.converted, total, settings.max_reject_share, "convert", rejects)
-        keep_fingerprint(hash_file(manifest), store, found.name())
+        write_fingerprint(hash_file(manifest), store, found.name())
         entries.finish(store, work.folder, incoming=incoming.content, fingerprint=incoming.fingerprint, of=total)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in writing.reasons.most_common())
-    say(
+    print_status(
         f"convert: {writing.converted:,} of {total:,} utterances, {work.counts['decoded']:,} recordings decoded"
         + (f"; rejected: {reasons}" if reasons else "")
     )
@@ -194,4 +201,4 @@ class _OutputWriter:
 
 
 def _reject_output(reject: Reject, kind: int | None, wav: bytes = NO_WAV, samples: int = 0) -> OutputLine:
-    return OutputLine(reject_line(reject).encode(), str(reject.reason), kind, NO_WAV, wav, samples)
+    return OutputLine(encode_reject(reject).encode(), str(reject.reason), kind, NO_WAV, wav, samples)

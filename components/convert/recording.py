@@ -13,7 +13,7 @@ from voxline.audio.decoding import decode, mono, resample, to_int16
 from voxline.audio.loudness import loudness
 from voxline.audio.wav import read_wav, write_wav
 from voxline.components.convert.jobs import ConversionJob, Converted, RejectedRecording, Shaping, SourceChanged
-from voxline.rejects import BadAudio, Reason
+from voxline.rejects import BadAudioError, Reason
 from voxline.store.hashing import hash_file
 
 SHAPING_FRAME_SECONDS = 0.01
@@ -82,12 +82,12 @@ def convert_recording(job: ConversionJob) -> Converted | RejectedRecording | Sou
         return _convert_shaped(job)  # from the source, though a WAV be there: it does not tell what was done to it
     try:
         samples, md5, decoded = read_wav(job.wav)[0], "", False
-    except BadAudio:
+    except BadAudioError:
         if changed := _source_change(job):
             return SourceChanged(changed)
         try:
             (mixed, md5), decoded = _decode_job(job), True
-        except BadAudio as error:
+        except BadAudioError as error:
             return RejectedRecording(error.reason, error.detail)
         samples = to_int16(mixed)
     measured = measure_level(samples, job.sample_rate, job.silence_db, md5)
@@ -104,7 +104,7 @@ def _convert_shaped(job: ConversionJob) -> Converted | RejectedRecording | Sourc
         return SourceChanged(changed)
     try:
         mixed, _ = _decode_job(job)
-    except BadAudio as error:
+    except BadAudioError as error:
         return RejectedRecording(error.reason, error.detail)
     if silent := _reject_silence(measure_level(to_int16(mixed), job.sample_rate, job.silence_db, "not asked for"), job):
         return silent
@@ -182,7 +182,7 @@ def _decode_job(job: ConversionJob) -> tuple[npt.NDArray[Any], str]:
     if recording.sample_rate != job.sample_rate:  # else 16-bit samples pass bit by bit
         samples = resample(samples, recording.sample_rate, job.sample_rate)
     if not len(samples):
-        raise BadAudio(Reason.EMPTY_AUDIO, f"nothing is left of {len(recording.samples)} samples at the new rate")
+        raise BadAudioError(Reason.EMPTY_AUDIO, f"nothing is left of {len(recording.samples)} samples at the new rate")
     as_in_file = recording.samples.shape[1] == 1 and recording.sample_rate == job.sample_rate
     return samples, recording.md5 if as_in_file else ""
 

@@ -24,8 +24,8 @@ from typing import IO, Any
 from voxline.audio.wav import HEADER_BYTES
 from voxline.components.convert.decode_log import REJECTED_SAMPLES, DecodeLogs
 from voxline.components.convert.jobs import NO_SHAPING, Converted, RejectedRecording, Shaping
-from voxline.data.json_codec import each_line, number, parsed, quoted, written
-from voxline.data.manifest import MANIFEST, Utterance
+from voxline.data.json_codec import encode_json, encode_number, encode_string, iter_lines, parse_json
+from voxline.data.manifest import MANIFEST_FILE, Utterance
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import Mirror, bring, folder_of
 from voxline.store.files import clear_unfinished
@@ -123,7 +123,7 @@ class WavPool:
         audio, duration, offset = utterance.audio_hash, float(utterance.duration), float(utterance.offset)
         if not self._naming:  # as below, in a third of the time
             return hash_bytes(
-                f'{{"audio":{quoted(audio)},"duration":{number(duration)},"offset":{number(offset)},'
+                f'{{"audio":{encode_string(audio)},"duration":{encode_number(duration)},"offset":{encode_number(offset)},'
                 f'"revision":{WAV_REVISION},"sample_rate":{self._sample_rate}}}'.encode()
             )
         names = {"audio": audio, "offset": offset, "duration": duration, "sample_rate": self._sample_rate}
@@ -154,13 +154,18 @@ class WavPool:
         Raises:
           WorkError: some are not.
         """
-        bring([folder / MANIFEST])
+        bring([folder / MANIFEST_FILE])
         gone, first = 0, ""
-        for _, line in each_line(folder / MANIFEST):  # ours, so a parse is enough; what is no line makes it no manifest
+        for _, line in iter_lines(
+            folder / MANIFEST_FILE
+        ):  # ours, so a parse is enough; what is no line makes it no manifest
             try:
-                name, samples = (values := parsed(line.decode()))["audio_hash"], values["duration"] * self._sample_rate
+                name, samples = (
+                    (values := parse_json(line.decode()))["audio_hash"],
+                    values["duration"] * self._sample_rate,
+                )
             except (ValueError, KeyError, TypeError) as error:
-                raise WorkError(f"{folder / MANIFEST} is damaged ({error})") from None
+                raise WorkError(f"{folder / MANIFEST_FILE} is damaged ({error})") from None
             if not self.is_whole(name, round(samples)):
                 gone, first = gone + 1, first or name
         if gone:
@@ -223,7 +228,7 @@ class DecodeLogWriter:
         else:
             line |= {"samples": outcome.samples, "measured": outcome.measured}
         at = self._file.tell()
-        self._file.write(written(line).encode() + b"\n")
+        self._file.write(encode_json(line).encode() + b"\n")
         self._file.flush()
         return at
 

@@ -25,7 +25,7 @@ def trim_silence(samples: Samples, rate: int, *, keep: float = 0.1, threshold_db
     return padded[loud[0] : loud[-1] + 1 + 2 * margin]
 
 
-def impulse_response(rng: np.random.Generator, rate: int, reverberation: float) -> Samples:
+def draw_impulse_response(rng: np.random.Generator, rate: int, reverberation: float) -> Samples:
     """A room's answer to a click: the click, some early reflections, a tail of decaying noise.
 
     The direct sound comes at sample 0 with strength 1, so that nothing is delayed. The energy of all
@@ -54,7 +54,7 @@ def reverberate(samples: Samples, response: Samples) -> Samples:
     return heard
 
 
-def noise(rng: np.random.Generator, kind: str, length: int, rate: int) -> Samples:
+def generate_noise(rng: np.random.Generator, kind: str, length: int, rate: int) -> Samples:
     """Noise of unit power: "white", "pink" (−3 dB an octave) or "hum" (a mains transformer in faint pink noise)."""
     if kind == "white":
         raw = rng.standard_normal(length)
@@ -67,11 +67,11 @@ def noise(rng: np.random.Generator, kind: str, length: int, rate: int) -> Sample
     return _unit(raw).astype(np.float32)
 
 
-def mix(speech: Samples, background: Samples, snr_db: float) -> Samples:
+def mix_at_snr(speech: Samples, background: Samples, snr_db: float) -> Samples:
     """Adds a background of unit power so that the speech has `snr_db` over it, both averaged over the utterance.
 
     >>> speech = np.full(16000, 0.5, np.float32)
-    >>> added = mix(speech, np.ones(16000, np.float32), 20.0) - speech
+    >>> added = mix_at_snr(speech, np.ones(16000, np.float32), 20.0) - speech
     >>> print(f"{added[0]:.3f}")
     0.050
     """
@@ -80,10 +80,10 @@ def mix(speech: Samples, background: Samples, snr_db: float) -> Samples:
     return mixed
 
 
-def set_peak(samples: Samples, peak_db: float) -> Samples:
+def normalize_peak(samples: Samples, peak_db: float) -> Samples:
     """Scales to a peak in dB below full scale.
 
-    >>> print(np.abs(set_peak(np.array([0.1, -0.2], np.float32), -6.0)).max().round(3))
+    >>> print(np.abs(normalize_peak(np.array([0.1, -0.2], np.float32), -6.0)).max().round(3))
     0.501
     """
     scaled: Samples = (samples * (10 ** (peak_db / 20) / np.abs(samples).max())).astype(np.float32)

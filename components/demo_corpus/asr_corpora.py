@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from voxline.components.demo_corpus import acoustics
 from voxline.components.demo_corpus.grammar import Grammar, Sentence
-from voxline.components.demo_corpus.layouts import SUBSETS, SpeakerLine, write_chapter, write_speakers
+from voxline.components.demo_corpus.layouts import SUBSETS, SpeakerRecord, write_chapter, write_speakers
 from voxline.components.demo_corpus.sentences import draw_sentences
-from voxline.components.demo_corpus.settings import CommandsSettings, ListenerSettings
+from voxline.components.demo_corpus.settings import CommandsCorpusSettings, RoundTripCorpusSettings
 from voxline.components.demo_corpus.speakers import FEMALE, Speaker, draw_speakers, draw_variants
-from voxline.components.demo_corpus.speech import Voice, speak
-from voxline.components.demo_corpus.tts_corpora import as_written, say_sentences
-from voxline.progress import Progress, say
+from voxline.components.demo_corpus.speech import EspeakVoice, speak
+from voxline.components.demo_corpus.tts_corpora import record_sentences, to_int16
+from voxline.progress import Progress, print_status
 from voxline.text.alphabet import normalise
 
 TEMPLATES = (
@@ -75,18 +75,18 @@ class _Part:
     utterances: int
 
 
-def write_commands(root: Path, settings: CommandsSettings, workers: int) -> dict[str, int]:
+def write_commands_corpus(root: Path, settings: CommandsCorpusSettings, workers: int) -> dict[str, int]:
     """Writes the corpus into the folder `root`. Returns how many of what."""
     parts = _cast(settings)
     total = sum(part.utterances for part in parts)
-    say(f"generate: {len(parts)} voices speak {total:,} commands")
+    print_status(f"generate: {len(parts)} voices speak {total:,} commands")
     progress = Progress("utterances", total)
     speakers = []
     with ThreadPoolExecutor(workers) as pool:
         # Results come in the order of the parts, so that nothing depends on who is done first.
         for part, seconds in zip(parts, pool.map(lambda part: _record(root, part, settings), parts), strict=True):
             name = part.speaker.voice.name
-            speakers.append(SpeakerLine(part.speaker.id, part.speaker.sex, SUBSETS[part.split], seconds, name))
+            speakers.append(SpeakerRecord(part.speaker.id, part.speaker.sex, SUBSETS[part.split], seconds, name))
             progress.advance(part.utterances, note=f"{name} is done")
     write_speakers(root, speakers)
     seconds = round(sum(speaker.seconds for speaker in speakers))
@@ -98,7 +98,7 @@ def write_commands(root: Path, settings: CommandsSettings, workers: int) -> dict
     }
 
 
-def _cast(settings: CommandsSettings) -> list[_Part]:
+def _cast(settings: CommandsCorpusSettings) -> list[_Part]:
     """Who is in which split; nobody is in two."""
     sizes = {
         "train": (settings.train_speakers, settings.utterances_per_speaker),
@@ -110,7 +110,7 @@ def _cast(settings: CommandsSettings) -> list[_Part]:
     return [_Part(speaker, *split) for speaker, split in zip(speakers, splits, strict=True)]
 
 
-def _record(root: Path, part: _Part, settings: CommandsSettings) -> float:
+def _record(root: Path, part: _Part, settings: CommandsCorpusSettings) -> float:
     """Lets one speaker say all, and writes it. Returns the seconds."""
     rng = np.random.default_rng((*part.speaker.seed, 1))
     texts = COMMANDS.draw(rng, part.utterances)
@@ -125,17 +125,19 @@ def _recordings(
     spoken: list[npt.NDArray[np.float32]],
     rate: int,
     rng: np.random.Generator,
-    settings: CommandsSettings,
+    settings: CommandsCorpusSettings,
 ) -> Iterator[npt.NDArray[np.int16]]:
     """Each utterance as the microphone hears it: another place in the acoustics, other noise, another level."""
     import soxr
 
     for dry in spoken:
         samples = acoustics.trim_silence(soxr.resample(dry, rate, SAMPLE_RATE), SAMPLE_RATE)
-        samples = acoustics.reverberate(samples, acoustics.impulse_response(rng, SAMPLE_RATE, speaker.reverberation))
-        background = acoustics.noise(rng, speaker.noise, len(samples), SAMPLE_RATE)
-        samples = acoustics.mix(samples, background, rng.uniform(settings.snr_min, settings.snr_max))
-        samples = acoustics.set_peak(samples, rng.uniform(-15, -3))
+        samples = acoustics.reverberate(
+            samples, acoustics.draw_impulse_response(rng, SAMPLE_RATE, speaker.reverberation)
+        )
+        background = acoustics.generate_noise(rng, speaker.noise, len(samples), SAMPLE_RATE)
+        samples = acoustics.mix_at_snr(samples, background, rng.uniform(settings.snr_min, settings.snr_max))
+        samples = acoustics.normalize_peak(samples, rng.uniform(-15, -3))
         yield np.rint(samples * 32767).astype(np.int16)
 
 
@@ -147,20 +149,20 @@ class _ListenerCorpusPart:
     """What one voice says in one split."""
 
     speaker: int
-    voice: Voice
+    voice: EspeakVoice
     split: str
     sentences: list[Sentence]
 
 
-def write_listener(root: Path, settings: ListenerSettings, workers: int) -> dict[str, int]:
+def write_round_trip_corpus(root: Path, settings: RoundTripCorpusSettings, workers: int) -> dict[str, int]:
     """Writes the corpus into the folder `root`. Returns how many of what."""
     parts = _parts(settings)
     total = sum(len(part.sentences) for part in parts)
-    say(f"generate: {1 + settings.others} voices say {total:,} {settings.sentences}")
+    print_status(f"generate: {1 + settings.others} voices say {total:,} {settings.sentences}")
     speakers = []
     for number, part in enumerate(parts):
         rng = np.random.default_rng((settings.seed, 4, number))
-        spoken = say_sentences(part.voice, part.sentences, settings.sample_rate, workers)
+        spoken = record_sentences(part.voice, part.sentences, settings.sample_rate, workers)
         utterances = (
             (normalise(sentence.normalised), _heard(samples, rng, settings))
             for sentence, samples in zip(part.sentences, spoken, strict=True)
@@ -170,7 +172,7 @@ def write_listener(root: Path, settings: ListenerSettings, workers: int) -> dict
         chapter = 1 + list(SUBSETS).index(part.split)
         seconds = write_chapter(root, subset, part.speaker, chapter, utterances, settings.sample_rate)
         sex = "F" if part.voice.name.partition("+")[2] in FEMALE else "M"
-        speakers.append(SpeakerLine(part.speaker, sex, subset, seconds, part.voice.name))
+        speakers.append(SpeakerRecord(part.speaker, sex, subset, seconds, part.voice.name))
     write_speakers(root, speakers)
     return {
         "utterances": total,
@@ -180,7 +182,7 @@ def write_listener(root: Path, settings: ListenerSettings, workers: int) -> dict
     }
 
 
-def _parts(settings: ListenerSettings) -> list[_ListenerCorpusPart]:
+def _parts(settings: RoundTripCorpusSettings) -> list[_ListenerCorpusPart]:
     """Every voice in every split, with sentences of its own; the voice of synthesis comes first."""
     rng = np.random.default_rng((settings.seed, 3))
     own = settings.voice(settings.sentences)
@@ -205,8 +207,8 @@ def _parts(settings: ListenerSettings) -> list[_ListenerCorpusPart]:
 
 
 def _heard(
-    samples: npt.NDArray[np.float32], rng: np.random.Generator, settings: ListenerSettings
+    samples: npt.NDArray[np.float32], rng: np.random.Generator, settings: RoundTripCorpusSettings
 ) -> npt.NDArray[np.int16]:
-    background = acoustics.noise(rng, "white", len(samples), settings.sample_rate)
-    mixed = acoustics.mix(samples, background, rng.uniform(settings.snr_min, settings.snr_max))
-    return as_written(acoustics.set_peak(mixed, rng.uniform(-12, -3)))
+    background = acoustics.generate_noise(rng, "white", len(samples), settings.sample_rate)
+    mixed = acoustics.mix_at_snr(samples, background, rng.uniform(settings.snr_min, settings.snr_max))
+    return to_int16(acoustics.normalize_peak(mixed, rng.uniform(-12, -3)))

@@ -14,14 +14,14 @@ import numpy.typing as npt
 import soundfile
 
 from voxline.components.demo_corpus.grammar import Sentence
-from voxline.components.demo_corpus.mandarin import phones
+from voxline.components.demo_corpus.mandarin import syllable_phones
 from voxline.store.files import write_text
 
 SUBSETS = {"train": "train-clean", "dev": "dev-clean", "test": "test-clean"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SpeakerLine:
+class SpeakerRecord:
     """A line of SPEAKERS.TXT."""
 
     id: int
@@ -53,7 +53,7 @@ def write_chapter(
     return samples_written / rate
 
 
-def write_speakers(root: Path, speakers: Iterable[SpeakerLine]) -> None:
+def write_speakers(root: Path, speakers: Iterable[SpeakerRecord]) -> None:
     lines = ["; Generated speech. NAME is the synthesiser's voice: accent+variant.\n"]
     lines.append(";ID  |SEX| SUBSET           |MINUTES| NAME\n")
     lines += [
@@ -62,13 +62,13 @@ def write_speakers(root: Path, speakers: Iterable[SpeakerLine]) -> None:
     write_text(root / "SPEAKERS.TXT", "".join(lines))
 
 
-FOLDER = "LJSpeech"
+LJSPEECH_FOLDER = "LJSpeech"
 
-Recorded = tuple[str, Sentence, npt.NDArray[np.int16]]
+RecordedSentence = tuple[str, Sentence, npt.NDArray[np.int16]]
 """The name of the split, what was said, and its samples."""
 
 
-def write_ljspeech(root: Path, recordings: Iterable[Recorded], rate: int) -> float:
+def write_ljspeech(root: Path, recordings: Iterable[RecordedSentence], rate: int) -> float:
     """Writes the corpus; an id begins with the split, as LJSpeech's does with the book. Returns its seconds."""
     (root / "wavs").mkdir(parents=True)
     lines, samples_written = [], 0
@@ -85,7 +85,7 @@ THCHS30_FOLDER = "data_thchs30"
 SPEAKER = "A1"
 
 
-def write_thchs30(root: Path, recordings: Iterable[Recorded], rate: int) -> float:
+def write_thchs30(root: Path, recordings: Iterable[RecordedSentence], rate: int) -> float:
     """Writes the corpus; where the publisher's splits hold links, these hold the path. Returns its seconds."""
     for folder in ("data", "train", "dev", "test"):
         (root / folder).mkdir(parents=True)
@@ -93,7 +93,7 @@ def write_thchs30(root: Path, recordings: Iterable[Recorded], rate: int) -> floa
     for number, (split, sentence, samples) in enumerate(recordings):
         recording = f"{SPEAKER}_{number}.wav"
         soundfile.write(root / "data" / recording, samples, rate, subtype="PCM_16")
-        spoken = " ".join(map(phones, sentence.normalised.split()))
+        spoken = " ".join(map(syllable_phones, sentence.normalised.split()))
         transcript = f"{sentence.written}\n{sentence.normalised}\n{spoken}\n"
         (root / "data" / f"{recording}.trn").write_text(transcript, encoding="utf-8")
         (root / split / f"{recording}.trn").write_text(f"../data/{recording}.trn\n", encoding="utf-8")

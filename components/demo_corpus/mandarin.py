@@ -107,10 +107,10 @@ _AFTER_Y = {"ou": "iu", "u": "v", "ue": "ve", "uan": "van", "un": "vn"}
 _AFTER_W = {"ei": "ui", "en": "un", "eng": "ueng"}
 
 
-def phones(syllable: str) -> str:
+def syllable_phones(syllable: str) -> str:
     """The two phones of a syllable.
 
-    >>> [phones(syllable) for syllable in ("lv4", "shi4", "yang2", "wen2", "jue2", "ang4", "you3")]
+    >>> [syllable_phones(syllable) for syllable in ("lv4", "shi4", "yang2", "wen2", "jue2", "ang4", "you3")]
     ['l v4', 'sh ix4', 'ii iang2', 'uu un2', 'j ve2', 'aa ang4', 'ii iu3']
     """
     spelt, tone = syllable[:-1], syllable[-1]

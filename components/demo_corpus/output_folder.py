@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.store.files import read_json, write_json
 
 MARKER = "generated.json"
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, key: str) -> Iterator[Path | None]:
+def exclusive_output(folder: Path, key: str) -> Iterator[Path | None]:
     """Gives an empty folder to write into, or None when `folder` holds the work named `key` already.
 
     Two processes that want the same folder take turns. What a killed one left is cleared away.
@@ -32,10 +32,10 @@ def claimed(folder: Path, key: str) -> Iterator[Path | None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(f".{folder.name}.part")
     while True:
-        if holds(folder, key):
+        if is_complete(folder, key):
             yield None
             return
-        refuse_foreign(folder)
+        check_replaceable(folder)
         unfinished.mkdir(exist_ok=True)
         try:
             descriptor = os.open(unfinished, os.O_RDONLY)
@@ -58,35 +58,35 @@ def claimed(folder: Path, key: str) -> Iterator[Path | None]:
             os.close(descriptor)
 
 
-def take_place(unfinished: Path, folder: Path, about: dict[str, Any]) -> None:
+def commit_output(unfinished: Path, folder: Path, about: dict[str, Any]) -> None:
     """Writes the marker and gives the unfinished folder its name, in place of what was there before."""
     write_json(unfinished / MARKER, {**about, "files": _sizes(unfinished)})
     before = folder.with_name(f".{folder.name}.before")
     if before.exists():
         shutil.rmtree(before)
     if folder.exists():
-        refuse_foreign(folder)
+        check_replaceable(folder)
         folder.rename(before)
     unfinished.rename(folder)
     shutil.rmtree(before, ignore_errors=True)
 
 
-def holds(folder: Path, key: str) -> bool:
+def is_complete(folder: Path, key: str) -> bool:
     """Whether the folder holds the work of that key, no file of it missing or cut."""
     if not (folder / MARKER).is_file():
         return False
     marker = read_marker(folder)
     if marker["key"] != key:
-        say(f"generate: {folder} holds a corpus of other settings")
+        print_status(f"generate: {folder} holds a corpus of other settings")
         return False
     present = _sizes(folder)
     damaged = [name for name, size in marker["files"].items() if present.get(name) != size]
     if damaged:
-        say(f"generate: {len(damaged)} files of {folder} are gone or changed ({damaged[0]}); it is made anew")
+        print_status(f"generate: {len(damaged)} files of {folder} are gone or changed ({damaged[0]}); it is made anew")
     return not damaged
 
 
-def refuse_foreign(folder: Path) -> None:
+def check_replaceable(folder: Path) -> None:
     """Raises WorkError unless the folder is absent, empty, or holds only files that were generated."""
     if not folder.exists():
         return

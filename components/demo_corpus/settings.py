@@ -12,7 +12,7 @@ import pydantic
 from pydantic import Field
 
 from voxline.components.demo_corpus.speakers import DISTINCT_VOICES, VARIANTS
-from voxline.components.demo_corpus.speech import Voice
+from voxline.components.demo_corpus.speech import EspeakVoice
 from voxline.errors import SettingsError
 from voxline.settings import Settings
 
@@ -20,13 +20,13 @@ SentenceKind = Literal["digits", "phrases", "mandarin"]
 LANGUAGES: dict[SentenceKind, str] = {"digits": "en-us", "phrases": "en-us", "mandarin": "cmn-latn-pinyin"}
 
 
-class GenerateSettings(Settings):
+class DemoCorpusSettings(Settings):
     """Settings of a generated corpus; equal settings give equal files."""
 
     @classmethod
     def of(cls, value: str | dict[str, Any] = "{}", source: str = "settings", **named: Any) -> Self:
         """Reads the settings of the kind of corpus that `kind` names; "commands" where it names none."""
-        if cls is not GenerateSettings:
+        if cls is not DemoCorpusSettings:
             return super().of(value, source, **named)
         kind = named.get("kind", _kind_in(value))
         if kind not in KINDS:
@@ -34,7 +34,7 @@ class GenerateSettings(Settings):
         return cast(Self, KINDS[kind].of(value, source, **named))
 
 
-class CommandsSettings(GenerateSettings):
+class CommandsCorpusSettings(DemoCorpusSettings):
     """The demo of recognition: commands to a house, spoken by many in their rooms."""
 
     kind: Literal["commands"] = Field("commands", description="what is said, by whom and for what")
@@ -66,7 +66,7 @@ class CommandsSettings(GenerateSettings):
         return self
 
 
-class SpokenSettings(GenerateSettings):
+class EspeakVoiceSettings(DemoCorpusSettings):
     """What a voice for synthesis and its listener have in common: the voice, and the sizes of the splits."""
 
     seed: int = Field(1, ge=0, description="draws the speakers, sentences, rooms and noises")
@@ -83,20 +83,20 @@ class SpokenSettings(GenerateSettings):
     pitch: int = Field(50, ge=0, le=99, description="how high the voice is, relative to its own")
     pitch_range: int = Field(50, ge=0, le=99, description="0: monotonous; 99: lively")
 
-    def voice(self, sentences: SentenceKind) -> Voice:
+    def voice(self, sentences: SentenceKind) -> EspeakVoice:
         """The voice that synthesis learns."""
-        return Voice(
+        return EspeakVoice(
             self.language or LANGUAGES[sentences], self.variant, self.words_a_minute, self.pitch, self.pitch_range
         )
 
 
-class VoiceSettings(SpokenSettings):
+class TtsCorpusSettings(EspeakVoiceSettings):
     """A corpus for synthesis: one voice, clean."""
 
     kind: SentenceKind = Field(description="what is said: digits, phrases or mandarin")
 
 
-class ListenerSettings(SpokenSettings):
+class RoundTripCorpusSettings(EspeakVoiceSettings):
     """A corpus for the recogniser that says how well synthesised speech can be understood."""
 
     kind: Literal["listener"] = Field("listener", description="what is said, by whom and for what")
@@ -118,12 +118,12 @@ class ListenerSettings(SpokenSettings):
         return self
 
 
-KINDS: dict[str, type[GenerateSettings]] = {
-    "commands": CommandsSettings,
-    "digits": VoiceSettings,
-    "phrases": VoiceSettings,
-    "mandarin": VoiceSettings,
-    "listener": ListenerSettings,
+KINDS: dict[str, type[DemoCorpusSettings]] = {
+    "commands": CommandsCorpusSettings,
+    "digits": TtsCorpusSettings,
+    "phrases": TtsCorpusSettings,
+    "mandarin": TtsCorpusSettings,
+    "listener": RoundTripCorpusSettings,
 }
 
 

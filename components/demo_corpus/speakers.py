@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from voxline.components.demo_corpus.speech import Voice
+from voxline.components.demo_corpus.speech import EspeakVoice
 
 ACCENTS = (
     "en-us",
@@ -44,7 +44,7 @@ class Speaker:
 
     id: int
     sex: str
-    voice: Voice
+    voice: EspeakVoice
     reverberation: float
     noise: str
     seed: tuple[int, int]
@@ -73,7 +73,7 @@ def draw_variants(rng: np.random.Generator) -> list[str]:
 
 def _draw_speaker(number: int, accent: str, variant: str, seed: int, reverberation_max: float) -> Speaker:
     rng = np.random.default_rng((seed, number))
-    voice = Voice(
+    voice = EspeakVoice(
         accent,
         variant,
         rate=int(rng.integers(145, 186)),

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from voxline.errors import WorkError
 
-_SYNTHESISER = Path(__file__).with_name("espeak.py")
+_SYNTHESISER = Path(__file__).with_name("espeak_process.py")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Voice:
+class EspeakVoice:
     """A voice of espeak-ng.
 
     Attributes:
@@ -41,13 +41,13 @@ class Voice:
     def name(self) -> str:
         """The voice as espeak-ng names it.
 
-        >>> Voice("en-gb-scotland", "f3").name
+        >>> EspeakVoice("en-gb-scotland", "f3").name
         'en-gb-scotland+f3'
         """
         return "+".join(filter(None, (self.language, self.variant)))
 
 
-def speak(voice: Voice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np.float32]], int]:
+def speak(voice: EspeakVoice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np.float32]], int]:
     """Says the texts one after the other, in a fresh process (see espeak.py for why).
 
     Repeatable as a whole: another order of the texts gives slightly different samples.
@@ -58,7 +58,7 @@ def speak(voice: Voice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np.float
     Raises:
       WorkError: espeak-ng does not know the voice, cannot be loaded, or said nothing for a text.
 
-    >>> (yes, no), rate = speak(Voice("en-us", "f3"), ["yes", "no"])
+    >>> (yes, no), rate = speak(EspeakVoice("en-us", "f3"), ["yes", "no"])
     >>> rate, yes.dtype, 0.2 < len(yes) / rate < 2, float(abs(no).max()) > 0.05
     (22050, dtype('float32'), True, True)
     """

@@ -7,17 +7,22 @@ import os
 import time
 from pathlib import Path
 
-from voxline.components.demo_corpus.output_folder import claimed, read_marker, take_place
-from voxline.components.demo_corpus.settings import CommandsSettings, GenerateSettings, ListenerSettings, VoiceSettings
+from voxline.components.demo_corpus.output_folder import commit_output, exclusive_output, read_marker
+from voxline.components.demo_corpus.settings import (
+    CommandsCorpusSettings,
+    DemoCorpusSettings,
+    RoundTripCorpusSettings,
+    TtsCorpusSettings,
+)
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import Work
 
 REVISION = 1
 
 
-def run(folder: Path | str, settings: GenerateSettings, *, workers: int | None = None) -> Work:
+def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None = None) -> Work:
     """Writes the corpus to `folder`, or finds it there: LibriSpeech, LJSpeech or data_thchs30, by its kind.
 
     The files are the same, byte for byte, for the same settings on one machine, whatever `workers` is
@@ -31,13 +36,13 @@ def run(folder: Path | str, settings: GenerateSettings, *, workers: int | None =
     named_by = {"step": "generate", "revision": REVISION, "settings": settings.plain()}
     work = Work("generate", folder, hash_value(named_by), outputs={"corpus": _layout(settings)})
     try:
-        with claimed(folder, work.key) as unfinished:
+        with exclusive_output(folder, work.key) as unfinished:
             if unfinished is None:
                 work.reused = True
-                say(f"generate: reused, {folder} holds this corpus already")
+                print_status(f"generate: reused, {folder} holds this corpus already")
             else:
                 work.counts = _write(unfinished / work.outputs["corpus"], settings, workers or os.cpu_count() or 1)
-                take_place(unfinished, folder, {**named_by, "key": work.key, "counts": work.counts})
+                commit_output(unfinished, folder, {**named_by, "key": work.key, "counts": work.counts})
     except OSError as error:
         raise WorkError(
             f"{folder}: the corpus cannot be written there: {error}; name a folder on a disk with 50 MB free"
@@ -46,30 +51,30 @@ def run(folder: Path | str, settings: GenerateSettings, *, workers: int | None =
     work.seconds = time.monotonic() - start
     if not work.reused:
         counts = work.counts
-        say(
+        print_status(
             f"generate: {counts['utterances']:,} utterances of {counts['speakers']} speakers, "
             f"{counts['seconds'] / 60:.0f} minutes, in {folder} ({work.seconds:.0f} s)"
         )
     return work
 
 
-def _layout(settings: GenerateSettings) -> str:
+def _layout(settings: DemoCorpusSettings) -> str:
     """The publisher's name of the corpus' folder."""
-    if isinstance(settings, VoiceSettings):
+    if isinstance(settings, TtsCorpusSettings):
         return "data_thchs30" if settings.kind == "mandarin" else "LJSpeech"
     return "LibriSpeech"
 
 
-def _write(root: Path, settings: GenerateSettings, workers: int) -> dict[str, int]:
+def _write(root: Path, settings: DemoCorpusSettings, workers: int) -> dict[str, int]:
     """Writes the corpus into a folder that is there. Returns how many of what."""
-    if isinstance(settings, VoiceSettings):
-        from voxline.components.demo_corpus.tts_corpora import write_voice
+    if isinstance(settings, TtsCorpusSettings):
+        from voxline.components.demo_corpus.tts_corpora import write_tts_corpus
 
-        return write_voice(root, settings, workers)
-    if isinstance(settings, ListenerSettings):
-        from voxline.components.demo_corpus.asr_corpora import write_listener
+        return write_tts_corpus(root, settings, workers)
+    if isinstance(settings, RoundTripCorpusSettings):
+        from voxline.components.demo_corpus.asr_corpora import write_round_trip_corpus
 
-        return write_listener(root, settings, workers)
-    from voxline.components.demo_corpus.asr_corpora import write_commands
+        return write_round_trip_corpus(root, settings, workers)
+    from voxline.components.demo_corpus.asr_corpora import write_commands_corpus
 
-    return write_commands(root, CommandsSettings.of(settings.plain()), workers)
+    return write_commands_corpus(root, CommandsCorpusSettings.of(settings.plain()), workers)

@@ -18,10 +18,10 @@ from voxline.components.evaluate.settings import (
 )
 from voxline.components.evaluate.tts import evaluate as synthesis
 from voxline.components.evaluate.tts.round_trip import find_round_trip_recognizer
-from voxline.data.manifest import Utterance, fingerprint, read_manifest
+from voxline.data.manifest import Utterance, fingerprint_utterances, read_manifest
 from voxline.errors import WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.registry.registry import Registry
 from voxline.store.bucket_cache import bring, local
 from voxline.store.files import read_json
@@ -54,7 +54,7 @@ def run(
     champion = find_champion(Registry(registry, settings.model_name), judged)
     inputs: dict[str, Any] = {
         "model": judged,
-        "test": fingerprint(utterances),
+        "test": fingerprint_utterances(utterances),
         "champion": champion and champion.plain(),
     }
     if isinstance(settings, TtsEvaluateSettings):
@@ -65,14 +65,14 @@ def run(
             if not work.reused:
                 bring(utterance.audio_filepath for utterance in utterances)
                 synthesis.evaluate_tts(work, folder, utterances, champion, listener, settings, inputs)
-            say(f"evaluate: {synthesis.summarize_tts(read_json(work.path('metrics')))}")
+            print_status(f"evaluate: {synthesis.summarize_tts(read_json(work.path('metrics')))}")
         return work
     recognition.check_asr_slices(utterances, settings)
     with keyed_work(store, "evaluate", settings, inputs, revision=REVISION) as work:
         if not work.reused:
             bring(utterance.audio_filepath for utterance in utterances)
             recognition.evaluate_asr(work, folder, utterances, champion, settings, inputs)
-        say(f"evaluate: {recognition.summarize_asr(read_json(work.path('metrics')))}")
+        print_status(f"evaluate: {recognition.summarize_asr(read_json(work.path('metrics')))}")
     return work
 
 

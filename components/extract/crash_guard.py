@@ -18,8 +18,8 @@ from pathlib import Path
 
 from voxline.components.extract.features import compute_features
 from voxline.components.extract.settings import ExtractSettings
-from voxline.data.manifest import Utterance, utterance_of
-from voxline.rejects import BadAudio
+from voxline.data.manifest import Utterance, parse_utterance
+from voxline.rejects import BadAudioError
 
 CRASHES_BEFORE_TRIAL = 2
 """As many workers die at a clip before it is tried alone."""
@@ -79,8 +79,8 @@ def _write_note(file: int, clip: str) -> None:
 
 def _compute_alone() -> None:
     asked = json.load(sys.stdin)
-    utterance = utterance_of(json.dumps(asked["utterance"]), "stdin", str(Path.cwd()))
-    with contextlib.suppress(BadAudio):
+    utterance = parse_utterance(json.dumps(asked["utterance"]), "stdin", str(Path.cwd()))
+    with contextlib.suppress(BadAudioError):
         compute_features(utterance, asked["speed"], ExtractSettings.of(asked["settings"]))
 
 

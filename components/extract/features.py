@@ -7,7 +7,7 @@ from voxline.audio.decoding import decode, mono, resample
 from voxline.audio.features import Array, features
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import Utterance
-from voxline.rejects import BadAudio, Reason
+from voxline.rejects import BadAudioError, Reason
 
 MAX_FEATURE = 1e6
 """No feature of speech comes near it; one infinity would spoil the statistics of the whole dataset."""
@@ -22,7 +22,7 @@ def compute_features(utterance: Utterance, speed: float, settings: ExtractSettin
     samples = change_speed(read_samples(utterance, settings.features.sample_rate), speed)
     made = features(samples, settings.features)
     if not np.abs(made).max() < MAX_FEATURE:
-        raise BadAudio(Reason.BAD_FEATURES, "features that are not finite: samples far beyond [-1, 1]")
+        raise BadAudioError(Reason.BAD_FEATURES, "features that are not finite: samples far beyond [-1, 1]")
     return made
 
 
@@ -35,7 +35,7 @@ def read_samples(utterance: Utterance, sample_rate: int) -> npt.NDArray[np.float
     recording = decode(utterance.audio_filepath, utterance.offset, utterance.duration)
     channels = recording.samples.shape[1]
     if recording.sample_rate != sample_rate or channels != 1:
-        raise BadAudio(
+        raise BadAudioError(
             Reason.WRONG_FORMAT,
             f"{recording.sample_rate} Hz and {channels} channel(s); {sample_rate} Hz (features.sample_rate) and 1 "
             "are expected, as convert writes them",

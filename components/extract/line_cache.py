@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.components.extract.settings import ExtractSettings
-from voxline.data.rows import ROWS
+from voxline.data.rows import ROWS_FILE
 from voxline.store.files import whole_file
 from voxline.store.hashing import HASH_CHARACTERS, hash_bytes, hash_file
 from voxline.store.objects import is_remote
@@ -109,7 +109,7 @@ def read_cached_rows(store: Path | str, settings: ExtractSettings) -> CachedRows
 
 def write_cached_rows(folder: Path, settings: ExtractSettings, lines: CachedRows) -> None:
     """Keeps the lines of a dataset beside its rows."""
-    head = {"rows": hash_file(folder / ROWS), "lines": len(lines.begins), **_made_by(settings)}
+    head = {"rows": hash_file(folder / ROWS_FILE), "lines": len(lines.begins), **_made_by(settings)}
     columns = (lines.begins.tobytes(), lines.ends.tobytes(), lines.seconds.tobytes())
     body = b"".join((json.dumps(head).encode(), b"\n", lines.digests, *columns, lines.clips))
     with whole_file(folder / ROW_CACHE) as file:
@@ -131,7 +131,7 @@ def _read(file: Path, settings: ExtractSettings) -> CachedRows:
     body = content[at:]
     if content[:at] != _MAGIC + hash_bytes(body).encode():
         raise ValueError("damaged, or of another version")
-    first, rows = bytes(body[:HEAD_BYTES]).partition(b"\n")[0], file.parent / ROWS
+    first, rows = bytes(body[:HEAD_BYTES]).partition(b"\n")[0], file.parent / ROWS_FILE
     head = json.loads(first)
     if {name: head[name] for name in ("alphabet", "speeds")} != _made_by(settings) or head["rows"] != hash_file(rows):
         raise ValueError("made otherwise")

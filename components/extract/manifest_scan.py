@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from voxline.components.extract.line_cache import CachedRows, Digests16, line_digests, read_id_and_split
 from voxline.components.extract.settings import ExtractSettings
-from voxline.data.json_codec import values_of
-from voxline.data.manifest import Utterance, manifest_file, utterance_of
-from voxline.data.rows import row_line
+from voxline.data.json_codec import parse_line
+from voxline.data.manifest import Utterance, manifest_path, parse_utterance
+from voxline.data.rows import encode_row
 from voxline.data.shards import clip_name
 from voxline.rejects import Reason, Reject
 from voxline.store.files import whole_file
@@ -68,7 +68,7 @@ class ScannedManifest:
         with open(self.manifest, "rb") as file:
             for number in which:
                 file.seek(self._lines[number])
-                yield utterance_of(file.readline().decode(), str(self.manifest), folder)
+                yield parse_utterance(file.readline().decode(), str(self.manifest), folder)
 
     def write_rows(self, target: Path, keep: npt.NDArray[np.bool_]) -> None:
         """Writes the rows of those to keep, in the order of their ids."""
@@ -106,7 +106,7 @@ def scan_manifest(
       unfinished: a folder for the rows until they are sorted.
       before: lines that need not be read again.
     """
-    manifest, rows = manifest_file(manifest).absolute(), unfinished / "rows"
+    manifest, rows = manifest_path(manifest).absolute(), unfinished / "rows"
     before = before or CachedRows()
     digests = line_digests(manifest)
     spells = frozenset(Alphabet.named(settings.alphabet).symbols)
@@ -126,7 +126,7 @@ def scan_manifest(
                     clips = before.clips_of(number, len(settings.speeds))
                     taken.add(identity, split, before.seconds[number], clips, row, place, begin)
                     continue
-            values = values_of(line, str(manifest))
+            values = parse_line(line, str(manifest))
             if reject := _check_label(values, spells, taken.seen, settings):
                 rejects.append(reject)
                 continue
@@ -135,7 +135,7 @@ def scan_manifest(
                 bytes.fromhex(clip_of_line(values, speed)) if speed == 1.0 or split == "train" else NO_CLIP
                 for speed in settings.speeds
             )
-            row = row_line(values).encode()
+            row = encode_row(values).encode()
             taken.add(values["id"], split, values["duration"], clips, row, place, begin)
     order = np.array(sorted(range(len(taken.ids)), key=taken.ids.__getitem__), np.int64)
     return ScannedManifest(

@@ -9,9 +9,9 @@ import numpy as np
 
 from voxline.components.extract.shard_index import NUMBER, DamagedShardError, PoolIndex
 from voxline.data.dataset import FRAMES, SHARD
-from voxline.data.rows import Places
-from voxline.data.shard_writer import Sums, read_sums
-from voxline.data.shards import present
+from voxline.data.rows import RecordLocations
+from voxline.data.shard_writer import CmvnStats, read_cmvn_stats
+from voxline.data.shards import localize_shards
 from voxline.errors import WorkError
 
 SMALLEST_DEVIATION = 1e-4
@@ -30,7 +30,7 @@ class ExactSums:
         self._high = np.zeros((2, bins), np.int64)
         self._low = np.zeros((2, bins), np.int64)
 
-    def add(self, sums: Sums, frames: int) -> None:
+    def add(self, sums: CmvnStats, frames: int) -> None:
         """Adds utterances, `[utterances, 2, bins]`, that have so many frames together."""
         scaled = sums * 2.0**_HIGH
         high = np.floor(scaled)
@@ -61,7 +61,7 @@ class ExactSums:
         return [float(f"{value:.8g}") for value in mean], [float(f"{value:.8g}") for value in deviation]
 
 
-def compute_normalization(pool: PoolIndex, found: Places, bins: int) -> tuple[list[float], list[float]]:
+def compute_normalization(pool: PoolIndex, found: RecordLocations, bins: int) -> tuple[list[float], list[float]]:
     """Mean and deviation over the clips of some utterances.
 
     Args:
@@ -73,11 +73,11 @@ def compute_normalization(pool: PoolIndex, found: Places, bins: int) -> tuple[li
     total = ExactSums(bins)
     ordered = found[np.argsort(found[:, SHARD], kind="stable")]
     starts = np.flatnonzero(np.diff(ordered[:, SHARD], prepend=-1))
-    present(pool.shards[number].path.with_suffix(".npy") for number in np.unique(ordered[:, SHARD]).tolist())
+    localize_shards(pool.shards[number].path.with_suffix(".npy") for number in np.unique(ordered[:, SHARD]).tolist())
     for here in np.split(ordered, starts[1:]) if len(ordered) else []:
         shard = pool.shards[here[0, SHARD]]
         try:
-            sums = read_sums(shard.path, shard.examples, bins, shard.sums_crc32c)
+            sums = read_cmvn_stats(shard.path, shard.examples, bins, shard.sums_crc32c)
         except WorkError as damage:
             raise DamagedShardError(here[0, SHARD], str(damage)) from None
         total.add(sums[here[:, NUMBER]], int(here[:, FRAMES].sum()))

@@ -12,14 +12,14 @@ import numpy.typing as npt
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.extract.line_cache import Digests16
 from voxline.components.extract.manifest_scan import CLIP_DTYPE
-from voxline.data.dataset import FRAMES, OFFSET, SHARD, SIZE, path_to
+from voxline.data.dataset import FRAMES, OFFSET, SHARD, SIZE, shard_path
 from voxline.data.dataset import Shard as Listed
-from voxline.data.rows import Places
-from voxline.data.shards import SHARD as INDEX
-from voxline.data.shards import ShardIndex, damage_of, pool_folder
-from voxline.data.tfrecord import FRAME
+from voxline.data.rows import RecordLocations
+from voxline.data.shards import SHARD_FILE as INDEX
+from voxline.data.shards import ShardInfo, shards_folder, verify_shard
+from voxline.data.tfrecord import RECORD_OVERHEAD
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.store.bucket_cache import Mirror, is_mirrored
 from voxline.store.objects import is_remote
 
@@ -57,12 +57,12 @@ class PoolIndex:
     """
 
     def __init__(self, store: Path | str, features: FeatureSettings) -> None:
-        self.store, self.folder = store, pool_folder(store, features)
+        self.store, self.folder = store, shards_folder(store, features)
         self.shards: list[PooledShard] = []
         self._aside: list[PooledShard] = []
         self._known: set[str] = set()
         self._names: Digests16 = np.empty(0, CLIP_DTYPE)
-        self._places: Places = np.empty((0, FOUND), np.int64)
+        self._places: RecordLocations = np.empty((0, FOUND), np.int64)
         self.refresh()
 
     def refresh(self) -> None:
@@ -100,12 +100,12 @@ class PoolIndex:
         mirror.pull(indices)
         return {entry.name.split("/")[-2] for entry in indices}
 
-    def _whole(self, name: str) -> ShardIndex | None:
+    def _whole(self, name: str) -> ShardInfo | None:
         """The index of a shard; one that is damaged is put aside, so that its clips are made again."""
         folder = self.folder / name
         try:
-            index = ShardIndex.read(folder)
-            damage = "" if is_mirrored(folder) else damage_of(index.path, index.bytes)
+            index = ShardInfo.read(folder)
+            damage = "" if is_mirrored(folder) else verify_shard(index.path, index.bytes)
         except NotADirectoryError:
             return None  # nothing of ours
         except (FileNotFoundError, WorkError) as error:
@@ -133,11 +133,11 @@ class PoolIndex:
 
     def _put_aside(self, folder: Path, damage: str) -> None:
         if folder.is_dir():
-            say(f"extract: a shard is damaged, and its clips are made again: {damage}")
+            print_status(f"extract: a shard is damaged, and its clips are made again: {damage}")
             with contextlib.suppress(FileNotFoundError):  # another process was quicker
                 folder.rename(self.folder / f".damaged-{folder.name}-{secrets.token_hex(4)}")
 
-    def find(self, clips: Digests16) -> Places:
+    def find(self, clips: Digests16) -> RecordLocations:
         """Where each clip lies: `[*clips.shape, 5]`, shard -1 where it lies nowhere or is none.
 
         As a dataset's places, and last the clip's number in its shard.
@@ -158,7 +158,7 @@ class PoolIndex:
         places[there] = self._places[order[at[there]]]
         return places
 
-    def listed(self, places: Places, seen_from: Path) -> tuple[list[Listed], Places]:
+    def listed(self, places: RecordLocations, seen_from: Path) -> tuple[list[Listed], RecordLocations]:
         """The shards that places lead to, as dataset.json lists them; and the places, counting in that list."""
         there = places[..., SHARD] >= 0
         used, numbers = np.unique(places[there][:, SHARD], return_inverse=True)
@@ -170,10 +170,10 @@ class PoolIndex:
         # A clip that several utterances share is one record.
         records = np.unique(counted[there][:, :FRAMES], axis=0)
         live = np.bincount(records[:, SHARD], minlength=len(used)).tolist()
-        live_bytes = np.bincount(records[:, SHARD], records[:, SIZE] + FRAME, len(used)).astype(int).tolist()
+        live_bytes = np.bincount(records[:, SHARD], records[:, SIZE] + RECORD_OVERHEAD, len(used)).astype(int).tolist()
         shards = [self.shards[number] for number in used.tolist()]
         listed = [
-            Listed(path_to(shard.path, seen_from), shard.examples, shard.bytes, *alive, shard.checksum)
+            Listed(shard_path(shard.path, seen_from), shard.examples, shard.bytes, *alive, shard.checksum)
             for shard, alive in zip(shards, zip(live, live_bytes, strict=True), strict=True)
         ]
         return listed, counted

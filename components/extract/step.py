@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from voxline.beam.settings import IN_PROCESS
 from voxline.components.extract.settings import ExtractSettings
-from voxline.data.dataset import DATASET, Dataset
-from voxline.data.fingerprints import converted_fingerprint
-from voxline.data.manifest import REJECTS, check_reject_share, manifest_file, write_rejects
-from voxline.data.rows import ROWS
-from voxline.data.shards import pool_folder, pool_held
+from voxline.data.dataset import DATASET_FILE, Dataset
+from voxline.data.fingerprints import manifest_fingerprint
+from voxline.data.manifest import REJECTS_FILE, check_reject_share, manifest_path, write_rejects
+from voxline.data.rows import ROWS_FILE
+from voxline.data.shards import lock_shards, shards_folder
 from voxline.errors import SettingsError, WorkError
-from voxline.progress import Progress, say
+from voxline.progress import Progress, print_status
 from voxline.rejects import Reason, Reject
 from voxline.store.bucket_cache import local
 from voxline.store.step_cache import UNREAD, Work, keyed_work
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from voxline.components.extract.plan import ShardTask
     from voxline.components.extract.shard_index import PoolIndex
     from voxline.components.extract.write_shard import FailedClip
-    from voxline.data.rows import Places
+    from voxline.data.rows import RecordLocations
 
 
 REVISION = 2
@@ -56,19 +56,19 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
       SettingsError: the recordings have another sample rate than `features.sample_rate`.
       WorkError: the manifest is absent or was not converted, or too many recordings failed.
     """
-    file = manifest_file(local(manifest))
+    file = manifest_path(local(manifest))
     as_named = _state(file)
-    named = converted_fingerprint(file, store)
+    named = manifest_fingerprint(file, store)
     inputs = {"utterances": named}
     with keyed_work(store, "extract", settings.naming(), inputs, revision=REVISION, check=_check) as work:
         if work.reused:
             # It is not forgotten yet: its shards are wanted for as long again.
             with contextlib.suppress(OSError):  # a store that may only be read
-                os.utime(work.folder / DATASET)
+                os.utime(work.folder / DATASET_FILE)
             if work.remote:
                 work.remote.note_use()
         else:
-            with pool_held(pool_folder(store, settings.features)):
+            with lock_shards(shards_folder(store, settings.features)):
                 _extract(file, named, as_named, str(store), settings, work)
     return work
 
@@ -108,15 +108,15 @@ def _extract(
         extracted += written
         there = found[:, settings.speeds.index(1.0), 0] >= 0
         rejects = intake.rejects + _rejects(intake, there, failed, settings)
-        write_rejects(work.folder / REJECTS, rejects)
-        check_reject_share(len(rejects), intake.total, settings.max_reject_share, "extract", work.folder / REJECTS)
+        write_rejects(work.folder / REJECTS_FILE, rejects)
+        check_reject_share(len(rejects), intake.total, settings.max_reject_share, "extract", work.folder / REJECTS_FILE)
         try:
             dataset = _dataset(intake, found, pool, named, settings, work)
             break
         except DamagedShardError as damage:
             pool.put_aside(damage)
     if lost := int(((intake.clips != b"") & (found[..., 0] < 0))[there].any(axis=1).sum()):
-        say(f"extract: no copies at other speeds of {lost:,} utterances, their files came or went meanwhile")
+        print_status(f"extract: no copies at other speeds of {lost:,} utterances, their files came or went meanwhile")
     if unread := lost + sum(reject.reason in _WAV_FAULTS for reject in rejects):
         work.counts[UNREAD] = unread
     if work.remote is None:
@@ -131,8 +131,8 @@ def _extract(
         examples=int((found[there][..., 0] >= 0).sum()),
     )
     work.metrics.update({f"{split}_hours": round(seconds / 3600, 4) for split, seconds in dataset.seconds.items()})
-    work.outputs.update(dataset=DATASET, rows=ROWS, rejects=REJECTS)
-    say(
+    work.outputs.update(dataset=DATASET_FILE, rows=ROWS_FILE, rejects=REJECTS_FILE)
+    print_status(
         f"extract: {work.counts['utterances']:,} utterances in {len(dataset.shards):,} shards, "
         f"{work.counts['extracted']:,} clips new, {len(rejects):,} rejects"
     )
@@ -157,7 +157,7 @@ def _found(
     settings: ExtractSettings,
     store: str,
     unfinished: Path,
-) -> "tuple[Places, dict[str, FailedClip], int]":
+) -> "tuple[RecordLocations, dict[str, FailedClip], int]":
     """Where all clips lie, once those that lay nowhere are written: with those that failed, and how many are new."""
     from voxline.components.extract.plan import ATTEMPTS_FOLDER, plan_shards
 
@@ -169,7 +169,7 @@ def _found(
         return found, {}, 0
     _check_rate(intake, missing, settings.features.sample_rate, unfinished / ATTEMPTS_FOLDER)
     records = sum(task.utterances for task in tasks)
-    say(f"extract: {records:,} new clips of {len(intake.ids):,} utterances, into {len(tasks):,} shards")
+    print_status(f"extract: {records:,} new clips of {len(intake.ids):,} utterances, into {len(tasks):,} shards")
     failed = {failure.clip: failure for failure in _write(tasks, settings, store, unfinished)}
     pool.refresh()
     return pool.find(intake.clips), failed, records - len(failed)
@@ -205,13 +205,18 @@ def _rejects(
 
 
 def _dataset(
-    intake: "ScannedManifest", found: "Places", pool: "PoolIndex", named: str, settings: ExtractSettings, work: Work
+    intake: "ScannedManifest",
+    found: "RecordLocations",
+    pool: "PoolIndex",
+    named: str,
+    settings: ExtractSettings,
+    work: Work,
 ) -> Dataset:
     import numpy as np
 
     from voxline.components.extract.normalization import compute_normalization
     from voxline.components.extract.plan import split_rank
-    from voxline.data.rows import save_places
+    from voxline.data.rows import write_record_locations
     from voxline.store.hashing import hash_file
     from voxline.text.alphabet import Alphabet
 
@@ -221,9 +226,9 @@ def _dataset(
     mean, deviation = compute_normalization(pool, found[there][splits == "train", one], settings.features.bins)
     counts = Counter(sorted(splits.tolist(), key=split_rank))
     if not counts["train"]:
-        say("extract: no utterance of the split train, so no statistics: features will not be normalised")
+        print_status("extract: no utterance of the split train, so no statistics: features will not be normalised")
     shards, places = pool.listed(found[there], work.folder)
-    intake.write_rows(work.folder / ROWS, there)
+    intake.write_rows(work.folder / ROWS_FILE, there)
     dataset = Dataset(
         key=work.key,
         fingerprint=named,
@@ -236,8 +241,8 @@ def _dataset(
         seconds={split: round(float(intake.seconds[there][splits == split].sum()), 3) for split in counts},
         speeds=settings.speeds,
         shards=shards,
-        rows_hash=hash_file(work.folder / ROWS),
-        places=save_places(work.folder, places),
+        rows_hash=hash_file(work.folder / ROWS_FILE),
+        places=write_record_locations(work.folder, places),
         folder=work.folder,
     )
     dataset.write(work.folder)
@@ -249,7 +254,7 @@ def _check_rate(intake: "ScannedManifest", missing: "npt.NDArray[np.bool_]", exp
     from voxline.audio.decoding import header
     from voxline.components.extract.crash_guard import crashed_clips, note_clips
     from voxline.components.extract.manifest_scan import clip_of_line
-    from voxline.rejects import BadAudio
+    from voxline.rejects import BadAudioError
 
     rates = set()
     new = [number for number, of_one in enumerate(missing.tolist()) if any(of_one)]
@@ -259,7 +264,7 @@ def _check_rate(intake: "ScannedManifest", missing: "npt.NDArray[np.bool_]", exp
             if (clip := clip_of_line(utterance.as_line(), 1.0)) in died:
                 continue  # is tried in a process of its own
             begin(clip)
-            with contextlib.suppress(BadAudio):  # becomes a reject in its shard
+            with contextlib.suppress(BadAudioError):  # becomes a reject in its shard
                 rates.add(header(utterance.audio_filepath).sample_rate)
     if rates and expected not in rates:
         raise SettingsError(

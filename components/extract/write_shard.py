@@ -12,8 +12,8 @@ from voxline.components.extract.plan import ATTEMPTS_FOLDER, ShardTask
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import read_manifest
 from voxline.data.shard_writer import ShardWriter
-from voxline.data.shards import SHARD, ShardIndex, pool_folder, send_shard
-from voxline.rejects import BadAudio, Reason
+from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, upload_shard
+from voxline.rejects import BadAudioError, Reason
 from voxline.store.bucket_cache import bring, local
 
 
@@ -43,9 +43,9 @@ def write_shard(
       The clips that failed. A shard from which some are missing bears the name of those that are in it, so that a
       name never has two contents.
     """
-    pool = pool_folder(store, settings.features)
-    if (pool / task.shard / SHARD).is_file():
-        send_shard(ShardIndex.read(pool / task.shard), store)  # whoever wrote it may have been killed before it did
+    pool = shards_folder(store, settings.features)
+    if (pool / task.shard / SHARD_FILE).is_file():
+        upload_shard(ShardInfo.read(pool / task.shard), store)  # whoever wrote it may have been killed before it did
         advance(task.utterances)
         return []
     failed: list[FailedClip] = []
@@ -64,16 +64,16 @@ def write_shard(
             try:
                 if clip in suspected and crashes_worker(utterance, task.speed, settings):
                     whom = "the process that read it, and one" if alone else f"{suspected[clip]} workers, and a process"
-                    raise BadAudio(Reason.UNREADABLE, f"ended {whom} of its own")
+                    raise BadAudioError(Reason.UNREADABLE, f"ended {whom} of its own")
                 begin(clip)
                 made = compute_features(utterance, task.speed, settings)
-            except BadAudio as failure:
+            except BadAudioError as failure:
                 failed.append(FailedClip(clip, str(failure.reason), failure.detail))
             else:
                 shard.add(clip, made, task.speed)
             advance(1)
     if shard:
-        send_shard(shard.close(pool), store)
+        upload_shard(shard.close(pool), store)
     else:
         shard.discard()
     return failed

@@ -16,13 +16,13 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Self, cast
 
 from voxline.errors import WorkError
-from voxline.progress import Progress, say
+from voxline.progress import Progress, print_status
 from voxline.settings import Settings
 from voxline.store.files import write_text
 from voxline.store.hashing import hash_file, hash_value
 from voxline.store.step_cache import keyed_work
 
-EXTENSIONS = (".tar", ".tar.gz", ".tgz", ".zip")
+ARCHIVE_EXTENSIONS = (".tar", ".tar.gz", ".tgz", ".zip")
 
 _CHUNK = 1 << 20
 _LONGEST_HEADER = 1 << 20
@@ -40,20 +40,20 @@ _NO_FILE = "is a link, a pipe or a device; only files and folders are accepted"
 
 
 def is_archive(path: Path) -> bool:
-    return path.name.lower().endswith(EXTENSIONS)
+    return path.name.lower().endswith(ARCHIVE_EXTENSIONS)
 
 
-def stem(path: Path) -> str:
+def archive_stem(path: Path) -> str:
     """The archive's name without its extension.
 
-    >>> stem(Path("dev-clean-2.tar.gz"))
+    >>> archive_stem(Path("dev-clean-2.tar.gz"))
     'dev-clean-2'
     """
-    extension = max((e for e in EXTENSIONS if path.name.lower().endswith(e)), key=len)
+    extension = max((e for e in ARCHIVE_EXTENSIONS if path.name.lower().endswith(e)), key=len)
     return path.name[: -len(extension)]
 
 
-def unpack(archive: Path, store: Path, *, max_bytes: float, max_files: int) -> tuple[Path, str]:
+def unpack_archive(archive: Path, store: Path, *, max_bytes: float, max_files: int) -> tuple[Path, str]:
     """Unpacks an archive below `<store>/unpacked/`, unless it is there already.
 
     Returns:
@@ -69,7 +69,7 @@ def unpack(archive: Path, store: Path, *, max_bytes: float, max_files: int) -> t
             return folder, content
         for left_by_a_killed_run in (unfinished, folder):
             shutil.rmtree(left_by_a_killed_run, ignore_errors=True)
-        say(f"ingest: unpacking {archive.name}")
+        print_status(f"ingest: unpacking {archive.name}")
         unfinished.mkdir(parents=True)
         try:
             writer = _Writer(archive, unfinished, max_bytes, max_files)

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from voxline.components.ingest.corpus import Corpus, escaped
-from voxline.components.ingest.file_index import STATE_BYTES, unpacked
-from voxline.progress import Progress, say
+from voxline.components.ingest.corpus import Corpus, escape_surrogates
+from voxline.components.ingest.file_index import STATE_BYTES, unpack_state
+from voxline.progress import Progress, print_status
 from voxline.store.files import clear_unfinished, whole_file
 from voxline.store.hashing import hash_file, hash_value
 
@@ -20,7 +20,7 @@ _LONGEST_SECONDS = 7 * 24 * 3600.0
 """A header that claims more is one that a stream left open, not a recording of more than a week."""
 
 
-class Recording(NamedTuple):
+class ProbeResult(NamedTuple):
     """An audio file, by its bytes.
 
     Attributes:
@@ -34,7 +34,7 @@ class Recording(NamedTuple):
     fault: str = ""
 
 
-def measure(root: Path, paths: Collection[str], progress: Progress | None = None) -> dict[str, Recording]:
+def probe(root: Path, paths: Collection[str], progress: Progress | None = None) -> dict[str, ProbeResult]:
     """Hashes files and reads their headers, in threads: both wait for the disk or run outside Python's lock.
 
     Args:
@@ -45,7 +45,7 @@ def measure(root: Path, paths: Collection[str], progress: Progress | None = None
     progress = progress or Progress("recordings", total=len(paths))
     ordered = list(paths)
     batches = [ordered[start : start + _BATCH] for start in range(0, len(ordered), _BATCH)]
-    measured: dict[str, Recording] = {}
+    measured: dict[str, ProbeResult] = {}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
         for batch in threads.map(lambda batch: {path: _measure(root / path) for path in batch}, batches):
             measured |= batch
@@ -53,11 +53,11 @@ def measure(root: Path, paths: Collection[str], progress: Progress | None = None
     return measured
 
 
-def _measure(path: Path) -> Recording:
+def _measure(path: Path) -> ProbeResult:
     try:
-        return Recording(hash_file(path), _seconds(path))
+        return ProbeResult(hash_file(path), _seconds(path))
     except OSError as error:
-        return Recording("", 0.0, fault=error.strerror or str(error))
+        return ProbeResult("", 0.0, fault=error.strerror or str(error))
 
 
 def _seconds(path: Path) -> float:
@@ -72,7 +72,7 @@ def _seconds(path: Path) -> float:
     return seconds if 0 < seconds <= _LONGEST_SECONDS else 0.0
 
 
-Found = tuple[bytes, str, float]
+ProbeRecord = tuple[bytes, str, float]
 """The packed state of a file, the hash of its bytes, its seconds."""
 
 
@@ -89,7 +89,7 @@ _OTHERS = 100
 """Corpora whose recordings are looked at, the latest first, where nothing is known of this one."""
 
 
-class Remembered:
+class ProbeCache:
     """What is known of the files of a corpus, in order of their states.
 
     Where nothing is known of its folder yet, what is known of others is looked at: it may have been moved.
@@ -101,10 +101,10 @@ class Remembered:
     def __init__(self, store: Path, corpus: Corpus) -> None:
         self._corpus = corpus
         self._folder = store / "measured"
-        self._file = self._folder / hash_value(escaped(str(corpus.root)))
+        self._file = self._folder / hash_value(escape_surrogates(str(corpus.root)))
         self.count = 0
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[ProbeRecord]:
         self.count = 0
         if not self._file.is_file():
             others = sorted(self._folder.glob("[0-9a-f]*"), key=_changed_at, reverse=True)
@@ -113,7 +113,7 @@ class Remembered:
         for self.count, found in enumerate(_read(self._file), start=1):  # noqa: B020 - it counts
             yield found
 
-    def keep(self, found: Iterable[Found]) -> None:
+    def keep(self, found: Iterable[ProbeRecord]) -> None:
         """Remembers these, in order of their states, and nothing else of this folder."""
         latest = self._corpus.listed_at - int(RACY_SECONDS * 1e9)
         digest = _digest()
@@ -121,7 +121,7 @@ class Remembered:
         with whole_file(self._file) as out:
             out.write(_MAGIC + bytes(_DIGEST_BYTES))
             for packed, hash, seconds in found:
-                _, _, _, modified, changed = unpacked(packed)
+                _, _, _, modified, changed = unpack_state(packed)
                 if modified < latest and changed < latest:
                     record = _FOUND.pack(packed, bytes.fromhex(hash), seconds)
                     digest.update(record)
@@ -137,7 +137,7 @@ def _changed_at(file: Path) -> float:
         return 0.0
 
 
-def _read(name: Path) -> Iterator[Found]:
+def _read(name: Path) -> Iterator[ProbeRecord]:
     try:
         with open(name, "rb") as file:
             yield from _records(file, name)
@@ -145,14 +145,14 @@ def _read(name: Path) -> Iterator[Found]:
         return
 
 
-def _records(file: IO[bytes], name: Path) -> Iterator[Found]:
+def _records(file: IO[bytes], name: Path) -> Iterator[ProbeRecord]:
     head = file.read(len(_MAGIC) + _DIGEST_BYTES)
     digest, size = _digest(), 0
     for piece in iter(lambda: file.read(_READ_AT_ONCE), b""):
         digest.update(piece)
         size += len(piece)
     if head != _MAGIC + digest.digest() or size % _FOUND.size:
-        say(f"ingest: {name} is damaged, or of another version; the recordings are read again")
+        print_status(f"ingest: {name} is damaged, or of another version; the recordings are read again")
         return
     file.seek(len(head))
     for piece in iter(lambda: file.read(_READ_AT_ONCE), b""):

@@ -1,6 +1,6 @@
 """A corpus as it lies on disk: what is in the folder, and how its files and tables are read.
 
-A module in `corpora/` gets a `Corpus` and yields an `Entry` for each utterance that the corpus names,
+A module in `corpora/` gets a `Corpus` and yields an `CorpusEntry` for each utterance that the corpus names,
 or a `Reject` for one that it names and does not have. Whether an audio file is really there, inside the
 corpus and whole is checked in one place, after it, for all of them.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from voxline.components.ingest.file_index import LINK, REGULAR, Listed, Listing, files_below, holds
+from voxline.components.ingest.file_index import LINK, REGULAR, FileIndex, IndexedFile, contains_path, scan_files
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
 
@@ -23,7 +23,7 @@ AUDIO_EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".m4a", ".aac", ".
 
 
 @dataclasses.dataclass(slots=True)  # not frozen: of a large corpus that would be a tenth of all work
-class Entry:
+class CorpusEntry:
     """An utterance as its corpus names it; nothing about its audio has been checked yet.
 
     Attributes:
@@ -52,7 +52,7 @@ class Entry:
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-class NotFoundError(Exception):
+class UnusableEntryError(Exception):
     """A path that the corpus names and that cannot be read from it."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -92,24 +92,24 @@ class Corpus:
             self.files  # noqa: B018 - what cannot be listed is told now
 
     @functools.cached_property
-    def files(self) -> Listing:
+    def files(self) -> FileIndex:
         if self._before_listing:
             self._before_listing()
         self.listed_at = time.time_ns()
-        return Listing(files_below(str(self.root), self._skipped, self.outward))
+        return FileIndex(scan_files(str(self.root), self._skipped, self.outward))
 
     def named_by(self) -> dict[str, Any]:
         """What names this corpus: where it is and each file's path, size and times."""
         return {
-            "root": escaped(str(self.root)),
-            "name": escaped(self.name),
-            "outward": sorted(escaped(f"{path} {target}") for path, target in self.outward.items()),
+            "root": escape_surrogates(str(self.root)),
+            "name": escape_surrogates(self.name),
+            "outward": sorted(escape_surrogates(f"{path} {target}") for path, target in self.outward.items()),
             "listing": self.files.name(times=True),
         }
 
     def named_by_content_of(self, archive: str) -> dict[str, Any]:
         """What names a corpus that was unpacked: the archive's content, wherever and whenever it was unpacked."""
-        return {"archive": archive, "name": escaped(self.name), "listing": self.files.name(times=False)}
+        return {"archive": archive, "name": escape_surrogates(self.name), "listing": self.files.name(times=False)}
 
     def visible(self, *endings: str) -> Iterator[PurePosixPath]:
         """The relative paths that end so, but for hidden ones (`.git/`, `._x.flac`, `__MACOSX/`), in order.
@@ -132,7 +132,7 @@ class Corpus:
             detail = f"{path} is a link to {target}, outside the corpus; copy it in, or point corpus.uri there"
             yield Reject(path, Reason.OUTSIDE_CORPUS, detail)
 
-    def locate(self, path: str, beside: str = "") -> tuple[str, Listed]:
+    def locate(self, path: str, beside: str = "") -> tuple[str, IndexedFile]:
         """The relative path under which a file that the corpus names is listed, and the file.
 
         Unicode forms (a name typed as NFC and stored as NFD) and the extension's case may differ.
@@ -175,10 +175,10 @@ class Corpus:
                 f"{self.root / path}: not UTF-8 (byte {_first_odd_byte(file, error)}); convert it, as in: "
                 f"iconv -f latin1 -t utf-8 OLD > NEW (or copy it again, if that broke off there)"
             ) from None
-        except (NotFoundError, OSError) as error:
+        except (UnusableEntryError, OSError) as error:
             raise WorkError(f"{self.root / path}: cannot be read ({error})") from None
 
-    def _searched(self, path: str, beside: str) -> tuple[str, Listed]:
+    def _searched(self, path: str, beside: str) -> tuple[str, IndexedFile]:
         """The same where the path is not simply the file's, or that is no plain file."""
         joined = os.path.normpath(os.path.join(self.root, beside, path))
         found = self._listed(os.path.relpath(joined, self.root))
@@ -187,17 +187,21 @@ class Corpus:
             try:
                 real = os.path.realpath(joined)
             except ValueError:
-                raise NotFoundError(Reason.BAD_ENTRY, f"{path!r} is no path: it holds a zero byte") from None
-            if not holds(str(self.root), real):
-                raise NotFoundError(Reason.OUTSIDE_CORPUS, f"{path} leads to {real}, outside the corpus {self.root}")
+                raise UnusableEntryError(Reason.BAD_ENTRY, f"{path!r} is no path: it holds a zero byte") from None
+            if not contains_path(str(self.root), real):
+                raise UnusableEntryError(
+                    Reason.OUTSIDE_CORPUS, f"{path} leads to {real}, outside the corpus {self.root}"
+                )
             found = self._listed(os.path.relpath(real, self.root))
         if found is None or (file := self.files[found]).size < 0:
             where = f" (from {beside}/)" if beside else ""
-            raise NotFoundError(Reason.MISSING_FILE, f"{path}{where} is not in the corpus {self.root}")
-        if file.kind & LINK and not holds(str(self.root), real := os.path.realpath(self.root / found)):
-            raise NotFoundError(Reason.OUTSIDE_CORPUS, f"{found} is a link to {real}, outside the corpus {self.root}")
+            raise UnusableEntryError(Reason.MISSING_FILE, f"{path}{where} is not in the corpus {self.root}")
+        if file.kind & LINK and not contains_path(str(self.root), real := os.path.realpath(self.root / found)):
+            raise UnusableEntryError(
+                Reason.OUTSIDE_CORPUS, f"{found} is a link to {real}, outside the corpus {self.root}"
+            )
         if not file.kind & REGULAR:
-            raise NotFoundError(Reason.BAD_ENTRY, f"{found} is a pipe, socket or device, no file")
+            raise UnusableEntryError(Reason.BAD_ENTRY, f"{found} is a pipe, socket or device, no file")
         return found, file
 
     def _listed(self, path: str) -> str | None:
@@ -217,23 +221,23 @@ def _first_odd_byte(file: Path, error: UnicodeDecodeError) -> int:
     return error.start  # it has changed meanwhile
 
 
-def escaped(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """File names may be any bytes; hashes and JSON take none but Unicode."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def recordings_by_name(corpus: Corpus) -> dict[str, PurePosixPath]:
-    """Every recording by its path without extension (see `name_of`); of two formats of one, the preferred."""
+    """Every recording by its path without extension (see `normalized_name`); of two formats of one, the preferred."""
     found: dict[str, PurePosixPath] = {}
     for path in corpus.recordings():
-        name = name_of(path.with_suffix(""))
+        name = normalized_name(path.with_suffix(""))
         other = found.get(name)
         if other is None or _preference(path) < _preference(other):
             found[name] = path
     return found
 
 
-def name_of(path: PurePosixPath) -> str:
+def normalized_name(path: PurePosixPath) -> str:
     """In NFC: a name may be typed in one Unicode form and stored in another."""
     return unicodedata.normalize("NFC", str(path))
 

@@ -19,7 +19,7 @@ _MEMORY_KIB = 1024
 _SHORT_LIVED = ("journal_mode = off", "synchronous = off", "temp_store = file")
 
 
-def private_database(*tables: str) -> sqlite3.Connection:
+def temporary_database(*tables: str) -> sqlite3.Connection:
     """A database that nobody else sees, with these tables."""
     database = sqlite3.connect("", isolation_level=None)
     for setting in (f"cache_size = -{_MEMORY_KIB}", *_SHORT_LIVED):
@@ -31,7 +31,7 @@ def private_database(*tables: str) -> sqlite3.Connection:
 
 
 @contextlib.contextmanager
-def told_of_room() -> Iterator[None]:
+def explain_full_disk() -> Iterator[None]:
     """Tells that there is no room for what is held as something to mend."""
     try:
         yield
@@ -52,7 +52,7 @@ _NAMED_FROM = 16
 """Where size and times begin in a packed state; a device has another number once it is mounted again."""
 
 
-class State(NamedTuple):
+class FileState(NamedTuple):
     """By what a file is known again; times are ns. `size` is -1 where a link leads nowhere."""
 
     device: int
@@ -65,11 +65,11 @@ class State(NamedTuple):
         return _STATE.pack(*self)
 
 
-def unpacked(state: bytes) -> State:
-    return State._make(_STATE.unpack(state))
+def unpack_state(state: bytes) -> FileState:
+    return FileState._make(_STATE.unpack(state))
 
 
-class Listed(NamedTuple):
+class IndexedFile(NamedTuple):
     """A file of the listing; where a link leads to one, that.
 
     Attributes:
@@ -85,13 +85,13 @@ class Listed(NamedTuple):
 
     @property
     def size(self) -> int:
-        return unpacked(self.packed).size
+        return unpack_state(self.packed).size
 
 
 _FROM = "SELECT number, kind, state, path FROM files WHERE path >= ? ORDER BY path"
 
 
-class Listing:
+class FileIndex:
     """Files by their path relative to the root; in order of its bytes.
 
     Attributes:
@@ -100,7 +100,7 @@ class Listing:
 
     def __init__(self, files: Iterable[tuple[bytes, int, bytes]]) -> None:
         """Takes path, kind and packed state of each."""
-        self.database = private_database(
+        self.database = temporary_database(
             "files (number INTEGER PRIMARY KEY, path, kind, state)",
             "forms (form PRIMARY KEY, path) WITHOUT ROWID",
         )
@@ -120,12 +120,12 @@ class Listing:
     def __contains__(self, path: str) -> bool:
         return self.get(path) is not None
 
-    def __getitem__(self, path: str) -> Listed:
+    def __getitem__(self, path: str) -> IndexedFile:
         if found := self.get(path):
             return found
         raise KeyError(path)
 
-    def get(self, path: str) -> Listed | None:
+    def get(self, path: str) -> IndexedFile | None:
         try:
             name = os.fsencode(path)
         except UnicodeEncodeError:  # half a surrogate pair: no file has such a name
@@ -139,7 +139,7 @@ class Listing:
                 self._next = found
                 return None
         self._next = next(self._following, None)
-        return Listed._make(found)
+        return IndexedFile._make(found)
 
     def paths(self) -> Iterator[bytes]:
         """Every path as the system has it."""
@@ -166,7 +166,7 @@ class Listing:
         return digest.hexdigest()
 
 
-def files_below(root: str, skipped: str | None, outward: dict[str, str]) -> Iterator[tuple[bytes, int, bytes]]:
+def scan_files(root: str, skipped: str | None, outward: dict[str, str]) -> Iterator[tuple[bytes, int, bytes]]:
     """Path, kind and packed state of every file.
 
     Args:
@@ -191,7 +191,7 @@ def files_below(root: str, skipped: str | None, outward: dict[str, str]) -> Iter
                     elif item.is_symlink() and Path(os.fsdecode(item.path)).is_dir():
                         # (item.is_dir() raises on a link to itself.)
                         # A folder inside is listed under its real name; one outside is not entered.
-                        if not holds(root, real := os.fsdecode(os.path.realpath(item.path))):
+                        if not contains_path(root, real := os.fsdecode(os.path.realpath(item.path))):
                             outward[os.fsdecode(path)] = real
                     else:
                         yield path, *_of(item)
@@ -200,7 +200,7 @@ def files_below(root: str, skipped: str | None, outward: dict[str, str]) -> Iter
             raise WorkError(f"{where}: the corpus cannot be listed ({error.strerror})") from None
 
 
-def holds(root: str, real: str) -> bool:
+def contains_path(root: str, real: str) -> bool:
     """Whether a real path lies in the root."""
     return os.path.commonpath([root, real]) == root
 
@@ -215,7 +215,7 @@ def _of(item: "os.DirEntry[bytes]") -> tuple[int, bytes]:
     return kind, _STATE.pack(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-_LOST = State(0, 0, -1, 0, 0).packed()
+_LOST = FileState(0, 0, -1, 0, 0).packed()
 
 
 def _form(path: str) -> str:

@@ -14,7 +14,7 @@ from voxline.components.ingest import archives
 from voxline.components.ingest.corpus import Corpus
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError, WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.settings import Settings
 from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import is_mirrored
@@ -34,9 +34,9 @@ def open_corpus(store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str
       WorkError: an archive is refused or damaged, a folder cannot be listed, or a bucket not be read.
     """
     if is_remote(settings.uri):
-        if not is_archive(settings.uri):
-            return open_folder(settings.uri, store, settings)
-        path = bring_archive(settings.uri, store)
+        if not is_archive_uri(settings.uri):
+            return open_bucket_folder(settings.uri, store, settings)
+        path = download_archive(settings.uri, store)
     else:
         path = _local(settings.uri)
     if path.is_dir():
@@ -44,10 +44,10 @@ def open_corpus(store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str
         return corpus, corpus.named_by()
     from voxline.components.ingest import archives
 
-    folder, content = archives.unpack(
+    folder, content = archives.unpack_archive(
         path, store, max_bytes=settings.max_unpacked_gigabytes * 1e9, max_files=settings.max_unpacked_files
     )
-    corpus = Corpus(folder, name=archives.stem(path))
+    corpus = Corpus(folder, name=archives.archive_stem(path))
     return corpus, corpus.named_by_content_of(content)
 
 
@@ -57,7 +57,7 @@ def _local(uri: str) -> Path:
         return path
     from voxline.components.ingest import archives
 
-    accepted = f"a folder, or an archive that ends in {', '.join(archives.EXTENSIONS)}; either may be in gs://"
+    accepted = f"a folder, or an archive that ends in {', '.join(archives.ARCHIVE_EXTENSIONS)}; either may be in gs://"
     if not uri.strip():
         raise SettingsError(f"corpus.uri is empty; give {accepted}, as in: --set corpus.uri=/data/LibriSpeech")
     if "://" in uri:
@@ -74,11 +74,11 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems say that have no hard links, or no more of one file."""
 
 
-def is_archive(uri: str) -> bool:
-    return uri.lower().endswith(archives.EXTENSIONS)
+def is_archive_uri(uri: str) -> bool:
+    return uri.lower().endswith(archives.ARCHIVE_EXTENSIONS)
 
 
-def bring_archive(uri: str, store: Path) -> Path:
+def download_archive(uri: str, store: Path) -> Path:
     """Brings an archive.
 
     Raises:
@@ -92,7 +92,7 @@ def bring_archive(uri: str, store: Path) -> Path:
     return _brought(bucket, [entry], store) / name
 
 
-def open_folder(uri: str, store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str, Any]]:
+def open_bucket_folder(uri: str, store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str, Any]]:
     """Makes a folder of objects readable.
 
     Where the store itself is the mirror of a bucket, it is brought when it is first looked into: whoever finds the work
@@ -106,12 +106,12 @@ def open_folder(uri: str, store: Path, settings: CorpusSettings) -> tuple[Corpus
       WorkError: a name would leave the folder, or there is more than the settings let pass.
     """
     bucket = Bucket(uri)
-    say(f"ingest: listing {bucket.uri}")
+    print_status(f"ingest: listing {bucket.uri}")
     entries = sorted(bucket.list(), key=lambda entry: entry.name)
     if not entries:
         raise SettingsError(
             f"corpus.uri is {uri!r}, and no object lies there; accepted is a folder of a bucket, or an archive in one, "
-            f"that ends in {', '.join(archives.EXTENSIONS)}"
+            f"that ends in {', '.join(archives.ARCHIVE_EXTENSIONS)}"
         )
     _check(bucket, entries, settings)
     name = bucket.prefix.rpartition("/")[2] or bucket.bucket
@@ -158,7 +158,7 @@ def _brought(bucket: Bucket, entries: list[Entry], store: Path) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             wanted = [entry for entry in entries if not (pool / _place(entry)).is_file()]
             if wanted:
-                say(f"ingest: bringing {len(wanted):,} of {len(entries):,} objects of {bucket.uri}")
+                print_status(f"ingest: bringing {len(wanted):,} of {len(entries):,} objects of {bucket.uri}")
                 bucket.download(wanted, pool, named=_place)
             os.sync()  # once for all of them: nothing must name them before they have reached the disk
             for entry in entries:

@@ -6,31 +6,33 @@ import math
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from voxline.components.ingest.corpus import Corpus, Entry, NotFoundError, escaped
-from voxline.components.ingest.staging import Settled, Spool
-from voxline.data.json_codec import quoted
+from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError, escape_surrogates
+from voxline.components.ingest.staging import ResolvedEntry, StagingTable
+from voxline.data.json_codec import encode_string
 from voxline.rejects import Reason, Reject
 
-LONGEST_TEXT = 131_072
+MAX_TEXT_CHARACTERS = 131_072
 """Characters; what is longer is no utterance's transcript, but a table whose lines run into each other."""
 
 
-def settle(corpus: Corpus, entries: Iterable[Entry | Reject], spool: Spool, text_key: str = "") -> None:
+def resolve_entries(
+    corpus: Corpus, entries: Iterable[CorpusEntry | Reject], spool: StagingTable, text_key: str = ""
+) -> None:
     """Finds the recording of every entry, gives an id to those that have none, and sees that ids are unique.
 
     Args:
       spool: gets them, and the rejects.
-      text_key: which of an entry's further keys (`Entry.extra`) is its text; empty: the corpus' own choice.
+      text_key: which of an entry's further keys (`CorpusEntry.extra`) is its text; empty: the corpus' own choice.
     """
 
-    def settled() -> Iterator[Settled]:
+    def settled() -> Iterator[ResolvedEntry]:
         for entry in entries:
             if isinstance(entry, Reject):
                 spool.reject(_in_unicode(entry))
                 continue
             try:
                 yield _settled(corpus, entry, _text(entry, text_key) if text_key else entry.text)
-            except NotFoundError as fault:
+            except UnusableEntryError as fault:
                 detail = f"{entry.source}: {fault.detail}"
                 spool.reject(_in_unicode(Reject(_named(entry), fault.reason, detail)))
 
@@ -40,37 +42,41 @@ def settle(corpus: Corpus, entries: Iterable[Entry | Reject], spool: Spool, text
         spool.reject(_in_unicode(Reject(named, Reason.DUPLICATE_ID, detail)))
 
 
-def _named(entry: Entry) -> str:
+def _named(entry: CorpusEntry) -> str:
     """How an entry is called that gets no id of its own."""
     return entry.id or entry.audio
 
 
-def _text(entry: Entry, key: str) -> str:
+def _text(entry: CorpusEntry, key: str) -> str:
     """Another of the entry's texts."""
     text = entry.extra.get(key)
     if not isinstance(text, str):
         kept = ", ".join(sorted(name for name, value in entry.extra.items() if isinstance(value, str))) or "none"
-        raise NotFoundError(Reason.TRANSCRIPT_MISSING, f"no text {key!r} (corpus.text); further texts there: {kept}")
+        raise UnusableEntryError(
+            Reason.TRANSCRIPT_MISSING, f"no text {key!r} (corpus.text); further texts there: {kept}"
+        )
     return text
 
 
-def _settled(corpus: Corpus, entry: Entry, text: str) -> Settled:
+def _settled(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
     path, file = corpus.locate(entry.audio, entry.beside)
     if entry.size is not None and entry.size != file.size:
-        raise NotFoundError(Reason.TRUNCATED, f"{path} has {file.size:,} bytes, it should have {entry.size:,}")
+        raise UnusableEntryError(Reason.TRUNCATED, f"{path} has {file.size:,} bytes, it should have {entry.size:,}")
     if not (0 <= entry.offset < math.inf and (entry.duration is None or 0 <= entry.duration < math.inf)):
-        raise NotFoundError(Reason.BAD_ENTRY, f"offset {entry.offset}, duration {entry.duration}: no seconds from 0 on")
-    if len(text) > LONGEST_TEXT:
-        detail = f"a transcript of {len(text):,} characters ({text[:40]}…); at most {LONGEST_TEXT:,} are read"
-        raise NotFoundError(Reason.BAD_ENTRY, detail)
+        raise UnusableEntryError(
+            Reason.BAD_ENTRY, f"offset {entry.offset}, duration {entry.duration}: no seconds from 0 on"
+        )
+    if len(text) > MAX_TEXT_CHARACTERS:
+        detail = f"a transcript of {len(text):,} characters ({text[:40]}…); at most {MAX_TEXT_CHARACTERS:,} are read"
+        raise UnusableEntryError(Reason.BAD_ENTRY, detail)
     try:
         # What cannot be written as JSON in UTF-8 (half a surrogate pair, a file name of odd bytes, NaN).
         f"{path}{entry.id}{text}{entry.speaker}".encode()
         extra = _further_members(entry)
         f"{{{extra}{entry.split}".encode()
     except (ValueError, RecursionError) as error:
-        raise NotFoundError(Reason.BAD_ENTRY, f"holds what a manifest cannot: {error}") from None
-    return Settled(
+        raise UnusableEntryError(Reason.BAD_ENTRY, f"holds what a manifest cannot: {error}") from None
+    return ResolvedEntry(
         _normal(entry.id.strip() or _derived_id(path, entry.offset)),
         path,
         file.number,
@@ -79,18 +85,18 @@ def _settled(corpus: Corpus, entry: Entry, text: str) -> Settled:
         _normal(text.strip()),
         _normal(entry.speaker.strip()),
         entry.split,
-        escaped(entry.source),
+        escape_surrogates(entry.source),
         extra,
-        escaped(_named(entry)),
+        escape_surrogates(_named(entry)),
     )
 
 
-def _further_members(entry: Entry) -> str:
+def _further_members(entry: CorpusEntry) -> str:
     """The keys of a line that follow those of every utterance, as JSON without the braces."""
     if entry.extra:
         extra = {"corpus_split": entry.split, **entry.extra} if entry.split else entry.extra
         return _written(extra)[1:-1]
-    return f'"corpus_split": {quoted(entry.split)}' if entry.split else ""
+    return f'"corpus_split": {encode_string(entry.split)}' if entry.split else ""
 
 
 _written = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -109,4 +115,4 @@ def _derived_id(path: str, offset: float) -> str:
 
 
 def _in_unicode(reject: Reject) -> Reject:
-    return Reject(escaped(reject.id), reject.reason, escaped(reject.detail))
+    return Reject(escape_surrogates(reject.id), reject.reason, escape_surrogates(reject.detail))

@@ -15,16 +15,16 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from voxline.components.ingest.settings import CorpusSettings
-from voxline.components.ingest.staging import Measured, Named
+from voxline.components.ingest.staging import ProbedUtterance, SplitKey
 from voxline.errors import SettingsError
 
 LEFT_OUT = "left_out"
 
-Drawn = Callable[[Named | Measured], bool]
+UtteranceFilter = Callable[[SplitKey | ProbedUtterance], bool]
 
 
 @dataclasses.dataclass(frozen=True)
-class Splits:
+class SplitAssignment:
     """The split of each utterance of a corpus.
 
     Attributes:
@@ -35,10 +35,10 @@ class Splits:
 
     own: dict[str, str]
     whole: bool
-    test: Drawn
-    dev: Drawn
+    test: UtteranceFilter
+    dev: UtteranceFilter
 
-    def of(self, one: Named | Measured) -> str:
+    def of(self, one: SplitKey | ProbedUtterance) -> str:
         """It is "train", "dev", "test" or "left_out"."""
         split = self.own[one.split]
         if split == LEFT_OUT or (self.whole and split != "train"):
@@ -46,7 +46,9 @@ class Splits:
         return "test" if self.test(one) else "dev" if self.dev(one) else "train"
 
 
-def splits_of(own: Iterable[str], utterances: Callable[[], Iterable[Named]], settings: CorpusSettings) -> Splits:
+def assign_splits(
+    own: Iterable[str], utterances: Callable[[], Iterable[SplitKey]], settings: CorpusSettings
+) -> SplitAssignment:
     """Decides about splits.
 
     Args:
@@ -58,10 +60,10 @@ def splits_of(own: Iterable[str], utterances: Callable[[], Iterable[Named]], set
         that are to be split by speaker, or a held-out speaker whom nobody knows.
     """
     split = settings.split
-    drawn = Splits(_own_splits(set(own), settings), split.by == "corpus", _nobody, _nobody)
+    drawn = SplitAssignment(_own_splits(set(own), settings), split.by == "corpus", _nobody, _nobody)
     dev_by = split.dev_by or ("utterance" if split.by == "corpus" else split.by)
 
-    def draw(role: str, share: float, by: str, keep: int = 1) -> Drawn:
+    def draw(role: str, share: float, by: str, keep: int = 1) -> UtteranceFilter:
         rest = (one for one in utterances() if drawn.of(one) == "train")
         return _draw(rest, share, by, f"{split.seed} {role}", keep)
 
@@ -81,20 +83,20 @@ def splits_of(own: Iterable[str], utterances: Callable[[], Iterable[Named]], set
     return dataclasses.replace(drawn, dev=draw("dev", share, dev_by))
 
 
-def _nobody(one: Named | Measured) -> bool:
+def _nobody(one: SplitKey | ProbedUtterance) -> bool:
     return False
 
 
-def _draw(utterances: Iterable[Named], share: float, by: str, salt: str, keep: int) -> Drawn:
+def _draw(utterances: Iterable[SplitKey], share: float, by: str, salt: str, keep: int) -> UtteranceFilter:
     """Who is drawn among these utterances, or among their speakers."""
     if by == "utterance":
-        last = last_drawn((one.id for one in utterances), share, salt, keep)
-        return lambda one: place_of(one.id, salt) <= last
-    last = last_drawn({_speaker(one) for one in utterances}, share, salt, keep)
-    return lambda one: place_of(_speaker(one), salt) <= last
+        last = selection_threshold((one.id for one in utterances), share, salt, keep)
+        return lambda one: hash_fraction(one.id, salt) <= last
+    last = selection_threshold({_speaker(one) for one in utterances}, share, salt, keep)
+    return lambda one: hash_fraction(_speaker(one), salt) <= last
 
 
-def last_drawn(names: Iterable[str], share: float, salt: str, keep: int = 1) -> float:
+def selection_threshold(names: Iterable[str], share: float, salt: str, keep: int = 1) -> float:
     """The place of the last of these names that is drawn; below 0 where none is.
 
     Those are drawn whose place is under the share; at least one if the share is not 0. Of those that there are, `keep`
@@ -105,8 +107,8 @@ def last_drawn(names: Iterable[str], share: float, salt: str, keep: int = 1) -> 
 
     >>> names = {f"speaker {number}" for number in range(1000)}
     >>> def drawn(names, share):
-    ...     last = last_drawn(names, share, "0 test")
-    ...     return {name for name in names if place_of(name, "0 test") <= last}
+    ...     last = selection_threshold(names, share, "0 test")
+    ...     return {name for name in names if hash_fraction(name, "0 test") <= last}
     >>> len(drawn(names, 0.1))
     94
     >>> drawn(names, 0.1) - {"speaker 1"} == drawn(names - {"speaker 1"}, 0.1)
@@ -117,7 +119,7 @@ def last_drawn(names: Iterable[str], share: float, salt: str, keep: int = 1) -> 
     count = under = 0
     lowest, highest = 1.0, [-1.0] * (keep + 1)  # a heap of the highest places under the share, the lowest of them first
     for name in names:
-        place = place_of(name, salt)
+        place = hash_fraction(name, salt)
         count, lowest = count + 1, min(lowest, place)
         if place < share:
             under += 1
@@ -128,7 +130,7 @@ def last_drawn(names: Iterable[str], share: float, salt: str, keep: int = 1) -> 
     return sorted(highest, reverse=True)[max(under - most, 0)] if under else lowest
 
 
-def place_of(name: str, salt: str) -> float:
+def hash_fraction(name: str, salt: str) -> float:
     """Where a name stands in [0, 1)."""
     return int.from_bytes(hashlib.blake2b(f"{salt} {name}".encode(), digest_size=8).digest()) / 2**64
 
@@ -163,7 +165,7 @@ def _covers(patterns: list[str], name: str) -> bool:
     return any(fnmatch.fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _held_out(utterances: Iterable[Named], speakers: list[str]) -> Drawn:
+def _held_out(utterances: Iterable[SplitKey], speakers: list[str]) -> UtteranceFilter:
     known = {_speaker(one) for one in utterances}
     for speaker in speakers:
         if speaker not in known:
@@ -175,7 +177,7 @@ def _held_out(utterances: Iterable[Named], speakers: list[str]) -> Drawn:
     return lambda one: one.speaker in speakers
 
 
-def _speaker(one: Named | Measured) -> str:
+def _speaker(one: SplitKey | ProbedUtterance) -> str:
     if not one.speaker:
         raise SettingsError(
             f"corpus.split: the corpus does not say who speaks {one.id} ({one.source}), "

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from voxline.components.ingest.audio_probe import Found, Recording
-from voxline.components.ingest.file_index import Listing
+from voxline.components.ingest.audio_probe import ProbeRecord, ProbeResult
+from voxline.components.ingest.file_index import FileIndex
 from voxline.rejects import Reason, Reject
 
 _AT_ONCE = 4_096
 """Recordings that are handed out at a time."""
 
 
-class Settled(NamedTuple):
+class ResolvedEntry(NamedTuple):
     """An entry whose recording is there. Texts in NFC, all of it fit for JSON in UTF-8.
 
     Attributes:
@@ -36,8 +36,8 @@ class Settled(NamedTuple):
     called: str
 
 
-class Measured(NamedTuple):
-    """An utterance, as `Settled` has it, and its recording.
+class ProbedUtterance(NamedTuple):
+    """An utterance, as `ResolvedEntry` has it, and its recording.
 
     Attributes:
       hash: of the recording.
@@ -59,7 +59,7 @@ class Measured(NamedTuple):
     fault: str | None
 
 
-class Named(NamedTuple):
+class SplitKey(NamedTuple):
     """What decides in which split an utterance is."""
 
     id: str
@@ -68,21 +68,21 @@ class Named(NamedTuple):
     source: str
 
 
-class Spool:
+class StagingTable:
     """Utterances, rejects and recordings, each handed out one by one in order."""
 
-    def __init__(self, files: Listing) -> None:
+    def __init__(self, files: FileIndex) -> None:
         """Takes the listing of the corpus, beside which all is held."""
         self._database = files.database
         for table in (
-            f"utterances ({', '.join(Settled._fields)})",
+            f"utterances ({', '.join(ResolvedEntry._fields)})",
             "recordings (file INTEGER PRIMARY KEY, hash, seconds, fault)",
             "unknown (file INTEGER PRIMARY KEY, path)",
             "rejects (id, detail, reason)",
         ):
             self._database.execute(f"CREATE TABLE {table}")
 
-    def add(self, utterances: Iterable[Settled]) -> None:
+    def add(self, utterances: Iterable[ResolvedEntry]) -> None:
         """Takes all utterances, in the corpus' order."""
         self._database.executemany("INSERT INTO utterances VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", utterances)
         self._database.execute("CREATE INDEX by_id ON utterances (id)")
@@ -109,16 +109,16 @@ class Spool:
         """The corpus' own splits."""
         return {split for (split,) in self._database.execute("SELECT DISTINCT split FROM utterances")}
 
-    def names(self) -> Iterator[Named]:
+    def names(self) -> Iterator[SplitKey]:
         """The utterances in the corpus' order."""
         rows = self._database.execute("SELECT id, speaker, split, source FROM utterances ORDER BY rowid")
-        return map(Named._make, rows)
+        return map(SplitKey._make, rows)
 
     def leave_out(self, splits: Iterable[str]) -> int:
         """Removes the utterances of these splits; returns how many."""
         return self._database.executemany("DELETE FROM utterances WHERE split = ?", ((one,) for one in splits)).rowcount
 
-    def remember(self, remembered: Iterable[Found]) -> tuple[int, int]:
+    def remember(self, remembered: Iterable[ProbeRecord]) -> tuple[int, int]:
         """Takes what is known of recordings, in order of their states; all utterances are there by then.
 
         Returns:
@@ -132,7 +132,7 @@ class Spool:
         )
         return max(known.rowcount, 0), max(unknown.rowcount, 0)
 
-    def find_out(self, measure: Callable[[list[str]], dict[str, Recording]]) -> None:
+    def find_out(self, measure: Callable[[list[str]], dict[str, ProbeResult]]) -> None:
         """Has the recordings measured that are not known, in order of their paths."""
         unknown = self._database.execute("SELECT path, file FROM unknown ORDER BY path")
         while files := dict(unknown.fetchmany(_AT_ONCE)):
@@ -141,19 +141,19 @@ class Spool:
                 ((files[path], one.hash, one.seconds, one.fault or None) for path, one in measure(list(files)).items()),
             )
 
-    def recordings(self) -> Iterator[Found]:
+    def recordings(self) -> Iterator[ProbeRecord]:
         """Those that could be read, in order of their states."""
         return self._database.execute(
             "SELECT state, hash, seconds FROM files JOIN recordings ON file = number WHERE fault IS NULL ORDER BY state"
         )
 
-    def utterances(self) -> Iterator["Measured"]:
+    def utterances(self) -> Iterator["ProbedUtterance"]:
         """By id."""
         rows = self._database.execute(
             "SELECT id, path, offset, duration, text, speaker, split, source, extra, hash, seconds, fault"
             " FROM utterances JOIN recordings USING (file) ORDER BY id"
         )
-        return map(Measured._make, rows)
+        return map(ProbedUtterance._make, rows)
 
     def rejects(self) -> Iterator[Reject]:
         """By id and detail."""
@@ -161,7 +161,7 @@ class Spool:
             yield Reject(id, Reason(reason), detail)
 
 
-def _merged(files: Iterator[tuple[bytes, int]], remembered: Iterable[Found]) -> Iterator[tuple[int, str, float]]:
+def _merged(files: Iterator[tuple[bytes, int]], remembered: Iterable[ProbeRecord]) -> Iterator[tuple[int, str, float]]:
     """Number, hash and duration of the files that are remembered; both are in order of states."""
     state, number = next(files, (b"", 0))
     for known, hash, seconds in remembered:

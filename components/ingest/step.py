@@ -10,27 +10,27 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from voxline.components.ingest.audio_probe import Remembered, measure
+from voxline.components.ingest.audio_probe import ProbeCache, probe
 from voxline.components.ingest.corpora import CORPORA
 from voxline.components.ingest.corpus import Corpus
-from voxline.components.ingest.file_index import told_of_room
+from voxline.components.ingest.file_index import explain_full_disk
 from voxline.components.ingest.open_corpus import open_corpus
-from voxline.components.ingest.resolve import settle
+from voxline.components.ingest.resolve import resolve_entries
 from voxline.components.ingest.settings import CorpusSettings
-from voxline.components.ingest.splits import LEFT_OUT, Splits, splits_of
-from voxline.components.ingest.staging import Measured, Spool
-from voxline.data.json_codec import quoted
-from voxline.data.manifest import MANIFEST, REJECTS, check_reject_share, each_utterance, write_rejects
+from voxline.components.ingest.splits import LEFT_OUT, SplitAssignment, assign_splits
+from voxline.components.ingest.staging import ProbedUtterance, StagingTable
+from voxline.data.json_codec import encode_string
+from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, check_reject_share, iter_manifest, write_rejects
 from voxline.errors import WorkError
-from voxline.progress import Progress, say
-from voxline.rejects import SLACK_SECONDS, Reason, Reject
+from voxline.progress import Progress, print_status
+from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
 from voxline.store.bucket_cache import bring, folder_of, is_mirrored, send
 from voxline.store.files import whole_file
 from voxline.store.step_cache import Work, keyed_work
 
 
-class Lines:
-    """Lines of a manifest in a folder, as `voxline.data.manifest.LineWriter` makes them of utterances.
+class _LineEncoder:
+    """Lines of a manifest in a folder, as `voxline.data.manifest.ManifestEncoder` makes them of utterances.
 
     Here they are made of what JSON has already, since most of a refresh's work is this.
     """
@@ -42,18 +42,19 @@ class Lines:
         self._absolute = is_mirrored(Path(self._folder)) and not is_mirrored(Path(root))
         self._way = functools.lru_cache(1024)(self._way_to)
 
-    def of(self, one: Measured, split: str) -> str | Reject:
+    def of(self, one: ProbedUtterance, split: str) -> str | Reject:
         """The line; a reject where the file contradicts what the corpus says of it."""
         id, path, offset, said, text, speaker, _, source, extra, hash, seconds, fault = one
         if fault:
             return Reject(id, Reason.UNREADABLE, f"{source}: {path}: {fault}")
-        if seconds and (offset + said > seconds + SLACK_SECONDS or offset >= seconds):
+        if seconds and (offset + said > seconds + DURATION_TOLERANCE_SECONDS or offset >= seconds):
             detail = f"{source}: {path} has {seconds:.2f} s, the utterance is said to last until {offset + said:.2f} s"
             return Reject(id, Reason.TRUNCATED, detail)
         holder, _, name = path.rpartition("/")
         line = (
-            f'{{"id": {quoted(id)}, "audio_filepath": {quoted(self._way(holder) + name)}, '
-            f'"duration": {_duration(offset, said, seconds)!r}, "text": {quoted(text)}, "speaker": {quoted(speaker)}, '
+            f'{{"id": {encode_string(id)}, "audio_filepath": {encode_string(self._way(holder) + name)}, '
+            f'"duration": {_duration(offset, said, seconds)!r}, "text": {encode_string(text)}, '
+            f'"speaker": {encode_string(speaker)}, '
             f'"split": "{split}", "audio_hash": "{hash}"'
         )
         if offset:
@@ -73,7 +74,7 @@ def _duration(offset: float, said: float, seconds: float) -> float:
     if not seconds:
         return said
     rest = seconds - offset
-    if said and said < rest - SLACK_SECONDS:
+    if said and said < rest - DURATION_TOLERANCE_SECONDS:
         return said
     return said if said and offset and said <= rest else rest
 
@@ -94,7 +95,7 @@ def run(store: Path | str, settings: CorpusSettings) -> Work:
       SettingsError: the corpus is not there, or the settings do not fit it.
       WorkError: it cannot be read, or too large a share of it was rejected.
     """
-    with told_of_room():
+    with explain_full_disk():
         corpus, named_by = open_corpus(folder_of(store), settings)
         # What matters of the uri is in `named_by`: the same corpus by another path is the same work.
         naming = settings.model_copy(update={"uri": ""})
@@ -107,49 +108,49 @@ def run(store: Path | str, settings: CorpusSettings) -> Work:
             check=functools.partial(_check_place, corpus.root),
         ) as work:
             if not work.reused:
-                _ingest(corpus, settings, work, Remembered(folder_of(store), corpus))
-                send((utterance.audio_filepath for utterance in each_utterance(work.folder)), store)
+                _ingest(corpus, settings, work, ProbeCache(folder_of(store), corpus))
+                send((utterance.audio_filepath for utterance in iter_manifest(work.folder)), store)
     return work
 
 
 def _check_place(root: Path, folder: Path) -> None:
     """A manifest names recordings by their place beside it, so it goes astray when the store is moved."""
-    bring([folder / MANIFEST])
-    first = next(each_utterance(folder), None)
+    bring([folder / MANIFEST_FILE])
+    first = next(iter_manifest(folder), None)
     if first and not Path(first.audio_filepath).is_relative_to(root):
         raise WorkError(f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {root}")
 
 
-def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work, remembered: Remembered) -> None:
-    say(f"ingest: reading {corpus.root} as {settings.format}, {len(corpus.files):,} files")
-    spool = Spool(corpus.files)
-    settle(corpus, CORPORA[settings.format](corpus), spool, settings.text)
-    splits = splits_of(spool.splits(), spool.names, settings)
+def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work, remembered: ProbeCache) -> None:
+    print_status(f"ingest: reading {corpus.root} as {settings.format}, {len(corpus.files):,} files")
+    spool = StagingTable(corpus.files)
+    resolve_entries(corpus, CORPORA[settings.format](corpus), spool, settings.text)
+    splits = assign_splits(spool.splits(), spool.names, settings)
     left_out = spool.leave_out([own for own, split in splits.own.items() if split == LEFT_OUT])
     _measure(corpus, spool, remembered)
     counts = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
-    with whole_file(work.folder / MANIFEST, "w") as manifest:
-        manifest.writelines(_lines(spool, splits, Lines(corpus.root, work.folder), counts))
-    counts["rejects"] = write_rejects(work.folder / REJECTS, spool.rejects())
+    with whole_file(work.folder / MANIFEST_FILE, "w") as manifest:
+        manifest.writelines(_lines(spool, splits, _LineEncoder(corpus.root, work.folder), counts))
+    counts["rejects"] = write_rejects(work.folder / REJECTS_FILE, spool.rejects())
     total = counts["utterances"] + counts["rejects"]
-    check_reject_share(counts["rejects"], total, settings.max_reject_share, "ingest", work.folder / REJECTS)
-    work.outputs.update(manifest=MANIFEST, rejects=REJECTS)
+    check_reject_share(counts["rejects"], total, settings.max_reject_share, "ingest", work.folder / REJECTS_FILE)
+    work.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE)
     work.counts.update(counts)
     if left_out:
         work.counts[LEFT_OUT] = left_out
-    say("ingest: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in work.counts.items()))
+    print_status("ingest: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in work.counts.items()))
 
 
-def _measure(corpus: Corpus, spool: Spool, remembered: Remembered) -> None:
+def _measure(corpus: Corpus, spool: StagingTable, remembered: ProbeCache) -> None:
     """Finds out about the recordings that are not known, and remembers all of them."""
     known, unknown = spool.remember(remembered)
     progress = Progress("recordings", total=unknown)
-    spool.find_out(lambda paths: measure(corpus.root, paths, progress))
+    spool.find_out(lambda paths: probe(corpus.root, paths, progress))
     if unknown or known != remembered.count:  # else it would be written as it is
         remembered.keep(spool.recordings())
 
 
-def _lines(spool: Spool, splits: Splits, lines: Lines, counts: dict[str, int]) -> Iterator[str]:
+def _lines(spool: StagingTable, splits: SplitAssignment, lines: _LineEncoder, counts: dict[str, int]) -> Iterator[str]:
     """The manifest, line by line; what is none is a reject."""
     for utterance in spool.utterances():
         split = splits.of(utterance)

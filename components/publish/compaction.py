@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from voxline.data.dataset import OFFSET, SHARD, SIZE, Dataset, Shard, path_to
-from voxline.data.rows import Places
-from voxline.data.shard_writer import ShardWriter, read_sums
-from voxline.data.shards import SHARD as INDEX
-from voxline.data.shards import ShardIndex, noted, present, send_shard
-from voxline.data.tfrecord import FRAME, DamagedRecordError, record_at
+from voxline.data.dataset import OFFSET, SHARD, SIZE, Dataset, Shard, shard_path
+from voxline.data.rows import RecordLocations
+from voxline.data.shard_writer import ShardWriter, read_cmvn_stats
+from voxline.data.shards import SHARD_FILE as INDEX
+from voxline.data.shards import ShardInfo, localize_shards, report_damage, upload_shard
+from voxline.data.tfrecord import RECORD_OVERHEAD, DamagedRecordError, read_record_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CompactedLayout:
     """
 
     shards: list[Shard]
-    places: Places
+    places: RecordLocations
     rewritten: int
     bytes_alive: int
     bytes_dead: int
@@ -48,16 +48,16 @@ def compact_shards(dataset: Dataset, store: Path | str, seen_from: Path, dead: l
     """
     places = dataset.read_places()
     files = [dataset.file(shard) for shard in dataset.shards]
-    present(file for number in dead for file in _files_of(files[number]))
+    localize_shards(file for number in dead for file in _files_of(files[number]))
     kept = sorted(set(range(len(files))) - set(dead))
-    shards = [dataclasses.replace(dataset.shards[number], path=path_to(files[number], seen_from)) for number in kept]
+    shards = [dataclasses.replace(dataset.shards[number], path=shard_path(files[number], seen_from)) for number in kept]
     moved = {number: position for position, number in enumerate(kept)}
     where: dict[tuple[int, int], tuple[int, int]] = {}
     for group in _groups(dataset, dead, max((shard.bytes for shard in dataset.shards), default=0)):
         new, begins = _copied(dataset, group, places, files, store)
         where |= {old: (len(shards), begin) for old, begin in begins.items()}
-        count, live_bytes = len(new.clips), sum(new.sizes) + FRAME * len(new.clips)
-        shards.append(Shard(path_to(new.path, seen_from), count, new.bytes, count, live_bytes, new.checksum))
+        count, live_bytes = len(new.clips), sum(new.sizes) + RECORD_OVERHEAD * len(new.clips)
+        shards.append(Shard(shard_path(new.path, seen_from), count, new.bytes, count, live_bytes, new.checksum))
     laid = places.copy()
     for row, column in np.argwhere(places[..., SHARD] >= 0).tolist():
         number, offset = places[row, column, :SIZE].tolist()
@@ -86,16 +86,16 @@ def _groups(dataset: Dataset, dead: list[int], limit: int) -> list[list[int]]:
 
 
 def _copied(
-    dataset: Dataset, group: list[int], places: Places, files: list[Path], store: Path | str
-) -> tuple[ShardIndex, dict[tuple[int, int], int]]:
+    dataset: Dataset, group: list[int], places: RecordLocations, files: list[Path], store: Path | str
+) -> tuple[ShardInfo, dict[tuple[int, int], int]]:
     """A new shard of what is alive of some; and where each record begins in it, by where it began in which shard."""
     pool = files[group[0]].parent.parent
     where: dict[tuple[int, int], int] = {}
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=pool) as unfinished:
         writer = ShardWriter(Path(unfinished), dataset.features.bins)
         for number in group:
-            index = ShardIndex.read(files[number].parent)
-            sums = read_sums(files[number], len(index.clips), dataset.features.bins, index.sums_crc32c)
+            index = ShardInfo.read(files[number].parent)
+            sums = read_cmvn_stats(files[number], len(index.clips), dataset.features.bins, index.sums_crc32c)
             live = set(places[places[..., SHARD] == number][:, OFFSET].tolist())
             file = os.open(files[number], os.O_RDONLY)
             try:
@@ -107,12 +107,12 @@ def _copied(
             finally:
                 os.close(file)
         new = writer.close(pool)
-    send_shard(new, store)
+    upload_shard(new, store)
     return new, where
 
 
 def _record(file: int, offset: int, size: int, path: Path) -> bytes:
     try:
-        return record_at(file, offset, size, path)
+        return read_record_at(file, offset, size, path)
     except DamagedRecordError as damage:
-        raise noted(path, damage.what) from None
+        raise report_damage(path, damage.what) from None

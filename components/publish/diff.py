@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from voxline.data.dataset import Dataset
-from voxline.data.json_codec import parsed
-from voxline.data.rows import ROWS
+from voxline.data.json_codec import parse_json
+from voxline.data.rows import ROWS_FILE
 from voxline.store.bucket_cache import local
 
 Line = dict[str, Any]
@@ -111,7 +111,7 @@ def diff_datasets(before: Dataset, after: Dataset) -> DatasetDiff:
     found = DatasetDiff(before, after)
     if before.rows_hash == after.rows_hash:
         return found
-    for old, new in _side_by_side(before.folder / ROWS, after.folder / ROWS):
+    for old, new in _side_by_side(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
         if old and new:
             found.changed.append(ChangedUtterance(old["id"], old, new))
         elif new:
@@ -141,7 +141,7 @@ def count_changes(before: Dataset, after: Dataset) -> dict[str, int]:
     counts = dict.fromkeys(("added", "removed", *CHANGE_KINDS), 0)
     if before.rows_hash == after.rows_hash:
         return counts
-    for old, new in _side_by_side(before.folder / ROWS, after.folder / ROWS):
+    for old, new in _side_by_side(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
         if old and new:
             for kind, keys in CHANGE_KINDS.items():
                 counts[kind] += any(old[key] != new[key] for key in keys)
@@ -198,8 +198,8 @@ def _side_by_side(before: Path, after: Path) -> Iterator[tuple[Line | None, Line
             if old == new:
                 old, new = next(old_lines, None), next(new_lines, None)
                 continue
-            left: Line | None = parsed(old.decode()) if old else None
-            right: Line | None = parsed(new.decode()) if new else None
+            left: Line | None = parse_json(old.decode()) if old else None
+            right: Line | None = parse_json(new.decode()) if new else None
             if left and right and left["id"] != right["id"]:
                 left, right = (left, None) if left["id"] < right["id"] else (None, right)
             yield left, right

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from voxline.components.publish.versions import DatasetVersions, list_datasets
-from voxline.data.dataset import DATASET, Dataset
-from voxline.data.shards import POOL, SHARD, pool_held
+from voxline.data.dataset import DATASET_FILE, Dataset
+from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import Mirror, address_of, mirror_apart
 from voxline.store.bucket_locks import UNENDED, alone
@@ -71,13 +71,13 @@ def collect_garbage(
         raise WorkError(f"{store}: a purge was begun here and did not end; end it first, by the same command")
     grace = grace_days * 86_400
     shards, size, in_use = 0, 0, 0
-    for pool in sorted(path for path in (store / POOL).glob("*") if path.is_dir()):
-        with pool_held(pool, alone=True):
+    for pool in sorted(path for path in (store / SHARDS_FOLDER).glob("*") if path.is_dir()):
+        with lock_shards(pool, alone=True):
             wanted = _wanted(store, datasets, grace)
             for folder in sorted(pool.iterdir()):
                 if folder.name.startswith("."):
                     _clear(folder, look_only)
-                elif folder.is_dir() and folder not in wanted and _older(folder / SHARD, grace):
+                elif folder.is_dir() and folder not in wanted and _older(folder / SHARD_FILE, grace):
                     weight = sum(file.stat().st_size for file in folder.iterdir())
                     if not _take_away(folder, look_only):
                         in_use += 1
@@ -94,7 +94,7 @@ def _wanted(store: Path, datasets: Iterable[Path | str], grace: float) -> set[Pa
             versions = DatasetVersions(root, name)
             for number in versions.numbers():
                 found |= _shards(versions.path(number))
-    for file in (store / "extract").glob(f"*/{DATASET}"):
+    for file in (store / "extract").glob(f"*/{DATASET_FILE}"):
         if not _older(file, grace):
             found |= _shards(file.parent)
     return found
@@ -121,7 +121,7 @@ def _take_away(folder: Path, look_only: bool) -> bool:
             try:
                 fcntl.flock(records, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(f"datasets: {folder.name} is left: a process reads it")
+                print_status(f"datasets: {folder.name} is left: a process reads it")
                 return False
         if not look_only:
             gone = folder.rename(folder.with_name(f".gone-{folder.name}-{secrets.token_hex(4)}"))
@@ -173,7 +173,7 @@ def _collected(
     if any(bucket.list(UNENDED)):
         raise WorkError(f"{store}: a purge was begun here and did not end; end it first, by the same command")
     folders: dict[str, list[Entry]] = {}
-    for entry in bucket.list(f"{POOL}/"):
+    for entry in bucket.list(f"{SHARDS_FOLDER}/"):
         folders.setdefault(entry.name.rpartition("/")[0], []).append(entry)
     made = _made(store)
     of_late = [folder for folder, one in made.items() if now - one.used <= grace]
@@ -182,7 +182,7 @@ def _collected(
     }
     gone: dict[str, list[Entry]] = {}
     for folder, entries in sorted(folders.items()):
-        index = [entry for entry in entries if entry.name == f"{folder}/{SHARD}"]
+        index = [entry for entry in entries if entry.name == f"{folder}/{SHARD_FILE}"]
         if not index and now - max(entry.updated for entry in entries) > LEFTOVER:
             delete(entries)
         elif index and bucket.place(folder) not in wanted and now - index[0].updated > grace:
@@ -220,12 +220,12 @@ def _made(store: str) -> dict[Path, _Made]:
     mirror = Mirror.of(store)
     works: dict[str, list[Entry]] = {}
     for entry in mirror.bucket.list("extract/"):
-        if PurePosixPath(entry.name).name in (DATASET, DONE, USED):
+        if PurePosixPath(entry.name).name in (DATASET_FILE, DONE, USED):
             works.setdefault("/".join(entry.name.split("/")[:2]), []).append(entry)
     found = {}
     for work, entries in works.items():
         done = next((entry for entry in entries if entry.name == f"{work}/{DONE}"), None)
-        made = [entry for entry in entries if PurePosixPath(entry.name).name == DATASET]
+        made = [entry for entry in entries if PurePosixPath(entry.name).name == DATASET_FILE]
         mirror.pull(made)
         for entry in made:
             found[(mirror.root / entry.name).parent] = _Made(max(one.updated for one in entries), done)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.versions import PURGED_FILE, VERSION_FILE, DatasetVersions, VersionInfo
-from voxline.data.dataset import DATASET, Dataset
-from voxline.data.rows import ROWS
-from voxline.data.shards import pool_held
+from voxline.data.dataset import DATASET_FILE, Dataset
+from voxline.data.rows import ROWS_FILE
+from voxline.data.shards import lock_shards
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.store.bucket_cache import local
 from voxline.store.bucket_locks import adding_to
@@ -55,12 +55,12 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
             same, damage = _latest(versions, read)
         if reused := same is not None:
             folder = versions.path(same)
-            say(f"publish: version {same} of {settings.name} has this content already")
+            print_status(f"publish: version {same} of {settings.name} has this content already")
         else:
             folder = publish_version(read, store, versions, compact_below=settings.compact_below, note=damage)
     work = PublishedVersion("publish", folder, read.key, reused=reused, address=f"{versions.place}/{folder.name}")
     work.counts = {"version": int(folder.name), "utterances": sum(read.counts.values()), **read.counts}
-    work.outputs = {"dataset": DATASET, "rows": ROWS, "version": VERSION_FILE}
+    work.outputs = {"dataset": DATASET_FILE, "rows": ROWS_FILE, "version": VERSION_FILE}
     work.seconds = time.monotonic() - start
     return work
 
@@ -74,11 +74,11 @@ def _latest(versions: DatasetVersions, dataset: Dataset) -> tuple[int | None, st
         version = Dataset.read(versions.path(latest.number), shards=False)
     except WorkError as damage:
         told = f"version {latest.number} cannot be read any more: {damage}"
-        say(f"publish: {told}")
+        print_status(f"publish: {told}")
         return None, told
     if latest.key == dataset.key and _held(version) != _held(dataset):
         told = f"version {latest.number} was made when other recordings could be read"
-        say(f"publish: {told}")
+        print_status(f"publish: {told}")
         return None, told
     return latest.number, ""
 
@@ -106,7 +106,7 @@ def lock_dataset(folder: Path) -> Iterator[Dataset]:
     pools = {file.parent.parent for file in dataset.files() if file.parent.parent.is_dir()}
     with contextlib.ExitStack() as held:
         for pool in sorted(pools):
-            held.enter_context(pool_held(pool))
+            held.enter_context(lock_shards(pool))
         yield Dataset.read(folder, shards=False)  # what was there a moment ago may have gone in between
 
 
@@ -125,13 +125,13 @@ def publish_version(
             dataset.copy_to(folder, target)
             return
         from voxline.components.publish.compaction import compact_shards  # with numpy, which all else does without
-        from voxline.data.rows import save_places
+        from voxline.data.rows import write_record_locations
 
         compacted = compact_shards(dataset, store, target, dead)
         dataset.copy_rows(folder)
-        places = save_places(folder, compacted.places)
+        places = write_record_locations(folder, compacted.places)
         dataclasses.replace(dataset, shards=compacted.shards, places=places).write(folder)
-        say(
+        print_status(
             f"publish: {compacted.rewritten:,} shards were mostly dead: {compacted.bytes_alive / 1e6:,.1f} MB copied, "
             f"{compacted.bytes_dead / 1e6:,.1f} MB left behind"
         )
@@ -142,7 +142,7 @@ def publish_version(
 
     folder = versions.publish(write, described)
     told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in changes.items() if count)
-    say(
+    print_status(
         f"publish: version {folder.name} of {versions.name}, {sum(dataset.counts.values()):,} utterances"
         + (f"; since version {latest.number}: {told}" if latest and told else "")
     )
@@ -161,5 +161,5 @@ def _changes_since(before: Path, dataset: Dataset) -> dict[str, int]:
     try:
         return count_changes(Dataset.listed(before), dataset)
     except (WorkError, FileNotFoundError) as damage:
-        say(f"publish: what changed is not known: {damage}")
+        print_status(f"publish: what changed is not known: {damage}")
         return {}

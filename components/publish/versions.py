@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import Changed, WorkError
-from voxline.progress import say
+from voxline.errors import PreconditionError, WorkError
+from voxline.progress import print_status
 from voxline.registry.journal import fsync_folder
 from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import folder_of, local
@@ -141,7 +141,7 @@ class DatasetVersions:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(f"waiting for another process that is publishing a version of {self.name}")
+                print_status(f"waiting for another process that is publishing a version of {self.name}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             for path in self.folder.glob(f"{_INCOMING}*"):  # of a process that was killed
                 shutil.rmtree(path, ignore_errors=True)
@@ -180,7 +180,7 @@ class DatasetVersions:
         while True:
             try:
                 bucket.write(f"{number}/{CLAIM}", json.dumps({"version": number}).encode(), if_generation=0)
-            except Changed:
+            except PreconditionError:
                 number += 1
             else:
                 return number

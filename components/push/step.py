@@ -30,7 +30,7 @@ from voxline.metrics.evaluation import (
     VERDICT_SLOT,
     Evaluation,
 )
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import TRAINED_ON
@@ -94,7 +94,7 @@ def run(
     gate.refuse_unmeasured(measured, settings)
     versions = Registry(registry, settings.model_name)
     decided = _decide(measured, source, versions, settings)
-    say(f"push: {decided.heading}")
+    print_status(f"push: {decided.heading}")
     return _written(decided, measured, versions, store, settings, start)
 
 
@@ -125,7 +125,7 @@ def _decide(measured: Evaluation, source: Path, versions: Registry, settings: Pu
         return serving
     checks = gate.check_limits(measured, settings)
     if settings.known_clip:
-        say("push: loading the model in a fresh process")
+        print_status("push: loading the model in a fresh process")
         checks.append(_in_a_fresh_process(measured, source, settings))
     with versions.locked():
         serving = _serving(versions, measured.digest)

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.data.dataset import FRAMES, OFFSET, SHARD, SIZE, Dataset
-from voxline.data.rows import Row
-from voxline.data.shards import noted
-from voxline.data.tfrecord import DamagedRecordError, decode_example, record_at
+from voxline.data.rows import DatasetRow
+from voxline.data.shards import report_damage
+from voxline.data.tfrecord import DamagedRecordError, decode_example, read_record_at
 from voxline.errors import WorkError
 from voxline.text.alphabet import Alphabet, frames_needed
 
@@ -198,9 +198,9 @@ class Batches:
         place = self._places[row]
         path, seen = self._paths[place.file], bool(self._seen[row])
         try:
-            data = record_at(self._files[place.file], place.offset, place.size, path, verify=not seen)
+            data = read_record_at(self._files[place.file], place.offset, place.size, path, verify=not seen)
         except DamagedRecordError as damage:
-            raise noted(path, damage.what) from None
+            raise report_damage(path, damage.what) from None
         values: Any = decode_example(data)
         features = np.frombuffer(values["features"][0], "<f4").reshape(-1, self.bins)
         if not seen and len(features) != place.frames:
@@ -225,7 +225,7 @@ def _places(dataset: Dataset, split: str, time_stride: int, padding: int) -> Ite
                 yield _Place(row.id, row.text, here[SHARD], here[OFFSET], here[SIZE], here[FRAMES], least)
 
 
-def _fewest(row: Row, alphabet: Alphabet, time_stride: int, padding: int) -> int:
+def _fewest(row: DatasetRow, alphabet: Alphabet, time_stride: int, padding: int) -> int:
     """The fewest frames from which a model with this stride has an output frame for all that CTC must emit."""
     needed = frames_needed(alphabet.encode(row.text)) if time_stride else 1
     return max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)

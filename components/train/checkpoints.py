@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.store.files import read_json, whole_file, write_json
 from voxline.store.hashing import hash_file
 
@@ -55,7 +55,7 @@ class Checkpoints:
             try:
                 return self.read(step)
             except (OSError, ValueError, KeyError) as error:
-                say(f"train: checkpoint of step {step} is damaged ({error}), going back to the one before")
+                print_status(f"train: checkpoint of step {step} is damaged ({error}), going back to the one before")
         return None
 
     def read(self, step: int) -> tuple[Arrays, dict[str, Any]]:

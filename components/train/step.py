@@ -9,7 +9,7 @@ from voxline.components.train.asr.settings import RecognitionSettings
 from voxline.components.train.settings import TeachingSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.registry.training_data import TRAINED_ON, training_data_of
 from voxline.store.bucket_cache import local
 from voxline.store.step_cache import Work, helping, is_finished, keyed_work, named_work
@@ -55,7 +55,7 @@ def _follow(dataset: Dataset, store: Path | str, settings: TeachingSettings, inp
             from voxline.components.train.trainer import fit
 
             fit(_teacher(dataset, settings), work.folder)
-            say("train: this worker is done; the chief exports the model")
+            print_status("train: this worker is done; the chief exports the model")
     return work
 
 
@@ -66,7 +66,7 @@ def _asks_for_workers(settings: TeachingSettings) -> bool:
     from voxline.components.train.distributed.kubernetes import own_pod_name
 
     if not own_pod_name():
-        say(f"train: {settings.workers.count} workers are for a cluster; here, this machine trains by itself")
+        print_status(f"train: {settings.workers.count} workers are for a cluster; here, this machine trains by itself")
     return bool(own_pod_name())
 
 
@@ -140,4 +140,4 @@ def _train(dataset: Dataset, settings: TeachingSettings, work: Work) -> None:
     work.counts.update(trained.counts)
     work.metrics.update(steps=standing.step, epochs=standing.epoch, best_step=best.step, **figures)
     seen = f", {teacher.told(best)}" if best.score is not None else ""
-    say(f"train: exported the weights of step {best.step}{seen}")
+    print_status(f"train: exported the weights of step {best.step}{seen}")

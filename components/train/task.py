@@ -10,7 +10,7 @@ from voxline.components.train.train_module import Learner
 from voxline.components.train.validation import Look, Samples
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 
 NAMED = 20
 """Utterances that a message names."""
@@ -83,7 +83,7 @@ class Teacher(abc.ABC):
                 f"train: {what}, at most {self.settings.max_infeasible_share:.1%} are accepted "
                 f"(train.max_infeasible_share): {some(left_out)}. {self.advice}"
             )
-        say(f"train: {what} and are left out: {some(left_out)}")
+        print_status(f"train: {what} and are left out: {some(left_out)}")
 
 
 def some(names: list[str]) -> str:

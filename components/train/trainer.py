@@ -16,7 +16,7 @@ from voxline.components.train.task import Teacher, some
 from voxline.components.train.train_module import Step
 from voxline.components.train.validation import Look, Samples, best, stops_early
 from voxline.errors import WorkError
-from voxline.progress import Progress, say
+from voxline.progress import Progress, print_status
 from voxline.store.files import write_json
 
 CURVES = "curves.json"
@@ -174,7 +174,7 @@ class _Run:
         broken = [name for name, row in zip(batch.ids, batch.features, strict=True) if not np.isfinite(row).all()]
         named = broken or batch.ids
         standing.bad.append(named)
-        say(f"train: step {standing.step} skipped, its loss or gradient is not finite ({some(named)})")
+        print_status(f"train: step {standing.step} skipped, its loss or gradient is not finite ({some(named)})")
         if len(standing.bad) > limit:
             everyone = list(dict.fromkeys(name for names in standing.bad for name in names))
             raise WorkError(
@@ -191,7 +191,7 @@ class _Run:
             look, samples = dataclasses.replace(look, score=seen.score, figures=seen.figures), seen.samples
             at = f"step {look.step} of {self.steps}" if self.settings.evaluate_steps else ""
             at = at or f"epoch {look.epoch} of {self.settings.epochs}"
-            say(f"train: {at}, {self.teacher.told(look)}")
+            print_status(f"train: {at}, {self.teacher.told(look)}")
         standing.looks.append(look)
         if self.chief:
             self.watch.look(look, samples)
@@ -212,7 +212,7 @@ class _Run:
             arrays, state = found
             self.learner.restore(arrays)
             self.standing = Standing.of(state)
-            say(f"train: going on from the checkpoint of step {self.standing.step} of {self.steps}")
+            print_status(f"train: going on from the checkpoint of step {self.standing.step} of {self.steps}")
         workers, steps = devices.total(self.teacher.strategy, [1, self.standing.step]).tolist()
         if steps != workers * self.standing.step:
             raise WorkError(
@@ -222,13 +222,15 @@ class _Run:
 
     def _announce(self) -> None:
         replicas = self.teacher.strategy.num_replicas_in_sync
-        say(
+        print_status(
             f"train: {self.learner.parameters:,} parameters, {self.train.utterances:,} utterances, "
             f"{self.settings.epochs} epochs of {self.train.steps:,} steps"
             + (f", on {replicas} devices" if replicas > 1 else "")
         )
         if not self.teacher.dev.utterances:
-            say("train: the dataset has no dev split, so the last weights count as the best and nothing stops early")
+            print_status(
+                "train: the dataset has no dev split, so the last weights count as the best and nothing stops early"
+            )
 
     def _trained(self, stopped: bool) -> Trained:
         standing = self.standing

@@ -13,7 +13,7 @@ from typing import Any
 from voxline.beam.settings import RunnerSettings
 from voxline.components.validate.tally import Tally, ranges
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.store.bucket_cache import Mirror, address_of, folder_of, is_mirrored, local
 from voxline.store.files import ABANDONED_SECONDS
 
@@ -78,7 +78,7 @@ def _remove(folder: Path) -> None:
         for name in [entry.name for entry in bucket.list()]:
             bucket.delete(name)
     except WorkError as error:
-        say(f"validate: what is not needed any more stays in the bucket: {error}")
+        print_status(f"validate: what is not needed any more stays in the bucket: {error}")
 
 
 def _clear_abandoned(folder: Path) -> None:

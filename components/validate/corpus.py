@@ -15,14 +15,14 @@ import numpy as np
 from voxline.components.validate.columns import Codes, Floats, Hashes, Rows, Strings
 from voxline.components.validate.settings import SPLITS
 from voxline.components.validate.tally import MEASURED, Tally, hash_of, words_in
-from voxline.data.manifest import REJECTS, Utterance, manifest_file, read_rejects, utterance_of
+from voxline.data.manifest import REJECTS_FILE, Utterance, manifest_path, parse_utterance, read_rejects
 from voxline.errors import WorkError
 from voxline.store.hashing import hash_value
 
 
 def rejects_beside(manifest: Path) -> tuple[dict[str, int] | None, str]:
     """What stands in the list of rejects beside a manifest: how many of each code, and what names them."""
-    beside = manifest_file(manifest).parent / REJECTS
+    beside = manifest_path(manifest).parent / REJECTS_FILE
     if not beside.is_file():
         return None, ""
     rejects = read_rejects(beside)
@@ -51,7 +51,7 @@ class Corpus:
     @classmethod
     def read(cls, manifest: Path, tally: Tally | None = None) -> "Corpus":
         """Reads a manifest, or takes its tally from who has read it, and the rejects beside it."""
-        file = manifest_file(manifest)
+        file = manifest_path(manifest)
         return cls(file, tally or Tally.of_piece(file), rejects_beside(file)[0])
 
     def __len__(self) -> int:
@@ -154,7 +154,7 @@ class Corpus:
             for row in map(int, rows):
                 file.seek(self.tally.numbers["place"][row])
                 line = file.readline().decode(errors="replace")
-                found = utterance_of(line, f"{self.file}:{row + 1}", folder)
+                found = parse_utterance(line, f"{self.file}:{row + 1}", folder)
                 if hash_of(found.id) != int(ids[row]):
                     raise WorkError(f"{self.file}: changed while it was judged; run this again when it is written")
                 yield row, found

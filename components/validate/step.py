@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxline.components.validate.settings import ValidateSettings
-from voxline.data.fingerprints import note_fingerprint, noted_fingerprint
-from voxline.data.manifest import manifest_file
+from voxline.data.fingerprints import read_fingerprint, try_write_fingerprint
+from voxline.data.manifest import manifest_path
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.store.bucket_cache import local
 from voxline.store.files import write_json
 from voxline.store.hashing import hash_file
@@ -49,8 +49,8 @@ def run(
 
     plan = Plan.of(settings, store, registry, model_name)
     if plan.skipped and settings.tfdv != "off":
-        say(f"validate: TFX's data validation is skipped: {plan.skipped}")
-    file = manifest_file(local(manifest))
+        print_status(f"validate: TFX's data validation is skipped: {plan.skipped}")
+    file = manifest_path(local(manifest))
     corpus, utterances = _named(file, store, settings)
     inputs = {"utterances": utterances, "rejects": rejects_beside(file)[1], **plan.named_by()}
     with keyed_work(store, "validate", settings.naming(), inputs, revision=REVISION) as work:
@@ -64,11 +64,11 @@ def run(
 def _named(file: Path, store: Path | str, settings: ValidateSettings) -> tuple["Corpus | None", str]:
     """What names the utterances; and the corpus, where they had to be read for that."""
     content = hash_file(file) if file.is_file() else ""
-    if noted := noted_fingerprint(content, store):
+    if noted := read_fingerprint(content, store):
         return None, noted
     corpus = _read(file, store, settings)
     if corpus.tally.names_all and hash_file(file) == content:
-        note_fingerprint(content, store, corpus.fingerprint)
+        try_write_fingerprint(content, store, corpus.fingerprint)
     return corpus, corpus.fingerprint
 
 
@@ -117,13 +117,13 @@ def _judge(work: Work, corpus: "Corpus", examination: "Examination", settings: V
     page(corpus, results, settings).write(work.path("report"))
     statistics_page(examination).write(work.path("statistics_page"))
     for result in warned:
-        say(f"validate: warning: {_told(result)}")
+        print_status(f"validate: warning: {_told(result)}")
     if failed:
         raise WorkError(
             f"validate: {'; '.join(map(_told, failed))}. Look at {work.place_of('report')}, then mend the corpus, "
             f"or raise validate.{failed[0].check.name}.threshold, or make its severity a warning"
         )
-    say(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.place_of('report')}")
+    print_status(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.place_of('report')}")
 
 
 def _told(result: "Result") -> str:

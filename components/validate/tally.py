@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.components.validate.columns import Strings, decoded, encoded
-from voxline.data.json_codec import values_of
+from voxline.data.json_codec import parse_line
 from voxline.errors import WorkError
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, canonical, digest_of
 
@@ -51,9 +51,9 @@ def ranges(manifest: Path, length: int) -> list[tuple[int, int]]:
 
 def _values_of(line: bytes, manifest: Path, place: int) -> dict[str, Any]:
     try:
-        return values_of(line, "")
+        return parse_line(line, "")
     except WorkError:
-        return values_of(line, f"{manifest}:{_number(manifest, place)}")  # once more, for what it says
+        return parse_line(line, f"{manifest}:{_number(manifest, place)}")  # once more, for what it says
 
 
 def _number(manifest: Path, place: int) -> int:

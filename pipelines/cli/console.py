@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-from voxline.progress import PASSES, STAYS
+from voxline.progress import PROGRESS_PREFIX, STATUS_PREFIX
 
 QUIET_SECONDS = 10.0
 """Silence after which a passing line is printed where it cannot be overwritten: a file, a CI log."""
@@ -47,10 +47,10 @@ class Screen:
     def line(self, line: str) -> None:
         """Shows a line of output if it is meant for a person."""
         line = plain(line)
-        if line.startswith(STAYS):
+        if line.startswith(STATUS_PREFIX):
             self.say(line)
-        elif line.startswith(PASSES):
-            self._pass("  " + line.removeprefix(PASSES))
+        elif line.startswith(PROGRESS_PREFIX):
+            self._pass("  " + line.removeprefix(PROGRESS_PREFIX))
 
     def say(self, text: str) -> None:
         """Prints text that stays."""
@@ -106,7 +106,7 @@ class _Lines(io.TextIOBase):
     def write(self, text: str) -> int:
         *whole, self._begun = (self._begun + text).split("\n")
         for line in whole:
-            if line.startswith((STAYS, PASSES)):
+            if line.startswith((STATUS_PREFIX, PROGRESS_PREFIX)):
                 self._screen.line(line)
             else:
                 self._screen.say(line)

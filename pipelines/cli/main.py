@@ -149,13 +149,13 @@ def demo_corpus(
     set_: Assignments = None,
 ) -> None:
     """Writes a small corpus of generated speech; --set kind=digits, phrases, mandarin or listener for synthesis."""
-    from voxline.components.demo_corpus.settings import GenerateSettings
+    from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.demo_corpus.step import run as generate
     from voxline.pipelines.cli.console import Screen, shown_on
     from voxline.pipelines.config.yaml_files import overlay
 
     with _signals_end_the_process(), shown_on(Screen(sys.stdout)):
-        generate(folder, GenerateSettings.of(overlay({}, set_ or [])[0], "--set"))
+        generate(folder, DemoCorpusSettings.of(overlay({}, set_ or [])[0], "--set"))
 
 
 app.add_typer(corpus, name="corpus")

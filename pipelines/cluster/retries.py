@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import urllib3
 from kfp_server_api.exceptions import ApiException
 
-from voxline.errors import Interruption, WorkError
+from voxline.errors import TransientError, WorkError
 from voxline.pipelines.cluster.access import TOKEN_FILE, Access
 
 
@@ -45,7 +45,7 @@ class RefusalError(WorkError):
         self.status = status
 
 
-class NoAnswer(Interruption):
+class NoAnswer(TransientError):  # noqa: N818
     """The server has not answered, or was busy, up to the deadline; whether it acted is not known."""
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from voxline.audio.decoding import decode, header, load, mono, resample, to_int16
-from voxline.rejects import BadAudio, Reason
+from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
 
@@ -51,7 +51,7 @@ def test_a_segment_of_a_long_flac_costs_no_decoding_of_the_rest(tmp_path: Path) 
     content[at : at + 2_000] = bytes(2_000)
     path.write_bytes(content)
     assert len(decode(path, offset=5, duration=1).samples) == RATE
-    with pytest.raises(BadAudio):
+    with pytest.raises(BadAudioError):
         decode(path)
 
 
@@ -59,7 +59,7 @@ def test_a_segment_of_a_long_flac_costs_no_decoding_of_the_rest(tmp_path: Path) 
 def test_a_segment_past_the_end_is_a_bad_entry(tmp_path: Path, offset: float, duration: float) -> None:
     path = tmp_path / "take.wav"
     soundfile.write(path, tone(2), RATE)
-    with pytest.raises(BadAudio, match="recording ends at 2 s") as caught:
+    with pytest.raises(BadAudioError, match="recording ends at 2 s") as caught:
         decode(path, offset, duration)
     assert caught.value.reason is Reason.BAD_ENTRY
 
@@ -112,7 +112,7 @@ def test_other_formats_that_libsndfile_reads(tmp_path: Path, form: str) -> None:
 def test_samples_that_are_no_numbers_are_unreadable(tmp_path: Path, bad: float) -> None:
     path = tmp_path / "take.wav"
     soundfile.write(path, np.append(tone(0.1), bad), RATE, subtype="FLOAT")
-    with pytest.raises(BadAudio, match="1 of its samples are not numbers") as caught:
+    with pytest.raises(BadAudioError, match="1 of its samples are not numbers") as caught:
         decode(path)
     assert caught.value.reason is Reason.UNREADABLE
 
@@ -121,14 +121,14 @@ def test_samples_that_are_no_numbers_are_unreadable(tmp_path: Path, bad: float) 
 def test_bytes_that_are_no_audio_are_unreadable_whatever_their_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(np.random.default_rng(3).bytes(5_000))
     for read in (decode, header):
-        with pytest.raises(BadAudio) as caught:
+        with pytest.raises(BadAudioError) as caught:
             read(tmp_path / name)
         assert caught.value.reason is Reason.UNREADABLE
 
 
 def test_float_samples_far_beyond_full_scale_are_unreadable_not_a_square_wave(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "int.wav", np.array([3.0, -20_000.0] * 99, np.float32), 16_000, subtype="FLOAT")
-    with pytest.raises(BadAudio, match="reach 20000") as caught:
+    with pytest.raises(BadAudioError, match="reach 20000") as caught:
         decode(tmp_path / "int.wav")
     assert caught.value.reason is Reason.UNREADABLE
 
@@ -138,7 +138,7 @@ def test_nothing_there_and_nothing_in_it_are_told_apart(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "header.wav", np.zeros(0), RATE)
     reasons = {}
     for name in ("absent.wav", "empty.flac", "header.wav"):
-        with pytest.raises(BadAudio) as caught:
+        with pytest.raises(BadAudioError) as caught:
             decode(tmp_path / name)
         reasons[name] = caught.value.reason
     assert reasons == {
@@ -155,5 +155,5 @@ def test_any_bytes_are_audio_or_a_stated_fault(
     path = tmp_path_factory.getbasetemp() / "anything"
     path.write_bytes(head + tail)
     for read in (decode, header):
-        with contextlib.suppress(BadAudio):  # anything else would stop a run
+        with contextlib.suppress(BadAudioError):  # anything else would stop a run
             read(path)

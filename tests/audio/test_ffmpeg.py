@@ -10,7 +10,7 @@ import soundfile
 
 from voxline.audio.decoding import decode, header, load
 from voxline.audio.ffmpeg import foreign_format
-from voxline.rejects import BadAudio, Reason
+from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
 
@@ -56,7 +56,7 @@ def test_a_truncated_m4a_is_rejected_not_shortened(tmp_path: Path, kept: float, 
     content = encode(tmp_path / "tone.m4a", *options).read_bytes()
     path = tmp_path / "cut.m4a"
     path.write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(BadAudio) as caught:
+    with pytest.raises(BadAudioError) as caught:
         decode(path)
     assert caught.value.reason is Reason.TRUNCATED
 
@@ -74,7 +74,7 @@ def test_a_truncated_m4a_is_rejected_not_shortened(tmp_path: Path, kept: float, 
 def test_garbage_behind_a_familiar_beginning_is_a_stated_fault(tmp_path: Path, start: bytes) -> None:
     path = tmp_path / "take"
     path.write_bytes(start + np.random.default_rng(4).bytes(2_000))
-    with pytest.raises(BadAudio):
+    with pytest.raises(BadAudioError):
         decode(path)
 
 
@@ -86,7 +86,7 @@ def test_a_playlist_cannot_make_ffmpeg_read_another_file(tmp_path: Path) -> None
     ):
         path = tmp_path / "innocent.m4a"
         path.write_text(text)
-        with pytest.raises(BadAudio) as caught:
+        with pytest.raises(BadAudioError) as caught:
             decode(path)
         assert caught.value.reason is Reason.UNREADABLE
 

@@ -8,7 +8,7 @@ import soundfile
 
 from voxline.audio.decoding import decode, header
 from voxline.audio.flac import NOT_SET, stream_info
-from voxline.rejects import BadAudio, Reason
+from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
 STREAM_INFO = 8
@@ -23,7 +23,7 @@ def flac(tmp_path: Path) -> Path:
 
 
 def reason_of(path: Path) -> Reason:
-    with pytest.raises(BadAudio) as caught:
+    with pytest.raises(BadAudioError) as caught:
         decode(path)
     return caught.value.reason
 

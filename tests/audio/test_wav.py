@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from voxline.audio.decoding import decode
 from voxline.audio.wav import read_wav, write_wav
-from voxline.rejects import BadAudio, Reason
+from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
 
@@ -40,7 +40,7 @@ SAMPLES = np.arange(-500, 500, dtype=np.int16)
 
 
 def reason_of(path: Path) -> Reason:
-    with pytest.raises(BadAudio) as caught:
+    with pytest.raises(BadAudioError) as caught:
         decode(path)
     return caught.value.reason
 
@@ -105,7 +105,7 @@ def test_a_wav_of_ours_that_was_cut_is_not_read_back(tmp_path: Path) -> None:
     path = tmp_path / "take.wav"
     write_wav(path, SAMPLES, RATE)
     path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(BadAudio):
+    with pytest.raises(BadAudioError):
         read_wav(path)
 
 

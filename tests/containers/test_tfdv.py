@@ -11,7 +11,7 @@ from tests.containers.conftest import Ran
 from tests.validate.takes import SMALL, Take, fit, speech, written
 from voxline.components.validate.step import STATISTICS, VALIDATION
 from voxline.components.validate.tfdv.report import BEFORE, HERE
-from voxline.data.manifest import MANIFEST
+from voxline.data.manifest import MANIFEST_FILE
 from voxline.registry.registry import PROVENANCE
 from voxline.store.files import read_json, write_json
 
@@ -163,11 +163,11 @@ def test_a_bare_manifest_lacks_what_convert_measures_and_is_examined_all_the_sam
 ) -> None:
     """TFX's slicing has crashed on columns of nothing but nulls."""
     written(place / "bare", fit())
-    lines = [json.loads(line) for line in (place / "bare" / MANIFEST).read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in (place / "bare" / MANIFEST_FILE).read_text(encoding="utf-8").splitlines()]
     for line in lines:
         del line["measured"], line["speaker"]
     bare = "".join(json.dumps(line) + "\n" for line in lines)
-    (place / "bare" / MANIFEST).write_text(bare, encoding="utf-8")
+    (place / "bare" / MANIFEST_FILE).write_text(bare, encoding="utf-8")
     assert read_json(validated("bare") / VALIDATION)["tfdv"]["anomalies"] == []
 
 

@@ -16,7 +16,7 @@ from voxline.components.convert.beam import convert_jobs
 from voxline.components.convert.jobs import ConversionJob, Converted
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
-from voxline.data.manifest import MANIFEST, REJECTS, read_manifest, read_rejects
+from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, read_manifest, read_rejects
 from voxline.store.bucket_cache import Mirror, local
 
 ALONE = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)
@@ -52,7 +52,7 @@ def test_a_pipeline_makes_the_manifest_and_the_rejects_of_one_machine(
     alone, spread = run(manifest, tmp_path / "alone", ALONE), run(manifest, tmp_path / "spread", by(runner))
     assert spread.key == alone.key
     assert spread.counts == alone.counts
-    for file in (MANIFEST, REJECTS):
+    for file in (MANIFEST_FILE, REJECTS_FILE):
         assert (spread.folder / file).read_bytes() == (alone.folder / file).read_bytes()
     assert pool(tmp_path / "spread") == pool(tmp_path / "alone")
     assert not (spread.folder / "unfinished").exists()

@@ -14,8 +14,15 @@ from voxline.components.convert.manifest_scan import ManifestScan
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.components.convert.wav_pool import WavPool
-from voxline.data.fingerprints import converted_fingerprint
-from voxline.data.manifest import Utterance, fingerprint, read_manifest, read_rejects, utterance_of, write_manifest
+from voxline.data.fingerprints import manifest_fingerprint
+from voxline.data.manifest import (
+    Utterance,
+    fingerprint_utterances,
+    parse_utterance,
+    read_manifest,
+    read_rejects,
+    write_manifest,
+)
 from voxline.errors import WorkError
 from voxline.store.files import write_text
 from voxline.store.hashing import hash_file
@@ -42,7 +49,7 @@ def looked_at(manifest: Path, store: Path) -> ManifestScan:
 
 def test_a_manifest_is_named_by_what_its_utterances_are(tmp_path: Path) -> None:
     manifest = corpus(tmp_path / "corpus")
-    assert looked_at(manifest, tmp_path / "store").fingerprint == fingerprint(read_manifest(manifest))
+    assert looked_at(manifest, tmp_path / "store").fingerprint == fingerprint_utterances(read_manifest(manifest))
 
 
 def test_lines_that_came_in_before_are_named_and_written_without_parsing(
@@ -55,7 +62,7 @@ def test_lines_that_came_in_before_are_named_and_written_without_parsing(
 
     def remembered(line: bytes, where: str, folder: str) -> Utterance:
         parsed.append(line)
-        return utterance_of(line, where, folder)
+        return parse_utterance(line, where, folder)
 
     monkeypatch.setattr(manifest_scan, "utterance_of", remembered)
     assert run(manifest, store, ConvertSettings()).reused
@@ -70,7 +77,7 @@ def test_lines_that_came_in_before_are_named_and_written_without_parsing(
         one.identity() for one in read_manifest(anew.folder)
     ]
     assert [one.id for one in read_manifest(other.folder)] == ["b/3", "a/1", "a/2"]
-    assert converted_fingerprint(other.folder, store) == fingerprint(read_manifest(other.folder))
+    assert manifest_fingerprint(other.folder, store) == fingerprint_utterances(read_manifest(other.folder))
     assert first.key != other.key == anew.key
 
 

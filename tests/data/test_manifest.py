@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxline.data.manifest import Utterance, each_utterance, fingerprint, read_manifest, write_manifest
+from voxline.data.manifest import Utterance, fingerprint_utterances, iter_manifest, read_manifest, write_manifest
 from voxline.errors import WorkError
 from voxline.store.hashing import hash_value
 
@@ -41,7 +41,7 @@ def test_a_line_that_is_no_utterance_is_named(tmp_path: Path, content: bytes, me
 def test_a_further_key_that_json_has_no_value_for_names_the_utterance(tmp_path: Path, number: str) -> None:
     (tmp_path / "manifest.jsonl").write_text(f'{GOOD}, "snr": {number}}}')
     with pytest.raises(WorkError, match=r"^a: a further key .*corpus\.format: manifest"):
-        fingerprint(each_utterance(tmp_path))
+        fingerprint_utterances(iter_manifest(tmp_path))
 
 
 _texts = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -82,12 +82,12 @@ def test_what_is_written_is_what_json_writes_and_what_is_read(
 def test_a_manifest_is_named_by_the_sorted_hashes_of_what_its_utterances_are(utterances: list[Utterance]) -> None:
     hashes = [hash_value(one.identity()) for one in utterances]
     assert [one.digest().hex() for one in utterances] == hashes
-    assert fingerprint(utterances) == hash_value(sorted(hashes))
+    assert fingerprint_utterances(utterances) == hash_value(sorted(hashes))
 
 
 def test_blank_lines_are_passed_over_and_counted(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_text(f"{GOOD}}}\r\n\n \t\n  {GOOD}}}\n{{\n", encoding="utf-8")
-    read = each_utterance(tmp_path)
+    read = iter_manifest(tmp_path)
     assert [next(read).id, next(read).id] == ["a", "a"]
     with pytest.raises(WorkError, match=r"manifest\.jsonl:5: not a JSON line"):
         next(read)

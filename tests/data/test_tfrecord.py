@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxline.data.tfrecord import decode_example, encode_example, read_records, write_record
+from voxline.data.tfrecord import decode_example, encode_example, read_tfrecords, write_tfrecord
 from voxline.errors import WorkError
 
 VALUES = st.one_of(
@@ -21,7 +21,7 @@ VALUES = st.one_of(
 def write_all(path: Path, records: Iterable[bytes]) -> Path:
     with open(path, "wb") as file:
         for record in records:
-            write_record(file, record)
+            write_tfrecord(file, record)
     return path
 
 
@@ -35,7 +35,7 @@ def test_an_example_decodes_to_what_was_encoded(features: dict[str, list[bytes]]
 @given(records=st.lists(st.binary(max_size=300), max_size=8))
 def test_records_come_back_in_order(records: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = write_all(tmp_path_factory.mktemp("records") / "some.tfrecord", records)
-    assert list(read_records(path)) == records
+    assert list(read_tfrecords(path)) == records
 
 
 def test_tensorflow_reads_what_we_write(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_tensorflow_writes_is_read_in_the_same_process(tmp_path: Path) -> N
     path = tmp_path / "theirs.tfrecord"
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(theirs.SerializeToString())
-    (record,) = read_records(path)
+    (record,) = read_tfrecords(path)
     assert decode_example(record) == {"frames": [-1], "id": [b"a", b""], "nothing": [], "speed": [1.5]}
     back = tf.train.Example.FromString(encode_example(decode_example(record)))
     assert back == theirs
@@ -95,7 +95,7 @@ def test_a_file_cut_anywhere_is_refused_naming_file_and_offset(tmp_path: Path) -
         path = tmp_path / "cut.tfrecord"
         path.write_bytes(whole[:length])
         with pytest.raises(WorkError, match=rf"cut\.tfrecord: damaged at byte {0 if length < second else second}:"):
-            list(read_records(path))
+            list(read_tfrecords(path))
 
 
 def test_a_bit_turned_anywhere_is_refused(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_bit_turned_anywhere_is_refused(tmp_path: Path) -> None:
         turned[place] ^= 1 << (place % 8)
         path.write_bytes(turned)
         with pytest.raises(WorkError, match="damaged at byte"):
-            list(read_records(path))
+            list(read_tfrecords(path))
 
 
 def test_values_of_several_types_in_one_feature_are_refused_by_name() -> None:

@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from voxline.components.demo_corpus.asr_corpora import COMMANDS
-from voxline.components.demo_corpus.settings import GenerateSettings
+from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run
 from voxline.errors import SettingsError, WorkError
 from voxline.store.files import hash_folder
@@ -29,16 +29,16 @@ TINY = {
 }
 GENERATE = """
 import sys
-from voxline.components.demo_corpus.settings import GenerateSettings
+from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run
-run(sys.argv[1], GenerateSettings.of(sys.argv[2]), workers=int(sys.argv[3]))
+run(sys.argv[1], DemoCorpusSettings.of(sys.argv[2]), workers=int(sys.argv[3]))
 """
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generated") / "demo"
-    run(folder, GenerateSettings.of(TINY))
+    run(folder, DemoCorpusSettings.of(TINY))
     return folder
 
 
@@ -101,7 +101,7 @@ def test_the_noise_lies_as_far_below_the_speech_as_the_settings_say(corpus: Path
 
 def test_the_same_settings_find_the_corpus_there(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in corpus.rglob("*")}
-    work = run(corpus, GenerateSettings.of(TINY))
+    work = run(corpus, DemoCorpusSettings.of(TINY))
     assert work.reused
     assert work.counts["utterances"] == 28
     assert "reused" in capsys.readouterr().out
@@ -111,12 +111,12 @@ def test_the_same_settings_find_the_corpus_there(corpus: Path, capsys: pytest.Ca
 def test_a_corpus_of_other_settings_is_replaced_and_a_damaged_one_mended(corpus: Path, tmp_path: Path) -> None:
     one = {**TINY, "train_speakers": 1, "utterances_per_speaker": 1, "dev_utterances_per_speaker": 1}
     folder = tmp_path / "demo"
-    run(folder, GenerateSettings.of(one))
+    run(folder, DemoCorpusSettings.of(one))
     whole = hash_folder(folder)
     next(folder.glob("LibriSpeech/test-clean/*/*/*.flac")).unlink()
-    assert not run(folder, GenerateSettings.of(one)).reused
+    assert not run(folder, DemoCorpusSettings.of(one)).reused
     assert hash_folder(folder) == whole
-    assert not run(folder, GenerateSettings.of(TINY)).reused
+    assert not run(folder, DemoCorpusSettings.of(TINY)).reused
     assert hash_folder(folder) == hash_folder(corpus)
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
@@ -126,14 +126,14 @@ def test_files_that_were_not_generated_are_never_overwritten(tmp_path: Path) -> 
     folder.mkdir()
     (folder / "thesis.txt").write_text("years of work")
     with pytest.raises(WorkError, match=r"not generated \(thesis.txt\)"):
-        run(folder, GenerateSettings.of(TINY))
+        run(folder, DemoCorpusSettings.of(TINY))
     assert (folder / "thesis.txt").read_text() == "years of work"
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(WorkError, match="file/demo: the corpus cannot be written there"):
-        run(tmp_path / "file" / "demo", GenerateSettings.of(TINY))
+        run(tmp_path / "file" / "demo", DemoCorpusSettings.of(TINY))
 
 
 def test_a_killed_run_leaves_nothing_that_looks_finished_and_the_next_one_finishes(
@@ -164,7 +164,7 @@ def test_two_processes_that_want_one_folder_take_turns(corpus: Path, tmp_path: P
 
 def test_more_speakers_than_there_are_voices_are_refused() -> None:
     with pytest.raises(SettingsError, match="there are 104 voices"):
-        GenerateSettings.of({"train_speakers": 100})
+        DemoCorpusSettings.of({"train_speakers": 100})
 
 
 def _start(folder: Path, settings: dict[str, int], workers: int) -> "subprocess.Popen[bytes]":

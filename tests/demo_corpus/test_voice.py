@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from voxline.components.demo_corpus.acoustics import trim_silence
-from voxline.components.demo_corpus.speech import Voice, speak
+from voxline.components.demo_corpus.speech import EspeakVoice, speak
 from voxline.errors import WorkError
 
 TEXTS = ["turn the kitchen lights off", "six apples", "tea"]
@@ -19,29 +19,29 @@ TEXTS = ["turn the kitchen lights off", "six apples", "tea"]
 @pytest.mark.parametrize("variant", ["m3", "f2"])
 def test_the_same_texts_give_the_same_samples_at_another_time_of_day(variant: str) -> None:
     """Breathy voices such as f2 draw random numbers, whose seed is the time unless it is set."""
-    first, _ = speak(Voice("en-us", variant), TEXTS)
+    first, _ = speak(EspeakVoice("en-us", variant), TEXTS)
     time.sleep(1.1)
-    second, _ = speak(Voice("en-us", variant), TEXTS)
+    second, _ = speak(EspeakVoice("en-us", variant), TEXTS)
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_pitch_and_rate_are_heard() -> None:
-    (plain,), rate = speak(Voice("en", "m1"), TEXTS[:1])
-    (slow,), _ = speak(Voice("en", "m1", rate=120), TEXTS[:1])
-    (high,), _ = speak(Voice("en", "m1", pitch=90), TEXTS[:1])
+    (plain,), rate = speak(EspeakVoice("en", "m1"), TEXTS[:1])
+    (slow,), _ = speak(EspeakVoice("en", "m1", rate=120), TEXTS[:1])
+    (high,), _ = speak(EspeakVoice("en", "m1", pitch=90), TEXTS[:1])
     assert len(slow) > 1.2 * len(plain)
     assert _fundamental(high, rate) > 1.2 * _fundamental(plain, rate)
 
 
 @pytest.mark.parametrize(("language", "text"), [("cmn", "你好"), ("cmn-latn-pinyin", "ni3 hao3")])
 def test_mandarin_is_spoken_from_hanzi_and_from_pinyin(language: str, text: str) -> None:
-    (samples,), rate = speak(Voice(language), [text])
+    (samples,), rate = speak(EspeakVoice(language), [text])
     assert 0.3 < len(samples) / rate < 1.5
 
 
 def test_trimming_keeps_the_soft_sounds_at_both_ends_of_speech() -> None:
-    for samples in speak(Voice("en-gb-scotland", "f4"), ["five off", "six minutes", "heating list"])[0]:
+    for samples in speak(EspeakVoice("en-gb-scotland", "f4"), ["five off", "six minutes", "heating list"])[0]:
         rate = 22050
         kept = trim_silence(samples, rate)
         assert len(samples) - 0.5 * rate < len(kept) < len(samples) + 0.2 * rate
@@ -53,16 +53,19 @@ def test_trimming_keeps_the_soft_sounds_at_both_ends_of_speech() -> None:
 
 @pytest.mark.parametrize(
     ("voice", "message"),
-    [(Voice("narnian"), "no language 'narnian'"), (Voice("en-us", "m99"), "no variant 'm99'; there are .*f1")],
+    [
+        (EspeakVoice("narnian"), "no language 'narnian'"),
+        (EspeakVoice("en-us", "m99"), "no variant 'm99'; there are .*f1"),
+    ],
 )
-def test_an_unknown_voice_is_refused_by_name(voice: Voice, message: str) -> None:
+def test_an_unknown_voice_is_refused_by_name(voice: EspeakVoice, message: str) -> None:
     with pytest.raises(WorkError, match=message):
         speak(voice, TEXTS)
 
 
 def test_a_text_without_a_word_is_named() -> None:
     with pytest.raises(WorkError, match=r"said nothing for '…'"):
-        speak(Voice("en-us"), ["yes", "…"])
+        speak(EspeakVoice("en-us"), ["yes", "…"])
 
 
 def test_it_speaks_where_the_path_to_its_data_is_too_long_for_espeak(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from voxline.components.demo_corpus.mandarin import LEXICON, MANDARIN, phones
+from voxline.components.demo_corpus.mandarin import LEXICON, MANDARIN, syllable_phones
 from voxline.components.demo_corpus.phrases import PHRASES
 from voxline.components.demo_corpus.sentences import draw_sentences
-from voxline.components.demo_corpus.settings import GenerateSettings, SentenceKind
+from voxline.components.demo_corpus.settings import DemoCorpusSettings, SentenceKind
 from voxline.components.demo_corpus.step import run
 from voxline.errors import SettingsError
 from voxline.store.files import hash_folder
@@ -22,7 +22,7 @@ SMALL = {"train": 60, "dev": 5, "test": 6, "longer": 4}
 
 
 def generated(folder: Path, **settings: object) -> Path:
-    return run(folder, GenerateSettings.of({**SMALL, **settings}), workers=2).path("corpus")
+    return run(folder, DemoCorpusSettings.of({**SMALL, **settings}), workers=2).path("corpus")
 
 
 @pytest.mark.parametrize("kind", ["digits", "phrases"])
@@ -109,13 +109,13 @@ def test_the_listener_hears_the_voice_most_and_other_voices_too(tmp_path: Path, 
 @pytest.mark.parametrize("kind", ["digits", "listener"])
 def test_the_same_settings_write_the_same_bytes_whatever_the_number_of_workers(tmp_path: Path, kind: str) -> None:
     few = {**SMALL, **({"train": 8, "others": 3, "voice_times": 2} if kind == "listener" else {}), "kind": kind}
-    settings = GenerateSettings.of({**few, "seed": 3})
+    settings = DemoCorpusSettings.of({**few, "seed": 3})
     run(tmp_path / "one", settings, workers=1)
     time.sleep(1.1)  # espeak-ng seeds itself with the second of the day, which must not be heard
     run(tmp_path / "two", settings, workers=3)
     assert hash_folder(tmp_path / "one") == hash_folder(tmp_path / "two")
     assert run(tmp_path / "two", settings).reused
-    assert not run(tmp_path / "two", GenerateSettings.of({**few, "seed": 4})).reused
+    assert not run(tmp_path / "two", DemoCorpusSettings.of({**few, "seed": 4})).reused
     assert hash_folder(tmp_path / "one") != hash_folder(tmp_path / "two")
 
 
@@ -176,7 +176,7 @@ def test_the_pinyin_is_that_of_a_dictionary_but_for_neutral_tones() -> None:
     ],
 )
 def test_syllables_are_parted_into_the_publishers_phones(syllables: str, written: str) -> None:
-    assert " ".join(map(phones, syllables.split())) == written
+    assert " ".join(map(syllable_phones, syllables.split())) == written
 
 
 def test_more_sentences_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,11 +198,11 @@ def test_more_sentences_than_there_are_are_refused(monkeypatch: pytest.MonkeyPat
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        GenerateSettings.of(settings)
+        DemoCorpusSettings.of(settings)
 
 
 def test_the_demo_of_recognition_keeps_the_name_that_it_had_before_there_were_other_kinds() -> None:
-    plain = GenerateSettings.of().plain()
+    plain = DemoCorpusSettings.of().plain()
     assert "kind" not in plain
-    assert plain == GenerateSettings.of(kind="commands").plain()
+    assert plain == DemoCorpusSettings.of(kind="commands").plain()
     assert list(plain)[5] == "seed", "the marker is written in this order"

@@ -22,7 +22,7 @@ from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, read_rejects, write_manifest
 from voxline.data.shards import clip_name
-from voxline.data.tfrecord import decode_example, read_records, record_at
+from voxline.data.tfrecord import decode_example, read_record_at, read_tfrecords
 from voxline.errors import SettingsError, WorkError
 from voxline.rejects import Reason
 from voxline.store.hashing import hash_file
@@ -39,7 +39,7 @@ def read(work: Work) -> dict[tuple[str, float], dict[str, Any]]:
     places = dataset.read_places()
     for shard, file in zip(dataset.shards, dataset.files(), strict=True):
         assert (shard.bytes, shard.checksum) == (file.stat().st_size, hash_file(file))
-        assert shard.examples == len(list(read_records(file)))
+        assert shard.examples == len(list(read_tfrecords(file)))
     found: dict[tuple[str, float], dict[str, Any]] = {}
     for row in dataset.rows():
         for column, speed in enumerate(dataset.speeds):
@@ -48,7 +48,7 @@ def read(work: Work) -> dict[tuple[str, float], dict[str, Any]]:
                 continue
             file = dataset.file(dataset.shards[shard])
             with open(file, "rb") as records:
-                example: dict[str, Any] = decode_example(record_at(records.fileno(), offset, size, file))
+                example: dict[str, Any] = decode_example(read_record_at(records.fileno(), offset, size, file))
             assert example["clip"] == [clip_name(row.audio_hash, row.offset, row.duration, speed).encode()]
             assert round(example["speed"][0], 4) == speed
             made = np.frombuffer(example["features"][0], "<f4").reshape(frames, dataset.features.bins)

@@ -11,9 +11,9 @@ from voxline.components.extract.line_cache import ROW_CACHE, line_digests
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
-from voxline.data.json_codec import values_of
+from voxline.data.json_codec import parse_line
 from voxline.data.manifest import Utterance, read_rejects, write_manifest
-from voxline.data.rows import ROWS
+from voxline.data.rows import ROWS_FILE
 from voxline.errors import WorkError
 from voxline.store.step_cache import Work
 
@@ -27,7 +27,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     def noted(line: bytes, where: str) -> dict[str, object]:
-        values = values_of(line, where)
+        values = parse_line(line, where)
         found.append(values["id"])
         return values
 
@@ -43,7 +43,7 @@ def extracted(folder: Path, utterances: list[Utterance], store: str = "store", h
 def content(work: Work) -> tuple[object, ...]:
     dataset = Dataset.read(work.folder)
     rejects = [reject.as_line() for reject in read_rejects(work.folder)]
-    rows = (work.folder / ROWS).read_bytes()
+    rows = (work.folder / ROWS_FILE).read_bytes()
     return rows, dataset.mean, dataset.counts, dataset.seconds, rejects, dataset.read_places().shape
 
 
@@ -75,8 +75,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "altered": lambda lines: lines.write_bytes(lines.read_bytes()[:-1] + b"?"),
     "empty": lambda lines: lines.write_bytes(b""),
     "gone": Path.unlink,
-    "of other rows": lambda lines: (lines.parent / ROWS).write_text("{}\n"),
-    "without rows": lambda lines: (lines.parent / ROWS).unlink(),
+    "of other rows": lambda lines: (lines.parent / ROWS_FILE).write_text("{}\n"),
+    "without rows": lambda lines: (lines.parent / ROWS_FILE).unlink(),
 }
 
 

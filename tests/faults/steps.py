@@ -18,8 +18,8 @@ from voxline.components.publish.garbage_collection import GarbageCollected, coll
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.data.dataset import SHARD, Dataset
-from voxline.data.manifest import Utterance, each_utterance, write_manifest
-from voxline.data.tfrecord import record_at
+from voxline.data.manifest import Utterance, iter_manifest, write_manifest
+from voxline.data.tfrecord import read_record_at
 from voxline.store.hashing import hash_bytes, hash_file
 from voxline.store.step_cache import Work
 
@@ -92,7 +92,7 @@ def _prepare_publish(corpus: Path, folder: Path) -> None:
 
 
 def _of_manifest(folder: Path) -> Any:
-    read = [(u.identity(), hash_file(Path(u.audio_filepath))) for u in each_utterance(folder)]
+    read = [(u.identity(), hash_file(Path(u.audio_filepath))) for u in iter_manifest(folder)]
     return [read, (folder / "rejects.jsonl").read_text()]
 
 
@@ -102,7 +102,7 @@ def _of_dataset(folder: Path) -> Any:
     for shard, offset, size, frames in dataset.read_places().reshape(-1, 4).tolist():
         if shard >= 0:
             with open(files[shard], "rb") as file:
-                records.append((hash_bytes(record_at(file.fileno(), offset, size, files[shard])), frames))
+                records.append((hash_bytes(read_record_at(file.fileno(), offset, size, files[shard])), frames))
         else:
             records.append((shard, SHARD))
     rows = [(row.id, row.text, row.split, row.audio_hash) for row in dataset.rows()]

@@ -13,7 +13,7 @@ from tests.faults.steps import CONVERT, EXTRACT, PUBLISH, STEPS, make_corpus
 from voxline.components.convert.step import run as convert
 from voxline.components.extract.step import run as extract
 from voxline.components.publish.step import run as publish
-from voxline.data.manifest import each_utterance
+from voxline.data.manifest import iter_manifest
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import bring, local
 from voxline.store.step_cache import Work
@@ -41,7 +41,7 @@ def content(step: str, work: Work) -> Any:
     """All that another machine reads of it."""
     folder = local(work.place)
     if step == "convert":
-        bring(utterance.audio_filepath for utterance in each_utterance(folder))
+        bring(utterance.audio_filepath for utterance in iter_manifest(folder))
     return STEPS[step].content(folder)
 
 

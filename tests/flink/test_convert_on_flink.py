@@ -13,7 +13,7 @@ from tests.flink.conftest import UTTERANCES, make_corpus
 from voxline.components.convert import beam
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
-from voxline.data.manifest import MANIFEST, REJECTS, read_rejects
+from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, read_rejects
 from voxline.store.hashing import hash_file
 from voxline.store.step_cache import Work
 
@@ -45,7 +45,7 @@ def on(cluster: Cluster) -> ConvertSettings:
 
 def is_the_same(made: Work, alone: Work) -> None:
     assert made.key == alone.key
-    for file in (MANIFEST, REJECTS):
+    for file in (MANIFEST_FILE, REJECTS_FILE):
         assert (made.folder / file).read_bytes() == (alone.folder / file).read_bytes()
     assert wavs(made) == wavs(alone)
 

@@ -18,7 +18,7 @@ from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import read_rejects
-from voxline.data.tfrecord import decode_example, record_at
+from voxline.data.tfrecord import decode_example, read_record_at
 from voxline.store.step_cache import Work
 
 pytestmark = pytest.mark.timeout(1_800)
@@ -40,7 +40,7 @@ def records(work: Work) -> dict[str, bytes]:
         shard, offset, size, _ = places[row.number, 0].tolist()
         file = dataset.file(dataset.shards[shard])
         with open(file, "rb") as opened:
-            example: dict[str, Any] = decode_example(record_at(opened.fileno(), offset, size, file))
+            example: dict[str, Any] = decode_example(read_record_at(opened.fileno(), offset, size, file))
         found[row.id] = hashlib.blake2b(example["features"][0]).digest()
     return found
 

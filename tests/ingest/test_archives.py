@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from voxline.components.ingest.archives import unpack
+from voxline.components.ingest.archives import unpack_archive
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run
 from voxline.errors import WorkError
@@ -25,7 +25,7 @@ Member = tuple[tarfile.TarInfo, bytes]
 
 
 def opened(archive: Path, store: Path, max_bytes: float = 1e9, max_files: int = 1000) -> Path:
-    return unpack(archive, store, max_bytes=max_bytes, max_files=max_files)[0]
+    return unpack_archive(archive, store, max_bytes=max_bytes, max_files=max_files)[0]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -226,8 +226,8 @@ def test_the_same_archive_by_another_name_is_not_unpacked_again(tar: Callable[..
 def test_killed_while_unpacking_and_started_again_all_of_it_is_there(tar: Callable[..., Path], tmp_path: Path) -> None:
     archive = tar(*(member(f"{number}.txt", b"%d" % number) for number in range(5_000)))
     code = (
-        "import sys; from pathlib import Path; from voxline.components.ingest.archives import unpack; "
-        "unpack(Path(sys.argv[1]), Path(sys.argv[2]), max_bytes=1e9, max_files=10**6)"
+        "import sys; from pathlib import Path; from voxline.components.ingest.archives import unpack_archive; "
+        "unpack_archive(Path(sys.argv[1]), Path(sys.argv[2]), max_bytes=1e9, max_files=10**6)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(archive), str(tmp_path / "store")], cwd=ROOT)
     while not any((tmp_path / "store").glob("unpacked/*/unfinished/100.txt")):

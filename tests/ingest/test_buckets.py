@@ -14,7 +14,7 @@ from voxline.components.ingest.open_corpus import open_corpus
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run
 from voxline.data.manifest import read_manifest
-from voxline.errors import Interruption, SettingsError, WorkError
+from voxline.errors import SettingsError, TransientError, WorkError
 
 Ingest = Callable[..., Ingested]
 WORDS = {f"α {number}.wav": f"word {number}" for number in range(4)}
@@ -127,7 +127,7 @@ def test_a_corpus_half_brought_when_the_storage_failed_is_gone_on_with(
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.2")
     monkeypatch.setenv("VOXLINE_BUCKETS_CONNECTIONS", "1")
     gcs.fails("status", "GET", "alt=media", after=3, times=10**6)
-    with pytest.raises(Interruption, match="start again"):
+    with pytest.raises(TransientError, match="start again"):
         ingest("manifest", uri=filled)
     gcs.proxy.faults.clear()
     gcs.proxy.requests.clear()

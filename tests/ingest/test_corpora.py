@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.ingest.listed import write, write_lines
-from voxline.data.manifest import fingerprint
+from voxline.data.manifest import fingerprint_utterances
 
 Ingest = Callable[..., Any]
 Record = Callable[..., Path]
@@ -245,7 +245,7 @@ def test_our_own_manifest_can_be_ingested_again(corpus: Path, record: Record, in
     write(corpus / "rejects.jsonl", first.work.path("rejects").read_text())
     again = ingest("manifest")
     assert again.rejects == {}
-    assert fingerprint(again.utterances.values()) == fingerprint(first.utterances.values())
+    assert fingerprint_utterances(again.utterances.values()) == fingerprint_utterances(first.utterances.values())
 
 
 def test_a_link_to_itself_is_a_missing_file(corpus: Path, record: Record, ingest: Ingest) -> None:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from tests.ingest.listed import write_lines
 from voxline.components.ingest import file_index
-from voxline.components.ingest.file_index import REGULAR, Listing, State, private_database
+from voxline.components.ingest.file_index import REGULAR, FileIndex, FileState, temporary_database
 from voxline.components.ingest.settings import CorpusSettings
-from voxline.components.ingest.staging import Measured, Spool
-from voxline.components.ingest.step import Lines, run
-from voxline.data.manifest import LineWriter, Utterance
+from voxline.components.ingest.staging import ProbedUtterance, StagingTable
+from voxline.components.ingest.step import _LineEncoder, run
+from voxline.data.manifest import ManifestEncoder, Utterance
 from voxline.errors import WorkError
 
 Record = Callable[..., Path]
@@ -29,12 +29,12 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 NAME = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=8)
 PATH = st.lists(NAME.filter(lambda name: name not in (".", "..")), min_size=1, max_size=3).map("/".join)
 SECONDS = st.just(0.0) | st.floats(0, 1e6)
-STATE = st.builds(State, *[st.integers(0, 3)] * 5)
+STATE = st.builds(FileState, *[st.integers(0, 3)] * 5)
 
 
-def measured(id: str, path: str, **others: Any) -> Measured:
+def measured(id: str, path: str, **others: Any) -> ProbedUtterance:
     plain = {"offset": 0.0, "duration": 0.0, "text": "", "speaker": "", "split": "", "source": "", "extra": ""}
-    return Measured(**{"id": id, "path": path, "hash": "ab", "seconds": 0.0, "fault": None, **plain, **others})
+    return ProbedUtterance(**{"id": id, "path": path, "hash": "ab", "seconds": 0.0, "fault": None, **plain, **others})
 
 
 @given(TEXT, PATH, TEXT, TEXT, SECONDS, SECONDS, st.dictionaries(TEXT.map("x{}".format), TEXT | SECONDS, max_size=2))
@@ -46,14 +46,14 @@ def test_a_line_is_what_the_writer_of_manifests_makes_of_the_utterance(
     written = json.dumps(extra, ensure_ascii=False)[1:-1]
     one = measured(id, path, offset=offset, duration=duration, text=text, speaker=speaker, extra=written)
     folder = Path("/store/ingest/key")
-    assert Lines(Path(root), folder).of(one, "dev") == LineWriter(folder)(utterance)
+    assert _LineEncoder(Path(root), folder).of(one, "dev") == ManifestEncoder(folder)(utterance)
 
 
 @given(st.dictionaries(PATH, STATE, max_size=8), st.lists(PATH, max_size=8), st.randoms())
 def test_files_are_found_in_whatever_order_they_are_looked_up(
-    files: dict[str, State], others: list[str], random: Any
+    files: dict[str, FileState], others: list[str], random: Any
 ) -> None:
-    found = Listing((os.fsencode(path), REGULAR, state.packed()) for path, state in files.items())
+    found = FileIndex((os.fsencode(path), REGULAR, state.packed()) for path, state in files.items())
     assert sorted(found, key=os.fsencode) == list(found) == sorted(files, key=os.fsencode)
     for looked_up in ([*sorted(files), *others], random.sample([*files, *others] * 2, 2 * len([*files, *others]))):
         for path in looked_up:
@@ -64,10 +64,10 @@ def test_files_are_found_in_whatever_order_they_are_looked_up(
 
 @given(st.lists(STATE, max_size=12), st.sets(STATE, max_size=12))
 def test_what_is_remembered_is_of_every_file_in_that_state_and_of_no_other(
-    files: list[State], known: set[State]
+    files: list[FileState], known: set[FileState]
 ) -> None:
-    found = Listing((b"%02d" % number, REGULAR, state.packed()) for number, state in enumerate(files))
-    spool = Spool(found)
+    found = FileIndex((b"%02d" % number, REGULAR, state.packed()) for number, state in enumerate(files))
+    spool = StagingTable(found)
     remembered = [(state.packed(), f"{number:032x}", float(number)) for number, state in enumerate(known)]
     assert spool.remember(sorted(remembered)) == (sum(state in known for state in files), 0)
     expected = sorted(one for one in remembered for state in files if state.packed() == one[0])
@@ -100,7 +100,7 @@ def test_no_room_for_what_is_held_meanwhile_is_told(
     write_lines(corpus / "train.jsonl", *({"audio_filepath": "a.wav", "text": "x" * 9_000} for _ in range(99)))
 
     def small(*tables: str) -> sqlite3.Connection:
-        database = private_database(*tables)
+        database = temporary_database(*tables)
         database.execute("PRAGMA max_page_count = 40")
         return database
 

@@ -9,7 +9,7 @@ import soundfile
 
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run
-from voxline.data.manifest import fingerprint, read_manifest, read_rejects
+from voxline.data.manifest import fingerprint_utterances, read_manifest, read_rejects
 
 TEN = [
     *(f"1988-24833-000{number}" for number in range(4)),
@@ -41,7 +41,7 @@ def test_librispeech_is_the_same_from_the_folder_above_it_and_from_an_archive(re
     prints = set()
     for uri in ("mine", "mine/LibriSpeech", "mine/LibriSpeech/dev-clean-2", "dev-clean-2.tar.gz", "zipped.zip"):
         work = run(tmp_path / "store", CorpusSettings(uri=str(tmp_path / uri), format="librispeech"))
-        prints.add(fingerprint(read_manifest(work.folder)))
+        prints.add(fingerprint_utterances(read_manifest(work.folder)))
     assert len(prints) == 1
 
 

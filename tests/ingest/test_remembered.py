@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from voxline.components.ingest import audio_probe
-from voxline.components.ingest.audio_probe import Recording, Remembered, measure
+from voxline.components.ingest.audio_probe import ProbeCache, ProbeResult, probe
 from voxline.components.ingest.corpus import Corpus
-from voxline.components.ingest.file_index import REGULAR, Listing, State, unpacked
+from voxline.components.ingest.file_index import REGULAR, FileIndex, FileState, unpack_state
 from voxline.store.files import ABANDONED_SECONDS
 from voxline.store.hashing import hash_file
 
@@ -39,23 +39,23 @@ def rested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audio_probe, "RACY_SECONDS", -1.0)
 
 
-def found(store: Path, folder: Path) -> dict[str, Recording]:
+def found(store: Path, folder: Path) -> dict[str, ProbeResult]:
     """As the step does it."""
     corpus = Corpus(folder)
     recordings = known(store, corpus)
-    recordings |= measure(corpus.root, [path for path in corpus.files if path not in audio_probe])
+    recordings |= probe(corpus.root, [path for path in corpus.files if path not in audio_probe])
     keep(store, corpus, audio_probe)
     return recordings
 
 
-def known(store: Path, corpus: Corpus) -> dict[str, Recording]:
-    by_state = {state: Recording(hash, seconds) for state, hash, seconds in Remembered(store, corpus)}
+def known(store: Path, corpus: Corpus) -> dict[str, ProbeResult]:
+    by_state = {state: ProbeResult(hash, seconds) for state, hash, seconds in ProbeCache(store, corpus)}
     states = {path: corpus.files[path].packed for path in corpus.files}
     return {path: by_state[state] for path, state in states.items() if state in by_state}
 
 
-def keep(store: Path, corpus: Corpus, recordings: dict[str, Recording]) -> None:
-    Remembered(store, corpus).keep(
+def keep(store: Path, corpus: Corpus, recordings: dict[str, ProbeResult]) -> None:
+    ProbeCache(store, corpus).keep(
         (corpus.files[path].packed, recording.hash, recording.seconds) for path, recording in audio_probe.items()
     )
 
@@ -72,7 +72,7 @@ def test_only_what_changed_is_read_again(corpus: Path, record: Record, read: lis
     after = found(tmp_path / "store", corpus)
     assert sorted(read) == ["b.wav", "d.wav"]
     assert after["a.wav"] == before["a.wav"]
-    assert after == measure(corpus, after)
+    assert after == probe(corpus, after)
     assert before["a.wav"].seconds == 0.5
 
 
@@ -96,12 +96,12 @@ def test_a_file_touched_a_moment_ago_or_by_a_clock_ahead_is_not_remembered(
     for listed in (0, -hour):  # the second: as where the clock was put back after the file was written
         listing = Corpus(corpus)
         listing.listed_at += listed
-        keep(tmp_path / "store", listing, measure(corpus, ["a.wav"]))
+        keep(tmp_path / "store", listing, probe(corpus, ["a.wav"]))
         assert known(tmp_path / "store", Corpus(corpus)) == {}
     listing = Corpus(corpus)
     listing.listed_at += hour
-    keep(tmp_path / "store", listing, measure(corpus, ["a.wav"]))
-    assert known(tmp_path / "store", Corpus(corpus)) == measure(corpus, ["a.wav"])
+    keep(tmp_path / "store", listing, probe(corpus, ["a.wav"]))
+    assert known(tmp_path / "store", Corpus(corpus)) == probe(corpus, ["a.wav"])
 
 
 @pytest.mark.usefixtures("rested")
@@ -142,26 +142,26 @@ def test_runs_at_once_leave_one_memory_that_is_whole(corpus: Path, record: Recor
         thread.start()
     for thread in threads:
         thread.join()
-    expected = measure(corpus, list(Corpus(corpus).files))
+    expected = probe(corpus, list(Corpus(corpus).files))
     assert all(result == expected for result in results)
     assert len(results) == 4
     assert known(tmp_path / "store", Corpus(corpus)) == expected
     assert len(list((tmp_path / "store/measured").iterdir())) == 1
 
 
-@pytest.mark.parametrize("name", State._fields)
+@pytest.mark.parametrize("name", FileState._fields)
 def test_each_thing_that_a_file_is_known_by_counts(
     corpus: Path, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     record("a.wav")
     listing = Corpus(corpus)
     listing.listed_at += 3600 * 10**9
-    keep(tmp_path / "store", listing, measure(corpus, ["a.wav"]))
+    keep(tmp_path / "store", listing, probe(corpus, ["a.wav"]))
     assert list(known(tmp_path / "store", Corpus(corpus))) == ["a.wav"]
-    state = unpacked(listing.files["a.wav"].packed)
+    state = unpack_state(listing.files["a.wav"].packed)
     other = state._replace(**{name: getattr(state, name) + 1})
     touched = Corpus(corpus)
-    monkeypatch.setattr(touched, "files", Listing([(b"a.wav", REGULAR, other.packed())]))
+    monkeypatch.setattr(touched, "files", FileIndex([(b"a.wav", REGULAR, other.packed())]))
     assert known(tmp_path / "store", touched) == {}
 
 

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voxline.components.ingest.settings import CorpusSettings
-from voxline.components.ingest.splits import last_drawn, place_of, splits_of
-from voxline.components.ingest.staging import Named
+from voxline.components.ingest.splits import assign_splits, hash_fraction, selection_threshold
+from voxline.components.ingest.staging import SplitKey
 from voxline.errors import SettingsError
 
 NAMES = st.sets(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), min_size=1, max_size=40)
 
 
-def entry(id: str, split: str = "train", speaker: str = "") -> Named:
-    return Named(id=id, speaker=speaker, split=split, source=f"{id}.txt:1")
+def entry(id: str, split: str = "train", speaker: str = "") -> SplitKey:
+    return SplitKey(id=id, speaker=speaker, split=split, source=f"{id}.txt:1")
 
 
 def drawn_by_hash(names: set[str], share: float, salt: str, keep: int = 1) -> set[str]:
-    last = last_drawn(names, share, salt, keep)
-    return {name for name in names if place_of(name, salt) <= last}
+    last = selection_threshold(names, share, salt, keep)
+    return {name for name in names if hash_fraction(name, salt) <= last}
 
 
 @functools.cache
@@ -32,8 +32,8 @@ def anchors_of(salt: str) -> set[str]:
     return {min(drawn_by_hash(many, 0.01, salt)), min(many - drawn_by_hash(many, 0.99, salt))}
 
 
-def splits(entries: list[Named], **values: Any) -> dict[str, str]:
-    found = splits_of({one.split for one in entries}, lambda: entries, CorpusSettings.of(values, "corpus"))
+def splits(entries: list[SplitKey], **values: Any) -> dict[str, str]:
+    found = assign_splits({one.split for one in entries}, lambda: entries, CorpusSettings.of(values, "corpus"))
     return {one.id: found.of(one) for one in entries}
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from voxline.components.ingest.audio_probe import measure
+from voxline.components.ingest.audio_probe import probe
 from voxline.components.ingest.settings import CorpusSettings
-from voxline.components.ingest.staging import Measured
-from voxline.components.ingest.step import Lines, run
+from voxline.components.ingest.staging import ProbedUtterance
+from voxline.components.ingest.step import _LineEncoder, run
 from voxline.data.manifest import read_manifest, read_rejects
 from voxline.errors import SettingsError, WorkError
 from voxline.rejects import Reason, Reject
@@ -116,9 +116,9 @@ def test_what_is_left_out_is_counted(corpus: Path, record: Record, ingest: Inges
 
 
 def test_a_file_that_the_system_cannot_read_is_a_reject_in_its_words(tmp_path: Path) -> None:
-    recording = measure(Path("/proc/self"), ["mem"])["mem"]  # a regular file that root, too, cannot read
-    measured = Measured("a", "mem", 0.0, 0.0, "x", "", "", "a.txt:1", "", *recording)
-    reject = Lines(Path("/proc/self"), tmp_path).of(measured, "train")
+    recording = probe(Path("/proc/self"), ["mem"])["mem"]  # a regular file that root, too, cannot read
+    measured = ProbedUtterance("a", "mem", 0.0, 0.0, "x", "", "", "a.txt:1", "", *recording)
+    reject = _LineEncoder(Path("/proc/self"), tmp_path).of(measured, "train")
     assert isinstance(reject, Reject)
     assert (reject.reason, reject.detail) == (Reason.UNREADABLE, "a.txt:1: mem: Input/output error")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from voxline.components.demo_corpus.settings import GenerateSettings
+from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run
@@ -204,7 +204,7 @@ def test_thchs30_what_is_wrong_is_a_reject_by_name(corpus: Path, record: Record,
     ("kind", "format", "text"), [("digits", "ljspeech", ""), ("mandarin", "thchs30", "pinyin"), ("listener", "", "")]
 )
 def test_a_generated_corpus_is_ingested_with_its_own_splits(tmp_path: Path, kind: str, format: str, text: str) -> None:
-    chosen = GenerateSettings.of(
+    chosen = DemoCorpusSettings.of(
         {"kind": kind, "train": 8, "dev": 2, "test": 3, "longer": 1, **({"others": 0} if not format else {})}
     )
     corpus = generate(tmp_path / "voice", chosen).path("corpus")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from voxline.components.demo_corpus.settings import GenerateSettings
+from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.store.files import read_json
 
@@ -30,7 +30,7 @@ evaluate: {{bootstrap_samples: 200}}
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three generated speakers in LibriSpeech's layout, one a split."""
     folder = tmp_path_factory.mktemp("corpus é") / "generated speech"
-    chosen = GenerateSettings.of(
+    chosen = DemoCorpusSettings.of(
         train_speakers=2, dev_speakers=1, test_speakers=1, utterances_per_speaker=10, dev_utterances_per_speaker=4
     )
     return generate(folder, chosen).path("corpus")

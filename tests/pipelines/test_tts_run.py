@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from tests.pipelines.conftest import check_step_keys
-from voxline.components.demo_corpus.settings import GenerateSettings
+from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.pipelines.graph import STEPS
 from voxline.store.files import read_json
@@ -60,7 +60,7 @@ def voxline(folder: Path, *arguments: str, text: str = "") -> subprocess.Complet
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a space and another letter in its name, in which the graph has run."""
     folder = tmp_path_factory.mktemp("voices") / "a folder é"
-    chosen = GenerateSettings.of(kind="digits", train=8, dev=2, test=2, longer=1)
+    chosen = DemoCorpusSettings.of(kind="digits", train=8, dev=2, test=2, longer=1)
     corpus = generate(folder / "generated voice", chosen, workers=1).path("corpus")
     (folder / "tiny.yaml").write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
     ended = voxline(folder, "run", "tts", "--config", "tiny.yaml")

@@ -18,7 +18,7 @@ from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.components.publish.versions import DatasetVersions
 from voxline.data.dataset import Dataset
-from voxline.data.rows import ROWS, row_line
+from voxline.data.rows import ROWS_FILE, encode_row
 from voxline.pipelines.cli.dataset_views import told
 from voxline.pipelines.cli.main import app
 from voxline.store.hashing import hash_file
@@ -37,11 +37,11 @@ ROWS_OF = st.dictionaries(st.text("ab0é", min_size=1, max_size=3), ROW, max_siz
 
 def dataset(folder: Path, rows: dict[str, dict[str, Any]]) -> Dataset:
     folder.mkdir()
-    lines = [row_line({"id": name, "duration": 1.0, **rows[name]}) for name in sorted(rows)]
-    (folder / ROWS).write_text("".join(lines), encoding="utf-8")
+    lines = [encode_row({"id": name, "duration": 1.0, **rows[name]}) for name in sorted(rows)]
+    (folder / ROWS_FILE).write_text("".join(lines), encoding="utf-8")
     return Dataset(
         "k", "f", FeatureSettings(), Alphabet.named("english"), [], [], {}, {}, [], folder=folder,
-        rows_hash=hash_file(folder / ROWS),
+        rows_hash=hash_file(folder / ROWS_FILE),
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_a_speaker_who_is_gone_is_named(tmp_path: Path) -> None:
     found: DatasetDiff = diff_datasets(before, after)
     assert found.seconds_of_speakers() == {"bob": (1.0, 0.0)}
     assert found.test_changed()
-    assert json.loads((after.folder / ROWS).read_text())["speaker"] == "anna"
+    assert json.loads((after.folder / ROWS_FILE).read_text())["speaker"] == "anna"
 
 
 def test_the_drift_of_features_is_told_in_deviations_and_a_large_one_as_such(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.registry.test_registry import (
     test_rolling_back_publishes_the_older_bytes_as_a_new_version as test_rolling_back_publishes_the_older_bytes,
 )
 from tests.registry.test_registry import test_rolling_back_twice_goes_two_steps_back as test_rolling_back_twice
-from voxline.errors import Changed, Interruption, WorkError
+from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import Registry, list_models
@@ -182,7 +182,7 @@ def test_a_pusher_that_slept_past_its_lease_publishes_nothing(
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.2")
     monkeypatch.setattr("voxline.store.bucket_locks.Lease.renew", lambda held: None)
     slept, d = exported(tmp_path / "slept", "slept"), exported(tmp_path / "d", "d")
-    with pytest.raises(Changed, match="another process changed the registry meanwhile"), registry.locked():  # noqa: SIM117
+    with pytest.raises(PreconditionError, match="another process changed the registry meanwhile"), registry.locked():  # noqa: SIM117
         with registry.publishing(slept, model_digest(slept), "push"):
             assert publish(Registry(f"{gcs.uri}/models é", "asr"), d) == 4
     assert registry.versions() == lines(registry, gcs) == [1, 2, 3, 4]
@@ -206,7 +206,7 @@ def test_a_pusher_whose_files_were_cleared_away_while_it_slept_decides_nothing(
         append(changes)
 
     monkeypatch.setattr(registry._journal, "append", late)
-    with pytest.raises(Changed, match="another process changed the registry meanwhile"):
+    with pytest.raises(PreconditionError, match="another process changed the registry meanwhile"):
         publish(registry, exported(tmp_path / "d", "d"))
     assert registry.versions() == lines(registry, gcs) == [1, 2, 3]
 
@@ -268,7 +268,7 @@ def test_a_push_that_the_storage_leaves_in_the_lurch_says_where_it_stands(
 ) -> None:
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.3")
     fault = gcs.fails("status", "POST", "rewriteTo", times=10**6)
-    with pytest.raises(Interruption, match=r"/asr/4: decided, and not all of it there yet .* it is finished first"):
+    with pytest.raises(TransientError, match=r"/asr/4: decided, and not all of it there yet .* it is finished first"):
         publish(registry, exported(tmp_path / "d", "d"))
     assert registry.versions() == [1, 2, 3]
     fault.times = 0

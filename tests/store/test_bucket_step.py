@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.buckets.emulator import Storage
-from voxline.errors import Interruption, WorkError
+from voxline.errors import TransientError, WorkError
 from voxline.settings import Settings
 from voxline.store.bucket_cache import local
 from voxline.store.step_cache import Work, keyed_work, place_of
@@ -190,7 +190,7 @@ def test_a_storage_that_does_not_answer_is_no_reason_to_make_work_again(
     gcs.fails("status", "GET", times=10_000, code=503)
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.3")
     fresh_pod()
-    with pytest.raises(Interruption):
+    with pytest.raises(TransientError):
         make(gcs)
     gcs.proxy.faults.clear()
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "30")

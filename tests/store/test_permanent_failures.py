@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.buckets.emulator import Storage
-from voxline.errors import Changed, Interruption, SettingsError, VoxlineError, WorkError
+from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
 from voxline.store.permanent_failures import ATTEMPT, attempt
 
 
@@ -45,7 +45,11 @@ def test_what_failed_for_good_ends_the_next_attempt_with_its_own_words(step: Ste
 
 @pytest.mark.parametrize(
     "error",
-    [Interruption("the bucket does not answer"), Changed("the registry was pushed to meanwhile"), KeyboardInterrupt()],
+    [
+        TransientError("the bucket does not answer"),
+        PreconditionError("the registry was pushed to meanwhile"),
+        KeyboardInterrupt(),
+    ],
 )
 def test_what_a_retry_may_mend_is_tried_again(step: Step, error: BaseException) -> None:
     step.attempt("asr-1.root.convert.executor(0)", error)

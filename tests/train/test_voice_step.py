@@ -19,7 +19,7 @@ from voxline.audio import features as spectra
 from voxline.audio import griffin_lim
 from voxline.components.convert import step as convert
 from voxline.components.convert.settings import ConvertSettings
-from voxline.components.demo_corpus.speech import Voice, speak
+from voxline.components.demo_corpus.speech import EspeakVoice, speak
 from voxline.components.extract import step as extract
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.train.batches import Batches
@@ -125,7 +125,7 @@ def test_a_fresh_process_without_our_code_speaks(trained: tuple[Work, SynthesisS
 
 def test_generated_speech_becomes_a_voice(tmp_path: Path) -> None:
     texts = ["one five", "two six", "three seven", "four eight"]
-    recordings, rate = speak(Voice("en-us", "m3"), texts * 2)
+    recordings, rate = speak(EspeakVoice("en-us", "m3"), texts * 2)
     utterances = []
     for number, samples in enumerate(recordings):
         path = tmp_path / "corpus" / f"{number}.wav"

@@ -59,12 +59,12 @@ def write_dataset(
     """Writes shards and dataset.json, as extract does; `change` may spoil the features of an utterance."""
     heard = {each.id: features(each.waveform, how) for each in spoken}
     made = [
-        by_hand.Spoken(
+        by_hand.DatasetExample(
             each.id, each.text, each.split, heard[each.id] if change is None else change(each, heard[each.id]), "tone"
         )
         for each in spoken
     ]
-    dataset = by_hand.write_by_hand(folder, made, how, Alphabet(LETTERS), shards=2)
+    dataset = by_hand.write_dataset(folder, made, how, Alphabet(LETTERS), shards=2)
     train = np.concatenate([heard[each.id] for each in spoken if each.split == "train"])
     # Of what was heard: what is spoilt may have no mean.
     dataclasses.replace(dataset, mean=train.mean(0).tolist(), deviation=train.std(0).tolist()).write(folder)

@@ -16,7 +16,7 @@ from tests.validate import takes
 from voxline.components.validate.columns import Hashes, Strings, distinct, median
 from voxline.components.validate.corpus import Corpus
 from voxline.components.validate.tally import Tally, characters_in, each_line, ranges, words_in
-from voxline.data.manifest import Utterance, each_utterance, fingerprint, write_manifest
+from voxline.data.manifest import Utterance, fingerprint_utterances, iter_manifest, write_manifest
 from voxline.errors import WorkError
 from voxline.text.alphabet import frames_needed
 
@@ -68,7 +68,7 @@ def test_a_tally_names_the_utterances_as_all_steps_do(
     tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
 ) -> None:
     manifest = written(lines, tmp_path_factory.mktemp("lines"))
-    assert Tally.of_piece(manifest).fingerprint() == fingerprint(each_utterance(manifest))
+    assert Tally.of_piece(manifest).fingerprint() == fingerprint_utterances(iter_manifest(manifest))
 
 
 @settings(deadline=None, max_examples=100)

@@ -16,9 +16,9 @@ import soundfile
 
 from voxline.audio import flac, wav
 from voxline.audio.ffmpeg import decode_foreign, foreign_format
-from voxline.rejects import SLACK_SECONDS, BadAudio, Reason
+from voxline.rejects import DURATION_TOLERANCE_SECONDS, BadAudioError, Reason
 
-__all__ = ["BadAudio", "Header", "Recording", "decode", "header", "load", "mono", "resample", "to_int16"]
+__all__ = ["BadAudioError", "Header", "Recording", "decode", "header", "load", "mono", "resample", "to_int16"]
 
 BLOCK = 1 << 20
 """Frames read at once: a header that lies about its length must not claim the memory for it."""
@@ -108,7 +108,7 @@ def decode(path: Path | str, offset: float = 0.0, duration: float | None = None)
         raise _unreadable(path, info, error) from None
     frames = sum(len(block) for block in blocks)
     if head.frames and frames < count:
-        raise BadAudio(Reason.TRUNCATED, f"its header says {head.frames:,} frames, {first + frames:,} are there")
+        raise BadAudioError(Reason.TRUNCATED, f"its header says {head.frames:,} frames, {first + frames:,} are there")
     md5 = ""
     if info and frames and first == 0 and count == head.frames:
         flac.check_md5(info, blocks)
@@ -186,11 +186,11 @@ def _first_bytes(path: Path) -> bytes:
         with open(path, "rb") as file:
             start = file.read(16)
     except FileNotFoundError:
-        raise BadAudio(Reason.MISSING_FILE, f"{path} is not there") from None
+        raise BadAudioError(Reason.MISSING_FILE, f"{path} is not there") from None
     except OSError as error:
-        raise BadAudio(Reason.UNREADABLE, f"{path}: {error.strerror}") from None
+        raise BadAudioError(Reason.UNREADABLE, f"{path}: {error.strerror}") from None
     if not start:
-        raise BadAudio(Reason.EMPTY_AUDIO, "a file of 0 bytes")
+        raise BadAudioError(Reason.EMPTY_AUDIO, "a file of 0 bytes")
     return start
 
 
@@ -201,7 +201,7 @@ def _check_file(path: Path, start: bytes) -> flac.StreamInfo | None:
     if start[:4] == flac.MAGIC or start[:3] == b"ID3":
         try:
             return flac.stream_info(path)
-        except BadAudio:
+        except BadAudioError:
             if start[:4] == flac.MAGIC:
                 raise
     return None
@@ -218,7 +218,9 @@ def _header(file: soundfile.SoundFile) -> Header:
     """The header that libsndfile read; 0 frames where a FLAC does not say how many."""
     frames = int(file.frames)
     if file.samplerate < LOWEST_RATE:
-        raise BadAudio(Reason.UNREADABLE, f"its header says {file.samplerate} Hz; {LOWEST_RATE:,} or more are accepted")
+        raise BadAudioError(
+            Reason.UNREADABLE, f"its header says {file.samplerate} Hz; {LOWEST_RATE:,} or more are accepted"
+        )
     return Header(0 if frames >= 2**62 else frames, int(file.samplerate), int(file.channels))
 
 
@@ -230,8 +232,8 @@ def _span(head: Header, offset: float, duration: float | None) -> tuple[int, int
     last = head.frames if duration is None else round((offset + duration) * head.sample_rate)
     if first == 0 and abs(last - head.frames) <= SAME_SECONDS * head.sample_rate:
         last = head.frames
-    if first >= head.frames or last > head.frames + SLACK_SECONDS * head.sample_rate:
-        raise BadAudio(
+    if first >= head.frames or last > head.frames + DURATION_TOLERANCE_SECONDS * head.sample_rate:
+        raise BadAudioError(
             Reason.BAD_ENTRY,
             f"the segment is {offset:g}-{last / head.sample_rate:g} s, the recording ends at {head.seconds:g} s",
         )
@@ -254,26 +256,26 @@ def _read(file: soundfile.SoundFile, count: int) -> list[npt.NDArray[Any]]:
 def _sound(recording: Recording) -> Recording:
     """The recording, if it holds samples and all of them are numbers."""
     if not len(recording.samples):
-        raise BadAudio(Reason.EMPTY_AUDIO, "no samples")
+        raise BadAudioError(Reason.EMPTY_AUDIO, "no samples")
     if recording.samples.dtype.kind == "f":
         peak = float(np.abs(recording.samples).max())
         if not np.isfinite(peak):
             bad = int(np.count_nonzero(~np.isfinite(recording.samples)))
-            raise BadAudio(Reason.UNREADABLE, f"{bad:,} of its samples are not numbers (NaN or infinite)")
+            raise BadAudioError(Reason.UNREADABLE, f"{bad:,} of its samples are not numbers (NaN or infinite)")
         if peak > LOUDEST:
-            raise BadAudio(Reason.UNREADABLE, f"its samples reach {peak:g}, full scale of float samples is 1")
+            raise BadAudioError(Reason.UNREADABLE, f"its samples reach {peak:g}, full scale of float samples is 1")
     return recording
 
 
-def _unreadable(path: Path, info: flac.StreamInfo | None, error: soundfile.LibsndfileError) -> BadAudio:
+def _unreadable(path: Path, info: flac.StreamInfo | None, error: soundfile.LibsndfileError) -> BadAudioError:
     """Names what libsndfile stumbled over: the end is missing, something within is damaged, or it is no audio."""
     said = error.error_string.strip()
     if info is None:
         if "does not exist" in said:  # what it says of an MP3 without a frame; the file is there
             said = "no audio in it"
-        return BadAudio(Reason.UNREADABLE, f"libsndfile: {said}")
+        return BadAudioError(Reason.UNREADABLE, f"libsndfile: {said}")
     if info.bits > 24:
-        return BadAudio(Reason.UNREADABLE, f"FLAC of {info.bits} bits; up to 24 are read, encode it again")
+        return BadAudioError(Reason.UNREADABLE, f"FLAC of {info.bits} bits; up to 24 are read, encode it again")
     if flac.ends_whole(path):
-        return BadAudio(Reason.UNREADABLE, f"damaged within; its end is there (libsndfile: {said})")
-    return BadAudio(Reason.TRUNCATED, f"ends before the {info.frames:,} frames that its header says ({said})")
+        return BadAudioError(Reason.UNREADABLE, f"damaged within; its end is there (libsndfile: {said})")
+    return BadAudioError(Reason.TRUNCATED, f"ends before the {info.frames:,} frames that its header says ({said})")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.rejects import BadAudio, Reason
+from voxline.rejects import BadAudioError, Reason
 
 
 def foreign_format(start: bytes) -> str | None:
@@ -44,7 +44,7 @@ def decode_foreign(path: Path, form: str) -> tuple[npt.NDArray[np.int16], int]:
     try:
         segment = segment_type.from_file(os.fspath(path.absolute()), format=form)
     except (could_not, IndexError, ValueError, struct.error) as error:
-        raise BadAudio(Reason.UNREADABLE, f"ffmpeg cannot decode it as {form}: {_last_line(error)}") from None
+        raise BadAudioError(Reason.UNREADABLE, f"ffmpeg cannot decode it as {form}: {_last_line(error)}") from None
     samples = np.frombuffer(segment.raw_data, f"<i{segment.sample_width}").reshape(-1, segment.channels)
     return samples.astype(np.int16), int(segment.frame_rate)
 
@@ -63,7 +63,9 @@ def _check_boxes(path: Path) -> None:
             if size == 0:  # the last box: up to the end
                 return
             if len(head) < 8 or size < 8 or at + size > total:
-                raise BadAudio(Reason.TRUNCATED, f"its box {head[4:8]!r} says {size:,} bytes, {total - at:,} are there")
+                raise BadAudioError(
+                    Reason.TRUNCATED, f"its box {head[4:8]!r} says {size:,} bytes, {total - at:,} are there"
+                )
             at += size
 
 

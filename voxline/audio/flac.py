@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.rejects import BadAudio, Reason
+from voxline.rejects import BadAudioError, Reason
 
 MAGIC = b"fLaC"
 NOT_SET = bytes(16)
@@ -51,11 +51,13 @@ def stream_info(path: Path) -> StreamInfo:
             file.seek(0)
         block = file.read(42)
     if block[:4] != MAGIC:
-        raise BadAudio(Reason.UNREADABLE, f"not a FLAC stream: begins with {block[:4]!r}")
+        raise BadAudioError(Reason.UNREADABLE, f"not a FLAC stream: begins with {block[:4]!r}")
     if len(block) < 42:
-        raise BadAudio(Reason.TRUNCATED, f"ends after {len(block)} bytes, inside FLAC's first header")
+        raise BadAudioError(Reason.TRUNCATED, f"ends after {len(block)} bytes, inside FLAC's first header")
     if block[4] & 0x7F:
-        raise BadAudio(Reason.UNREADABLE, f"FLAC's first block is of type {block[4] & 0x7F}, it must be STREAMINFO (0)")
+        raise BadAudioError(
+            Reason.UNREADABLE, f"FLAC's first block is of type {block[4] & 0x7F}, it must be STREAMINFO (0)"
+        )
     packed = int.from_bytes(block[18:26])  # 20 bits rate, 3 channels - 1, 5 bits - 1, 36 frames
     return StreamInfo(
         sample_rate=packed >> 44,
@@ -81,7 +83,7 @@ def check_md5(info: StreamInfo, blocks: list[npt.NDArray[Any]]) -> None:
     for block in blocks:
         digest.update(_packed(block, info.bits))
     if digest.digest() != info.md5:
-        raise BadAudio(
+        raise BadAudioError(
             Reason.MD5_MISMATCH,
             f"its samples have the MD5 {digest.hexdigest()}, its header says {info.md5.hex()}",
         )

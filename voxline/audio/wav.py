@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from voxline.rejects import BadAudio, Reason
+from voxline.rejects import BadAudioError, Reason
 from voxline.store.files import whole_file
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ def check_whole(path: Path) -> None:
             chunk = file.read(8)
             if len(chunk) < 8:
                 if riff_size + 8 > total:
-                    raise BadAudio(Reason.TRUNCATED, f"ends after {total} bytes, before its samples begin")
-                raise BadAudio(Reason.UNREADABLE, "a WAV without a data chunk")
+                    raise BadAudioError(Reason.TRUNCATED, f"ends after {total} bytes, before its samples begin")
+                raise BadAudioError(Reason.UNREADABLE, "a WAV without a data chunk")
             name, size = struct.unpack(order + "4sI", chunk)
             if name == b"ds64":  # RF64: sizes of 64 bits stand here, and those of 32 bits are all ones
                 sizes = file.read(16)
                 if len(sizes) < 16:
-                    raise BadAudio(Reason.TRUNCATED, f"ends after {total} bytes, before its samples begin")
+                    raise BadAudioError(Reason.TRUNCATED, f"ends after {total} bytes, before its samples begin")
                 long_size = struct.unpack("<8xQ", sizes)[0]
                 file.seek(size - 16, os.SEEK_CUR)
             elif name == b"data":
@@ -66,9 +66,9 @@ def check_whole(path: Path) -> None:
         elif size in STREAMED:
             return
         if size > present:
-            raise BadAudio(Reason.TRUNCATED, f"its header says {size:,} bytes of samples, {present:,} are there")
+            raise BadAudioError(Reason.TRUNCATED, f"its header says {size:,} bytes of samples, {present:,} are there")
         if size == 0 and present > 0 and not _chunk_follows(file):
-            raise BadAudio(
+            raise BadAudioError(
                 Reason.TRUNCATED, f"its header was never finished: it says no samples, and {present:,} bytes follow"
             )
 
@@ -119,11 +119,13 @@ def read_wav(path: Path) -> "tuple[npt.NDArray[np.int16], int]":
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise BadAudio(Reason.MISSING_FILE, f"{path} is not there") from None
+        raise BadAudioError(Reason.MISSING_FILE, f"{path} is not there") from None
     if len(content) < HEADER_BYTES:
-        raise BadAudio(Reason.TRUNCATED, f"{len(content)} bytes are too few for a WAV")
+        raise BadAudioError(Reason.TRUNCATED, f"{len(content)} bytes are too few for a WAV")
     sample_rate = _HEADER.unpack_from(content)[7]
     samples = (len(content) - HEADER_BYTES) // 2
     if content[:HEADER_BYTES] != wav_header(samples, sample_rate):
-        raise BadAudio(Reason.UNREADABLE, f"{path} is not a 16-bit mono WAV as convert writes it, or was cut short")
+        raise BadAudioError(
+            Reason.UNREADABLE, f"{path} is not a 16-bit mono WAV as convert writes it, or was cut short"
+        )
     return np.frombuffer(content, "<i2", offset=HEADER_BYTES), sample_rate

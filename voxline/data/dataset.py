@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.data.rows import ROWS, Row, read_rows
-from voxline.data.shards import AGAIN, damage_of, present
+from voxline.data.rows import ROWS_FILE, DatasetRow, read_rows
+from voxline.data.shards import REBUILD_SHARD_HINT, localize_shards, verify_shard
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import address_of, bring, folder_of, is_mirrored
 from voxline.store.files import read_json, write_json
@@ -28,10 +28,10 @@ from voxline.text.alphabet import Alphabet
 from voxline.text.settings import ReadingSettings
 
 if TYPE_CHECKING:
-    from voxline.data.rows import Places
+    from voxline.data.rows import RecordLocations
 
 
-DATASET = "dataset.json"
+DATASET_FILE = "dataset.json"
 SHARD, OFFSET, SIZE, FRAMES = range(4)
 """The last axis of places."""
 
@@ -89,31 +89,31 @@ class Dataset:
     folder: Path = Path()
     reading: dict[str, Any] = dataclasses.field(default_factory=lambda: ReadingSettings().plain())
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[DatasetRow]:
         """Every utterance, by id.
 
         Raises:
           WorkError: the file is not the one that dataset.json names.
         """
-        if hash_file(self.folder / ROWS) != self.rows_hash:
+        if hash_file(self.folder / ROWS_FILE) != self.rows_hash:
             raise WorkError(
-                f"{self.folder / ROWS}: damaged, not what {DATASET} beside it names; {_AGAIN} (where a purge has just "
-                "changed this version, start again)"
+                f"{self.folder / ROWS_FILE}: damaged, not what {DATASET_FILE} beside it names; {_AGAIN} "
+                "(where a purge has just changed this version, start again)"
             )
-        return read_rows(self.folder / ROWS)
+        return read_rows(self.folder / ROWS_FILE)
 
-    def read_places(self) -> "Places":
+    def read_places(self) -> "RecordLocations":
         """Where the features of each row lie: int64 `[rows, speeds, 4]`.
 
         Raises:
           WorkError: the file is absent, or not the one that dataset.json names.
         """
-        from voxline.data.rows import read_places
+        from voxline.data.rows import read_record_locations
 
-        return read_places(self.folder, self.places)
+        return read_record_locations(self.folder, self.places)
 
     def file(self, shard: Shard) -> Path:
-        """Where the file of a shard lies on this machine; `present` makes sure that it does."""
+        """Where the file of a shard lies on this machine; `localize_shards` makes sure that it does."""
         if is_remote(shard.path):
             return folder_of(shard.path)
         return Path(os.path.normpath(self.folder / shard.path))
@@ -124,7 +124,7 @@ class Dataset:
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`, after whose appearance the dataset is there."""
         write_json(
-            folder / DATASET,
+            folder / DATASET_FILE,
             {
                 "key": self.key,
                 "fingerprint": self.fingerprint,
@@ -136,7 +136,7 @@ class Dataset:
                 "counts": self.counts,
                 "seconds": self.seconds,
                 "speeds": self.speeds,
-                "rows": {"file": ROWS, "utterances": sum(self.counts.values()), "hash": self.rows_hash},
+                "rows": {"file": ROWS_FILE, "utterances": sum(self.counts.values()), "hash": self.rows_hash},
                 "places": self.places,
                 "shards": [dataclasses.asdict(shard) for shard in self.shards],
             },
@@ -150,12 +150,12 @@ class Dataset:
         """
         self.copy_rows(folder)
         shutil.copyfile(self.folder / self.places, folder / self.places)
-        shards = [dataclasses.replace(shard, path=path_to(self.file(shard), seen_from)) for shard in self.shards]
+        shards = [dataclasses.replace(shard, path=shard_path(self.file(shard), seen_from)) for shard in self.shards]
         dataclasses.replace(self, shards=shards, folder=folder).write(folder)
 
     def copy_rows(self, folder: Path) -> None:
         """Writes the rows into another folder."""
-        shutil.copyfile(self.folder / ROWS, folder / ROWS)
+        shutil.copyfile(self.folder / ROWS_FILE, folder / ROWS_FILE)
 
     @classmethod
     def listed(cls, folder: Path | str) -> "Dataset":
@@ -165,11 +165,11 @@ class Dataset:
           WorkError: there is none, or it is damaged.
         """
         folder = Path(folder).absolute()
-        bring([folder / DATASET])
-        if not (folder / DATASET).is_file():
-            raise WorkError(f"{folder}: no {DATASET} here; run extract first")
+        bring([folder / DATASET_FILE])
+        if not (folder / DATASET_FILE).is_file():
+            raise WorkError(f"{folder}: no {DATASET_FILE} here; run extract first")
         try:
-            values: dict[str, Any] = read_json(folder / DATASET)
+            values: dict[str, Any] = read_json(folder / DATASET_FILE)
             return cls(
                 key=values["key"],
                 fingerprint=values["fingerprint"],
@@ -187,7 +187,7 @@ class Dataset:
                 reading=values["reading"],
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise WorkError(f"{folder / DATASET}: damaged, or of another version ({error}); {_AGAIN}") from None
+            raise WorkError(f"{folder / DATASET_FILE}: damaged, or of another version ({error}); {_AGAIN}") from None
 
     @classmethod
     def read(cls, folder: Path | str, *, shards: bool = True) -> "Dataset":
@@ -201,25 +201,25 @@ class Dataset:
         """
         dataset = cls.listed(folder)
         folder = dataset.folder
-        bring([folder / ROWS, folder / dataset.places])
-        for name in (ROWS, dataset.places):
+        bring([folder / ROWS_FILE, folder / dataset.places])
+        for name in (ROWS_FILE, dataset.places):
             if not (folder / name).is_file():
-                raise WorkError(f"{folder / name}: named in {DATASET} and absent; {_AGAIN}")
+                raise WorkError(f"{folder / name}: named in {DATASET_FILE} and absent; {_AGAIN}")
         if shards:
-            present(dataset.files())
+            localize_shards(dataset.files())
         for shard in dataset.shards:
             file = dataset.file(shard)
             if is_mirrored(file):
                 here = not shards or (file.is_file() and file.stat().st_size == shard.bytes)
                 damage = "" if here else f"{file}: absent or cut short"
             else:
-                damage = damage_of(file, shard.bytes)
+                damage = verify_shard(file, shard.bytes)
             if damage:
-                raise WorkError(f"{damage}, and {folder / DATASET} lists it; {AGAIN}")
+                raise WorkError(f"{damage}, and {folder / DATASET_FILE} lists it; {REBUILD_SHARD_HINT}")
         return dataset
 
 
-def path_to(file: Path, seen_from: Path) -> str:
+def shard_path(file: Path, seen_from: Path) -> str:
     """The path of a shard as a dataset in a folder tells it; between a bucket and a folder, its address.
 
     Raises:

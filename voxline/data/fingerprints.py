@@ -8,14 +8,14 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from voxline.data.manifest import Utterance, each_utterance, fingerprint, manifest_file
+from voxline.data.manifest import Utterance, fingerprint_utterances, iter_manifest, manifest_path
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import folder_of
 from voxline.store.files import clear_unfinished, read_json, write_json
 from voxline.store.hashing import hash_file
 
 
-def converted_fingerprint(manifest: Path | str, store: Path | str) -> str:
+def manifest_fingerprint(manifest: Path | str, store: Path | str) -> str:
     """Names the utterances of a manifest that convert wrote, by their content.
 
     Args:
@@ -24,7 +24,7 @@ def converted_fingerprint(manifest: Path | str, store: Path | str) -> str:
     Raises:
       WorkError: no such manifest, a line that is none, or one that names no audio.
     """
-    file = manifest_file(Path(manifest))
+    file = manifest_path(Path(manifest))
     if not file.is_file():
         raise WorkError(f"{file}: no such manifest; run the step that writes it first")
     content = hash_file(file)
@@ -32,7 +32,7 @@ def converted_fingerprint(manifest: Path | str, store: Path | str) -> str:
     try:
         return str(read_json(remembered)["fingerprint"])
     except (OSError, ValueError, KeyError, TypeError):
-        found = fingerprint(_named(file))
+        found = fingerprint_utterances(_named(file))
     if hash_file(file) != content:
         raise WorkError(f"{file}: changed while it was read; run this again when it is written")
     with contextlib.suppress(OSError):  # who writes to the store says what is wrong with it
@@ -42,13 +42,13 @@ def converted_fingerprint(manifest: Path | str, store: Path | str) -> str:
 
 
 def _named(manifest: Path) -> Iterator[Utterance]:
-    for utterance in each_utterance(manifest):
+    for utterance in iter_manifest(manifest):
         if not utterance.audio_hash:
             raise WorkError(f"{manifest}: {utterance.id} has no audio_hash; give it the manifest that convert wrote")
         yield utterance
 
 
-def noted_fingerprint(content: str, store: Path | str) -> str:
+def read_fingerprint(content: str, store: Path | str) -> str:
     """What the utterances of a manifest were found to be named by; empty where nobody has read it yet.
 
     Args:
@@ -60,12 +60,12 @@ def noted_fingerprint(content: str, store: Path | str) -> str:
         return ""
 
 
-def note_fingerprint(content: str, store: Path | str, found: str) -> None:
+def try_write_fingerprint(content: str, store: Path | str, found: str) -> None:
     with contextlib.suppress(OSError):  # who writes to the store says what is wrong with it
-        keep_fingerprint(content, store, found)
+        write_fingerprint(content, store, found)
 
 
-def keep_fingerprint(content: str, store: Path | str, found: str) -> None:
+def write_fingerprint(content: str, store: Path | str, found: str) -> None:
     """As above, for whoever writes to the store anyway.
 
     Raises:

@@ -13,21 +13,21 @@ from typing import Any
 from voxline.errors import WorkError
 from voxline.store.hashing import canonical
 
-REQUIRED = ("id", "audio_filepath", "duration", "text")
-IDENTITY = ("audio_hash", "duration", "id", "offset", "speaker", "split", "text")
-TEXTS = ("id", "audio_filepath", "text", "speaker", "split", "audio_hash")
+REQUIRED_KEYS = ("id", "audio_filepath", "duration", "text")
+IDENTITY_KEYS = ("audio_hash", "duration", "id", "offset", "speaker", "split", "text")
+TEXT_KEYS = ("id", "audio_filepath", "text", "speaker", "split", "audio_hash")
 
-written: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False).encode
+encode_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False).encode
 """As `json.dumps`, which would make an encoder anew for each line."""
 
-quoted: Callable[[str], str] = json.encoder.encode_basestring
+encode_string: Callable[[str], str] = json.encoder.encode_basestring
 """A text as JSON has it."""
 
 _scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]
 _BLANK = " \t\r\n"
 
 
-def each_line(path: Path) -> Iterator[tuple[int, bytes]]:
+def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that are not blank, as they stand there, numbered from 1."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
@@ -35,7 +35,7 @@ def each_line(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def values_of(line: bytes | str, where: str) -> dict[str, Any]:
+def parse_line(line: bytes | str, where: str) -> dict[str, Any]:
     """What a line says, once it is known to be an utterance's.
 
     Args:
@@ -46,16 +46,18 @@ def values_of(line: bytes | str, where: str) -> dict[str, Any]:
     """
     text = line if isinstance(line, str) else _text(line, where)
     try:
-        values = parsed(text)
+        values = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise _no_json(where, error) from None
     if "\\u" in text:
         try:
-            written(values).encode()  # half a surrogate pair is JSON, and no text
+            encode_json(values).encode()  # half a surrogate pair is JSON, and no text
         except UnicodeEncodeError as error:
             raise _no_json(where, error) from None
     if not isinstance(values, dict):
-        raise WorkError(f"{where}: {text.strip()[:80]}; a line of a manifest is a mapping with {', '.join(REQUIRED)}")
+        raise WorkError(
+            f"{where}: {text.strip()[:80]}; a line of a manifest is a mapping with {', '.join(REQUIRED_KEYS)}"
+        )
     get = values.get
     if (
         type(get("id")) is type(get("audio_filepath")) is type(get("text")) is str
@@ -68,7 +70,7 @@ def values_of(line: bytes | str, where: str) -> dict[str, Any]:
     raise _no_utterance(values, where)
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """As `json.loads`, which takes twice as long for a line.
 
     Raises:
@@ -83,10 +85,10 @@ def parsed(text: str) -> Any:
     return json.loads(text)  # for what begins with a blank; of what is none, this says why
 
 
-def joined(folder: str, path: str) -> str:
+def absolute_path(folder: str, path: str) -> str:
     """The absolute path of what a manifest in an absolute folder names.
 
-    >>> joined("/store/convert/key", "../../wavs/a.wav"), joined("/store", "/corpus/a.wav")
+    >>> absolute_path("/store/convert/key", "../../wavs/a.wav"), absolute_path("/store", "/corpus/a.wav")
     ('/store/wavs/a.wav', '/corpus/a.wav')
     """
     if path.startswith("/"):
@@ -95,19 +97,19 @@ def joined(folder: str, path: str) -> str:
     return os.path.normpath(f"{folder}/{path}")
 
 
-def number(value: float) -> str:
+def encode_number(value: float) -> str:
     """A number as JSON has it."""
-    return repr(value) if type(value) is float and value - value == 0 else written(value)
+    return repr(value) if type(value) is float and value - value == 0 else encode_json(value)
 
 
 @functools.lru_cache(maxsize=256)
-def sorted_form(extra: tuple[str, ...], offset: bool) -> str:
-    """A format for an utterance's identity as JSON with sorted keys, of `IDENTITY` and then of further keys.
+def identity_format(extra: tuple[str, ...], offset: bool) -> str:
+    """A format for an utterance's identity as JSON with sorted keys, of `IDENTITY_KEYS` and then of further keys.
 
-    >>> sorted_form(("accent",), False).format('""', "1.5", '"a"', "0.0", '""', '"test"', '"one"', '"us"')
+    >>> identity_format(("accent",), False).format('""', "1.5", '"a"', "0.0", '""', '"test"', '"one"', '"us"')
     '{"accent":"us","audio_hash":"","duration":1.5,"id":"a","speaker":"","split":"test","text":"one"}'
     """
-    keys = [(key, place) for place, key in enumerate(IDENTITY + extra) if offset or key != "offset"]
+    keys = [(key, place) for place, key in enumerate(IDENTITY_KEYS + extra) if offset or key != "offset"]
     pairs = (canonical(key).replace("{", "{{").replace("}", "}}") + f":{{{place}}}" for key, place in sorted(keys))
     return "{{" + ",".join(pairs) + "}}"
 
@@ -131,8 +133,8 @@ def _no_json(where: str, error: Exception) -> WorkError:
 
 
 def _no_utterance(values: dict[str, Any], where: str) -> WorkError:
-    if missing := [key for key in REQUIRED if key not in values]:
-        return WorkError(f"{where}: no {', '.join(missing)}; an utterance has at least {', '.join(REQUIRED)}")
+    if missing := [key for key in REQUIRED_KEYS if key not in values]:
+        return WorkError(f"{where}: no {', '.join(missing)}; an utterance has at least {', '.join(REQUIRED_KEYS)}")
     faults = [f"`{key}` is {values[key]!r}" for key, fits in _FITS.items() if key in values and not fits(values[key])]
     return WorkError(
         f"{where}: {', '.join(faults)}; seconds are numbers from 0 on, the others are text; "
@@ -141,7 +143,7 @@ def _no_utterance(values: dict[str, Any], where: str) -> WorkError:
 
 
 _FITS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(TEXTS, lambda value: isinstance(value, str)),
+    **dict.fromkeys(TEXT_KEYS, lambda value: isinstance(value, str)),
     **dict.fromkeys(("duration", "offset"), is_seconds),
     "measured": lambda value: isinstance(value, dict),
 }

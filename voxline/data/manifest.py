@@ -16,7 +16,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from voxline.data.json_codec import each_line, joined, number, quoted, sorted_form, values_of, written
+from voxline.data.json_codec import (
+    absolute_path,
+    encode_json,
+    encode_number,
+    encode_string,
+    identity_format,
+    iter_lines,
+    parse_line,
+)
 from voxline.data.json_codec import is_seconds as is_seconds
 from voxline.errors import WorkError
 from voxline.rejects import Reject
@@ -24,8 +32,8 @@ from voxline.store.bucket_cache import is_mirrored
 from voxline.store.files import whole_file
 from voxline.store.hashing import Fingerprint, canonical, digest_of, hash_value
 
-MANIFEST = "manifest.jsonl"
-REJECTS = "rejects.jsonl"
+MANIFEST_FILE = "manifest.jsonl"
+REJECTS_FILE = "rejects.jsonl"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,28 +92,28 @@ class Utterance:
         extra = self.extra
         if extra and not _KNOWN.isdisjoint(extra):
             return bytes.fromhex(hash_value(self.identity()))
-        text = sorted_form(tuple(extra), bool(self.offset)).format(
-            quoted(self.audio_hash),
-            number(self.duration),
-            quoted(self.id),
-            number(self.offset),
-            quoted(self.speaker),
-            quoted(self.split),
-            quoted(self.text),
-            *(quoted(value) if type(value) is str else canonical(value) for value in extra.values()),
+        text = identity_format(tuple(extra), bool(self.offset)).format(
+            encode_string(self.audio_hash),
+            encode_number(self.duration),
+            encode_string(self.id),
+            encode_number(self.offset),
+            encode_string(self.speaker),
+            encode_string(self.split),
+            encode_string(self.text),
+            *(encode_string(value) if type(value) is str else canonical(value) for value in extra.values()),
         )
         return digest_of(text.encode())
 
     def as_line(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in FIELDS}
+        values = {name: getattr(self, name) for name in UTTERANCE_KEYS}
         for optional in ("offset", "measured"):
             if not values[optional]:
                 del values[optional]
         return {**values, **self.extra}
 
 
-FIELDS = tuple(field.name for field in dataclasses.fields(Utterance) if field.name != "extra")
-_KNOWN = frozenset(FIELDS)
+UTTERANCE_KEYS = tuple(field.name for field in dataclasses.fields(Utterance) if field.name != "extra")
+_KNOWN = frozenset(UTTERANCE_KEYS)
 
 
 def read_manifest(path: Path) -> list[Utterance]:
@@ -114,23 +122,23 @@ def read_manifest(path: Path) -> list[Utterance]:
     Raises:
       WorkError: naming the line, when the manifest is absent or not one of ours.
     """
-    return list(each_utterance(path))
+    return list(iter_manifest(path))
 
 
-def each_utterance(path: Path) -> Iterator[Utterance]:
+def iter_manifest(path: Path) -> Iterator[Utterance]:
     """As `read_manifest`, one after the other, for corpora that are not to lie in memory."""
-    path = manifest_file(path)
+    path = manifest_path(path)
     if not path.is_file():
         raise WorkError(f"{path}: no such manifest; run the step that writes it first")
     folder, name = os.path.abspath(path.parent), str(path)
-    for number_, line in each_line(path):
-        yield utterance_of(line, f"{name}:{number_}", folder)
+    for number_, line in iter_lines(path):
+        yield parse_utterance(line, f"{name}:{number_}", folder)
 
 
 def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
     """Writes a manifest whole or not at all; paths are made relative to it. Returns how many."""
     count = 0
-    line_of = LineWriter(path.parent)
+    line_of = ManifestEncoder(path.parent)
     with whole_file(path, "w") as file:
         for utterance in utterances:
             file.write(line_of(utterance))
@@ -138,7 +146,7 @@ def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
     return count
 
 
-class LineWriter:
+class ManifestEncoder:
     """Makes the lines of a manifest in a folder.
 
     From a mirror no relative path leads out: on another machine it lies elsewhere.
@@ -157,17 +165,18 @@ class LineWriter:
         """
         one, path = utterance, self.relative(utterance.audio_filepath)
         if one.extra and not _KNOWN.isdisjoint(one.extra):
-            return written({**one.as_line(), "audio_filepath": path}) + "\n"
+            return encode_json({**one.as_line(), "audio_filepath": path}) + "\n"
         line = (
-            f'{{"id": {quoted(one.id)}, "audio_filepath": {quoted(path)}, "duration": {number(one.duration)}, '
-            f'"text": {quoted(one.text)}, "speaker": {quoted(one.speaker)}, "split": {quoted(one.split)}, '
-            f'"audio_hash": {quoted(one.audio_hash)}'
+            f'{{"id": {encode_string(one.id)}, "audio_filepath": {encode_string(path)}, '
+            f'"duration": {encode_number(one.duration)}, "text": {encode_string(one.text)}, '
+            f'"speaker": {encode_string(one.speaker)}, "split": {encode_string(one.split)}, '
+            f'"audio_hash": {encode_string(one.audio_hash)}'
         )
         if one.offset:
-            line += f', "offset": {number(one.offset)}'
+            line += f', "offset": {encode_number(one.offset)}'
         if measured or one.measured:
-            line += f', "measured": {measured or written(one.measured)}'
-        return f"{line}, {written(one.extra)[1:]}\n" if one.extra else line + "}\n"
+            line += f', "measured": {measured or encode_json(one.measured)}'
+        return f"{line}, {encode_json(one.extra)[1:]}\n" if one.extra else line + "}\n"
 
     def relative(self, path: str) -> str:
         """How the manifest names a file; an absolute path where that is the only way."""
@@ -184,18 +193,18 @@ def write_rejects(path: Path, rejects: Iterable[Reject]) -> int:
     count = 0
     with whole_file(path, "w") as file:
         for reject in rejects:
-            file.write(reject_line(reject))
+            file.write(encode_reject(reject))
             count += 1
     return count
 
 
-def reject_line(reject: Reject) -> str:
-    return written(reject.as_line()) + "\n"
+def encode_reject(reject: Reject) -> str:
+    return encode_json(reject.as_line()) + "\n"
 
 
 def read_rejects(path: Path) -> list[Reject]:
-    path = path / REJECTS if path.is_dir() else path
-    return [Reject.from_line(json.loads(line)) for _, line in each_line(path)]
+    path = path / REJECTS_FILE if path.is_dir() else path
+    return [Reject.from_line(json.loads(line)) for _, line in iter_lines(path)]
 
 
 def check_reject_share(rejected: int, total: int, limit: float, step: str, where: Path) -> None:
@@ -215,7 +224,7 @@ def check_reject_share(rejected: int, total: int, limit: float, step: str, where
         )
 
 
-def fingerprint(utterances: Iterable[Utterance]) -> str:
+def fingerprint_utterances(utterances: Iterable[Utterance]) -> str:
     """Names a set of utterances by their content, wherever they lie and in whatever order."""
     found = Fingerprint()
     for utterance in utterances:
@@ -223,21 +232,21 @@ def fingerprint(utterances: Iterable[Utterance]) -> str:
     return found.name()
 
 
-def manifest_file(path: Path) -> Path:
-    return path / MANIFEST if path.is_dir() else path
+def manifest_path(path: Path) -> Path:
+    return path / MANIFEST_FILE if path.is_dir() else path
 
 
-def utterance_of(line: bytes | str, where: str, folder: str) -> Utterance:
+def parse_utterance(line: bytes | str, where: str, folder: str) -> Utterance:
     """The utterance in a line of a manifest in a folder, an absolute path; `where` names the line to a person."""
-    return utterance_from(values_of(line, where), folder)
+    return utterance_from_values(parse_line(line, where), folder)
 
 
-def utterance_from(values: dict[str, Any], folder: str) -> Utterance:
+def utterance_from_values(values: dict[str, Any], folder: str) -> Utterance:
     """As above, of what a line says that was looked at before; the values are used up."""
     take = values.pop
     return Utterance(
         take("id"),
-        joined(folder, take("audio_filepath")),
+        absolute_path(folder, take("audio_filepath")),
         take("duration"),
         take("text"),
         take("speaker", ""),

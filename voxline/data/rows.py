@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.data.json_codec import number, quoted, written
+from voxline.data.json_codec import encode_json, encode_number, encode_string
 from voxline.errors import WorkError
 from voxline.store.files import whole_file
 from voxline.store.hashing import hash_bytes
 
-ROWS = "rows.jsonl"
-NOT_CONTENT = ("audio_filepath", "measured")
+ROWS_FILE = "rows.jsonl"
+NON_CONTENT_KEYS = ("audio_filepath", "measured")
 """Keys of a manifest's line that say where it lies and what was measured."""
 
 
-_KEYS = {"id", "split", "speaker", "text", "duration", "offset", "audio_hash", *NOT_CONTENT}
+_KEYS = {"id", "split", "speaker", "text", "duration", "offset", "audio_hash", *NON_CONTENT_KEYS}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class DatasetRow:
     """One utterance of a dataset.
 
     Attributes:
@@ -51,25 +51,25 @@ class Row:
     extra: dict[str, Any]
 
 
-def row_line(values: Mapping[str, Any]) -> str:
+def encode_row(values: Mapping[str, Any]) -> str:
     """The line of an utterance, of the values of a manifest's line.
 
-    >>> row_line({"id": "a", "audio_filepath": "a.wav", "text": "b", "duration": 1, "audio_hash": "c", "accent": "us"})
+    >>> encode_row({"id": "a", "audio_filepath": "a.wav", "text": "b", "duration": 1, "audio_hash": "c", "sex": "F"})
     '{"id": "a", "split": "train", "speaker": "", "text": "b", "duration": 1, "offset": 0.0, "audio_hash": "c", \
-"accent": "us"}\\n'
+"sex": "F"}\\n'
     """
     line = (
-        f'{{"id": {quoted(values["id"])}, "split": {quoted(values.get("split", "train"))}, '
-        f'"speaker": {quoted(values.get("speaker", ""))}, "text": {quoted(values["text"])}, '
-        f'"duration": {number(values["duration"])}, "offset": {number(values.get("offset", 0.0))}, '
-        f'"audio_hash": {quoted(values.get("audio_hash", ""))}'
+        f'{{"id": {encode_string(values["id"])}, "split": {encode_string(values.get("split", "train"))}, '
+        f'"speaker": {encode_string(values.get("speaker", ""))}, "text": {encode_string(values["text"])}, '
+        f'"duration": {encode_number(values["duration"])}, "offset": {encode_number(values.get("offset", 0.0))}, '
+        f'"audio_hash": {encode_string(values.get("audio_hash", ""))}'
     )
     for key in sorted(values.keys() - _KEYS):
-        line += f", {quoted(key)}: {written(values[key])}"
+        line += f", {encode_string(key)}: {encode_json(values[key])}"
     return line + "}\n"
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[DatasetRow]:
     """The rows of a file.
 
     Raises:
@@ -79,7 +79,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         for place, line in enumerate(file):
             try:
                 values = json.loads(line)
-                row = Row(
+                row = DatasetRow(
                     place,
                     id=values.pop("id"),
                     split=values.pop("split"),
@@ -95,11 +95,11 @@ def read_rows(path: Path) -> Iterator[Row]:
             yield row
 
 
-Places = npt.NDArray[np.int64]
+RecordLocations = npt.NDArray[np.int64]
 """`[rows, speeds, 4]`; the last axis as `voxline.data.dataset` counts it."""
 
 
-def read_places(folder: Path, name: str) -> Places:
+def read_record_locations(folder: Path, name: str) -> RecordLocations:
     """The places in a folder, by the name that dataset.json gives them.
 
     Raises:
@@ -112,11 +112,11 @@ def read_places(folder: Path, name: str) -> Places:
         raise WorkError(f"{file}: {error.strerror}; run extract again") from None
     if name != _named(data):
         raise WorkError(f"{file}: damaged, its content is not what its name says; run extract again")
-    places: Places = np.load(io.BytesIO(data), allow_pickle=False)
+    places: RecordLocations = np.load(io.BytesIO(data), allow_pickle=False)
     return places
 
 
-def save_places(folder: Path, places: Places) -> str:
+def write_record_locations(folder: Path, places: RecordLocations) -> str:
     """Writes places under the name of their content, and returns it."""
     written = io.BytesIO()
     np.save(written, places, allow_pickle=False)

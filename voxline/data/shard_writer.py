@@ -15,14 +15,14 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from voxline.data.shards import AGAIN, SHARD, ShardIndex, shard_name
-from voxline.data.tfrecord import encode_example, write_record
+from voxline.data.shards import REBUILD_SHARD_HINT, SHARD_FILE, ShardInfo, shard_name
+from voxline.data.tfrecord import encode_example, write_tfrecord
 from voxline.errors import WorkError
 from voxline.store.files import whole_file, write_text
 from voxline.store.hashing import HASH_CHARACTERS
 
-Array = npt.NDArray[np.float32]
-Sums = npt.NDArray[np.float64]
+FeatureArray = npt.NDArray[np.float32]
+CmvnStats = npt.NDArray[np.float64]
 
 
 class ShardWriter:
@@ -37,7 +37,7 @@ class ShardWriter:
         self._bins = bins
         self._clips: list[str] = []
         self._offsets, self._sizes, self._frames = list[int](), list[int](), list[int]()
-        self._sums: list[Sums] = []
+        self._sums: list[CmvnStats] = []
         self._size = 0
         self._folder.mkdir(parents=True)
         self._file = _Hashing(open(self._folder / "records", "wb"))  # noqa: SIM115 -- closed in close or discard
@@ -50,7 +50,7 @@ class ShardWriter:
         """Bytes so far."""
         return self._size
 
-    def add(self, clip: str, features: Array, speed: float = 1.0) -> None:
+    def add(self, clip: str, features: FeatureArray, speed: float = 1.0) -> None:
         """Appends a clip's features `[frames, bins]`."""
         data = encode_example(
             {
@@ -60,18 +60,18 @@ class ShardWriter:
                 "speed": speed,
             }
         )
-        self.add_record(clip, data, len(features), sums_of(features))
+        self.add_record(clip, data, len(features), compute_cmvn_stats(features))
 
-    def add_record(self, clip: str, data: bytes, frames: int, sums: Sums) -> None:
+    def add_record(self, clip: str, data: bytes, frames: int, sums: CmvnStats) -> None:
         """Appends a record as it stands in another shard."""
         self._clips.append(clip)
         self._offsets.append(self._size)
         self._sizes.append(len(data))
         self._frames.append(frames)
         self._sums.append(sums)
-        self._size += write_record(self._file, data)
+        self._size += write_tfrecord(self._file, data)
 
-    def close(self, pool: Path) -> ShardIndex:
+    def close(self, pool: Path) -> ShardInfo:
         """Puts the shard into the pool, or discards it where another process has just put the same one there."""
         checksum = self._file.close()
         stem, target = checksum[:16], pool / shard_name(self._clips)
@@ -80,7 +80,7 @@ class ShardWriter:
         np.save(sums, np.stack(self._sums) if self._sums else np.zeros((0, 2, self._bins)), allow_pickle=False)
         with whole_file(self._folder / f"{stem}.npy") as file:
             file.write(sums.getvalue())
-        index = ShardIndex(
+        index = ShardInfo(
             target,
             f"{stem}.tfrecord",
             self._size,
@@ -93,7 +93,7 @@ class ShardWriter:
         )
         values = {field.name: getattr(index, field.name) for field in dataclasses.fields(index)}
         del values["folder"]
-        write_text(self._folder / SHARD, json.dumps(values) + "\n")
+        write_text(self._folder / SHARD_FILE, json.dumps(values) + "\n")
         pool.mkdir(parents=True, exist_ok=True)
         try:
             self._folder.rename(target)
@@ -101,7 +101,7 @@ class ShardWriter:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             shutil.rmtree(self._folder)
-            return ShardIndex.read(target)
+            return ShardInfo.read(target)
         return index
 
     def discard(self) -> None:
@@ -110,13 +110,13 @@ class ShardWriter:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def sums_of(features: Array) -> Sums:
+def compute_cmvn_stats(features: FeatureArray) -> CmvnStats:
     """The sum of each bin over the frames, and of its square: float64 `[2, bins]`."""
     exact = features.astype(np.float64)
     return np.stack([exact.sum(axis=0), np.einsum("fb,fb->b", exact, exact)])
 
 
-def read_sums(records: Path, examples: int, bins: int, crc32c: int | None) -> Sums:
+def read_cmvn_stats(records: Path, examples: int, bins: int, crc32c: int | None) -> CmvnStats:
     """The sums that lie beside a shard's records, `[examples, 2, bins]`.
 
     Raises:
@@ -127,11 +127,11 @@ def read_sums(records: Path, examples: int, bins: int, crc32c: int | None) -> Su
         data = path.read_bytes()
         if crc32c not in (None, google_crc32c.value(data)):
             raise ValueError("its checksum does not match")
-        sums: Sums = np.load(io.BytesIO(data), allow_pickle=False)
+        sums: CmvnStats = np.load(io.BytesIO(data), allow_pickle=False)
         if sums.shape != (examples, 2, bins):
             raise ValueError(f"{sums.shape}, and {(examples, 2, bins)} is expected")
     except (OSError, EOFError, ValueError) as error:
-        raise WorkError(f"{path}: damaged or absent ({error}); {AGAIN}") from None
+        raise WorkError(f"{path}: damaged or absent ({error}); {REBUILD_SHARD_HINT}") from None
     return sums
 
 

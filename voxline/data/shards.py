@@ -29,18 +29,18 @@ from voxline.store.bucket_cache import bring, folder_of, is_mirrored, send
 from voxline.store.files import opened_lock, read_json, write_text
 from voxline.store.hashing import hash_bytes, hash_file, hash_value
 
-POOL, SHARD = "shards", "shard.json"
+SHARDS_FOLDER, SHARD_FILE = "shards", "shard.json"
 REVISION = 1
 """Raised whenever the features of a clip change for the same audio and settings."""
 
 
-def pool_folder(store: Path | str, features: FeatureSettings) -> Path:
+def shards_folder(store: Path | str, features: FeatureSettings) -> Path:
     """Where shards of features that are made in this way lie."""
-    return folder_of(store) / POOL / hash_value({"revision": REVISION, "features": features.plain()})
+    return folder_of(store) / SHARDS_FOLDER / hash_value({"revision": REVISION, "features": features.plain()})
 
 
 @contextlib.contextmanager
-def pool_held(pool: Path, *, alone: bool = False) -> Iterator[None]:
+def lock_shards(pool: Path, *, alone: bool = False) -> Iterator[None]:
     """Holds a pool: together with others who add to it or look clips up, or alone, to take shards away.
 
     Raises:
@@ -69,7 +69,7 @@ def shard_name(clips: Iterable[str]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class ShardIndex:
+class ShardInfo:
     """What `shard.json` says.
 
     Attributes:
@@ -98,7 +98,7 @@ class ShardIndex:
         return self.folder / self.file
 
     @classmethod
-    def read(cls, folder: Path) -> "ShardIndex":
+    def read(cls, folder: Path) -> "ShardInfo":
         """Reads the index of a shard.
 
         Raises:
@@ -106,34 +106,36 @@ class ShardIndex:
           WorkError: the index is damaged.
         """
         try:
-            return cls(folder, **read_json(folder / SHARD))
+            return cls(folder, **read_json(folder / SHARD_FILE))
         except (ValueError, TypeError) as error:
-            raise WorkError(f"{folder / SHARD}: damaged ({error}); delete that folder and run extract again") from None
+            raise WorkError(
+                f"{folder / SHARD_FILE}: damaged ({error}); delete that folder and run extract again"
+            ) from None
 
 
-def present(files: Iterable[Path]) -> None:
+def localize_shards(files: Iterable[Path]) -> None:
     """Makes files of shards present before they are read: the one door through which readers go."""
     bring(files)
 
 
-def send_shard(index: ShardIndex, store: Path | str) -> None:
+def upload_shard(index: ShardInfo, store: Path | str) -> None:
     """Sends a shard to a store that lies in a bucket, its index last: without one it is no shard."""
     send([index.path, index.path.with_suffix(".npy")], store)
-    send([index.folder / SHARD], store)
+    send([index.folder / SHARD_FILE], store)
 
 
-NOTE = "damaged"
-AGAIN = "run extract again (`voxline run refresh` does), which makes its clips anew"
+DAMAGE_FILE = "damaged"
+REBUILD_SHARD_HINT = "run extract again (`voxline run refresh` does), which makes its clips anew"
 
 
-def damage_of(records: Path, size: int) -> str:
+def verify_shard(records: Path, size: int) -> str:
     """In words, what can be seen to be wrong with a shard on a disk of ours; empty where nothing.
 
     Args:
       records: its file of records.
       size: bytes of that file.
     """
-    sums, index, note = records.with_suffix(".npy"), records.parent / SHARD, records.parent / NOTE
+    sums, index, note = records.with_suffix(".npy"), records.parent / SHARD_FILE, records.parent / DAMAGE_FILE
     try:
         found = records.stat()
         if found.st_size != size:
@@ -148,24 +150,24 @@ def damage_of(records: Path, size: int) -> str:
         return str(error)
 
 
-def noted(records: Path, what: str) -> WorkError:
+def report_damage(records: Path, what: str) -> WorkError:
     """What to raise where a record turns out to be damaged; leaves a note for the next extraction."""
     if is_mirrored(records):
         return WorkError(f"{records}: damaged {what}; delete that copy of what lies in the bucket, and start again")
     with contextlib.suppress(OSError):  # a store that may only be read
-        write_text(records.parent / NOTE, f"{what}\n")
-    return WorkError(f"{records}: damaged {what}; {AGAIN}")
+        write_text(records.parent / DAMAGE_FILE, f"{what}\n")
+    return WorkError(f"{records}: damaged {what}; {REBUILD_SHARD_HINT}")
 
 
 def _looked_into(records: Path) -> str:
     """Reads all of a shard, of which something is younger than its index."""
     import google_crc32c  # not at the top: who only looks whether shards are there needs none
 
-    index = ShardIndex.read(records.parent)
+    index = ShardInfo.read(records.parent)
     if hash_file(records) != index.checksum:
         return f"{records}: written to since it was made"
     if index.sums_crc32c not in (None, google_crc32c.value(records.with_suffix(".npy").read_bytes())):
         return f"{records.with_suffix('.npy')}: written to since it was made"
     with contextlib.suppress(OSError):  # it was only copied; a store that may only be read is looked at each time
-        os.utime(index.folder / SHARD)
+        os.utime(index.folder / SHARD_FILE)
     return ""

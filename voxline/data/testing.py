@@ -9,28 +9,28 @@ import numpy as np
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset, Shard
-from voxline.data.rows import ROWS, row_line, save_places
-from voxline.data.shard_writer import Array, ShardWriter
+from voxline.data.rows import ROWS_FILE, encode_row, write_record_locations
+from voxline.data.shard_writer import FeatureArray, ShardWriter
 from voxline.data.shards import clip_name
-from voxline.data.tfrecord import FRAME
+from voxline.data.tfrecord import RECORD_OVERHEAD
 from voxline.store.files import whole_file
 from voxline.store.hashing import hash_file, hash_value
 from voxline.text.alphabet import Alphabet
 
 
 @dataclasses.dataclass(frozen=True)
-class Spoken:
+class DatasetExample:
     """One utterance; `features` float32 `[frames, bins]`."""
 
     id: str
     text: str
     split: str
-    features: Array
+    features: FeatureArray
     speaker: str = ""
 
 
-def write_by_hand(
-    folder: Path, spoken: Sequence[Spoken], features: FeatureSettings, alphabet: Alphabet, *, shards: int = 1
+def write_dataset(
+    folder: Path, spoken: Sequence[DatasetExample], features: FeatureSettings, alphabet: Alphabet, *, shards: int = 1
 ) -> Dataset:
     """Writes a dataset into a folder, with so many shards for each split."""
     folder = folder.absolute()
@@ -49,18 +49,20 @@ def write_by_hand(
                 where[each.id] = [len(listed), *place]
             path = str(index.path.relative_to(folder))
             count = len(index.clips)
-            listed.append(Shard(path, count, index.bytes, count, sum(index.sizes) + FRAME * count, index.checksum))
+            listed.append(
+                Shard(path, count, index.bytes, count, sum(index.sizes) + RECORD_OVERHEAD * count, index.checksum)
+            )
     ordered = sorted(spoken, key=lambda each: each.id)
-    with whole_file(folder / ROWS, "w") as file:
+    with whole_file(folder / ROWS_FILE, "w") as file:
         for each in ordered:
             values = {"id": each.id, "split": each.split, "speaker": each.speaker, "text": each.text}
             file.write(
-                row_line({**values, "duration": len(each.features) * features.hop_seconds, "audio_hash": each.id})
+                encode_row({**values, "duration": len(each.features) * features.hop_seconds, "audio_hash": each.id})
             )
     heard = np.concatenate([each.features for each in spoken if each.split == "train"]).astype(np.float64)
     heard = heard[np.isfinite(heard).all(axis=1)]  # who writes what is spoilt means to see it read
     counts = Counter(each.split for each in spoken)
-    rows_hash = hash_file(folder / ROWS)
+    rows_hash = hash_file(folder / ROWS_FILE)
     Dataset(
         key=hash_value([features.plain(), rows_hash]),
         fingerprint=rows_hash,
@@ -75,6 +77,6 @@ def write_by_hand(
         },
         shards=listed,
         rows_hash=rows_hash,
-        places=save_places(folder, np.array([[where[each.id]] for each in ordered], np.int64)),
+        places=write_record_locations(folder, np.array([[where[each.id]] for each in ordered], np.int64)),
     ).write(folder)
     return Dataset.read(folder)

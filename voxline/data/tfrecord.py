@@ -20,10 +20,10 @@ import google_crc32c
 
 from voxline.errors import WorkError
 
-Feature = list[bytes] | list[float] | list[int]
+FeatureValues = list[bytes] | list[float] | list[int]
 
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
-FRAME = _LENGTH.size + 2 * _CHECKSUM.size
+RECORD_OVERHEAD = _LENGTH.size + 2 * _CHECKSUM.size
 """Bytes of a record beside its data."""
 
 
@@ -39,22 +39,22 @@ class DamagedRecordError(WorkError):
         self.what = what
 
 
-class Writable(Protocol):
+class SupportsWrite(Protocol):
     """A file open for writing bytes, or what stands before one."""
 
     def write(self, data: bytes, /) -> int: ...
 
 
-def write_record(file: Writable, data: bytes) -> int:
+def write_tfrecord(file: SupportsWrite, data: bytes) -> int:
     """Appends one record; returns the bytes that it takes."""
     length = _LENGTH.pack(len(data))
     file.write(length + _CHECKSUM.pack(_masked(length)))
     file.write(data)
     file.write(_CHECKSUM.pack(_masked(data)))
-    return len(data) + FRAME
+    return len(data) + RECORD_OVERHEAD
 
 
-def read_records(path: Path) -> Iterator[bytes]:
+def read_tfrecords(path: Path) -> Iterator[bytes]:
     """The data of each record, checksums verified.
 
     Raises:
@@ -70,16 +70,18 @@ def read_records(path: Path) -> Iterator[bytes]:
             (length,) = _LENGTH.unpack_from(head)
             if _CHECKSUM.unpack_from(head, _LENGTH.size) != (_masked(head[: _LENGTH.size]),):
                 raise _damaged(path, offset, "the checksum of a record's length does not match")
-            if offset + length + FRAME > size:
-                raise _damaged(path, offset, f"a record of {length:,} bytes, and {size - offset - FRAME:,} are there")
+            if offset + length + RECORD_OVERHEAD > size:
+                raise _damaged(
+                    path, offset, f"a record of {length:,} bytes, and {size - offset - RECORD_OVERHEAD:,} are there"
+                )
             data = file.read(length)
             if _CHECKSUM.unpack(file.read(_CHECKSUM.size)) != (_masked(data),):
                 raise _damaged(path, offset, "the checksum of a record's data does not match")
             yield data
-            offset += length + FRAME
+            offset += length + RECORD_OVERHEAD
 
 
-def record_at(file: int, offset: int, length: int, path: Path, *, verify: bool = True) -> bytes:
+def read_record_at(file: int, offset: int, length: int, path: Path, *, verify: bool = True) -> bytes:
     """The data of the record that begins at a byte of an open file; safe from several threads.
 
     Args:
@@ -91,9 +93,11 @@ def record_at(file: int, offset: int, length: int, path: Path, *, verify: bool =
     Raises:
       WorkError: no such record begins there, or it was altered.
     """
-    found = os.pread(file, length + FRAME, offset)
-    if len(found) < length + FRAME:
-        raise _damaged(path, offset, f"the file ends {len(found):,} bytes into a record of {length + FRAME:,}")
+    found = os.pread(file, length + RECORD_OVERHEAD, offset)
+    if len(found) < length + RECORD_OVERHEAD:
+        raise _damaged(
+            path, offset, f"the file ends {len(found):,} bytes into a record of {length + RECORD_OVERHEAD:,}"
+        )
     head, data = found[: _LENGTH.size], found[_LENGTH.size + _CHECKSUM.size : -_CHECKSUM.size]
     if verify:
         if _LENGTH.unpack(head) != (length,) or _CHECKSUM.unpack_from(found, _LENGTH.size) != (_masked(head),):
@@ -131,7 +135,7 @@ def encode_example(features: Mapping[str, bytes | float | int | Iterable[bytes |
     return data
 
 
-def decode_example(data: bytes) -> dict[str, Feature]:
+def decode_example(data: bytes) -> dict[str, FeatureValues]:
     """The features of a serialized `tf.train.Example`, by name in alphabetical order.
 
     Raises:
@@ -148,7 +152,7 @@ def decode_example(data: bytes) -> dict[str, Feature]:
     return {name: _values(named[name]) for name in sorted(named)}
 
 
-def _values(feature: Any) -> Feature:
+def _values(feature: Any) -> FeatureValues:
     kind = feature.WhichOneof("kind")
     return list(getattr(feature, kind).value) if kind else []
 

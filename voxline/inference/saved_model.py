@@ -198,11 +198,11 @@ def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: f
       WorkError: the file is absent, damaged, or no audio.
     """
     from voxline.audio.decoding import load
-    from voxline.rejects import BadAudio
+    from voxline.rejects import BadAudioError
 
     try:
         return load(file, sample_rate, offset, duration)
-    except BadAudio as bad:
+    except BadAudioError as bad:
         raise WorkError(f"{file}: cannot be transcribed: {bad.detail} ({bad.reason})") from None
 
 

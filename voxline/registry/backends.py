@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from voxline.errors import Changed, Interruption, WorkError
-from voxline.progress import say
+from voxline.errors import PreconditionError, TransientError, WorkError
+from voxline.progress import print_status
 from voxline.registry.journal import Journal, RegistryEvent, RemoteJournal, fsync_folder
 from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import folder_of
@@ -69,7 +69,7 @@ class Shelf:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(waiting_for(model))
+                print_status(waiting_for(model))
                 fcntl.flock(lock, fcntl.LOCK_EX)
             for path in self.folder.glob(f"{INCOMING}*"):
                 shutil.rmtree(path, ignore_errors=True)
@@ -190,7 +190,7 @@ class RemoteShelf:
         try:
             self._appear(incoming.name, change.version)
         except WorkError as error:
-            raise Interruption(
+            raise TransientError(
                 f"{self.place}/{change.version}: decided, and not all of it there yet ({error}); "
                 "push or roll back again, and it is finished first"
             ) from error
@@ -205,7 +205,7 @@ class RemoteShelf:
         found, told = _INCOMING.fullmatch(incoming), self.read(incoming, VERSION)
         version = int(found[1]) if found else 0
         if told is not None and version in decided and _tells_of(told, decided[version]):
-            say(f"{self.place}: finishing version {version}, which another process had decided on")
+            print_status(f"{self.place}: finishing version {version}, which another process had decided on")
             self._appear(incoming, version)
         else:
             self._remove(incoming)
@@ -236,7 +236,7 @@ def _copied(source: Bucket, target: Bucket, name: str) -> None:
         source.copy(name, target, if_generation=0)
     except FileNotFoundError:
         return
-    except Changed:
+    except PreconditionError:
         there, ours = target.stat(name), source.stat(name)
         if ours and (there is None or (there.size, there.crc32c) != (ours.size, ours.crc32c)):
             raise WorkError(

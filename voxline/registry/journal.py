@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import Changed, WorkError
+from voxline.errors import PreconditionError, WorkError
 from voxline.store.bucket import Bucket
 
 
@@ -136,8 +136,8 @@ class RemoteJournal:
     def _write(self, data: bytes) -> None:
         try:
             self._generation = self.bucket.write(self.name, data, if_generation=self._generation).generation
-        except Changed as error:
-            raise Changed(
+        except PreconditionError as error:
+            raise PreconditionError(
                 f"{self.bucket.uri}: another process changed the registry meanwhile, so this one did not; start again"
             ) from error
         self._data = data

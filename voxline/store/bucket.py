@@ -1,7 +1,8 @@
 """A folder of a bucket: its objects listed, read, written under a condition, and moved in numbers.
 
-Every method tries again with back-off up to the deadline, and raises `Interruption` past it, `WorkError` where a
-person must mend something (permission, credentials, no such bucket), `Changed` where a condition did not hold.
+Every method tries again with back-off up to the deadline, and raises `TransientError` past it, `WorkError` where a
+person must mend something (permission, credentials, no such bucket),
+`PreconditionError` where a condition did not hold.
 """
 
 import mimetypes
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxline.errors import Changed, WorkError
+from voxline.errors import PreconditionError, WorkError
 from voxline.store.gcs_client import told
 from voxline.store.objects import SCHEME, Entry, fault_of, parted
 
@@ -89,7 +90,7 @@ class Bucket:
         while (entry := self.stat(name)) is not None:
             try:
                 return transfer.fetch(self, entry), entry
-            except Changed:
+            except PreconditionError:
                 continue  # replaced between the two requests
         raise FileNotFoundError(self.place(name))
 
@@ -153,7 +154,7 @@ class Bucket:
         """
         try:
             self.delete(name, if_generation=generation)
-        except Changed:
+        except PreconditionError:
             if self.stat(name) is not None:  # else it is the answer that was lost
                 raise
 
@@ -184,7 +185,7 @@ class Bucket:
         try:
             with told(self.place(name), "write"):
                 request(blob, self._patience(name))
-        except Changed:
+        except PreconditionError:
             blob = self._blob(name)
             with told(self.place(name), "read"):
                 if not blob.exists(**self._patience(name)):

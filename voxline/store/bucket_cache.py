@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from voxline.errors import Interruption, WorkError
+from voxline.errors import TransientError, WorkError
 from voxline.store.bucket import Bucket
 from voxline.store.files import DONE, read_json
 from voxline.store.objects import Entry, is_remote
@@ -181,7 +181,7 @@ def send(paths: Iterable[Path | str], store: Path | str) -> None:
 def _bring(mirror: Mirror, names: list[str]) -> None:
     try:
         mirror.pull(names)
-    except Interruption:
+    except TransientError:
         raise
     except WorkError:  # one is not there; the others are wanted all the same
         wanted = set(names)

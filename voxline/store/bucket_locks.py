@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from voxline.errors import Changed, WorkError
-from voxline.progress import say
+from voxline.errors import PreconditionError, WorkError
+from voxline.progress import print_status
 from voxline.store.bucket import Bucket
 from voxline.store.gcs_client import connection
 from voxline.store.objects import Entry, is_remote
@@ -71,10 +71,10 @@ class Lease:
         while not self.ended.wait(connection().settings.lease_seconds / 3):
             try:
                 self.entry = self.bucket.write(self.name, self.holder, if_generation=self.entry.generation)
-            except Changed:
+            except PreconditionError:
                 return
             except WorkError as error:  # the next one may succeed in time; what is done meanwhile is fenced
-                say(f"the lock could not be renewed: {error}")
+                print_status(f"the lock could not be renewed: {error}")
 
     def check(self) -> None:
         """Sees that nobody has taken it over.
@@ -86,17 +86,17 @@ class Lease:
         if there is None or there.generation != self.entry.generation:
             there = self.bucket.stat(self.name)  # it may have been renewed in between
         if there is None or there.generation != self.entry.generation:
-            raise Changed(
+            raise PreconditionError(
                 f"{self.bucket.place(self.name)}: held too long without a sign of life, and lost; start again"
             )
 
     def release(self) -> None:
         try:
             self.bucket.delete(self.name, if_generation=self.entry.generation)
-        except Changed:
+        except PreconditionError:
             pass
         except WorkError as error:
-            say(f"the lock stays until its lease is over: {error}")
+            print_status(f"the lock stays until its lease is over: {error}")
 
 
 def _taken(bucket: Bucket, name: str, holder: bytes, waiting: str) -> Entry:
@@ -107,11 +107,11 @@ def _taken(bucket: Bucket, name: str, holder: bytes, waiting: str) -> Entry:
         if there and there.generation != seen:
             seen, since = there.generation, time.monotonic()
         if there is None or time.monotonic() - since > lease:
-            with contextlib.suppress(Changed):
+            with contextlib.suppress(PreconditionError):
                 return bucket.write(name, holder, if_generation=there.generation if there else 0)
             continue
         if not told:
-            say(waiting)
+            print_status(waiting)
             told = True
         time.sleep(min(1.0, lease / 20))
 
@@ -186,7 +186,7 @@ def _alone(bucket: Bucket, now: Entry, read_for: float) -> Entry | None:
         if entry.name == ALONE and not _forgotten(bucket, entry, now):
             return entry
         if entry.name == PURGED and (now.updated - entry.updated).total_seconds() < read_for:
-            raise Changed(
+            raise PreconditionError(
                 f"{bucket.uri}: a purge has ended here since this process began, and what it has read may hold who was "
                 "removed; start again"
             )
@@ -204,14 +204,14 @@ def _forgotten(bucket: Bucket, entry: Entry, now: Entry) -> bool:
     """Whether nobody has renewed a lease for its whole time; it is removed then."""
     if (now.updated - entry.updated).total_seconds() <= _seconds():
         return False
-    with contextlib.suppress(Changed):
+    with contextlib.suppress(PreconditionError):
         bucket.delete(entry.name, if_generation=entry.generation)
         return True
     return bucket.stat(entry.name) is None
 
 
 def _wait(bucket: Bucket, other: Entry) -> None:
-    say(f"waiting for a purge or a collection in {bucket.uri} ({_holder(bucket, other)})")
+    print_status(f"waiting for a purge or a collection in {bucket.uri} ({_holder(bucket, other)})")
     since, seen = time.monotonic(), other.generation
     while (there := bucket.stat(ALONE)) is not None:
         if there.generation != seen:

@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import Changed, Interruption, WorkError
-from voxline.progress import say
+from voxline.errors import PreconditionError, TransientError, WorkError
+from voxline.progress import print_status
 from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import Mirror
 from voxline.store.files import DONE, write_json, write_text
@@ -75,7 +75,7 @@ class RemoteWork:
         try:
             self.done = _checked(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            say(f"{self.mirror.bucket.place(DONE)}: damaged ({error}); the work is done again")
+            print_status(f"{self.mirror.bucket.place(DONE)}: damaged ({error}); the work is done again")
             self.done = None
         else:
             self.attempt = self.done["attempt"]
@@ -127,8 +127,8 @@ class RemoteWork:
             return
         try:
             self._save()
-        except Interruption as error:
-            say(f"not saved for other machines, the work goes on: {error}")
+        except TransientError as error:
+            print_status(f"not saved for other machines, the work goes on: {error}")
         self._next_save = time.monotonic() + max(SAVE_SECONDS, 9 * (time.monotonic() - began))
 
     def _save(self) -> None:
@@ -160,7 +160,7 @@ class RemoteWork:
         marker = {**marker, "attempt": self.attempt}
         try:
             entry = self.mirror.bucket.write(DONE, _json(marker), if_generation=self._generation)
-        except Changed:
+        except PreconditionError:
             mine = self.attempt
             self.look()
             if self.done is None:  # it was taken away meanwhile
@@ -178,12 +178,12 @@ class RemoteWork:
         try:
             self._send(self._files())
         except WorkError as error:
-            say(f"what it wrote so far could not be sent: {error}")
+            print_status(f"what it wrote so far could not be sent: {error}")
         else:
-            say(f"what it wrote so far is at {self.place}")
+            print_status(f"what it wrote so far is at {self.place}")
 
     def _adopt(self, mine: str) -> None:
-        say(f"{self.mirror.bucket.uri}: another machine finished this very work first; its result is taken")
+        print_status(f"{self.mirror.bucket.uri}: another machine finished this very work first; its result is taken")
         (self.mirror.root / _HERE).unlink(missing_ok=True)
         shutil.rmtree(self.mirror.root / mine, ignore_errors=True)
         self.mirror.pull_below(f"{self.attempt}/")
@@ -201,16 +201,16 @@ class RemoteWork:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            say(f"{self.mirror.bucket.place(PROGRESS)}: damaged ({error}); the work begins anew")
+            print_status(f"{self.mirror.bucket.place(PROGRESS)}: damaged ({error}); the work begins anew")
             return None
 
     def _take_over(self, saved: dict[str, Any]) -> None:
         try:
             Bucket(self.mirror.bucket.place(saved["attempt"])).download(saved["files"], self.folder)
-        except Interruption:
+        except TransientError:
             raise
         except WorkError as error:
-            say(f"what another machine had done so far is not there any more ({error}); the work begins anew")
+            print_status(f"what another machine had done so far is not there any more ({error}); the work begins anew")
             shutil.rmtree(self.folder)
             self.folder.mkdir()
 
@@ -238,7 +238,7 @@ class RemoteWork:
             for name in names:
                 self.mirror.bucket.delete(name)
         except WorkError as error:
-            say(f"what is not needed any more stays in the bucket: {error}")
+            print_status(f"what is not needed any more stays in the bucket: {error}")
 
     def _attempt_bucket(self) -> Bucket:
         return Bucket(self.place)

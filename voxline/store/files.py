@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.store.hashing import hash_file, hash_value
 
 ABANDONED_SECONDS = 86_400.0
@@ -130,7 +130,7 @@ def claimed(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another process that is making {folder.parent.name}/{folder.name[:8]}")
+            print_status(f"waiting for another process that is making {folder.parent.name}/{folder.name[:8]}")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import pydantic
 
-from voxline.errors import Changed, Interruption, VoxlineError, WorkError
-from voxline.progress import PASSES
+from voxline.errors import PreconditionError, TransientError, VoxlineError, WorkError
+from voxline.progress import PROGRESS_PREFIX
 from voxline.settings import Settings
 
 _PREFIX = "VOXLINE_BUCKETS_"
@@ -81,7 +81,7 @@ class Connection:
 
         def tell(error: Exception) -> None:
             if time.monotonic() - began > _SILENT_SECONDS:
-                print(f"{PASSES}{place}: {type(error).__name__}, trying again", flush=True)
+                print(f"{PROGRESS_PREFIX}{place}: {type(error).__name__}, trying again", flush=True)
 
         retry = Retry(
             predicate=DEFAULT_RETRY._predicate,
@@ -145,9 +145,9 @@ def _told(place: str, action: str, error: Exception) -> Exception:
     bucket = place.split("/")[2]
     code = cause.response.status_code if isinstance(cause, InvalidResponse) else getattr(cause, "code", None)
     if isinstance(cause, DataCorruption) or (code in (400, 409) and "crc32c" in str(cause).lower()):
-        return Interruption(f"{place}: its bytes were damaged on the way; nothing was kept of them, start again")
+        return TransientError(f"{place}: its bytes were damaged on the way; nothing was kept of them, start again")
     if isinstance(error, api.RetryError) or DEFAULT_RETRY._predicate(cause):
-        return Interruption(
+        return TransientError(
             f"{place}: the storage did not {action} it, however often it was asked ({_in_one_line(cause)}); what has "
             "been moved stays, so start again, and it goes on from there"
         )
@@ -165,7 +165,7 @@ def _told(place: str, action: str, error: Exception) -> Exception:
             f"--member=serviceAccount:ACCOUNT --role={role}"
         )
     if code == 412:
-        return Changed(f"{place}: somebody else changed it meanwhile; look at it again")
+        return PreconditionError(f"{place}: somebody else changed it meanwhile; look at it again")
     if code == 404:
         return no_bucket(place)
     return WorkError(f"{place}: the storage refused to {action} it: {_in_one_line(cause)}")

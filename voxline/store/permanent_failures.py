@@ -1,10 +1,9 @@
 """Attempts of one step in one run on a cluster: what failed for good is not tried again.
 
-A cluster retries a step whose pod ended badly, and cannot tell a machine that was taken away from a corpus that is
-damaged: Kubeflow Pipelines hands no exit status on. So a step that fails for good leaves a note in the store, by the
-name of its run, and the attempts that follow end at once with the same words. An `Interruption` leaves none, nor does a
-`Changed`, nor a process that was killed. The first attempt of a run looks at no note, so that a person who starts it
-again is obeyed.
+A cluster retries a step whose pod failed, and cannot distinguish a lost machine from a damaged corpus: Kubeflow
+Pipelines passes no exit status on. So a step that fails for good leaves a note in the store, under the name of its
+run, and later attempts end at once with the same message. A `TransientError`, a `PreconditionError` and a killed
+process leave none. The first attempt of a run ignores notes, so a manual restart always runs.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from voxline.errors import Changed, Interruption, SettingsError, VoxlineError, WorkError
+from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
 from voxline.store.bucket import Bucket
 from voxline.store.files import write_json
 from voxline.store.objects import is_remote
@@ -60,7 +59,7 @@ def attempt(store: Path | str) -> Iterator[None]:
         raise earlier
     try:
         yield
-    except (Interruption, Changed):
+    except (TransientError, PreconditionError):
         raise
     except (WorkError, SettingsError) as error:
         note.write(error)

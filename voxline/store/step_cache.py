@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import Interruption, WorkError
-from voxline.progress import say
+from voxline.errors import TransientError, WorkError
+from voxline.progress import print_status
 from voxline.settings import Settings
 from voxline.store.bucket_cache import Mirror, address_of, folder_of, local
 from voxline.store.bucket_locks import adding_to
@@ -168,7 +168,7 @@ def keyed_work(
         if (done := _finished(work, check)) and not again:
             work.reused = True
             work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
-            say(f"{step}: reused, nothing changed since it was made")
+            print_status(f"{step}: reused, nothing changed since it was made")
             yield work
             work.seconds = time.monotonic() - start
             return
@@ -181,7 +181,7 @@ def keyed_work(
             try:
                 yield work
             except WorkError as error:
-                if remote and not isinstance(error, Interruption):
+                if remote and not isinstance(error, TransientError):
                     remote.leave()
                 raise
             work.seconds = time.monotonic() - start
@@ -249,10 +249,10 @@ def _finished(work: Work, check: Callable[[Path], object]) -> dict[str, Any] | N
         if work.remote is None and (changed := _changed(work.folder, done.get("bytes", {}))):
             raise WorkError(f"{work.place}: {', '.join(changed)} is not as it was written, as if half copied")
         check(work.folder)
-    except Interruption:
+    except TransientError:
         raise
     except WorkError as damage:
-        say(f"{work.step}: making it again: {damage}")
+        print_status(f"{work.step}: making it again: {damage}")
         if work.remote is None:  # in a bucket it is replaced, once there is something to replace it by
             (work.folder / DONE).unlink()
         return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from voxline.errors import Changed, Interruption, WorkError
+from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import Progress
 from voxline.store.files import whole_file
 from voxline.store.gcs_client import told
@@ -161,10 +161,10 @@ def fetch_range(bucket: "Bucket", entry: Entry, start: int, end: int) -> bytes:
             )
     except WorkError as error:
         if getattr(error.__cause__, "code", None) == 404:
-            raise Changed(f"{place}: replaced or deleted while it was read; start again") from error
+            raise PreconditionError(f"{place}: replaced or deleted while it was read; start again") from error
         raise
     if len(data) != end - start:
-        raise Interruption(f"{place}: {len(data):,} bytes came of {end - start:,}; start again")
+        raise TransientError(f"{place}: {len(data):,} bytes came of {end - start:,}; start again")
     return data
 
 
@@ -202,7 +202,7 @@ def _send(bucket: "Bucket", file: Path, name: str, there: Entry | None, absent_o
 
     try:
         return bucket.send(name, send)
-    except Changed:
+    except PreconditionError:
         if absent_only and (there := bucket.stat(name)):
             return there
         raise
@@ -247,8 +247,8 @@ def _each(bucket: "Bucket", jobs: Sequence[Callable[[], Result]], progress: Prog
         return [future.result() for future in futures]
 
 
-def _damaged(bucket: "Bucket", entry: Entry) -> Interruption:
-    return Interruption(
+def _damaged(bucket: "Bucket", entry: Entry) -> TransientError:
+    return TransientError(
         f"{bucket.place(entry.name)}: its bytes came damaged twice (crc32c {entry.crc32c} was expected); "
         "nothing was kept of them, start again"
     )

@@ -12,7 +12,7 @@ from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.inference.saved_model import Recognizer, read_model_json
 from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE, write_results
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.store.files import whole_file, write_json
 from voxline.store.step_cache import Work
 
@@ -35,12 +35,12 @@ def evaluate_asr(
     """
     from voxline.components.evaluate.asr.report import write_asr_report
 
-    say(f"evaluate: recognising {len(utterances):,} utterances of the split {settings.split!r}")
+    print_status(f"evaluate: recognising {len(utterances):,} utterances of the split {settings.split!r}")
     recogniser = Recognizer(folder, batch_seconds=settings.batch_seconds)
     heard = transcribe_utterances(recogniser, utterances, "utterances recognised")
     other = _heard_by(champion, utterances, settings)
     rows = asr_results(utterances, heard.texts, other.texts if other else None, settings)
-    say("evaluate: counting errors and drawing resamples")
+    print_status("evaluate: counting errors and drawing resamples")
     metrics = {
         **compute_asr_metrics(rows, settings),
         "family": "recognition",
@@ -85,7 +85,7 @@ def _heard_by(
 ) -> Transcripts | None:
     if champion is None:
         return None
-    say(f"evaluate: recognising them with version {champion.version}, the model in service")
+    print_status(f"evaluate: recognising them with version {champion.version}, the model in service")
     try:
         recogniser = Recognizer(champion.folder, batch_seconds=settings.batch_seconds)
     except WorkError as error:

@@ -24,7 +24,7 @@ from voxline.metrics.evaluation import (
     write_results,
 )
 from voxline.metrics.wer import count_word_edits, sum_edits
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.store.files import whole_file, write_json
 from voxline.store.step_cache import Work
 
@@ -51,11 +51,11 @@ def evaluate_tts(
     """
     from voxline.components.evaluate.tts.report import write_tts_report
 
-    say(f"evaluate: speaking {len(utterances):,} utterances of the split {settings.split!r}")
+    print_status(f"evaluate: speaking {len(utterances):,} utterances of the split {settings.split!r}")
     voice = _voice(folder, settings)
     listener = None if heard_by is None else RoundTripRecognizer.load(heard_by)
     if listener is None:
-        say("evaluate: no listener is set (evaluate.listener), so whether it is understood is not measured")
+        print_status("evaluate: no listener is set (evaluate.listener), so whether it is understood is not measured")
     pitched = _picked(utterances, settings.pitched)
     gallery = SampleGallery(_picked(utterances, settings.typical), settings.worst)
     performances = measure_synthesis(voice, utterances, listener, pitched, settings, "utterances spoken", gallery)
@@ -85,7 +85,7 @@ def evaluate_tts(
     }
     write_results(work.folder / UTTERANCES_FILE, rows)
     write_json(work.folder / METRICS_FILE, metrics)
-    say("evaluate: writing the report")
+    print_status("evaluate: writing the report")
     write_tts_report(work.folder / REPORT_FILE, metrics, rows, gallery, voice, settings)
     work.outputs = {
         "metrics": METRICS_FILE,
@@ -129,7 +129,7 @@ def _of_champion(
     """
     if champion is None:
         return None
-    say(f"evaluate: speaking them with version {champion.version}, the voice in service")
+    print_status(f"evaluate: speaking them with version {champion.version}, the voice in service")
     try:
         other = _voice(champion.folder, settings)
     except WorkError as error:
@@ -152,7 +152,9 @@ def _of_champion(
         other, utterances, listener, pitched, settings, "utterances spoken by the voice in service"
     )
     if other.features != voice.features:
-        say("evaluate: its mels have other units, so mel distances are not compared; mel cepstral distortion is")
+        print_status(
+            "evaluate: its mels have other units, so mel distances are not compared; mel cepstral distortion is"
+        )
         for performance in found:
             performance.figures |= {"mel_l1": NOT_MEASURED, "mel_dtw": NOT_MEASURED}
     return found

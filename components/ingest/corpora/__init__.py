@@ -11,10 +11,10 @@ from), and name it here. Then `corpus.format: <name>` reads it.
 from collections.abc import Callable, Iterator
 
 from voxline.components.ingest.corpora import csv, fsdd, kaldi, librispeech, ljspeech, manifest, thchs30
-from voxline.components.ingest.corpus import Corpus, Entry
+from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.rejects import Reject
 
-CORPORA: dict[str, Callable[[Corpus], Iterator[Entry | Reject]]] = {
+CORPORA: dict[str, Callable[[Corpus], Iterator[CorpusEntry | Reject]]] = {
     "librispeech": librispeech.entries,
     "ljspeech": ljspeech.entries,
     "thchs30": thchs30.entries,

@@ -8,21 +8,21 @@ import csv
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from voxline.components.ingest.corpus import Corpus, Entry
-from voxline.data.manifest import FIELDS
+from voxline.components.ingest.corpus import Corpus, CorpusEntry
+from voxline.data.manifest import UTTERANCE_KEYS
 from voxline.errors import WorkError
-from voxline.progress import say
+from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 
 COLUMNS = ("wav_filename", "wav_filesize", "transcript")
-LONGEST_SIZE = 18
+MAX_SIZE_DIGITS = 18
 """Digits; Python refuses to read a number of thousands."""
 
 # The reader's own limit on a field (131,072 characters) would end the whole table; a text is judged in entries.py.
 csv.field_size_limit(2**31 - 1)
 
 
-def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Every row of every CSV with the three columns.
 
     Raises:
@@ -38,10 +38,10 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
         try:
             header = [column.strip() for column in next(rows, [])]
         except csv.Error as error:
-            say(f"{path}: left out, for its header cannot be read ({error})")
+            print_status(f"{path}: left out, for its header cannot be read ({error})")
             continue
         if not set(COLUMNS) <= set(header):
-            say(f"{path}: left out, for its header is not {','.join(COLUMNS)}")
+            print_status(f"{path}: left out, for its header is not {','.join(COLUMNS)}")
             continue
         tables += 1
         yield from _rows(rows, header, corpus, path)
@@ -51,7 +51,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
 
 def _rows(
     rows: "Iterator[list[str]]", header: list[str], corpus: Corpus, path: PurePosixPath
-) -> Iterator[Entry | Reject]:
+) -> Iterator[CorpusEntry | Reject]:
     number = 1
     try:
         for number, row in enumerate(rows, start=2):
@@ -61,19 +61,19 @@ def _rows(
         raise WorkError(f"{corpus.root / path}: after row {number}: {error}; is a quotation mark not closed?") from None
 
 
-def _entry(row: list[str], header: list[str], path: PurePosixPath, source: str) -> Entry | Reject:
+def _entry(row: list[str], header: list[str], path: PurePosixPath, source: str) -> CorpusEntry | Reject:
     if len(row) != len(header):
         return Reject(source, Reason.BAD_ENTRY, f"{source}: {len(row)} fields, the header has {len(header)}")
     values = dict(zip(header, row, strict=True))
     audio, size, text = (values[column].strip() for column in COLUMNS)
-    if not audio or not (size.isdecimal() and len(size) <= LONGEST_SIZE):
+    if not audio or not (size.isdecimal() and len(size) <= MAX_SIZE_DIGITS):
         return Reject(
             audio or source, Reason.BAD_ENTRY, f"{source}: wav_filename {audio!r}, wav_filesize {size[:80]!r}"
         )
     if "\n" in text:
         detail = f"{source}: a transcript over several lines; is a quotation mark not closed, and rows swallowed?"
         return Reject(audio, Reason.BAD_ENTRY, detail)
-    return Entry(
+    return CorpusEntry(
         id=values.get("id", "").strip(),
         audio=audio,
         text=text,
@@ -82,5 +82,5 @@ def _entry(row: list[str], header: list[str], path: PurePosixPath, source: str) 
         beside=path.parent.as_posix(),
         size=int(size),
         source=source,
-        extra={key: value for key, value in values.items() if key not in (*COLUMNS, *FIELDS, "")},
+        extra={key: value for key, value in values.items() if key not in (*COLUMNS, *UTTERANCE_KEYS, "")},
     )

@@ -7,7 +7,7 @@ Its official test split is the recordings with an index of 0 to 4 (10%); it has 
 import re
 from collections.abc import Iterator
 
-from voxline.components.ingest.corpus import Corpus, Entry
+from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.rejects import Reason, Reject
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -18,7 +18,7 @@ TEST_INDICES = range(5)
 _NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>[^_]+)_(?P<index>\d+)")
 
 
-def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Every recording, in whatever folder below the root it lies (`recordings/` in the publisher's)."""
     yield from corpus.closed_doors()
     for path in corpus.recordings():
@@ -28,7 +28,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
                 str(path), Reason.BAD_ENTRY, f"{path}: not named as FSDD names, {{digit}}_{{speaker}}_{{index}}"
             )
             continue
-        yield Entry(
+        yield CorpusEntry(
             id=path.stem,
             audio=str(path),
             text=WORDS[int(name["digit"])],

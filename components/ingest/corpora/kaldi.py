@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from voxline.components.ingest.corpus import Corpus, Entry
+from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
 
@@ -17,7 +17,7 @@ Table = dict[str, tuple[str, str]]
 """By the first word of a line: the rest of the line, and the file and line number."""
 
 
-def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Every utterance of every data folder.
 
     Raises:
@@ -41,7 +41,7 @@ class _Span:
     duration: float | None = None
 
 
-def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[Entry | Reject]:
+def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Reject]:
     again: list[Reject] = []
     # Each table has a line for each utterance, recording or speaker:
     #   wav.scp     talk-1 audio/talk 1.wav
@@ -78,7 +78,7 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[Entry | Reject]:
             continue
         speaker, _ = speakers.get(id, ("", ""))
         sex, _ = sexes.get(speaker, ("", ""))
-        yield Entry(
+        yield CorpusEntry(
             id=id,
             audio=wav,
             text=text,

@@ -13,11 +13,11 @@ The root may be that folder, the one above it, or one split. WAV and other forma
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, Entry, name_of, recordings_by_name
+from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry, normalized_name, recordings_by_name
 from voxline.rejects import Reason, Reject
 
 
-def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Every line of a transcript, and every recording that no line names (as a reject)."""
     yield from corpus.closed_doors()
     about = _speakers(corpus)
@@ -28,8 +28,8 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
         for number, line in corpus.lines(str(transcript)):
             id, text, *_ = *line.split(maxsplit=1), ""
             folder, speaker = transcript.parent, id.split("-")[0]
-            audio = recordings.pop(name_of(folder / id), None)
-            yield Entry(
+            audio = recordings.pop(normalized_name(folder / id), None)
+            yield CorpusEntry(
                 id=id,
                 audio=(audio or folder / f"{id}{AUDIO_EXTENSIONS[0]}").as_posix(),
                 text=text,

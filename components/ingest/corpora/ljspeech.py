@@ -14,14 +14,14 @@ corpus: `splits: {test: [LJ001], dev: [LJ002], train: [LJ00[3-9], LJ0[1-5]?]}`; 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from voxline.components.ingest.corpus import Corpus, Entry, name_of, recordings_by_name
+from voxline.components.ingest.corpus import Corpus, CorpusEntry, normalized_name, recordings_by_name
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
 
 METADATA, WAVS = "metadata.csv", "wavs"
 
 
-def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Every line of every metadata.csv, and every recording beside one that no line names (as a reject).
 
     Raises:
@@ -36,7 +36,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
     for table in tables:
         for number, line in corpus.lines(str(table)):
             entry = _entry(line, corpus, table, recordings, f"{table}:{number}")
-            named.add(name_of(table.parent / WAVS / entry.id))
+            named.add(normalized_name(table.parent / WAVS / entry.id))
             yield entry
     folders = {table.parent / WAVS for table in tables}
     for name, audio in recordings.items():
@@ -47,7 +47,7 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
 
 def _entry(
     line: str, corpus: Corpus, table: PurePosixPath, recordings: dict[str, PurePosixPath], source: str
-) -> Entry | Reject:
+) -> CorpusEntry | Reject:
     # An id, the text as printed and the text as read, parted by | and never quoted:
     #   LJ001-0007|the earliest book printed, about 1455,|the earliest book printed, about fourteen fifty-five,
     id, *texts = (field.strip() for field in line.split("|"))
@@ -60,9 +60,9 @@ def _entry(
     if not normalised:
         return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the third field, the normalised text, is empty")
     file = table.parent / WAVS / id
-    return Entry(
+    return CorpusEntry(
         id=id,
-        audio=recordings.get(name_of(file), table.parent / WAVS / f"{id}.wav").as_posix(),
+        audio=recordings.get(normalized_name(file), table.parent / WAVS / f"{id}.wav").as_posix(),
         text=normalised,
         speaker=table.parent.name or corpus.name,
         split=id.rpartition("-")[0],

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from voxline.components.ingest.corpus import Corpus, Entry
-from voxline.data.json_codec import is_seconds, parsed
-from voxline.data.manifest import FIELDS, REJECTS
+from voxline.components.ingest.corpus import Corpus, CorpusEntry
+from voxline.data.json_codec import is_seconds, parse_json
+from voxline.data.manifest import REJECTS_FILE, UTTERANCE_KEYS
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
 
 
-def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Every line of every manifest.
 
     Raises:
@@ -36,12 +36,12 @@ def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
 
 def _is_manifest(path: PurePosixPath) -> bool:
     name = path.name.lower()
-    return (name.endswith(".jsonl") and name != REJECTS) or (name.endswith(".json") and "manifest" in name)
+    return (name.endswith(".jsonl") and name != REJECTS_FILE) or (name.endswith(".json") and "manifest" in name)
 
 
-def _entry(line: str, source: str, beside: str, own_split: str) -> Entry | Reject:
+def _entry(line: str, source: str, beside: str, own_split: str) -> CorpusEntry | Reject:
     try:
-        values = parsed(line)
+        values = parse_json(line)
     except (ValueError, RecursionError) as error:
         return Reject(source, Reason.BAD_ENTRY, f"{source}: not a line of JSON ({error})")
     if not isinstance(values, dict):
@@ -53,7 +53,7 @@ def _entry(line: str, source: str, beside: str, own_split: str) -> Entry | Rejec
     plain = type(id) is type(audio) is type(text) is type(speaker) is type(split) is str and audio
     if not (plain and _is_seconds(offset) and _is_seconds(duration)) and (fault := _fault(values, source)):
         return fault
-    return Entry(
+    return CorpusEntry(
         "" if id is None else str(id),
         str(audio),
         str(text),
@@ -88,7 +88,7 @@ def _is_name(value: Any) -> bool:
     return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
 
 
-_KNOWN = frozenset(FIELDS)
+_KNOWN = frozenset(UTTERANCE_KEYS)
 _CHECKS = (
     ("id", "a text or a whole number is accepted", _is_name),
     ("audio_filepath", "a path is accepted", lambda value: isinstance(value, str) and value != ""),

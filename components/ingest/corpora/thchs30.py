@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from voxline.components.ingest.corpus import Corpus, Entry, recordings_by_name
+from voxline.components.ingest.corpus import Corpus, CorpusEntry, recordings_by_name
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
 
@@ -46,7 +46,7 @@ class _Spoken:
     faults: list[str] = dataclasses.field(default_factory=list)
 
 
-def entries(corpus: Corpus) -> Iterator[Entry | Reject]:
+def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Every recording, and every transcript, whether or not it has its other half.
 
     Raises:
@@ -125,7 +125,7 @@ def _read_list(corpus: Corpus, path: PurePosixPath, split: str, kind: str, spoke
                 one.pinyin = text.strip()
 
 
-def _entry(one: _Spoken) -> Entry | Reject:
+def _entry(one: _Spoken) -> CorpusEntry | Reject:
     splits = one.splits or {split for _, split in one.listed}
     if len(splits) > 1:
         one.faults.append(f"{one.id} stands in {' and in '.join(sorted(splits))}; one split is accepted")
@@ -136,7 +136,7 @@ def _entry(one: _Spoken) -> Entry | Reject:
     if not (one.hanzi or one.pinyin):
         return Reject(one.id, Reason.TRANSCRIPT_MISSING, f"{one.source}: it is empty")
     texts = {"hanzi": one.hanzi, "pinyin": one.pinyin, "phones": one.phones}
-    return Entry(
+    return CorpusEntry(
         id=one.id,
         audio=one.audio or f"{one.id}.wav",
         text=one.hanzi or one.pinyin,

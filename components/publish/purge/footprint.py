@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from voxline.components.publish.purge.locations import UNPACKED, WAVS
-from voxline.data.dataset import DATASET, Dataset
-from voxline.data.manifest import MANIFEST, each_utterance
-from voxline.data.rows import ROWS, read_rows
+from voxline.data.dataset import DATASET_FILE, Dataset
+from voxline.data.manifest import MANIFEST_FILE, iter_manifest
+from voxline.data.rows import ROWS_FILE, read_rows
 from voxline.data.shards import clip_name
 from voxline.store.bucket_locks import UNENDED
 from voxline.store.files import read_json, write_json
@@ -75,9 +75,9 @@ def find_footprint(speaker: str, store: Path, versions: Iterable[Path]) -> Footp
       versions: folders of published datasets.
     """
     found = Footprint(speaker)
-    extracted = [file.parent for file in step_output_files(store, "extract", DATASET)]
+    extracted = [file.parent for file in step_output_files(store, "extract", DATASET_FILE)]
     others: set[str] = set()
-    for file in itertools.chain(*(step_output_files(store, step, MANIFEST) for step in ("ingest", "convert"))):
+    for file in itertools.chain(*(step_output_files(store, step, MANIFEST_FILE) for step in ("ingest", "convert"))):
         _manifest(file, store, found, others)
     listed = [Dataset.listed(folder) for folder in (*extracted, *versions)]
     speeds = sorted({*USUAL_SPEEDS, *(speed for dataset in listed for speed in dataset.speeds)})
@@ -100,7 +100,7 @@ def _work(path: Path, store: Path) -> str:
 
 
 def _manifest(file: Path, store: Path, found: Footprint, others: set[str]) -> None:
-    for utterance in each_utterance(file):
+    for utterance in iter_manifest(file):
         audio = Path(utterance.audio_filepath)
         here = audio.relative_to(store).parts if audio.is_relative_to(store) else ("",)
         if utterance.speaker != found.speaker:
@@ -116,7 +116,7 @@ def _manifest(file: Path, store: Path, found: Footprint, others: set[str]) -> No
 
 
 def _rows(dataset: Dataset, store: Path, found: Footprint, others: set[str], speeds: list[float]) -> None:
-    for row in read_rows(dataset.folder / ROWS):
+    for row in read_rows(dataset.folder / ROWS_FILE):
         names = [clip_name(row.audio_hash, row.offset, row.duration, speed) for speed in speeds]
         if row.speaker != found.speaker:
             others.update(names)

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from voxline.components.publish.purge.workspace import Workspace
 from voxline.components.publish.versions import DatasetVersions, list_datasets
-from voxline.data.shards import POOL, SHARD
+from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER
 from voxline.errors import SettingsError
 from voxline.registry.registry import EVALUATION, PROVENANCE
 from voxline.registry.training_data import TRAINED_ON
@@ -134,8 +134,8 @@ def _of_store(name: str) -> bool:
     parts, file = name.split("/"), PurePosixPath(name)
     if parts[0].startswith("."):
         return parts[0].startswith(UNENDED)
-    if parts[0] == POOL:
-        return file.name == SHARD
+    if parts[0] == SHARDS_FOLDER:
+        return file.name == SHARD_FILE
     if parts[0] == WAVS:
         return parts[1] == "log"
     if parts[0] == TRAIN:

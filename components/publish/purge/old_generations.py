@@ -8,7 +8,7 @@ from typing import Any
 
 from voxline.components.publish.purge.footprint import Footprint
 from voxline.components.publish.purge.locations import PurgeLocations
-from voxline.errors import Interruption, WorkError
+from voxline.errors import TransientError, WorkError
 from voxline.registry.journal import format_utc
 from voxline.store.bucket import Bucket, delete_generation, keeping, older
 from voxline.store.objects import Entry
@@ -70,7 +70,7 @@ def _deleted(bucket: Bucket, entries: Iterable[Entry]) -> int:
     def delete(entry: Entry) -> bool:
         try:
             delete_generation(bucket, entry)
-        except Interruption:
+        except TransientError:
             raise
         except WorkError:  # a permission, a hold: it is told how many are left
             return False

@@ -21,9 +21,9 @@ from voxline.components.publish.purge.footprint import Footprint, find_footprint
 from voxline.components.publish.purge.locations import PurgeLocations, clear_caches
 from voxline.components.publish.purge.old_generations import Retention, delete_old_versions, retention_of
 from voxline.components.publish.purge.registry import RegistryUse
-from voxline.data.dataset import DATASET, Dataset
-from voxline.data.shards import ShardIndex, pool_held
-from voxline.progress import say
+from voxline.data.dataset import DATASET_FILE, Dataset
+from voxline.data.shards import ShardInfo, lock_shards
+from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
 from voxline.registry.training_data import TRAINED_ON
@@ -51,7 +51,7 @@ class PurgeFindings:
 
     traces: Footprint
     versions: dict[Path, int]
-    shards: list[tuple[ShardIndex, int]]
+    shards: list[tuple[ShardInfo, int]]
     leftovers: list[Path]
     works: list[Path]
     wavs: list[Path]
@@ -138,7 +138,7 @@ def _hold(places: PurgeLocations, held: contextlib.ExitStack) -> None:
         return
     held.enter_context(store.lock_outputs(places.store))
     for pool in shards.list_pools(places.store):
-        held.enter_context(pool_held(pool, alone=True))
+        held.enter_context(lock_shards(pool, alone=True))
 
 
 def _purge(found: PurgeFindings, places: PurgeLocations) -> None:
@@ -151,7 +151,7 @@ def _purge(found: PurgeFindings, places: PurgeLocations) -> None:
     for each in places.versions():
         for number in each.numbers():
             if gone := versions.purge_version(each, number, traces.speaker, layout, at, ground):
-                say(f"purge: {gone:,} rows taken out of version {number} of {each.name}")
+                print_status(f"purge: {gone:,} rows taken out of version {number} of {each.name}")
     _lay_extracted(found, places, layout)
     for folder in layout:
         shards.delete_shard(folder, ground)
@@ -205,7 +205,7 @@ def _keep(traces: Footprint, places: PurgeLocations) -> None:
 
 def _lay_extracted(found: PurgeFindings, places: PurgeLocations, layout: shards.Layout) -> None:
     """Extracted datasets that do not list the speaker, and share a shard with one that does."""
-    for folder in [file.parent for file in step_output_files(places.store, "extract", DATASET)]:
+    for folder in [file.parent for file in step_output_files(places.store, "extract", DATASET_FILE)]:
         if not any(folder.is_relative_to(work) for work in found.works):
             versions.remap_dataset(Dataset.listed(folder), layout, places.ground)
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from voxline.components.publish.purge.workspace import Workspace
-from voxline.data.dataset import FRAMES, SHARD, SIZE, Dataset, Shard, path_to
-from voxline.data.rows import Places
-from voxline.data.shard_writer import ShardWriter, Sums
-from voxline.data.shards import POOL, ShardIndex
-from voxline.data.shards import SHARD as INDEX
-from voxline.data.tfrecord import FRAME, record_at
+from voxline.data.dataset import FRAMES, SHARD, SIZE, Dataset, Shard, shard_path
+from voxline.data.rows import RecordLocations
+from voxline.data.shard_writer import CmvnStats, ShardWriter
+from voxline.data.shards import SHARD_FILE as INDEX
+from voxline.data.shards import SHARDS_FOLDER, ShardInfo
+from voxline.data.tfrecord import RECORD_OVERHEAD, read_record_at
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import is_mirrored
 
@@ -35,7 +35,7 @@ class RewrittenShard:
       offsets: byte at which each record begins there, by where it began.
     """
 
-    shard: ShardIndex | None
+    shard: ShardInfo | None
     offsets: dict[int, int]
 
 
@@ -44,21 +44,21 @@ Layout = Mapping[Path, RewrittenShard]
 
 
 def list_pools(store: Path) -> list[Path]:
-    return sorted(path for path in (store / POOL).glob("*") if path.is_dir())
+    return sorted(path for path in (store / SHARDS_FOLDER).glob("*") if path.is_dir())
 
 
-def find_shards(store: Path, clips: set[str]) -> Iterator[tuple[ShardIndex, int]]:
+def find_shards(store: Path, clips: set[str]) -> Iterator[tuple[ShardInfo, int]]:
     """The shards that hold some of these clips, and how many bytes of them."""
     for folder in sorted(file.parent for pool in list_pools(store) for file in pool.glob(f"[!.]*/{INDEX}")):
-        index = ShardIndex.read(folder)
-        sizes = [size + FRAME for clip, size in zip(index.clips, index.sizes, strict=True) if clip in clips]
+        index = ShardInfo.read(folder)
+        sizes = [size + RECORD_OVERHEAD for clip, size in zip(index.clips, index.sizes, strict=True) if clip in clips]
         if sizes:
             yield index, sum(sizes)
 
 
 def leftovers(store: Path, ground: Workspace) -> list[Path]:
     """What killed processes or damage left in the pools: it may hold anybody."""
-    folders = [folder for pool in ground.folders(store / POOL) for folder in ground.folders(pool)]
+    folders = [folder for pool in ground.folders(store / SHARDS_FOLDER) for folder in ground.folders(pool)]
     return [
         folder
         for folder in folders
@@ -66,7 +66,7 @@ def leftovers(store: Path, ground: Workspace) -> list[Path]:
     ]
 
 
-def check_not_read(shards: Iterable[ShardIndex]) -> None:
+def check_not_read(shards: Iterable[ShardInfo]) -> None:
     """Sees that no process of this machine has a shard open; who reads one in a bucket holds its store.
 
     Raises:
@@ -84,20 +84,20 @@ def check_not_read(shards: Iterable[ShardIndex]) -> None:
             os.close(file)
 
 
-def rewrite_without(index: ShardIndex, clips: set[str], ground: Workspace) -> RewrittenShard:
+def rewrite_without(index: ShardInfo, clips: set[str], ground: Workspace) -> RewrittenShard:
     """Copies what is to stay of a shard to a new one in the same pool; the same one, when it is done again."""
     kept = [position for position, clip in enumerate(index.clips) if clip not in clips]
     if not kept:
         return RewrittenShard(None, {})
     ground.bring([index.path, index.path.with_suffix(".npy")])
-    sums: Sums = np.load(index.path.with_suffix(".npy"), allow_pickle=False)
+    sums: CmvnStats = np.load(index.path.with_suffix(".npy"), allow_pickle=False)
     pool = index.folder.parent
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=pool) as unfinished:
         writer = ShardWriter(Path(unfinished), sums.shape[-1])
         file = os.open(index.path, os.O_RDONLY)
         try:
             for at in kept:
-                data = record_at(file, index.offsets[at], index.sizes[at], index.path)
+                data = read_record_at(file, index.offsets[at], index.sizes[at], index.path)
                 writer.add_record(index.clips[at], data, index.frames[at], sums[at])
         finally:
             os.close(file)
@@ -118,8 +118,8 @@ def delete_shard(folder: Path, ground: Workspace) -> None:
 
 
 def remap_dataset_records(
-    dataset: Dataset, places: Places, layout: Layout, seen_from: Path
-) -> tuple[list[Shard], Places]:
+    dataset: Dataset, places: RecordLocations, layout: Layout, seen_from: Path
+) -> tuple[list[Shard], RecordLocations]:
     """The list of shards and the places of some rows of a dataset, led to where their clips are now.
 
     Args:
@@ -131,7 +131,7 @@ def remap_dataset_records(
     """
     laid = places.copy()
     sources: dict[tuple[int, bool], int] = {}
-    numbers: list[ShardIndex | Shard] = []
+    numbers: list[ShardInfo | Shard] = []
     for row, column in np.argwhere(places[..., SHARD] >= 0).tolist():
         number, offset = places[row, column, :SIZE].tolist()
         moved = layout.get(dataset.file(dataset.shards[number]).parent)
@@ -149,12 +149,12 @@ def remap_dataset_records(
         laid[row, column, :SIZE] = sources[key], offset
     records = np.unique(laid[laid[..., SHARD] >= 0][:, :FRAMES], axis=0)
     live = np.bincount(records[:, SHARD], minlength=len(numbers)).tolist()
-    live_bytes = np.bincount(records[:, SHARD], records[:, SIZE] + FRAME, len(numbers)).astype(int).tolist()
+    live_bytes = np.bincount(records[:, SHARD], records[:, SIZE] + RECORD_OVERHEAD, len(numbers)).astype(int).tolist()
     listed = []
     for shard, count, size in zip(numbers, live, live_bytes, strict=True):
-        if isinstance(shard, ShardIndex):
-            path, examples, checksum = path_to(shard.path, seen_from), len(shard.clips), shard.checksum
+        if isinstance(shard, ShardInfo):
+            path, examples, checksum = shard_path(shard.path, seen_from), len(shard.clips), shard.checksum
         else:
-            path, examples, checksum = path_to(dataset.file(shard), seen_from), shard.examples, shard.checksum
+            path, examples, checksum = shard_path(dataset.file(shard), seen_from), shard.examples, shard.checksum
         listed.append(Shard(path, examples, shard.bytes, count, size, checksum))
     return listed, laid

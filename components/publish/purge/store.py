@@ -16,7 +16,7 @@ from pathlib import Path
 from voxline.components.publish.purge.footprint import Footprint, contains_name
 from voxline.components.publish.purge.locations import BINARY_SUFFIXES, NAMELESS_FOLDERS, TRAIN, WAVS
 from voxline.components.publish.purge.workspace import Workspace
-from voxline.data.shards import POOL
+from voxline.data.shards import SHARDS_FOLDER
 from voxline.errors import WorkError
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import DONE, whole_file
@@ -24,7 +24,7 @@ from voxline.store.step_cache import read_done
 
 EVENTS = "events.out.tfevents."
 LINES = "lines"
-_NOT_WORK = (POOL, WAVS, TRAIN, *NAMELESS_FOLDERS)
+_NOT_WORK = (SHARDS_FOLDER, WAVS, TRAIN, *NAMELESS_FOLDERS)
 _EMBEDDED = re.compile(rb"data:[a-z]+/[^\"' )]*")
 
 

@@ -23,8 +23,8 @@ from voxline.components.publish.versions import (
     DatasetVersions,
     VersionInfo,
 )
-from voxline.data.dataset import DATASET, Dataset
-from voxline.data.rows import ROWS, read_rows, save_places
+from voxline.data.dataset import DATASET_FILE, Dataset
+from voxline.data.rows import ROWS_FILE, read_rows, write_record_locations
 from voxline.registry.journal import fsync_folder
 from voxline.store.bucket_cache import is_mirrored
 from voxline.store.files import DONE, read_json, whole_file, write_json
@@ -61,7 +61,7 @@ def _mend_in_bucket(folder: Path, ground: Workspace) -> None:
 
 def count_rows(dataset: Dataset, speaker: str) -> int:
     """How many rows of a dataset are a speaker's."""
-    return sum(row.speaker == speaker for row in read_rows(dataset.folder / ROWS))
+    return sum(row.speaker == speaker for row in read_rows(dataset.folder / ROWS_FILE))
 
 
 def remap_dataset(dataset: Dataset, layout: Layout, ground: Workspace) -> None:
@@ -70,10 +70,12 @@ def remap_dataset(dataset: Dataset, layout: Layout, ground: Workspace) -> None:
         return
     ground.bring([dataset.folder / dataset.places])
     shards, places = remap_dataset_records(dataset, dataset.read_places(), layout, dataset.folder)
-    name = save_places(dataset.folder, places)  # under a name of its own: the old one serves until the next line
+    name = write_record_locations(
+        dataset.folder, places
+    )  # under a name of its own: the old one serves until the next line
     ground.sent_new(dataset.folder / name)
     dataclasses.replace(dataset, shards=shards, places=name).write(dataset.folder)
-    ground.sent(dataset.folder / DATASET)
+    ground.sent(dataset.folder / DATASET_FILE)
     for old in ground.files(dataset.folder):
         if old.name.startswith("places-") and old.name != name:
             ground.remove(old)
@@ -83,8 +85,8 @@ def remap_dataset(dataset: Dataset, layout: Layout, ground: Workspace) -> None:
 def _note_bytes(folder: Path, ground: Workspace) -> None:
     """Lets the marker of work tell the bytes of its dataset as it is now, else it would be made again."""
     for marker in (folder / DONE, folder.parent / DONE):
-        if marker.is_file() and DATASET in (done := read_json(marker)).get("bytes", {}):
-            done["bytes"][DATASET] = (folder / DATASET).stat().st_size
+        if marker.is_file() and DATASET_FILE in (done := read_json(marker)).get("bytes", {}):
+            done["bytes"][DATASET_FILE] = (folder / DATASET_FILE).stat().st_size
             write_json(marker, done)
             ground.sent(marker)
 
@@ -133,10 +135,10 @@ def _without(dataset: Dataset, speaker: str, layout: Layout, folder: Path, targe
     """Writes a dataset without a speaker's rows into a folder that will be `target`."""
     rows = [row for row in dataset.rows() if row.speaker != speaker]
     stay = {row.number for row in rows}
-    with open(dataset.folder / ROWS, encoding="utf-8") as lines, whole_file(folder / ROWS, "w") as file:
+    with open(dataset.folder / ROWS_FILE, encoding="utf-8") as lines, whole_file(folder / ROWS_FILE, "w") as file:
         file.writelines(line for number, line in enumerate(lines) if number in stay)
     shards, places = remap_dataset_records(dataset, dataset.read_places()[sorted(stay)], layout, target)
-    rows_hash = hash_file(folder / ROWS)
+    rows_hash = hash_file(folder / ROWS_FILE)
     counts = Counter(row.split for row in rows)
     seconds = dict.fromkeys(counts, 0.0)
     for row in rows:
@@ -149,7 +151,7 @@ def _without(dataset: Dataset, speaker: str, layout: Layout, folder: Path, targe
         seconds={split: round(seconds[split], 3) for split in dataset.counts if counts[split]},
         shards=shards,
         rows_hash=rows_hash,
-        places=save_places(folder, places),
+        places=write_record_locations(folder, places),
         folder=folder,
     )
     rewritten.write(folder)

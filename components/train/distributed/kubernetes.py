@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import Interruption, SettingsError, WorkError
-from voxline.progress import say
+from voxline.errors import SettingsError, TransientError, WorkError
+from voxline.progress import print_status
 
 Object = dict[str, Any]
 POD_NAME = ("KFP_POD_NAME", "POD_NAME")
@@ -156,9 +156,9 @@ class Cluster:
             except HTTPError as error:
                 why = str(error)
             if time.monotonic() > deadline:
-                raise Interruption(f"train: the Kubernetes API does not do its part ({method} {path}: {why})")
+                raise TransientError(f"train: the Kubernetes API does not do its part ({method} {path}: {why})")
             if not told:
-                say(f"train: waiting for the Kubernetes API ({why[:200]})")
+                print_status(f"train: waiting for the Kubernetes API ({why[:200]})")
                 told = True
             self._wait(pause)
             pause = min(pause * 2, 30)

@@ -18,8 +18,8 @@ from voxline.components.train.distributed.jobs import KINDS, End, Task, ended
 from voxline.components.train.distributed.kubernetes import AlreadyThere, Cluster, Object, own_pod_name
 from voxline.components.train.distributed.pods import Pods
 from voxline.components.train.settings import TeachingSettings
-from voxline.errors import Interruption, SettingsError, WorkError
-from voxline.progress import say
+from voxline.errors import SettingsError, TransientError, WorkError
+from voxline.progress import print_status
 
 POLL_SECONDS = 2.0
 GONE_SECONDS = 600.0
@@ -85,13 +85,13 @@ class Lead:
         """Sees to it that the job is there and has this pod among its owners."""
         found = self._found()
         if found and ended(found):
-            say(f"train: {self.task.job} has ended before, and its work is not done; asking for it anew")
+            print_status(f"train: {self.task.job} has ended before, and its work is not done; asking for it anew")
             self._remove(found)
             found = None
         while found is None:
             try:
                 found = self.cluster.create(self.kind.api, self.kind.plural, self._body())
-                say(f"train: asked for {self.task.count} workers ({found['kind']} {self.task.job})")
+                print_status(f"train: asked for {self.task.count} workers ({found['kind']} {self.task.job})")
             except AlreadyThere:
                 found = self._found()
         self.uid = found["metadata"]["uid"]
@@ -102,7 +102,7 @@ class Lead:
         mine = self._owner()
         if any(owner["uid"] == mine["uid"] for owner in owners):
             return
-        say(f"train: {self.task.job} is there already, and this pod follows it")
+        print_status(f"train: {self.task.job} is there already, and this pod follows it")
         change = {
             "metadata": {"resourceVersion": job["metadata"]["resourceVersion"], "ownerReferences": [*owners, mine]}
         }
@@ -144,7 +144,7 @@ class Lead:
         while True:
             job = self._found()
             if job is None or job["metadata"]["uid"] != self.uid:
-                say(f"train: {self.task.job} was taken away")
+                print_status(f"train: {self.task.job} was taken away")
                 return None
             end = ended(job)
             self.pods.tell(self.task.count)
@@ -153,7 +153,7 @@ class Lead:
             if self.pods.training:
                 deadline = time.monotonic() + 60 * self.task.settings.workers.start_minutes
             elif time.monotonic() > deadline:
-                raise Interruption(
+                raise TransientError(
                     f"train: {self.task.job}: its workers were not all running within "
                     f"{self.task.settings.workers.start_minutes:g} minutes (train.workers.start_minutes)"
                     f"{self.pods.obstacles}; what was trained is kept"
@@ -174,7 +174,7 @@ class Lead:
         if fault and fault.status in FOR_GOOD:
             raise (SettingsError if fault.status == 2 else WorkError)(f"worker {fault.index}: {fault.message}")
         last = f"; worker {fault.index} ended with status {fault.status}: {fault.message}" if fault else ""
-        raise Interruption(f"train: {self.task.job} failed ({words}){last}; what was trained is kept, start again")
+        raise TransientError(f"train: {self.task.job} failed ({words}){last}; what was trained is kept, start again")
 
     @contextlib.contextmanager
     def _taken_away(self) -> Iterator[None]:
@@ -202,7 +202,7 @@ class Lead:
             if job["metadata"]["uid"] != uid:
                 return
             if time.monotonic() > deadline:
-                raise Interruption(
+                raise TransientError(
                     f"train: {self.task.job} was deleted {GONE_SECONDS / 60:.0f} minutes ago and is still there; "
                     f"look at its finalizers (kubectl get {self.kind.plural} {self.task.job} -o yaml)"
                 )
@@ -222,7 +222,7 @@ def _told_to_stop() -> Iterator[None]:
     """Makes of SIGTERM, which a cancelled or evicted pod gets, an exit that lets the blocks around it end."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        say("train: told to stop; taking the workers away")
+        print_status("train: told to stop; taking the workers away")
         sys.exit(128 + number)
 
     if threading.current_thread() is not threading.main_thread():

@@ -5,7 +5,7 @@ from typing import Any
 
 from voxline.components.train.distributed.kubernetes import Cluster, Object
 from voxline.components.train.distributed.worker import FAULT
-from voxline.progress import say
+from voxline.progress import print_status
 
 CHIEF = 0
 
@@ -67,7 +67,7 @@ class Pods:
         index, status = self._index(pod), ended["exitCode"]
         message = _said(ended.get("message", "")) or ended.get("reason", "")
         self._faults[uid] = Fault(index, status, message)
-        say(f"train: worker {index} ended with status {status}: {message[:500]}")
+        print_status(f"train: worker {index} ended with status {status}: {message[:500]}")
 
     def _state(self, pod: Object) -> Object:
         statuses = pod.get("status", {}).get("containerStatuses", [])
@@ -80,7 +80,7 @@ class Pods:
         if pod.get("status", {}).get("phase") not in ("Running", "Succeeded", "Failed"):
             return
         if self._read and uid not in self._read:  # how the ones before ended may have gone with their pods
-            say("train: the workers were started again; they go on from the last checkpoint")
+            print_status("train: the workers were started again; they go on from the last checkpoint")
         since = self._read.setdefault(uid, "")
         for stamp, line in self.cluster.log(name, self.kind.container, since):
             if stamp > since:
@@ -91,7 +91,7 @@ class Pods:
         waiting = {self._index(pod): self._obstacle(pod) for pod in pods}
         for index, why in sorted(waiting.items()):
             if why and why != self._waiting.get(index):
-                say(f"train: worker {index} waits: {why}")
+                print_status(f"train: worker {index} waits: {why}")
         self._waiting = waiting
 
     def _obstacle(self, pod: Object) -> str:

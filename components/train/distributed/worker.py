@@ -14,8 +14,8 @@ from voxline.components.train.distributed.tf_config import PORT, tf_config
 from voxline.components.train.settings import TeachingSettings
 from voxline.components.train.step import run
 from voxline.components.train.tts.settings import SynthesisSettings
-from voxline.errors import Interruption, VoxlineError
-from voxline.progress import say
+from voxline.errors import TransientError, VoxlineError
+from voxline.progress import print_status
 
 FAMILIES: dict[str, type[TeachingSettings]] = {"recognition": RecognitionSettings, "synthesis": SynthesisSettings}
 FAULT = "✗ "
@@ -41,21 +41,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", required=True, help="all keyed work; the same one for all workers")
     parser.add_argument("--settings", required=True, help="JSON of the section `train`")
     parser.add_argument("--port", type=int, default=PORT, help="of this worker and of its peers")
-    parser.add_argument("--retry-status", type=int, default=Interruption.exit_status, help="exit status: start again")
+    parser.add_argument("--retry-status", type=int, default=TransientError.exit_status, help="exit status: start again")
     given = parser.parse_args(arguments)
     try:
         settings = FAMILIES[given.family].of(given.settings, "train")
         if not os.environ.get("TF_CONFIG"):
             os.environ["TF_CONFIG"] = tf_config(given.job, settings.workers.count, os.environ, given.port)
         run(given.dataset, given.store, settings)
-    except Interruption as error:
+    except TransientError as error:
         return _ended(str(error), int(given.retry_status))
     except VoxlineError as error:
         return _ended(str(error), error.exit_status)
     except Exception as error:
         if not _lost_peers(error):
             raise
-        say(f"train: lost the other workers: {' '.join(str(error).split())[:300]}")
+        print_status(f"train: lost the other workers: {' '.join(str(error).split())[:300]}")
         return int(given.retry_status)
     return 0
 

@@ -12,7 +12,7 @@ from voxline.components.train.distributed.kubernetes import AlreadyThere, Cluste
 from voxline.components.train.distributed.launcher import Lead
 from voxline.components.train.distributed.pods import Pods
 from voxline.components.train.settings import WorkersSettings
-from voxline.errors import Interruption, SettingsError, WorkError
+from voxline.errors import SettingsError, TransientError, WorkError
 
 JOBS = (KINDS["train_job"].api, KINDS["train_job"].plural)
 
@@ -50,7 +50,7 @@ def test_an_api_server_that_stumbles_is_asked_again(
 def test_one_that_does_not_get_up_is_told_as_something_to_try_again(cluster: Cluster, namespace: Namespace) -> None:
     cluster._patience = 0
     namespace.server.close()
-    with pytest.raises(Interruption, match=r"the Kubernetes API does not do its part \(GET /api/v1/"):
+    with pytest.raises(TransientError, match=r"the Kubernetes API does not do its part \(GET /api/v1/"):
         cluster.pod(POD)
 
 
@@ -100,7 +100,7 @@ def test_workers_that_find_no_nodes_in_time_are_given_up_for_now(cluster: Cluste
     namespace.operate(hold=True)
     settings = RecognitionSettings(workers=WorkersSettings(count=2, start_minutes=0.01))
     lead = Lead(cluster, Task("0f" * 16, "/d", "/s", settings), lambda: False, poll=0.05)
-    with pytest.raises(Interruption, match=r"were not all running within 0.01 minutes.*Insufficient nvidia.com/gpu"):
+    with pytest.raises(TransientError, match=r"were not all running within 0.01 minutes.*Insufficient nvidia.com/gpu"):
         lead.run()
 
 

@@ -5,7 +5,7 @@ import concurrent.futures
 import pytest
 
 from tests.buckets.emulator import Storage
-from voxline.errors import Changed, Interruption, SettingsError, WorkError
+from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
 from voxline.store.bucket import Bucket
 from voxline.store.objects import is_remote
 
@@ -34,12 +34,12 @@ def test_what_is_not_there_is_said_so_and_removing_it_is_no_fault(gcs: Storage) 
 def test_a_write_under_a_condition_fails_where_somebody_was_first(gcs: Storage) -> None:
     bucket = gcs.bucket("a")
     first = bucket.write("x", b"1", if_generation=0)
-    with pytest.raises(Changed, match="/a/x: somebody else changed it"):
+    with pytest.raises(PreconditionError, match="/a/x: somebody else changed it"):
         bucket.write("x", b"2", if_generation=0)
     second = bucket.write("x", b"2", if_generation=first.generation)
-    with pytest.raises(Changed):
+    with pytest.raises(PreconditionError):
         bucket.write("x", b"3", if_generation=first.generation)
-    with pytest.raises(Changed):
+    with pytest.raises(PreconditionError):
         bucket.delete("x", if_generation=first.generation)
     assert bucket.read("x") == b"2"
     bucket.delete("x", if_generation=second.generation)
@@ -52,7 +52,7 @@ def test_of_many_writers_of_one_object_exactly_one_succeeds(gcs: Storage) -> Non
     def write(writer: int) -> bool:
         try:
             bucket.write("x", str(writer).encode(), if_generation=0)
-        except Changed:
+        except PreconditionError:
             return False
         return True
 
@@ -73,7 +73,7 @@ def test_a_write_whose_answer_was_lost_is_known_for_our_own(gcs: Storage, kind: 
         gcs.fails(kind, "POST", "/upload/")
     bucket.write("x", b"4" * size, if_generation=0)
     assert bucket.read("x") == b"4" * size
-    with pytest.raises(Changed):
+    with pytest.raises(PreconditionError):
         bucket.write("x", b"no", if_generation=0)
 
 
@@ -94,7 +94,9 @@ def test_a_storage_that_stays_away_is_an_interruption_that_says_so(
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.3")
     gcs.fails("status", code=503, times=10**6)
     for ask in (lambda: list(gcs.bucket("a").list()), lambda: gcs.bucket("a").write("x", b"")):
-        with pytest.raises(Interruption, match=r"/a/x?: the storage did not (list|write) it.*503.*start again") as told:
+        with pytest.raises(
+            TransientError, match=r"/a/x?: the storage did not (list|write) it.*503.*start again"
+        ) as told:
             ask()
         assert told.value.exit_status == 75
 
@@ -102,7 +104,7 @@ def test_a_storage_that_stays_away_is_an_interruption_that_says_so(
 def test_nobody_listening_is_an_interruption_too(gcs: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.2")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
-    with pytest.raises(Interruption, match="start again"):
+    with pytest.raises(TransientError, match="start again"):
         gcs.bucket("a").stat("x")
 
 
@@ -126,7 +128,7 @@ def test_a_denied_permission_is_named_with_what_grants_it(gcs: Storage, ask, per
     gcs.fails("status", code=403, times=10**6)
     with pytest.raises(WorkError, match=f"gs://{gcs.name}/a/.*{permission}.*bucket {gcs.name}.*--role={role}$") as told:
         ask(gcs.bucket("a"))
-    assert not isinstance(told.value, Interruption)
+    assert not isinstance(told.value, TransientError)
     assert "\n" not in str(told.value)
 
 
@@ -166,7 +168,7 @@ def test_no_part_of_an_upload_session_stands_in_a_message(gcs: Storage, monkeypa
     """Whoever holds the address of a session may write to it."""
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.2")
     gcs.fails("reset", "PUT", "upload_id", times=10**6)
-    with pytest.raises(Interruption) as told:
+    with pytest.raises(TransientError) as told:
         gcs.bucket("a").write("x", b"1" * (9 << 20))
     assert "upload_id" not in str(told.value)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.buckets.emulator import Storage
-from voxline.errors import Changed, Interruption, WorkError
+from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.store.bucket import Bucket
 
 SMALL = {f"wavs/{number}.wav": b"RIFF" + bytes([number]) * 50 for number in range(6)}
@@ -125,7 +125,7 @@ def test_a_fault_on_the_way_here_changes_nothing_of_what_comes(
 @pytest.mark.parametrize("name", ["wavs/3.wav", "large.tar"])
 def test_what_keeps_coming_damaged_is_kept_by_nobody(gcs: Storage, filled: Bucket, tmp_path: Path, name: str) -> None:
     gcs.fails("damage", "GET", "alt=media", times=100)
-    with pytest.raises(Interruption, match=f"{name}: its bytes came damaged twice"):
+    with pytest.raises(TransientError, match=f"{name}: its bytes came damaged twice"):
         filled.download([name], tmp_path / "came")
     assert files(tmp_path / "came") == {}
 
@@ -134,7 +134,7 @@ def test_what_keeps_coming_damaged_is_kept_by_nobody(gcs: Storage, filled: Bucke
 def test_what_is_damaged_on_the_way_there_is_not_kept(gcs: Storage, folder: Path, size: int) -> None:
     (folder / "a.wav").write_bytes(b"RIFF" + bytes(size))
     gcs.fails("damage upload", "PUT" if size else "POST", "/upload/", times=20)
-    with pytest.raises(Interruption, match=r"a.wav: its bytes were damaged on the way; nothing was kept of them"):
+    with pytest.raises(TransientError, match=r"a.wav: its bytes were damaged on the way; nothing was kept of them"):
         gcs.bucket("corpus").upload(folder, ["a.wav"])
     gcs.proxy.faults.clear()
     assert gcs.names() == []
@@ -161,7 +161,7 @@ def test_a_download_that_failed_goes_on_from_there(
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.2")
     monkeypatch.setenv("VOXLINE_BUCKETS_CONNECTIONS", "1")
     gcs.fails("status", "GET", "alt=media", after=len(SMALL) + 2, times=10**6)
-    with pytest.raises(Interruption, match="start again, and it goes on from there"):
+    with pytest.raises(TransientError, match="start again, and it goes on from there"):
         filled.download(names, tmp_path / "came")
     assert "large.tar" not in files(tmp_path / "came")
     gcs.proxy.faults.clear()
@@ -175,7 +175,7 @@ def test_an_object_replaced_while_it_is_brought_is_not_mixed(filled: Bucket, tmp
     before = filled.stat("large.tar")
     assert before is not None
     filled.write("large.tar", b"?" * len(LARGE))
-    with pytest.raises(Changed, match=r"large.tar: replaced or deleted while it was read; start again"):
+    with pytest.raises(PreconditionError, match=r"large.tar: replaced or deleted while it was read; start again"):
         filled.download([before], tmp_path / "came")
     assert files(tmp_path / "came").keys() <= {f".large.tar.{before.generation}.{1 << 20}.part"}
 

@@ -10,7 +10,7 @@ from voxline.components.train.distributed.jobs import KINDS, Task, ended
 from voxline.components.train.distributed.tf_config import tf_config
 from voxline.components.train.settings import WorkersSettings
 from voxline.components.train.tts.settings import SynthesisSettings
-from voxline.errors import Interruption, SettingsError
+from voxline.errors import SettingsError, TransientError
 
 JOB = "voxline-train-0f0f"
 
@@ -74,7 +74,7 @@ def test_what_may_go_on_ends_a_worker_as_its_operator_understands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
     def interrupted(*_: object) -> None:
-        raise Interruption("the bucket does not answer")
+        raise TransientError("the bucket does not answer")
 
     monkeypatch.setenv("TF_CONFIG", "{}")
     monkeypatch.setattr(worker, "run", interrupted)
@@ -90,7 +90,7 @@ def test_lost_peers_are_no_fault_of_the_worker(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setenv("TF_CONFIG", "{}")
     monkeypatch.setattr(worker, "run", lost)
-    assert worker.main(arguments()) == Interruption.exit_status
+    assert worker.main(arguments()) == TransientError.exit_status
 
 
 def test_a_bug_is_shown_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.validate.takes import Take, speech, written
 from voxline.components.validate.corpus import Corpus
 from voxline.components.validate.tfdv.examples import Examples
-from voxline.data.manifest import MANIFEST
+from voxline.data.manifest import MANIFEST_FILE
 
 
 def takes() -> list[Take]:
@@ -35,7 +35,7 @@ def test_every_utterance_is_a_row_of_every_feature(corpus: Path) -> None:
     assert found.numbers["speaking_rate"].tolist() == pytest.approx([9 / 1.5, 2 / 0.25, 9 / 1.0, 8 / 2.0])
     assert [found.texts["speaker"][row] for row in range(4)] == ["ada", "", "ada", "ben"]
     assert [found.texts["split"][row] for row in range(4)] == ["train", "dev", "train", "test"]
-    lines = [json.loads(line)["measured"] for line in (corpus / MANIFEST).read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line)["measured"] for line in (corpus / MANIFEST_FILE).read_text(encoding="utf-8").splitlines()]
     assert found.numbers["level"].tolist() == pytest.approx([line["rms_db"] for line in lines])
     assert found.numbers["silence"].tolist() == pytest.approx([line["silence_share"] for line in lines])
     for name, column in found.numbers.items():
@@ -52,9 +52,9 @@ def test_tokens_come_by_rows_each_as_often_as_it_was_said(corpus: Path, start: i
 
 
 def test_what_a_manifest_does_not_say_is_absent_and_no_number(corpus: Path) -> None:
-    lines = [json.loads(line) for line in (corpus / MANIFEST).read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in (corpus / MANIFEST_FILE).read_text(encoding="utf-8").splitlines()]
     del lines[1]["measured"]
-    (corpus / MANIFEST).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    (corpus / MANIFEST_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     found = Examples.of(Corpus.read(corpus))
     assert np.isnan(found.numbers["level"]).tolist() == [False, True, False, False]
     assert np.isnan(found.numbers["silence"]).tolist() == [False, True, False, False]
