@@ -36,7 +36,7 @@ def find_champion(registry: Registry, judged: str) -> ModelVersion | None:
     version = registry.in_service()
     if version is None:
         return None
-    if registry.change(version).digest != judged:
+    if registry.event(version).digest != judged:
         return find_in_service(registry)
     try:
         before = Evaluation.read(registry.path(version) / EVALUATION).metrics["champion"]

@@ -1,6 +1,6 @@
-"""What changed from one dataset to another: two files of rows, both sorted by id, read side by side.
+"""The differences between two datasets, found by merging their two files of rows, both sorted by id.
 
-A line that stands in both is passed over unread, so that comparing costs what changed; of the rest only the changed
+Lines that are equal in both files are skipped without parsing, so the cost follows the number of changes. Only changed
 utterances are kept in memory.
 """
 
@@ -24,19 +24,19 @@ CHANGE_KINDS = {
     "audio_changed": ("audio_hash", "offset", "duration"),
     "text_changed": ("text",),
     "speaker_changed": ("speaker",),
-    "moved": ("split",),
+    "split_changed": ("split",),
 }
-"""What an utterance that is in both may differ in, by its keys."""
+"""The kinds of change of an utterance that is in both datasets, each with the keys that it compares."""
 
 TEST_SPLIT = "test"
 _IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAN = re.compile(f"[{_IDEOGRAPHS}]")
-_UNIT = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
 
 
 @dataclasses.dataclass(frozen=True)
 class ChangedUtterance:
-    """An utterance that is in both, and not the same: what each says of it."""
+    """An utterance that is in both datasets with different lines."""
 
     id: str
     before: Line
@@ -48,11 +48,11 @@ class ChangedUtterance:
 
 @dataclasses.dataclass
 class DatasetDiff:
-    """What changed.
+    """The differences between two datasets.
 
     Attributes:
-      added, removed: lines of utterances that are in one alone.
-      changed: those that are in both with another text, audio, speaker, split, or anything else.
+      added, removed: lines of utterances that are in one dataset only.
+      changed: utterances that are in both and differ in text, audio, speaker, split or any other key.
     """
 
     before: Dataset
@@ -62,86 +62,74 @@ class DatasetDiff:
     changed: list[ChangedUtterance] = dataclasses.field(default_factory=list)
 
     @property
-    def audio(self) -> list[ChangedUtterance]:
-        return [one for one in self.changed if one.differs(*CHANGE_KINDS["audio_changed"])]
+    def audio_changed(self) -> list[ChangedUtterance]:
+        return self._of_kind("audio_changed")
 
     @property
-    def texts(self) -> list[ChangedUtterance]:
-        return [one for one in self.changed if one.differs("text")]
+    def text_changed(self) -> list[ChangedUtterance]:
+        return self._of_kind("text_changed")
 
     @property
-    def speakers(self) -> list[ChangedUtterance]:
-        return [one for one in self.changed if one.differs("speaker")]
+    def speaker_changed(self) -> list[ChangedUtterance]:
+        return self._of_kind("speaker_changed")
 
     @property
-    def moved(self) -> list[ChangedUtterance]:
-        """From one split to another."""
-        return [one for one in self.changed if one.differs("split")]
+    def split_changed(self) -> list[ChangedUtterance]:
+        return self._of_kind("split_changed")
+
+    def _of_kind(self, kind: str) -> list[ChangedUtterance]:
+        return [utterance for utterance in self.changed if utterance.differs(*CHANGE_KINDS[kind])]
 
     def counts(self) -> dict[str, int]:
-        """How many of each kind; one utterance may be of several kinds."""
-        return {
-            "added": len(self.added),
-            "removed": len(self.removed),
-            "audio_changed": len(self.audio),
-            "text_changed": len(self.texts),
-            "speaker_changed": len(self.speakers),
-            "moved": len(self.moved),
-        }
+        """The number of changes of each kind. An utterance counts under every kind that applies."""
+        changed = {kind: len(self._of_kind(kind)) for kind in CHANGE_KINDS}
+        return {"added": len(self.added), "removed": len(self.removed), **changed}
 
-    def test_changed(self) -> bool:
-        """Whether models measured on both test sets were not measured on the same: text, audio or members differ."""
+    def test_set_changed(self) -> bool:
+        """Whether the test sets differ in text, audio or members, so that metrics on them are not comparable."""
         pairs = (
-            (one.before, one.after) for one in self.changed if one.differs("text", "audio_hash", "offset", "split")
+            (utterance.before, utterance.after)
+            for utterance in self.changed
+            if utterance.differs("text", "audio_hash", "offset", "split")
         )
         return any(line["split"] == TEST_SPLIT for line in itertools.chain(self.added, self.removed, *pairs))
 
-    def seconds_of_speakers(self) -> dict[str, tuple[float, float]]:
-        """How long those speakers speak, before and after, of whom something changed; most changed first."""
+    def seconds_by_speaker(self) -> dict[str, tuple[float, float]]:
+        """Seconds of speech before and after, of each speaker for whom they differ; the largest difference first."""
         totals: dict[str, list[float]] = {}
-        for which, dataset in enumerate((self.before, self.after)):
+        for index, dataset in enumerate((self.before, self.after)):
             for row in dataset.rows():
-                totals.setdefault(row.speaker, [0.0, 0.0])[which] += row.duration
-        found = {speaker: (before, after) for speaker, (before, after) in totals.items() if before != after}
-        return dict(sorted(found.items(), key=lambda item: (-abs(item[1][1] - item[1][0]), item[0])))
+                totals.setdefault(row.speaker, [0.0, 0.0])[index] += row.duration
+        changed = {speaker: (before, after) for speaker, (before, after) in totals.items() if before != after}
+        return dict(sorted(changed.items(), key=lambda item: (-abs(item[1][1] - item[1][0]), item[0])))
 
 
 def diff_datasets(before: Dataset, after: Dataset) -> DatasetDiff:
-    """Compares two datasets by their rows; no shard is looked at."""
-    found = DatasetDiff(before, after)
+    """Compares two datasets by their rows. It reads no shard."""
+    result = DatasetDiff(before, after)
     if before.rows_hash == after.rows_hash:
-        return found
-    for old, new in _side_by_side(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
+        return result
+    for old, new in _merge(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
         if old and new:
-            found.changed.append(ChangedUtterance(old["id"], old, new))
+            result.changed.append(ChangedUtterance(old["id"], old, new))
         elif new:
-            found.added.append(new)
+            result.added.append(new)
         elif old:
-            found.removed.append(old)
-    return found
+            result.removed.append(old)
+    return result
 
 
 def diff_paths(before: str, after: str) -> DatasetDiff:
-    """The difference of two datasets; folders, or gs://…"""
-    return diff_datasets(*(Dataset.read(local(place), shards=False) for place in (before, after)))
-
-
-def describe_comparability(found: DatasetDiff) -> str:
-    """What it means for models that are compared with one another."""
-    if found.test_changed():
-        return (
-            "The test set changed: figures of models that were measured on either are not comparable; measure both on "
-            "both."
-        )
-    return "The test set is the same: figures measured on either are comparable."
+    """Compares two datasets, each given by its folder or bucket URI."""
+    return diff_datasets(*(Dataset.read(local(path), shards=False) for path in (before, after)))
 
 
 def count_changes(before: Dataset, after: Dataset) -> dict[str, int]:
-    """As `DatasetDiff.counts`, with no utterance kept in memory."""
+    """The same as `DatasetDiff.counts`, without keeping utterances in memory."""
     counts = dict.fromkeys(("added", "removed", *CHANGE_KINDS), 0)
     if before.rows_hash == after.rows_hash:
         return counts
-    for old, new in _side_by_side(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
+    for old, new in _merge(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
         if old and new:
             for kind, keys in CHANGE_KINDS.items():
                 counts[kind] += any(old[key] != new[key] for key in keys)
@@ -150,48 +138,18 @@ def count_changes(before: Dataset, after: Dataset) -> dict[str, int]:
     return counts
 
 
-def split_words(text: str) -> list[str]:
-    """What is compared of a text: words, and in one that is written without spaces each character.
-
-    >>> split_words("the cat"), split_words("ni3 hao3"), split_words("今天很好 OK")
-    (['the', 'cat'], ['ni3', 'hao3'], ['今', '天', '很', '好', 'OK'])
-    """
-    return _UNIT.findall(text)
-
-
-def format_word_diff(before: str, after: str) -> str:
-    """Two texts as one, word by word, or character by character where these are words.
-
-    >>> format_word_diff("the cat sat", "the black cat sits")
-    'the {+black+} cat [-sat-] {+sits+}'
-    >>> format_word_diff("今天很好", "今天不好")
-    '今天[-很-]{+不+}好'
-    """
-    glue = "" if _HAN.search(before + after) and " " not in f"{before}{after}" else " "
-    old, new = split_words(before), split_words(after)
-    parts: list[str] = []
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind == "equal":
-            parts += old[a:b]
-            continue
-        parts += [f"[-{glue.join(old[a:b])}-]"] if a < b else []
-        parts += [f"{{+{glue.join(new[c:d])}+}}"] if c < d else []
-    return glue.join(parts)
+def describe_comparability(diff: DatasetDiff) -> str:
+    """Whether metrics of models that were evaluated on the two datasets may be compared, in words."""
+    if diff.test_set_changed():
+        return (
+            "The test set changed: metrics measured on the two datasets are not comparable; evaluate both models on "
+            "both."
+        )
+    return "The test set is the same: metrics measured on the two datasets are comparable."
 
 
-def count_word_changes(texts: list[ChangedUtterance]) -> Counter[tuple[str, str]]:
-    """How often which words became which: ("sat", "sits"); nothing stands for what was added or dropped."""
-    found: Counter[tuple[str, str]] = Counter()
-    for one in texts:
-        old, new = split_words(one.before["text"]), split_words(one.after["text"])
-        for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-            if kind != "equal":
-                found[" ".join(old[a:b]), " ".join(new[c:d])] += 1
-    return found
-
-
-def _side_by_side(before: Path, after: Path) -> Iterator[tuple[Line | None, Line | None]]:
-    """Lines that are not the same in both, paired by id."""
+def _merge(before: Path, after: Path) -> Iterator[tuple[Line | None, Line | None]]:
+    """Lines that differ, paired by id; None where one file has no line of that id."""
     with open(before, "rb") as old_lines, open(after, "rb") as new_lines:
         old, new = next(old_lines, None), next(new_lines, None)
         while old is not None or new is not None:
@@ -207,53 +165,106 @@ def _side_by_side(before: Path, after: Path) -> Iterator[tuple[Line | None, Line
             new = next(new_lines, None) if right else new
 
 
+def split_words(text: str) -> list[str]:
+    """Splits a text into the units of a comparison: words, and single characters of Chinese.
+
+    >>> split_words("the cat"), split_words("ni3 hao3"), split_words("今天很好 OK")
+    (['the', 'cat'], ['ni3', 'hao3'], ['今', '天', '很', '好', 'OK'])
+    """
+    return _WORD.findall(text)
+
+
+def format_word_diff(before: str, after: str) -> str:
+    """Merges two texts into one line that marks deletions and insertions.
+
+    >>> format_word_diff("the cat sat", "the black cat sits")
+    'the {+black+} cat [-sat-] {+sits+}'
+    >>> format_word_diff("今天很好", "今天不好")
+    '今天[-很-]{+不+}好'
+    """
+    glue = "" if _HAN.search(before + after) and " " not in f"{before}{after}" else " "
+    parts: list[str] = []
+    for operation, deleted, inserted in _word_edits(before, after):
+        if operation == "equal":
+            parts += deleted
+            continue
+        parts += [f"[-{glue.join(deleted)}-]"] if deleted else []
+        parts += [f"{{+{glue.join(inserted)}+}}"] if inserted else []
+    return glue.join(parts)
+
+
+def count_word_changes(utterances: list[ChangedUtterance]) -> Counter[tuple[str, str]]:
+    """How often which words became which, as in ("sat", "sits"); an empty string for an insertion or a deletion."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for utterance in utterances:
+        for operation, deleted, inserted in _word_edits(utterance.before["text"], utterance.after["text"]):
+            if operation != "equal":
+                counts[" ".join(deleted), " ".join(inserted)] += 1
+    return counts
+
+
+def _word_edits(before: str, after: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """The operations that turn one text into the other, each with the words on both sides."""
+    old, new = split_words(before), split_words(after)
+    for operation, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        yield operation, old[a:b], new[c:d]
+
+
 NOTABLE_DRIFT = 0.1
-"""Deviations of shift, or share of another deviation, from which on a model hears other features than it was told."""
+"""Standard deviations of shift, or relative change of a standard deviation, from which a model would notice."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FeatureDrift:
-    """What changed of the statistics of the training split.
+    """The change of the feature statistics of the train split.
 
     Attributes:
-      shift: per bin, how far the mean moved, in deviations of the dataset before.
-      spread: per bin, the deviation after over that before.
+      mean_shift: per bin, the shift of the mean in standard deviations of the dataset before.
+      deviation_ratio: per bin, the standard deviation after, divided by the one before.
     """
 
-    shift: list[float]
-    spread: list[float]
+    mean_shift: list[float]
+    deviation_ratio: list[float]
 
     @property
-    def furthest(self) -> int:
-        """The bin whose mean moved most."""
-        return max(range(len(self.shift)), key=lambda bin: abs(self.shift[bin]))
+    def most_shifted(self) -> int:
+        """The bin whose mean shifted most."""
+        return max(range(len(self.mean_shift)), key=lambda bin: abs(self.mean_shift[bin]))
 
     @property
-    def widest(self) -> int:
-        """The bin whose deviation changed most."""
-        return max(range(len(self.spread)), key=lambda bin: abs(math.log(max(self.spread[bin], 1e-9))))
+    def most_scaled(self) -> int:
+        """The bin whose standard deviation changed most."""
+        return max(
+            range(len(self.deviation_ratio)), key=lambda bin: abs(math.log(max(self.deviation_ratio[bin], 1e-9)))
+        )
 
     @property
     def notable(self) -> bool:
-        return abs(self.shift[self.furthest]) > NOTABLE_DRIFT or abs(self.spread[self.widest] - 1) > NOTABLE_DRIFT
+        shift, ratio = self.mean_shift[self.most_shifted], self.deviation_ratio[self.most_scaled]
+        return abs(shift) > NOTABLE_DRIFT or abs(ratio - 1) > NOTABLE_DRIFT
 
-    def told(self) -> str:
-        """In words, the bins that changed most."""
-        moved, widened = self.furthest, self.widest
+    def describe(self) -> str:
+        """The bins that changed most, in words."""
+        shifted, scaled = self.most_shifted, self.most_scaled
         return (
-            f"means moved by at most {self.shift[moved]:+.3f} deviations (bin {moved}), deviations changed by at most "
-            f"{self.spread[widened] - 1:+.1%} (bin {widened})" + ("; that is a lot" if self.notable else "")
+            f"means shifted by at most {self.mean_shift[shifted]:+.3f} deviations (bin {shifted}), deviations changed "
+            f"by at most {self.deviation_ratio[scaled] - 1:+.1%} (bin {scaled})"
+            + ("; that is a lot" if self.notable else "")
         )
 
 
 def feature_drift(before: Dataset, after: Dataset) -> FeatureDrift | None:
-    """The drift from one dataset to another; None where their features are made otherwise, or nothing moved.
+    """The drift between two datasets; None if their feature settings differ or if no statistic changed.
 
-    Bins that do not vary have none.
+    Bins that do not vary have no drift.
     """
     if before.features != after.features or not before.mean or len(before.mean) != len(after.mean):
         return None
     columns = zip(before.mean, before.deviation, after.mean, after.deviation, strict=True)
-    pairs = [((to - mean) / by, to_by / by) if by > 0 else (0.0, 1.0) for mean, by, to, to_by in columns]
-    found = FeatureDrift([shift for shift, _ in pairs], [spread for _, spread in pairs])
-    return found if any(shift or spread != 1 for shift, spread in pairs) else None
+    pairs = [
+        ((new_mean - mean) / deviation, new_deviation / deviation) if deviation > 0 else (0.0, 1.0)
+        for mean, deviation, new_mean, new_deviation in columns
+    ]
+    if all(shift == 0 and ratio == 1 for shift, ratio in pairs):
+        return None
+    return FeatureDrift([shift for shift, _ in pairs], [ratio for _, ratio in pairs])

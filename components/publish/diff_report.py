@@ -1,4 +1,4 @@
-"""What changed between two datasets, as blocks of a page: of `voxline diff --html`, of a version, of a refresh."""
+"""The differences between two datasets as report blocks, for `voxline diff --html`, a version's page and a refresh."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,138 +32,142 @@ from voxline.report import (
 )
 
 MAX_UTTERANCES = 200
-"""Utterances of a kind that stand on the page; `voxline diff` names more."""
+"""Utterances of a kind on the page; `voxline diff` prints more."""
 MAX_SPEAKERS = 20
 
 
 def diff_page(before: str, after: str) -> Page:
-    """The page of two datasets; folders, or gs://…"""
-    found = diff_paths(before, after)
-    page = Page("What changed between two datasets", lead=f"From {before} to {after}.")
-    page.opening(comparability_verdict(found))
-    _compare(found, page)
+    """The page of two datasets, each given by its folder or bucket URI."""
+    diff = diff_paths(before, after)
+    page = Page("Differences between two datasets", lead=f"From {before} to {after}.")
+    page.opening(comparability_verdict(diff))
+    _add_sections(diff, page)
     return page
 
 
 def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page:
-    """The page of a version that was just published, or that had the same content already.
+    """The page of a version that was just published, or that already had the same content.
 
     Args:
-      datasets: holds a folder for each dataset; a folder, or gs://…
+      datasets: the folder or bucket URI that holds all datasets.
 
     Raises:
-      WorkError: there is no such version, or it is damaged.
+      WorkError: the version does not exist or is damaged.
     """
     versions = DatasetVersions(datasets, name)
-    published, folder = versions.published(number), versions.path(number)
-    version = Dataset.read(folder, shards=False)
-    told = "has this content already" if reused else "is published"
-    page = Page(f"Version {number} of {name}", lead=published.note or published.at, footer=f"{versions.place}/{number}")
+    info, folder = versions.info(number), versions.path(number)
+    dataset = Dataset.read(folder, shards=False)
+    state = "has this content already" if reused else "is published"
+    page = Page(f"Version {number} of {name}", lead=info.note or info.at, footer=versions.uri_of(number))
     page.opening(
-        verdict(f"{page.title} {told}", f"{sum(version.counts.values()):,} utterances.", "good"),
-        facts({"hours": sum(version.seconds.values()) / 3600, **version.counts}),
+        verdict(f"{page.title} {state}", f"{sum(dataset.counts.values()):,} utterances.", "good"),
+        facts({"hours": sum(dataset.seconds.values()) / 3600, **dataset.counts}),
     )
-    before = published.replaces
+    previous = info.replaces
     if reused:
-        page.section("What changed", note(f"Nothing has, since version {number} was published."))
-    elif before is None:
-        page.section("What changed", note("This is the first version."))
-    elif before not in versions.numbers():
-        page.section("What changed", note(f"Version {before}, which it replaces, is not there any more."))
+        page.section("Changes", note(f"None since version {number} was published."))
+    elif previous is None:
+        page.section("Changes", note("This is the first version."))
+    elif previous not in versions.numbers():
+        page.section("Changes", note(f"Version {previous}, which it replaces, no longer exists."))
     else:
-        found = diff_datasets(Dataset.read(versions.path(before), shards=False), version)
-        page.section(f"What changed since version {before}", comparability_verdict(found))
-        _compare(found, page)
+        diff = diff_datasets(Dataset.read(versions.path(previous), shards=False), dataset)
+        page.section(f"Changes since version {previous}", comparability_verdict(diff))
+        _add_sections(diff, page)
     return page
 
 
-def _compare(found: DatasetDiff, page: Page) -> None:
-    page.section("Utterances", counts_table(found), *utterance_lists(found))
-    page.section("Splits and speakers", *_balance(found))
-    page.section("Features", *_features(found))
+def comparability_verdict(diff: DatasetDiff) -> Block:
+    """Whether metrics measured on the two datasets may be compared."""
+    head, _, rest = describe_comparability(diff).partition(": ")
+    return verdict(head, rest[:1].upper() + rest[1:], "bad" if diff.test_set_changed() else "good")
 
 
-def comparability_verdict(found: DatasetDiff) -> Block:
-    """What it means for the models that are compared."""
-    head, _, rest = describe_comparability(found).partition(": ")
-    return verdict(head, rest[:1].upper() + rest[1:], "bad" if found.test_changed() else "good")
+def counts_table(diff: DatasetDiff, heading: str = "changed") -> Block:
+    rows = [(kind.replace("_", " "), count) for kind, count in diff.counts().items()]
+    return table(["utterances", heading], rows)
 
 
-def counts_table(found: DatasetDiff, since: str = "changed") -> Block:
-    rows = [(kind.replace("_", " "), count) for kind, count in found.counts().items()]
-    return table(["utterances", since], rows)
-
-
-def utterance_lists(found: DatasetDiff) -> list[Block]:
-    """The utterances of each kind, to be unfolded."""
+def utterance_lists(diff: DatasetDiff) -> list[Block]:
+    """The utterances of each kind of change, in folded tables."""
     blocks = [
-        *_folded("Added", found.added, _line),
-        *_folded("Removed", found.removed, _line),
-        *_folded("Text changed", found.texts, _words),
-        *_folded("Audio changed", found.audio, _seconds),
-        *_folded("Moved to another split", found.moved, _split),
+        *_folded("Added", diff.added, _text_row),
+        *_folded("Removed", diff.removed, _text_row),
+        *_folded("Text changed", diff.text_changed, _words_row),
+        *_folded("Audio changed", diff.audio_changed, _seconds_row),
+        *_folded("Split changed", diff.split_changed, _split_row),
     ]
-    legend = "Above: before. Below: after. Struck through: gone; underlined: new; both, boxed: one for another."
-    return [*blocks, note(legend)] if found.texts else blocks
+    legend = "Above: before. Below: after. Struck through: deleted. Underlined: inserted. Boxed: substituted."
+    return [*blocks, note(legend)] if diff.text_changed else blocks
 
 
-def _folded(kind: str, some: Sequence[Any], row: Callable[[Any], tuple[Any, ...]]) -> list[Block]:
-    if not some:
+def _add_sections(diff: DatasetDiff, page: Page) -> None:
+    page.section("Utterances", counts_table(diff), *utterance_lists(diff))
+    page.section("Splits and speakers", *_splits_and_speakers(diff))
+    page.section("Features", *_features(diff))
+
+
+def _folded(kind: str, items: Sequence[Any], row: Callable[[Any], tuple[Any, ...]]) -> list[Block]:
+    if not items:
         return []
-    more = f"The first {MAX_UTTERANCES:,} of {len(some):,}; `voxline diff` names them all." * (
-        len(some) > MAX_UTTERANCES
-    )
-    return [
-        details(f"{kind}: {len(some):,}", table(["utterance", "split", ""], map(row, some[:MAX_UTTERANCES]), more)),
-    ]
+    caption = ""
+    if len(items) > MAX_UTTERANCES:
+        caption = f"The first {MAX_UTTERANCES:,} of {len(items):,}; `voxline diff` prints them all."
+    rows = map(row, items[:MAX_UTTERANCES])
+    return [details(f"{kind}: {len(items):,}", table(["utterance", "split", ""], rows, caption))]
 
 
-def _line(line: Line) -> tuple[str, str, str]:
+def _text_row(line: Line) -> tuple[str, str, str]:
     return line["id"], line["split"], line["text"]
 
 
-def _words(one: ChangedUtterance) -> tuple[str, str, Block]:
-    before, after = (" ".join(split_words(line["text"])) for line in (one.before, one.after))
-    return one.id, one.after["split"], word_diff(before, after)
+def _words_row(utterance: ChangedUtterance) -> tuple[str, str, Block]:
+    before, after = (" ".join(split_words(line["text"])) for line in (utterance.before, utterance.after))
+    return utterance.id, utterance.after["split"], word_diff(before, after)
 
 
-def _seconds(one: ChangedUtterance) -> tuple[str, str, str]:
-    return one.id, one.after["split"], f"{one.before['duration']:.2f} → {one.after['duration']:.2f} s"
+def _seconds_row(utterance: ChangedUtterance) -> tuple[str, str, str]:
+    seconds = f"{utterance.before['duration']:.2f} → {utterance.after['duration']:.2f} s"
+    return utterance.id, utterance.after["split"], seconds
 
 
-def _split(one: ChangedUtterance) -> tuple[str, str, str]:
-    return one.id, f"{one.before['split']} → {one.after['split']}", one.after["text"]
+def _split_row(utterance: ChangedUtterance) -> tuple[str, str, str]:
+    split = f"{utterance.before['split']} → {utterance.after['split']}"
+    return utterance.id, split, utterance.after["text"]
 
 
-def _balance(found: DatasetDiff) -> list[Block]:
-    both = (found.before, found.after)
+def _splits_and_speakers(diff: DatasetDiff) -> list[Block]:
+    both = (diff.before, diff.after)
     rows = [
-        (split, *(value for each in both for value in (each.counts.get(split, 0), each.seconds.get(split, 0.0) / 3600)))
-        for split in dict.fromkeys([*found.before.counts, *found.after.counts])
+        (
+            split,
+            *(value for one in both for value in (one.counts.get(split, 0), one.seconds.get(split, 0.0) / 3600)),
+        )
+        for split in dict.fromkeys([*diff.before.counts, *diff.after.counts])
     ]
-    told = table(["split", "utterances before", "hours before", "utterances after", "hours after"], rows)
-    lengths = figure(
-        histogram({"before": _durations(found.before), "after": _durations(found.after)}, "seconds"),
-        "How long utterances are.",
+    splits = table(["split", "utterances before", "hours before", "utterances after", "hours after"], rows)
+    durations = figure(
+        histogram({"before": _durations(diff.before), "after": _durations(diff.after)}, "seconds"),
+        "Durations of utterances.",
     )
-    speakers = found.seconds_of_speakers()
+    speakers = diff.seconds_by_speaker()
     if not speakers:
-        return [told, lengths, note("Every speaker speaks as long as before.")]
-    most = {name or "(not told)": after - before for name, (before, after) in list(speakers.items())[:MAX_SPEAKERS]}
-    caption = f"Of {len(speakers):,} speakers who speak longer or shorter than before, those most changed."
-    return [told, side_by_side(lengths, figure(bars(most, "seconds more"), caption))]
+        return [splits, durations, note("Every speaker has as much speech as before.")]
+    most = {name or "(unknown)": after - before for name, (before, after) in list(speakers.items())[:MAX_SPEAKERS]}
+    caption = f"The largest changes among {len(speakers):,} speakers with more or less speech than before."
+    return [splits, side_by_side(durations, figure(bars(most, "seconds more"), caption))]
 
 
-def _features(found: DatasetDiff) -> list[Block]:
-    if found.before.features != found.after.features:
-        return [note("They are made otherwise: nothing that was learned of one holds for the other.")]
-    moved = feature_drift(found.before, found.after)
-    if moved is None:
-        return [note("Their mean and deviation are the same.")]
-    bins = list(range(len(moved.shift)))
+def _features(diff: DatasetDiff) -> list[Block]:
+    if diff.before.features != diff.after.features:
+        return [note("The feature settings differ: a model of one dataset cannot be used with the other.")]
+    drift = feature_drift(diff.before, diff.after)
+    if drift is None:
+        return [note("Mean and standard deviation are the same.")]
+    bins = list(range(len(drift.mean_shift)))
     return [
-        figure(lines(bins, {"mean": moved.shift}, "bin", "deviations"), "How far the mean of each bin moved."),
-        figure(lines(bins, {"deviation": moved.spread}, "bin", "after / before"), f"{moved.told()}."),
+        figure(lines(bins, {"mean": drift.mean_shift}, "bin", "deviations"), "Shift of the mean of each bin."),
+        figure(lines(bins, {"deviation": drift.deviation_ratio}, "bin", "after / before"), f"{drift.describe()}."),
     ]
 
 

@@ -58,7 +58,7 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
             print_status(f"publish: version {same} of {settings.name} has this content already")
         else:
             folder = publish_version(read, store, versions, compact_below=settings.compact_below, note=damage)
-    work = PublishedVersion("publish", folder, read.key, reused=reused, address=f"{versions.place}/{folder.name}")
+    work = PublishedVersion("publish", folder, read.key, reused=reused, address=versions.uri_of(int(folder.name)))
     work.counts = {"version": int(folder.name), "utterances": sum(read.counts.values()), **read.counts}
     work.outputs = {"dataset": DATASET_FILE, "rows": ROWS_FILE, "version": VERSION_FILE}
     work.seconds = time.monotonic() - start

@@ -85,8 +85,8 @@ class DatasetVersions:
         self.name = name
         self._root = root
         self._bucket = Bucket(f"{root}/{name}") if is_remote(root) else None
-        self.place = self._bucket.uri if self._bucket else str(Path(root).absolute() / name)
-        self.folder = folder_of(self.place)
+        self.uri = self._bucket.uri if self._bucket else str(Path(root).absolute() / name)
+        self.folder = folder_of(self.uri)
 
     def numbers(self) -> list[int]:
         """The versions that are there, oldest first."""
@@ -97,9 +97,12 @@ class DatasetVersions:
             numbers = [number for number in self._taken() if (self.folder / number / VERSION_FILE).is_file()]
         return sorted(map(int, numbers))
 
+    def uri_of(self, number: int) -> str:
+        return f"{self.uri}/{number}"
+
     def latest(self) -> VersionInfo | None:
         numbers = self.numbers()
-        return self.published(numbers[-1]) if numbers else None
+        return self.info(numbers[-1]) if numbers else None
 
     def path(self, number: int) -> Path:
         """The folder of a version, on this machine.
@@ -109,10 +112,10 @@ class DatasetVersions:
         """
         numbers = self.numbers()
         if number not in numbers:
-            raise WorkError(f"{self.place}: no version {number}; there: {', '.join(map(str, numbers)) or 'none'}")
-        return local(f"{self.place}/{number}")
+            raise WorkError(f"{self.uri}: no version {number}; there: {', '.join(map(str, numbers)) or 'none'}")
+        return local(f"{self.uri}/{number}")
 
-    def published(self, number: int) -> VersionInfo:
+    def info(self, number: int) -> VersionInfo:
         """How a version came about.
 
         Raises:
@@ -175,7 +178,7 @@ class DatasetVersions:
 
     def _claimed(self) -> int:
         """The next number of a bucket, which no other process will get; one whose process dies stays unused."""
-        bucket = self._bucket or Bucket(self.place)
+        bucket = self._bucket or Bucket(self.uri)
         number = max((int(name) for name in bucket.folders() if _NUMBER.fullmatch(name)), default=0) + 1
         while True:
             try:

@@ -141,9 +141,8 @@ def _decide(measured: Evaluation, source: Path, versions: Registry, settings: Pu
         if reasons:
             return Verdict(False, None, None, in_service, reasons, checks)
         figures = _figures(measured)
-        details = {"wer": figures.get("wer"), "figures": figures}
-        with versions.publishing(source, measured.digest, "push", **details) as (version, incoming):
-            decided = Verdict(True, version, f"{versions.place}/{version}", in_service, [], checks)
+        with versions.publishing(source, measured.digest, "push", metrics=figures) as (version, incoming):
+            decided = Verdict(True, version, f"{versions.uri}/{version}", in_service, [], checks)
             _describe(incoming, decided, measured, settings)
             if (source / TRAINED_ON).is_file():
                 shutil.copyfile(source / TRAINED_ON, incoming / TRAINED_ON)
@@ -167,10 +166,10 @@ def _figures(measured: Evaluation) -> dict[str, float]:
 def _serving(versions: Registry, judged: str) -> Verdict | None:
     """The verdict on a model that is in service already, with all its files as they were."""
     version = versions.in_service()
-    if version is None or versions.change(version).digest != judged or not versions.is_whole(version):
+    if version is None or versions.event(version).digest != judged or not versions.is_intact(version):
         return None
     reasons = [f"already in service as version {version}"]
-    return Verdict(False, version, f"{versions.place}/{version}", version, reasons, [])
+    return Verdict(False, version, f"{versions.uri}/{version}", version, reasons, [])
 
 
 def _against_service(
@@ -179,7 +178,7 @@ def _against_service(
     name = "against the model in service"
     if in_service is None:
         return [GateCheck(name, True, "nothing is in service yet, so there is nothing to compare with")]
-    if versions.change(in_service).digest == measured.digest:
+    if versions.event(in_service).digest == measured.digest:
         return [GateCheck(name, True, f"it is version {in_service} itself, whose files were damaged since")]
     champion = _champion(measured, versions, in_service)
     if champion is None:
@@ -193,7 +192,7 @@ def _against_service(
 
 def _champion(measured: Evaluation, versions: Registry, in_service: int) -> ChampionMetrics | None:
     """What the model in service made of each utterance: from this evaluation, or its own if measured alike."""
-    if measured.champion_digest == versions.change(in_service).digest:
+    if measured.champion_digest == versions.event(in_service).digest:
         return {row.id: row.champion for row in measured.rows if row.champion is not None}
     try:
         its_own = Evaluation.read(versions.path(in_service) / EVALUATION)
@@ -264,7 +263,7 @@ def _written(
     judged = dataclasses.asdict(decided)
     inputs = {
         "evaluation": measured.metrics["key"],
-        "registry": versions.place,
+        "registry": versions.uri,
         "verdict": hash_value(judged),
     }
     summary: dict[str, Any] = {

@@ -36,14 +36,14 @@ def history_of(root: str, name: str) -> list[str]:
     """A line for each version, oldest first; the latest is marked."""
     versions = _known(root, name)
     numbers = versions.numbers()
-    return [f"{'▸' if number == numbers[-1] else ' '} {_told(versions.published(number))}" for number in numbers]
+    return [f"{'▸' if number == numbers[-1] else ' '} {_told(versions.info(number))}" for number in numbers]
 
 
 def details_of(root: str, name: str, number: int) -> list[str]:
     """All that is known of one version."""
     versions = _known(root, name)
     folder = versions.path(number)
-    published, dataset = versions.published(number), Dataset.read(folder, shards=False)
+    published, dataset = versions.info(number), Dataset.read(folder, shards=False)
     live = sum(shard.live_bytes for shard in dataset.shards)
     size = sum(shard.bytes for shard in dataset.shards)
     shown = {
@@ -77,7 +77,7 @@ def compact_latest(root: str, name: str, below: float) -> str:
     versions = _known(root, name)
     with lock_dataset(versions.path(versions.numbers()[-1])) as dataset, versions.locked():
         latest = versions.numbers()[-1]
-        if versions.published(latest).key != dataset.key:
+        if versions.info(latest).key != dataset.key:
             raise WorkError(f"{name}: version {latest} has just been published; compact that one")
         if not (dead := low_live_shards(dataset, below)):
             return f"{name}: no shard of version {latest} is less than {below:.0%} alive; nothing to do"
@@ -119,14 +119,16 @@ def told(before: str, after: str, limit: int) -> list[str]:
     lines += _splits(found)
     lines += _listed("added", found.added, _line, limit)
     lines += _listed("removed", found.removed, _line, limit)
-    lines += _listed("text changed", found.texts, _texts, limit)
+    lines += _listed("text changed", found.text_changed, _texts, limit)
     lines += _words(found, limit)
-    lines += _listed("audio changed", found.audio, _seconds, limit)
-    lines += _listed("moved", found.moved, lambda one: f"{one.before['split']} → {one.after['split']}", limit)
-    lines += _listed("speaker changed", found.speakers, lambda one: _both(one, "speaker"), limit)
+    lines += _listed("audio changed", found.audio_changed, _seconds, limit)
+    lines += _listed(
+        "split changed", found.split_changed, lambda one: f"{one.before['split']} → {one.after['split']}", limit
+    )
+    lines += _listed("speaker changed", found.speaker_changed, lambda one: _both(one, "speaker"), limit)
     lines += _speakers(found, limit)
-    if moved := feature_drift(found.before, found.after):
-        lines.append(f"features: {moved.told()}")
+    if drift := feature_drift(found.before, found.after):
+        lines.append(f"features: {drift.describe()}")
     lines.append(f"{describe_comparability(found)[0].lower()}{describe_comparability(found)[1:]}")
     return lines
 
@@ -161,13 +163,13 @@ def _listed(
 
 
 def _words(found: DatasetDiff, limit: int) -> list[str]:
-    changed: Counter[tuple[str, str]] = count_word_changes(found.texts)
+    changed: Counter[tuple[str, str]] = count_word_changes(found.text_changed)
     often = [(pair, count) for pair, count in changed.most_common(limit) if count > 1]
     return [f"  {count:,} × {old or 'nothing'} → {new or 'nothing'}" for (old, new), count in often]
 
 
 def _speakers(found: DatasetDiff, limit: int) -> list[str]:
-    seconds = found.seconds_of_speakers()
+    seconds = found.seconds_by_speaker()
     if not seconds:
         return []
     lines = [f"speakers: {len(seconds):,} speak for longer or shorter than before"]

@@ -12,7 +12,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS
 from voxline.registry.journal import RegistryEvent
-from voxline.registry.registry import PROVENANCE, Registry, list_models
+from voxline.registry.registry import PROVENANCE, Registry, model_names
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
 from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import local
@@ -23,11 +23,11 @@ from voxline.store.objects import is_remote
 def table_of_models(root: Path | str) -> list[str]:
     """A line for each model: its name, the version in service, its error rate, since when."""
     lines = []
-    for name in list_models(root):
+    for name in model_names(root):
         registry = Registry(root, name)
         version = registry.in_service()
         if version is not None:
-            lines.append(f"{name}  {_told(registry.change(version))}  (of {len(registry.versions())} versions)")
+            lines.append(f"{name}  {_told(registry.event(version))}  (of {len(registry.versions())} versions)")
     return lines or [f"{root}: no model was pushed here yet"]
 
 
@@ -44,7 +44,7 @@ def journal_of(root: Path | str, model: str) -> list[str]:
 def details_of(root: Path | str, model: str, version: int) -> list[str]:
     """All that is known of one version."""
     registry = _known(root, model)
-    values = dataclasses.asdict(registry.change(version))
+    values = dataclasses.asdict(registry.event(version))
     shown = [f"{name:<10}{value}" for name, value in values.items() if value not in (None, "")]
     return [f"{'folder':<10}{registry.path(version)}", *shown]
 
@@ -76,13 +76,13 @@ def _is_exported(place: str) -> bool:
 
 
 def _known(root: Path | str, model: str) -> Registry:
-    if model not in list_models(root):
-        raise WorkError(f"{root}: no model {model!r} here; there: {', '.join(list_models(root)) or 'none'}")
+    if model not in model_names(root):
+        raise WorkError(f"{root}: no model {model!r} here; there: {', '.join(model_names(root)) or 'none'}")
     return Registry(root, model)
 
 
 def _told(change: RegistryEvent) -> str:
-    wer = "" if change.wer is None else f"  WER {change.wer:.2%}"
+    wer = f"  WER {change.metrics['wer']:.2%}" if "wer" in change.metrics else ""
     origin = "" if change.copy_of is None else f" of version {change.copy_of}"
     return f"version {change.version}  {change.at}  {change.action}{origin}{wer}"
 
@@ -100,7 +100,7 @@ def trained_on(root: str, model: str, version: int, ids: Path | None) -> list[st
     lineage = _lineage(registry, version)
     if lineage is None:
         raise WorkError(
-            f"{registry.place}/{version}: no {TRAINED_ON}: it was trained before such lists were kept; "
+            f"{registry.uri}/{version}: no {TRAINED_ON}: it was trained before such lists were kept; "
             f"{PROVENANCE} there names its dataset"
         )
     lines = [f"{'dataset':<10}{lineage.dataset}", f"{'rows':<10}{lineage.rows}"]
@@ -150,7 +150,7 @@ def _in_datasets(speaker: str, root: str) -> list[str]:
 
 def _by_models(speaker: str, root: str) -> list[str]:
     lines, unknown = [], []
-    for model in list_models(root):
+    for model in model_names(root):
         registry = Registry(root, model)
         for version in registry.versions():
             lineage = _lineage(registry, version)
@@ -165,8 +165,8 @@ def _by_models(speaker: str, root: str) -> list[str]:
 
 
 def _lineage(registry: Registry, version: int) -> TrainingData | None:
-    data = registry.beside(version, TRAINED_ON)
-    return None if data is None else read_training_data(data, f"{registry.place}/{version}/{TRAINED_ON}")
+    data = registry.read_file(version, TRAINED_ON)
+    return None if data is None else read_training_data(data, f"{registry.uri}/{version}/{TRAINED_ON}")
 
 
 def _lineage_told(counts: Counter[str]) -> str:

@@ -112,7 +112,7 @@ def test_a_version_whose_shard_cannot_be_laid_as_it_was_is_replaced_and_says_so(
     second = publish(again.folder, tmp_path / "store", tmp_path / "datasets", PublishSettings(compact_below=0))
     assert (second.reused, second.folder.name) == (False, "2")
     assert len(list(Dataset.read(second.folder).rows())) == len(utterances)
-    told = DatasetVersions(tmp_path / "datasets", "corpus").published(2)
+    told = DatasetVersions(tmp_path / "datasets", "corpus").info(2)
     assert told.note.startswith("version 1 cannot be read any more: ")
     with pytest.raises(WorkError, match=AGAIN):
         Dataset.read(first.folder)
@@ -136,7 +136,7 @@ def test_a_version_that_lost_its_rows_does_not_keep_the_next_from_being_publishe
     write_manifest(tmp_path / "converted" / "manifest.jsonl", utterances[:-1])
     _, second = refreshed(tmp_path)
     assert second.folder.name == "2"
-    assert DatasetVersions(tmp_path / "datasets", "corpus").published(2).changes == {}
+    assert DatasetVersions(tmp_path / "datasets", "corpus").info(2).changes == {}
 
 
 @pytest.mark.parametrize("speeds", [[1.0], [0.9, 1.0]])

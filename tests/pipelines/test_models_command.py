@@ -18,7 +18,7 @@ def registry(tmp_path: Path, make_model: MakeModel) -> Path:
     tones = Registry(root, "tones")
     with tones.locked():
         for model, wer in ((make_model(), 0.0), (make_model({"two": "three"}), 0.25)):
-            with tones.publishing(model, model_digest(model), "push", wer=wer):
+            with tones.publishing(model, model_digest(model), "push", metrics={"wer": wer}):
                 pass
     return root
 

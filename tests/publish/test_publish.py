@@ -41,7 +41,7 @@ def test_a_version_is_numbered_and_the_same_content_again_is_no_new_one(extracte
     assert [work.reused for work in (first, again, other, back)] == [False, True, False, False]
     assert first.counts == {"version": 1, "utterances": 20, "train": 16, "dev": 4}
     versions = DatasetVersions(tmp_path / "datasets", "corpus")
-    assert [versions.published(number).replaces for number in versions.numbers()] == [None, 1, 2]
+    assert [versions.info(number).replaces for number in versions.numbers()] == [None, 1, 2]
     assert content(first.folder) == content(back.folder) == content(extracted())
     assert list_datasets(tmp_path / "datasets") == ["corpus"]
 
@@ -125,11 +125,9 @@ def test_processes_that_publish_at_once_get_a_number_each(extracted: Extract, tm
     assert [process.wait(120) for process in running] == [0] * 4
     versions = DatasetVersions(tmp_path / "datasets", "corpus")
     assert versions.numbers() == [1, 2, 3, 4]
-    assert {versions.published(number).key for number in versions.numbers()} == {folder.name for folder in folders}
+    assert {versions.info(number).key for number in versions.numbers()} == {folder.name for folder in folders}
     for number in versions.numbers():
-        assert content(versions.path(number)) == content(
-            tmp_path / "store" / "extract" / versions.published(number).key
-        )
+        assert content(versions.path(number)) == content(tmp_path / "store" / "extract" / versions.info(number).key)
 
 
 def test_refreshes_and_compactions_go_on_while_a_dataset_is_read(extracted: Extract, tmp_path: Path) -> None:

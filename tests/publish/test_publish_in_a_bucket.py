@@ -123,7 +123,7 @@ def test_a_machine_that_comes_second_takes_the_next_number(
     monkeypatch.setattr(Bucket, "folders", overtake)
     run(slow.place, store, datasets, COMPACT)
     versions = DatasetVersions(datasets, "corpus")
-    assert {number: versions.published(number).key for number in versions.numbers()} == {1: fast.key, 2: slow.key}
+    assert {number: versions.info(number).key for number in versions.numbers()} == {1: fast.key, 2: slow.key}
 
 
 def test_shards_on_this_machine_are_not_led_to_from_a_bucket(

@@ -86,7 +86,7 @@ def test_to_look_changes_nothing_and_says_what_there_is(places: PurgeLocations) 
 def test_nothing_of_a_speaker_is_left_and_all_of_the_others_is(places: PurgeLocations) -> None:
     versions = DatasetVersions(places.datasets[0], "three")
     before = {number: read_all(versions.path(number)) for number in versions.numbers()}
-    keys = {number: versions.published(number).key for number in versions.numbers()}
+    keys = {number: versions.info(number).key for number in versions.numbers()}
     sources = {hash_file(file) for file in (places.store.parent / "corpus").glob("*.wav") if int(file.stem) % 3 == 2}
     wavs = {hash_file(file) for file in find_speaker(GONE, places).wavs} | sources
     assert len(wavs) >= COUNT // 3
@@ -101,7 +101,7 @@ def test_nothing_of_a_speaker_is_left_and_all_of_the_others_is(places: PurgeLoca
         assert read_all(versions.path(number)) == kept
         dataset = Dataset.read(versions.path(number))
         assert sum(dataset.counts.values()) == len(kept) == COUNT * 2 // 3
-        assert dataset.key == versions.published(number).key != keys[number]
+        assert dataset.key == versions.info(number).key != keys[number]
         assert json.loads((versions.path(number) / "purged.jsonl").read_text())["utterances"] == COUNT // 3
     indices = [json.loads(index.read_text()) for index in (places.store / "shards").glob("*/*/shard.json")]
     assert indices
@@ -124,7 +124,7 @@ def test_what_was_purged_is_written_down_and_names_nobody(places: PurgeLocations
 def test_the_registry_keeps_models_and_figures_and_loses_who_they_are_of(places: PurgeLocations) -> None:
     purge_speaker(GONE, places)
     version = (places.registry or Path()) / "asr" / "1"
-    assert Registry(version.parents[1], "asr").is_whole(1)
+    assert Registry(version.parents[1], "asr").is_intact(1)
     lineage = read_training_data((version / TRAINED_ON).read_bytes(), "")
     assert {line["speaker"] for line in lineage.utterances} == {"ada", "bo"}
     assert len(lineage.utterances) + lineage.purged == 14
@@ -224,10 +224,10 @@ def test_a_dataset_that_only_shares_shards_with_them_is_led_to_the_new_ones(plac
     folders = [versions.path(1)]
     folders += [file.parent for file in (places.store / "extract").glob("*/dataset.json") if GONE not in _rows(file)]
     assert len(folders) == 2
-    before, key, rows = [read_all(folder) for folder in folders], versions.published(1).key, _rows(folders[0])
+    before, key, rows = [read_all(folder) for folder in folders], versions.info(1).key, _rows(folders[0])
     purge_speaker(GONE, places)
     assert [read_all(folder) for folder in folders] == before
-    assert (versions.published(1).key, _rows(folders[0])) == (key, rows)
+    assert (versions.info(1).key, _rows(folders[0])) == (key, rows)
     for folder in folders:
         assert len(list(folder.glob("places-*"))) == 1
         places_now = Dataset.read(folder).read_places()

@@ -143,7 +143,7 @@ def test_nothing_of_a_speaker_is_left_in_a_bucket_and_all_of_the_others_is(fille
     assert (line["versions"], line["models"], line["trained"]) == (["three/1", "three/2"], ["asr/1"], ["0123"])
     assert line["kept"][0]["place"] == f"{filled.uri}/store"
     assert "nothing of 'zenobia'" in told(filled)
-    assert Registry(f"{filled.uri}/registry", "asr").is_whole(1)
+    assert Registry(f"{filled.uri}/registry", "asr").is_intact(1)
 
 
 def test_a_refresh_after_it_publishes_no_version(filled: Storage, made: tuple[Path, Objects]) -> None:

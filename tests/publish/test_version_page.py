@@ -25,11 +25,11 @@ def test_the_page_of_a_version_says_what_changed_since_the_one_before(extracted:
     assert "20 utterances." in page_of(first)
     second = publish(extracted(range(1, 20)), store, datasets, NAMED)
     told = page_of(second)
-    assert "What changed since version 1" in told
+    assert "Changes since version 1" in told
     assert "Removed: 1" in told
     assert "u00" in told
     again = publish(extracted(range(1, 20)), store, datasets, NAMED)
-    assert "Nothing has, since version 2 was published." in page_of(again)
+    assert "None since version 2 was published." in page_of(again)
 
 
 def test_the_version_before_may_be_gone(extracted: Extract, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_the_version_before_may_be_gone(extracted: Extract, tmp_path: Path) -> N
     for file in (datasets / "commands" / "1").iterdir():
         file.unlink()
     (datasets / "commands" / "1").rmdir()
-    assert "Version 1, which it replaces, is not there any more" in page_of(second)
+    assert "Version 1, which it replaces, no longer exists" in page_of(second)
 
 
 def test_a_version_that_is_not_there_is_refused(tmp_path: Path) -> None:

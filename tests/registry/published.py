@@ -18,7 +18,7 @@ def exported(folder: Path, content: str) -> Path:
 def publish(registry: Registry, model: Path) -> int:
     with (
         registry.locked(),
-        registry.publishing(model, model_digest(model), "push", wer=0.25, figures={"wer": 0.25}) as (version, incoming),
+        registry.publishing(model, model_digest(model), "push", metrics={"wer": 0.25}) as (version, incoming),
     ):
         (incoming / "model_card.md").write_text(f"# version {version}")
     return version

@@ -12,7 +12,7 @@ from tests.registry.published import exported, publish, served
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.registry.journal import RegistryEvent
-from voxline.registry.registry import Registry, list_models
+from voxline.registry.registry import Registry, model_names
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def test_versions_are_numbered_in_order_and_the_highest_is_in_service(registry: 
     assert registry.versions() == [1, 2, 3]
     assert registry.in_service() == 3
     assert served(registry) == "c"
-    assert list_models(tmp_path / "a registry é") == ["asr"]
+    assert model_names(tmp_path / "a registry é") == ["asr"]
     assert registry.journal()[1] == RegistryEvent(
-        2, "push", registry.journal()[1].at, model_digest(registry.path(2)), 1, None, 0.25, figures={"wer": 0.25}
+        2, "push", registry.journal()[1].at, model_digest(registry.path(2)), 1, metrics={"wer": 0.25}
     )
 
 
@@ -52,13 +52,13 @@ def test_a_folder_that_serving_would_take_for_a_version_is_named(registry: Regis
 
 
 def test_a_rollback_keeps_all_figures(registry: Registry) -> None:
-    assert registry.rollback().figures == {"wer": 0.25}
+    assert registry.rollback().metrics == {"wer": 0.25}
 
 
 def test_rolling_back_publishes_the_older_bytes_as_a_new_version(registry: Registry) -> None:
     change = registry.rollback(note="too slow")
     assert (change.version, change.action, change.replaces, change.copy_of) == (4, "rollback", 3, 2)
-    assert (change.note, change.wer) == ("too slow", 0.25)
+    assert (change.note, change.metrics) == ("too slow", {"wer": 0.25})
     assert served(registry) == "b"
     assert (registry.path(4) / "model_card.md").read_text() == "# version 2"
     assert model_digest(registry.path(4)) == model_digest(registry.path(2))
@@ -152,11 +152,11 @@ def test_a_damaged_journal_is_named_with_its_line(registry: Registry) -> None:
 
 def test_a_damaged_version_file_is_made_up_for_by_the_journal(registry: Registry) -> None:
     (registry.path(3) / "version.json").write_text('{"version": 3, "dig')
-    assert registry.change(3).digest == model_digest(registry.path(3))
+    assert registry.event(3).digest == model_digest(registry.path(3))
     lines = (registry.folder / "journal.jsonl").read_text().splitlines(keepends=True)
     (registry.folder / "journal.jsonl").write_text("".join(lines[:2]))
     with pytest.raises(WorkError, match=r"3/version.json: damaged .*remove that file"):
-        registry.change(3)
+        registry.event(3)
 
 
 def test_a_version_copied_by_hand_is_written_down_once_under_its_own_number(registry: Registry, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_version_copied_by_hand_is_written_down_once_under_its_own_number(regi
     for content in "de":
         publish(registry, exported(tmp_path / content, content))
     assert [(change.version, change.action) for change in registry.journal()[3:]] == [
-        (5, "found"),
+        (5, "import"),
         (6, "push"),
         (7, "push"),
     ]
@@ -196,7 +196,7 @@ def test_numbers_of_deleted_versions_are_not_given_again(registry: Registry, tmp
 def test_a_version_put_there_by_hand_is_found_and_written_down(registry: Registry, tmp_path: Path) -> None:
     exported(registry.folder / "7", "by hand")
     (registry.folder / "8").mkdir()
-    assert [(change.version, change.action) for change in registry.journal()[3:]] == [(7, "found"), (8, "found")]
+    assert [(change.version, change.action) for change in registry.journal()[3:]] == [(7, "import"), (8, "import")]
     shutil.rmtree(registry.folder / "8")
     assert publish(registry, exported(tmp_path / "d", "d")) == 8
 

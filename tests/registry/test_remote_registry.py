@@ -30,7 +30,7 @@ from tests.registry.test_registry import test_rolling_back_twice_goes_two_steps_
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.registry.journal import RegistryEvent
-from voxline.registry.registry import Registry, list_models
+from voxline.registry.registry import Registry, model_names
 
 __all__ = [
     "test_a_failed_publication",
@@ -96,8 +96,8 @@ def test_a_bucket_holds_what_a_disk_would(registry: Registry, gcs: Storage, tmp_
     assert registry.versions() == local.versions() == [1, 2, 3]
     assert lines(registry, gcs) == [1, 2, 3]
     assert served(registry) == "c"
-    assert registry.is_whole(3)
-    assert list_models(f"{gcs.uri}/models é") == ["asr"]
+    assert registry.is_intact(3)
+    assert model_names(f"{gcs.uri}/models é") == ["asr"]
     gcs.bucket("models é/asr").download(sorted(there), tmp_path / "copied" / "asr")
     assert Registry(tmp_path / "copied", "asr").rollback().copy_of == 2
 
@@ -106,7 +106,7 @@ def test_an_empty_place_has_no_version_and_reading_makes_nothing(gcs: Storage) -
     assert Registry(gcs.uri, "asr").in_service() is None
     assert Registry(gcs.uri, "asr").journal() == []
     with pytest.raises(WorkError, match="so no registry here"):
-        list_models(gcs.uri)
+        model_names(gcs.uri)
     assert gcs.names() == []
 
 
@@ -123,11 +123,11 @@ def test_what_serving_looks_for_first_comes_when_all_else_is_there(
 
 
 def test_a_damaged_object_is_seen_and_not_rolled_back_to(registry: Registry, gcs: Storage) -> None:
-    assert registry.is_whole(2)
+    assert registry.is_intact(2)
     gcs.bucket("models é/asr/2").write("saved_model.pb", b"?")
-    assert not registry.is_whole(2)
+    assert not registry.is_intact(2)
     gcs.bucket("models é/asr/1/variables").delete("variables.index")
-    assert not registry.is_whole(1)
+    assert not registry.is_intact(1)
     with pytest.raises(WorkError, match=r"gs://.*/asr/2: damaged since it was published"):
         registry.rollback()
 
@@ -139,7 +139,7 @@ def test_a_version_put_there_by_hand_is_found_and_written_down(
     names = [path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()]
     gcs.bucket("models é/asr/7").upload(made, names)
     assert registry.in_service() == 7
-    assert registry.change(7).action == "found"
+    assert registry.event(7).action == "import"
     assert publish(registry, exported(tmp_path / "e", "e")) == 8
     assert lines(registry, gcs) == [1, 2, 3, 7, 8]
     gcs.bucket("models é/asr").write("007/saved_model.pb", b"x")
@@ -172,7 +172,7 @@ def test_of_many_who_push_at_once_each_gets_a_number_and_a_line(gcs: Storage, tm
     assert sorted(made) == registry.versions() == lines(registry, gcs) == [1, 2, 3, 4]
     assert [change.replaces for change in registry.journal()] == [None, 1, 2, 3]
     for version, folder in zip(made, folders, strict=True):
-        assert registry.change(version).digest == model_digest(folder) == model_digest(registry.path(version))
+        assert registry.event(version).digest == model_digest(folder) == model_digest(registry.path(version))
 
 
 def test_a_pusher_that_slept_past_its_lease_publishes_nothing(
@@ -243,10 +243,10 @@ def test_a_killed_push_is_finished_or_cleared_by_whoever_comes_next(
     process.wait(10)
     gcs.proxy.faults.clear()
     assert registry.versions() == ([1, 2, 3, 4] if "cleared" in when else [1, 2, 3]), "only what is whole is there"
-    assert all(registry.is_whole(version) for version in registry.versions())
+    assert all(registry.is_intact(version) for version in registry.versions())
     publish(registry, e)
     assert registry.versions() == lines(registry, gcs) == [*expected, expected[-1] + 1]
-    assert all(registry.is_whole(version) for version in registry.versions())
+    assert all(registry.is_intact(version) for version in registry.versions())
     if 4 in expected:
         assert model_digest(registry.path(4)) == model_digest(d)
     assert not any(".incoming" in name or ".lock" in name for name in gcs.names())
@@ -260,7 +260,7 @@ def test_a_push_outlives_the_faults_of_a_network(registry: Registry, gcs: Storag
     gcs.fails(kind, "GET", times=3)
     assert publish(registry, exported(tmp_path / "d", "d")) == 4
     assert registry.versions() == lines(registry, gcs) == [1, 2, 3, 4]
-    assert registry.is_whole(4)
+    assert registry.is_intact(4)
 
 
 def test_a_push_that_the_storage_leaves_in_the_lurch_says_where_it_stands(
@@ -276,7 +276,7 @@ def test_a_push_that_the_storage_leaves_in_the_lurch_says_where_it_stands(
     shutil.rmtree(tmp_path / "mirror")
     with registry.locked():
         assert registry.versions() == [1, 2, 3, 4]
-    assert registry.is_whole(4)
+    assert registry.is_intact(4)
 
 
 def test_who_may_not_write_is_told_so_and_nothing_changes(registry: Registry, gcs: Storage, tmp_path: Path) -> None:

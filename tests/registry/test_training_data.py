@@ -52,4 +52,4 @@ def test_a_version_that_is_rolled_back_to_takes_its_list_along(dataset: Dataset,
     training_data_of(dataset).write(registry.path(first) / TRAINED_ON)
     publish(registry, exported(tmp_path / "two", "2"))
     change = registry.rollback()
-    assert registry.beside(change.version, TRAINED_ON) == registry.beside(first, TRAINED_ON)
+    assert registry.read_file(change.version, TRAINED_ON) == registry.read_file(first, TRAINED_ON)

@@ -20,13 +20,12 @@ class RegistryEvent:
 
     Attributes:
       version: the version that appeared.
-      action: "push", "rollback", or "found" for a version that somebody put there by hand.
+      action: "push", "rollback", or "import" for a version that somebody copied there by hand.
       at: when, UTC.
       digest: of the exported model.
       replaces: the version in service until then.
       copy_of: the older version whose bytes these are (a rollback).
-      wer: as evaluated before it was pushed; None for a voice.
-      figures: all figures of that evaluation.
+      metrics: of the evaluation before it was pushed.
       note: in words, why.
     """
 
@@ -36,9 +35,8 @@ class RegistryEvent:
     digest: str
     replaces: int | None = None
     copy_of: int | None = None
-    wer: float | None = None
     note: str = ""
-    figures: dict[str, float] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "RegistryEvent":

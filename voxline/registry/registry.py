@@ -45,7 +45,7 @@ class Registry:
 
     Attributes:
       folder: of the model, on this machine; of a bucket its mirror.
-      place: the same, as a person is told: a path, or gs://…
+      uri: the same, as a person is told: a path, or gs://…
     """
 
     def __init__(self, root: Path | str, model: str) -> None:
@@ -58,7 +58,7 @@ class Registry:
             RemoteShelf(f"{str(root).rstrip('/')}/{model}") if is_remote(root) else Shelf(Path(root).absolute() / model)
         )
         self._journal = self._shelf.journal
-        self.place = self._shelf.place
+        self.uri = self._shelf.place
 
     @property
     def folder(self) -> Path:
@@ -74,7 +74,7 @@ class Registry:
         odd = sorted(name for name in names if _ODD_NUMBER.fullmatch(name))
         if odd:
             raise WorkError(
-                f"{self.place}/{odd[0]}: TensorFlow Serving takes this folder for version {int(odd[0])}; "
+                f"{self.uri}/{odd[0]}: TensorFlow Serving takes this folder for version {int(odd[0])}; "
                 f"rename it to {int(odd[0])} if it is that, or move it away"
             )
         return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
@@ -92,7 +92,7 @@ class Registry:
         self._check_is_there(version)
         return self._shelf.fetch(str(version))
 
-    def beside(self, version: int, file: str) -> bytes | None:
+    def read_file(self, version: int, file: str) -> bytes | None:
         """A file that lies beside a version's model, such as its provenance, without the model; None: there is none.
 
         Raises:
@@ -101,7 +101,7 @@ class Registry:
         self._check_is_there(version)
         return self._shelf.read(str(version), file)
 
-    def change(self, version: int) -> Change:
+    def event(self, version: int) -> Change:
         """How a version came about.
 
         Raises:
@@ -114,11 +114,11 @@ class Registry:
             if change.version == version:  # else the folder is a copy of another version's
                 return change
         since, found = self._shelf.since(str(version)), _digest_if_any(self._shelf.fetch(str(version)))
-        return Change(version, "found", format_utc(since), found, note="put here by hand")
+        return Change(version, "import", format_utc(since), found, note="put here by hand")
 
-    def is_whole(self, version: int) -> bool:
+    def is_intact(self, version: int) -> bool:
         """Whether the model's files are still those that were published."""
-        return _digest_if_any(self.path(version)) == self.change(version).digest
+        return _digest_if_any(self.path(version)) == self.event(version).digest
 
     def journal(self) -> list[Change]:
         """Every change, in order. Lines that a crash kept from being written are there too."""
@@ -138,7 +138,7 @@ class Registry:
                 yield
         except OSError as error:
             raise WorkError(
-                f"{self.place}: the registry cannot be changed ({error.strerror or error}: {error.filename}); "
+                f"{self.uri}: the registry cannot be changed ({error.strerror or error}: {error.filename}); "
                 "what is in service stays so; mend that and try again"
             ) from error
 
@@ -188,25 +188,25 @@ class Registry:
           WorkError: there is nothing to go back to, or that version was damaged.
         """
         if self.in_service() is None:
-            raise WorkError(f"{self.place}: no version yet, so nothing to roll back; push one first")
+            raise WorkError(f"{self.uri}: no version yet, so nothing to roll back; push one first")
         with self.locked():
             present = max(self.versions())
             target = self._before(present) if to is None else to
-            old, now = self.change(target), self.change(present)
-            if old.digest == now.digest and self.is_whole(present):
+            old, now = self.event(target), self.event(present)
+            if old.digest == now.digest and self.is_intact(present):
                 raise WorkError(
                     f"version {target} of {self.model} is what version {present} serves already; give another"
                 )
-            if not self.is_whole(target):
-                raise WorkError(f"{self.place}/{target}: damaged since it was published; roll back to another version")
-            details = {"copy_of": self._origin(target), "wer": old.wer, "figures": old.figures, "note": note}
+            if not self.is_intact(target):
+                raise WorkError(f"{self.uri}/{target}: damaged since it was published; roll back to another version")
+            details = {"copy_of": self._origin(target), "metrics": old.metrics, "note": note}
             with self.publishing(self.path(target), old.digest, "rollback", **details) as (version, incoming):
                 for name in (MODEL_CARD, PROVENANCE, TRAINED_ON):
                     if (self.path(target) / name).is_file():
                         shutil.copyfile(self.path(target) / name, incoming / name)
                 if (self.path(target) / EVALUATION).is_dir():
                     shutil.copytree(self.path(target) / EVALUATION, incoming / EVALUATION)
-            return self.change(version)
+            return self.event(version)
 
     def rolled_back(self) -> dict[str, int]:
         """Models that a person took out of service: digest → the version that was rolled back."""
@@ -219,13 +219,13 @@ class Registry:
         return found
 
     def _origin(self, version: int) -> int:
-        return self.change(version).copy_of or version
+        return self.event(version).copy_of or version
 
     def _before(self, present: int) -> int:
-        serving = self.change(present).digest
-        older = [v for v in self.versions() if v < self._origin(present) and self.change(v).digest != serving]
+        serving = self.event(present).digest
+        older = [v for v in self.versions() if v < self._origin(present) and self.event(v).digest != serving]
         if not older:
-            raise WorkError(f"{self.place}: nothing older than version {self._origin(present)} to roll back to")
+            raise WorkError(f"{self.uri}: nothing older than version {self._origin(present)} to roll back to")
         return self._origin(older[-1])
 
     def _next(self) -> int:
@@ -233,13 +233,13 @@ class Registry:
         taken = [int(name) for name in self._shelf.taken() if _NUMBER.fullmatch(name)]
         version = max([*taken, *(change.version for change in self.journal())], default=0) + 1
         if not _NUMBER.fullmatch(str(version)):
-            raise WorkError(f"{self.place}: no number is left after {version - 1}; rename that version to a lower one")
+            raise WorkError(f"{self.uri}: no number is left after {version - 1}; rename that version to a lower one")
         return version
 
     def _check_is_there(self, version: int) -> None:
         there = self.versions()
         if version not in there:
-            raise WorkError(f"{self.place}: no version {version}; there: {', '.join(map(str, there)) or 'none'}")
+            raise WorkError(f"{self.uri}: no version {version}; there: {', '.join(map(str, there)) or 'none'}")
 
     def _told_by(self, told: bytes, version: int) -> Change:
         """What `version.json` says or, where that is damaged, the journal."""
@@ -250,16 +250,16 @@ class Registry:
                 if change.version == version:
                     return change
             raise WorkError(
-                f"{self.place}/{version}/{VERSION}: damaged ({error}), and the journal has no line of version "
+                f"{self.uri}/{version}/{VERSION}: damaged ({error}), and the journal has no line of version "
                 f"{version}; remove that file, and the model counts as put there by hand"
             ) from None
 
     def _unwritten(self, changes: list[Change]) -> list[Change]:
         known = {change.version for change in changes}
-        return [self.change(version) for version in self.versions() if version not in known]
+        return [self.event(version) for version in self.versions() if version not in known]
 
 
-def list_models(root: Path | str) -> list[str]:
+def model_names(root: Path | str) -> list[str]:
     """The names of the models in a registry.
 
     Raises:

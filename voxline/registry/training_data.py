@@ -1,19 +1,19 @@
-"""What a model was trained on: an utterance a line, kept beside the model for when the dataset is long gone.
+"""The training data of a model: one line per utterance, stored next to the model so that it outlives the dataset.
 
   trained_on.jsonl.gz
     {"dataset": "2f06…", "rows": "81c4…", "utterances": 3870, "purged": 0}
     {"id": "1988-0000", "split": "train", "speaker": "1988", "audio_hash": "9f…", "offset": 0.0, "duration": 3.2,
      "text_hash": "07…"}
 
-It holds the training split and dev, which chose among the weights; test is not seen in training. Lines are sorted by
-id, and the same rows give the same bytes. It names people, so a purge takes their lines out and counts them.
+The file lists the train split and the dev split, which chose among the weights. Training never sees the test split.
+Lines are sorted by id, and the same rows give the same bytes. The file names people: a purge removes their lines and
+counts them.
 """
 
 import dataclasses
 import gzip
 import io
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from voxline.errors import WorkError
 from voxline.store.files import whole_file
 from voxline.store.hashing import hash_bytes
 
-if TYPE_CHECKING:  # who only wants to know what a registry holds imports no numpy
+if TYPE_CHECKING:  # reading a registry must not import numpy
     from voxline.data.dataset import Dataset
 
 
@@ -31,12 +31,12 @@ SPLITS = ("train", "dev")
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """The utterances of a training.
+    """The utterances that a model was trained on.
 
     Attributes:
-      dataset: its key.
-      rows: the hash of its rows.
-      purged: utterances that a purge has taken out of this list since; the model has seen them all the same.
+      dataset: the dataset's key.
+      rows: hash of the dataset's rows.
+      purged: utterances that a purge removed from this list. The model was trained on them all the same.
       utterances: the lines.
     """
 
@@ -49,29 +49,33 @@ class TrainingData:
         return [line for line in self.utterances if line["speaker"] == speaker]
 
     def without(self, speaker: str) -> "TrainingData":
-        """The same without the lines of a speaker, who are counted."""
-        kept = [line for line in self.utterances if line["speaker"] != speaker]
-        gone = len(self.utterances) - len(kept)
-        return dataclasses.replace(self, utterances=kept, purged=self.purged + gone)
+        """A copy without the lines of a speaker, which are added to `purged`."""
+        utterances = [line for line in self.utterances if line["speaker"] != speaker]
+        removed = len(self.utterances) - len(utterances)
+        return dataclasses.replace(self, utterances=utterances, purged=self.purged + removed)
 
-    def write(self, file: Path) -> None:
-        """Writes it, whole or not at all."""
-        head = {
+    def to_bytes(self) -> bytes:
+        """The content of the file."""
+        header = {
             "dataset": self.dataset,
             "rows": self.rows,
             "utterances": len(self.utterances),
             "purged": self.purged,
         }
         packed = io.BytesIO()
-        with gzip.GzipFile("", "wb", fileobj=packed, mtime=0) as lines:  # no name and no time: the same bytes again
-            for line in (head, *self.utterances):
+        with gzip.GzipFile("", "wb", fileobj=packed, mtime=0) as lines:  # no name, no time: same lines, same bytes
+            for line in (header, *self.utterances):
                 lines.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-        with whole_file(file) as target:
-            target.write(packed.getvalue())
+        return packed.getvalue()
+
+    def write(self, path: Path) -> None:
+        """Writes the file atomically."""
+        with whole_file(path) as file:
+            file.write(self.to_bytes())
 
 
 def training_data_of(dataset: "Dataset") -> TrainingData:
-    """What a training on a dataset sees."""
+    """The training data of a model that trains on `dataset`."""
     lines = [
         {
             "id": row.id,
@@ -88,20 +92,19 @@ def training_data_of(dataset: "Dataset") -> TrainingData:
     return TrainingData(dataset.key, dataset.rows_hash, 0, lines)
 
 
-def read_training_data(data: bytes, where: str) -> TrainingData:
-    """Reads the file's bytes; `where` names it to a person.
+def read_training_data(data: bytes, source: str) -> TrainingData:
+    """Parses the bytes of the file.
+
+    Args:
+      source: names the file in error messages.
 
     Raises:
-      WorkError: it is damaged.
+      WorkError: the file is damaged.
     """
     try:
-        head, *lines = map(json.loads, _lines(data))
-        if len(lines) != head["utterances"]:
-            raise ValueError(f"{len(lines):,} of {head['utterances']:,} utterances")
-        return TrainingData(head["dataset"], head["rows"], head["purged"], lines)
+        header, *lines = map(json.loads, gzip.decompress(data).splitlines())
+        if len(lines) != header["utterances"]:
+            raise ValueError(f"{len(lines):,} of {header['utterances']:,} utterances")
+        return TrainingData(header["dataset"], header["rows"], header["purged"], lines)
     except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
-        raise WorkError(f"{where}: damaged ({error}); push the model again, and the new version has it") from None
-
-
-def _lines(data: bytes) -> Iterable[bytes]:
-    return gzip.decompress(data).splitlines()
+        raise WorkError(f"{source}: damaged ({error}); push the model again to write it with a new version") from None

@@ -16,7 +16,7 @@ from voxline.components.publish.purge.footprint import Footprint, contains_name
 from voxline.components.publish.purge.workspace import Workspace
 from voxline.errors import WorkError
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
-from voxline.registry.registry import EVALUATION, PROVENANCE, Registry, list_models
+from voxline.registry.registry import EVALUATION, PROVENANCE, Registry, model_names
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.report import Page, note
 from voxline.store.files import read_json, whole_file, write_json
@@ -53,7 +53,7 @@ def find_registry_uses(registry: Path | str, traces: Footprint) -> list[Registry
     """The versions of all models that have to do with the speaker."""
     found = []
     names = [form for name in traces.ids for form in (name.encode(), html.escape(name).encode())]
-    for model in list_models(registry):
+    for model in model_names(registry):
         versions = Registry(registry, model)
         for version in versions.versions():
             folder = versions.folder / str(version)

@@ -51,7 +51,7 @@ class Baseline:
         if version is None:
             return cls(absent=f"no version of {model_name} is in service yet")
         name = f"{model_name}, version {version}"
-        provenance = versions.beside(version, PROVENANCE)
+        provenance = versions.read_file(version, PROVENANCE)
         utterances = "" if provenance is None else _trained_on(provenance, f"{name}: {PROVENANCE}")
         if not utterances:
             return cls(absent=f"{name} does not say what it was trained on")

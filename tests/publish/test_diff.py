@@ -58,17 +58,17 @@ def test_reading_side_by_side_finds_what_comparing_everything_finds(
     assert [line["id"] for line in found.removed] == sorted(before.keys() - after.keys())
     both = sorted(before.keys() & after.keys())
     for key, kind in (
-        ("text", found.texts),
-        ("split", found.moved),
-        ("speaker", found.speakers),
-        ("audio_hash", found.audio),
+        ("text", found.text_changed),
+        ("split", found.split_changed),
+        ("speaker", found.speaker_changed),
+        ("audio_hash", found.audio_changed),
     ):
         assert [one.id for one in kind] == [name for name in both if before[name][key] != after[name][key]]
 
     def test_set(rows: dict[str, dict[str, Any]]) -> set[tuple[str, str, str]]:
         return {(name, row["text"], row["audio_hash"]) for name, row in rows.items() if row["split"] == "test"}
 
-    assert found.test_changed() == (test_set(before) != test_set(after))
+    assert found.test_set_changed() == (test_set(before) != test_set(after))
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_version_says_what_changed_and_the_comparison_names_it(extracted: Extr
     first = publish(extracted(range(1, 18)), store, datasets, PublishSettings()).folder
     second = publish(extracted(range(15)), store, datasets, PublishSettings()).folder
     versions = DatasetVersions(datasets, "corpus")
-    assert versions.published(1).changes == {}
-    assert {kind: count for kind, count in versions.published(2).changes.items() if count} == {"added": 1, "removed": 3}
+    assert versions.info(1).changes == {}
+    assert {kind: count for kind, count in versions.info(2).changes.items() if count} == {"added": 1, "removed": 3}
     lines = told(str(first), str(second), limit=1)
     assert lines[0].startswith("1 added, 3 removed, 0 audio changed")
     assert "  u00  train  s0  one" in lines
@@ -106,8 +106,8 @@ def test_a_speaker_who_is_gone_is_named(tmp_path: Path) -> None:
     before = dataset(tmp_path / "a", {"1": {**row, "speaker": "anna"}, "2": {**row, "speaker": "bob"}})
     after = dataset(tmp_path / "b", {"1": {**row, "speaker": "anna"}})
     found: DatasetDiff = diff_datasets(before, after)
-    assert found.seconds_of_speakers() == {"bob": (1.0, 0.0)}
-    assert found.test_changed()
+    assert found.seconds_by_speaker() == {"bob": (1.0, 0.0)}
+    assert found.test_set_changed()
     assert json.loads((after.folder / ROWS_FILE).read_text())["speaker"] == "anna"
 
 
@@ -118,9 +118,9 @@ def test_the_drift_of_features_is_told_in_deviations_and_a_large_one_as_such(tmp
     after = dataclasses.replace(after, mean=[0.0, 9.0, 6.0], deviation=[1.0, 5.0, 1.0])
     found = feature_drift(before, after)
     assert found
-    assert (found.shift, found.spread) == ([0.0, -0.25, 0.0], [1.0, 1.25, 1.0])
-    told_of = "means moved by at most -0.250 deviations (bin 1), deviations changed by at most +25.0% (bin 1)"
-    assert found.told() == f"{told_of}; that is a lot"
+    assert (found.mean_shift, found.deviation_ratio) == ([0.0, -0.25, 0.0], [1.0, 1.25, 1.0])
+    told_of = "means shifted by at most -0.250 deviations (bin 1), deviations changed by at most +25.0% (bin 1)"
+    assert found.describe() == f"{told_of}; that is a lot"
     assert feature_drift(before, before) is None
     assert feature_drift(before, dataclasses.replace(after, features=FeatureSettings(mels=8))) is None
 
@@ -130,7 +130,7 @@ def test_the_page_of_a_difference_says_what_the_terminal_says(extracted: Extract
     page = tmp_path / "diff.html"
     result = CliRunner().invoke(app, ["diff", str(before.folder), str(after.folder), "--html", str(page)])
     assert result.exit_code == 0, result.output
-    assert "features: means moved by at most" in result.output
+    assert "features: means shifted by at most" in result.output
     html = page.read_text(encoding="utf-8")
     for said in ("Added: 1", "Removed: 3", "u00", "The test set is the same", "seconds more", "deviations"):
         assert said in html, said
