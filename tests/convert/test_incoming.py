@@ -64,7 +64,7 @@ def test_lines_that_came_in_before_are_named_and_written_without_parsing(
         parsed.append(line)
         return parse_utterance(line, where, folder)
 
-    monkeypatch.setattr(manifest_scan, "utterance_of", remembered)
+    monkeypatch.setattr(manifest_scan, "parse_utterance", remembered)
     assert run(manifest, store, ConvertSettings()).reused
     assert parsed == []
     manifest.write_text(lines[2] + lines[0].replace("says a", "says more") + lines[1])

@@ -31,7 +31,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(values["id"])
         return values
 
-    monkeypatch.setattr(manifest_scan, "values_of", noted)
+    monkeypatch.setattr(manifest_scan, "parse_line", noted)
     return found
 
 

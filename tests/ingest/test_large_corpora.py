@@ -104,7 +104,7 @@ def test_no_room_for_what_is_held_meanwhile_is_told(
         database.execute("PRAGMA max_page_count = 40")
         return database
 
-    monkeypatch.setattr(file_index, "private_database", small)
+    monkeypatch.setattr(file_index, "temporary_database", small)
     with pytest.raises(WorkError, match=r"make room in .*SQLITE_TMPDIR"):
         run(tmp_path / "store", CorpusSettings(uri=str(corpus), format="manifest"))
     assert not any((tmp_path / "store").rglob("done.json"))
