@@ -21,8 +21,8 @@ from voxline.audio.features import features
 from voxline.components.demo_corpus.sentences import draw_digits
 from voxline.components.demo_corpus.speech import EspeakVoice, speak
 from voxline.components.train.trainer import fit
-from voxline.components.train.tts.settings import SynthesisSettings
-from voxline.components.train.tts.task import SynthesisTeacher
+from voxline.components.train.tts.settings import TtsTrainSettings
+from voxline.components.train.tts.task import TtsTask
 from voxline.data.dataset import Dataset
 from voxline.data.testing import DatasetExample, write_dataset
 from voxline.text.alphabet import Alphabet
@@ -107,9 +107,9 @@ def row(name: str, changes: dict[str, Any], data: Dataset, folder: Path) -> list
     """Trains with one remedy, and says when free running aligned and how good it was in the end."""
     changes = {**changes}
     model = {**MODEL, **changes.pop("model", {})}
-    settings = SynthesisSettings.of({**BASE, **changes, "model": model})
+    settings = TtsTrainSettings.of({**BASE, **changes, "model": model})
     start = time.perf_counter()
-    trained = fit(SynthesisTeacher(settings, data), folder)
+    trained = fit(TtsTask(settings, data), folder)
     seconds = time.perf_counter() - start
     looks = trained.standing.looks
     aligned = next((look for look in looks if look.figures["attention_diagonality"] >= ALIGNED), None)

@@ -29,7 +29,7 @@ import tensorflow as tf
 from benchmarks.table import Row, print_table
 from voxline.components.train.models.tacotron2 import Tacotron2
 from voxline.components.train.tts import losses
-from voxline.components.train.tts.export import converted
+from voxline.components.train.tts.export import convert_decoder_step
 from voxline.components.train.tts.model_settings import Tacotron2Settings
 from voxline.inference.int8_decoder import DECODER_FILE, Int8Decoder
 
@@ -67,7 +67,7 @@ def _training() -> Row:
     def learn(noise: Any) -> Any:
         with tf.GradientTape() as tape:
             spoken = model(labels, counts, features, frames, training=True, noise=noise)
-            loss = sum(losses.distance(made, features, frames) for made in (spoken.before, spoken.mels))
+            loss = sum(losses.masked_distance(made, features, frames) for made in (spoken.before, spoken.mels))
             loss = tf.reduce_mean(loss + losses.stop_loss(spoken.stop, frames))
         optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
         return loss
@@ -142,7 +142,7 @@ def _int8(reduction: int) -> list[Row]:
     model.decoder.stop_bias.assign(model.decoder.stop_bias - 1e4)
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(_Around(model), folder)
-        (Path(folder) / DECODER_FILE).write_bytes(converted(model, reduction))
+        (Path(folder) / DECODER_FILE).write_bytes(convert_decoder_step(model, reduction))
         around, decoder = tf.saved_model.load(folder), Int8Decoder(Path(folder))
 
         def speak(labels: Any) -> Any:

@@ -22,8 +22,8 @@ import tensorflow as tf
 
 from benchmarks.table import Row, print_table
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.train.asr.settings import ModelSettings, RecognitionSettings
-from voxline.components.train.asr.task import RecognitionLearner
+from voxline.components.train.asr.settings import AsrTrainSettings, DeepSpeech2Settings
+from voxline.components.train.asr.task import AsrTrainModule
 from voxline.components.train.batches import Batch, Batches, Example
 from voxline.data.dataset import Dataset
 from voxline.data.testing import DatasetExample, write_dataset
@@ -36,7 +36,7 @@ WARM_UP = 3
 ROUNDS = 3
 BATCH = 16
 FEATURES = FeatureSettings(mels=40)
-SETTINGS = RecognitionSettings(batch_size=BATCH, model=ModelSettings(dropout=0.1))
+SETTINGS = AsrTrainSettings(batch_size=BATCH, model=DeepSpeech2Settings(dropout=0.1))
 
 
 def rows() -> list[Row]:
@@ -47,7 +47,7 @@ def rows() -> list[Row]:
     dataset = Dataset(
         "benchmark", "benchmark", FEATURES, alphabet, [0.0] * FEATURES.bins, [1.0] * FEATURES.bins, {}, {}, []
     )
-    learner = RecognitionLearner(SETTINGS, dataset, tf.distribute.get_strategy())
+    learner = AsrTrainModule(SETTINGS, dataset, tf.distribute.get_strategy())
     random = np.random.default_rng(1)
     batch = Batch.of(
         [
@@ -88,7 +88,7 @@ def rows() -> list[Row]:
     ]
 
 
-def _step_seconds(learner: RecognitionLearner, batch: Batch) -> float:
+def _step_seconds(learner: AsrTrainModule, batch: Batch) -> float:
     seconds = []
     for step in range(STEPS + WARM_UP):
         start = time.perf_counter()

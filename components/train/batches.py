@@ -28,7 +28,7 @@ from voxline.text.alphabet import Alphabet, frames_needed
 
 Array = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
-AHEAD = 6
+PREFETCHED = 6
 """Batches that are being read, or wait to be used."""
 
 
@@ -78,7 +78,7 @@ class Batch:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class _Record:
     """Where a record lies, and what planning needs of it; `fewest` frames do its labels need."""
 
     id: str
@@ -127,9 +127,9 @@ class Batches:
         self.shuffled, self.shortest_first, self.perturb = shuffled, shortest_first, perturb
         self.length_noise, self.time_stride = length_noise, time_stride
         self._alphabet = dataset.alphabet
-        places = list(_places(dataset, split, time_stride, 2 * padding))
+        places = list(_read_records(dataset, split, time_stride, 2 * padding))
         self._paths = {number: dataset.file(dataset.shards[number]) for number in {place.file for place in places}}
-        self._files = {number: _held(path) for number, path in self._paths.items()}
+        self._files = {number: _open_locked(path) for number, path in self._paths.items()}
         # n frames give ceil(n / stride) output frames, so `fewest` is the least n that gives enough.
         self.infeasible = [place.id for place in places if place.frames < place.fewest]
         self._places = [place for place in places if place.frames >= place.fewest]
@@ -174,7 +174,7 @@ class Batches:
             try:
                 for rows in plan:
                     waiting.append(readers.submit(self.read, rows, epoch))
-                    if len(waiting) > AHEAD:
+                    if len(waiting) > PREFETCHED:
                         yield waiting.popleft().result()
                 while waiting:
                     yield waiting.popleft().result()
@@ -212,26 +212,26 @@ class Batches:
         return Example(place.id, place.text, features, np.array(self._alphabet.encode(place.text), np.int32))
 
 
-def _places(dataset: Dataset, split: str, time_stride: int, padding: int) -> Iterator[_Place]:
+def _read_records(dataset: Dataset, split: str, time_stride: int, padding: int) -> Iterator[_Record]:
     """The records of a split: by speed, and then by the hash of the id, which mixes speakers and lengths."""
     rows = [row for row in dataset.rows() if row.split == split]
     rows.sort(key=lambda row: (hashlib.blake2b(row.id.encode(), digest_size=8).digest(), row.id))
     places = dataset.read_places()
-    fewest = [_fewest(row, dataset.alphabet, time_stride, padding) for row in rows]
+    fewest = [_min_frames(row, dataset.alphabet, time_stride, padding) for row in rows]
     for column in range(len(dataset.speeds)):
         for row, least in zip(rows, fewest, strict=True):
             here = places[row.number, column].tolist()
             if here[SHARD] >= 0:
-                yield _Place(row.id, row.text, here[SHARD], here[OFFSET], here[SIZE], here[FRAMES], least)
+                yield _Record(row.id, row.text, here[SHARD], here[OFFSET], here[SIZE], here[FRAMES], least)
 
 
-def _fewest(row: DatasetRow, alphabet: Alphabet, time_stride: int, padding: int) -> int:
+def _min_frames(row: DatasetRow, alphabet: Alphabet, time_stride: int, padding: int) -> int:
     """The fewest frames from which a model with this stride has an output frame for all that CTC must emit."""
     needed = frames_needed(alphabet.encode(row.text)) if time_stride else 1
     return max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)
 
 
-def _held(path: Path) -> int:
+def _open_locked(path: Path) -> int:
     """Opens a shard; while it is open, nobody who clears up takes it away."""
     try:
         file = os.open(path, os.O_RDONLY)

@@ -18,7 +18,7 @@ from voxline.store.hashing import hash_file
 
 Arrays = dict[str, Any]
 """By name, numpy arrays."""
-ARRAYS, STATE = "arrays.npz", "state.json"
+ARRAYS_FILE, STATE_FILE = "arrays.npz", "state.json"
 
 
 class Checkpoints:
@@ -35,9 +35,9 @@ class Checkpoints:
         target = self._path(step)
         unfinished = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
         unfinished.mkdir()
-        with whole_file(unfinished / ARRAYS) as file:
+        with whole_file(unfinished / ARRAYS_FILE) as file:
             np.savez(file, **arrays)
-        write_json(unfinished / STATE, {**state, "arrays": hash_file(unfinished / ARRAYS)})
+        write_json(unfinished / STATE_FILE, {**state, "arrays": hash_file(unfinished / ARRAYS_FILE)})
         if target.exists():  # a run that went back to an older checkpoint comes by here again
             self._remove(step)
         os.replace(unfinished, target)
@@ -65,10 +65,10 @@ class Checkpoints:
           OSError, ValueError, KeyError: it is absent or damaged.
         """
         folder = self._path(step)
-        state: dict[str, Any] = read_json(folder / STATE)
-        if hash_file(folder / ARRAYS) != state.pop("arrays"):
-            raise ValueError(f"{folder / ARRAYS} is not what was written")
-        with np.load(folder / ARRAYS) as stored:
+        state: dict[str, Any] = read_json(folder / STATE_FILE)
+        if hash_file(folder / ARRAYS_FILE) != state.pop("arrays"):
+            raise ValueError(f"{folder / ARRAYS_FILE} is not what was written")
+        with np.load(folder / ARRAYS_FILE) as stored:
             return {name: stored[name] for name in stored.files}, state
 
     def _remove(self, step: int) -> None:

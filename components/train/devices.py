@@ -17,7 +17,7 @@ import tensorflow as tf
 from voxline.errors import SettingsError
 
 
-def choose(strategy: str) -> Any:
+def choose_strategy(strategy: str) -> Any:
     """The `tf.distribute` strategy that a setting asks for; "auto" uses whatever there is.
 
     Raises:
@@ -48,7 +48,7 @@ def is_chief() -> bool:
     return bool(worker_count() < 2 or _tf_config().get("task", {}).get("index", 0) == 0)
 
 
-def total(strategy: Any, numbers: Sequence[float]) -> npt.NDArray[np.float64]:
+def sum_over_workers(strategy: Any, numbers: Sequence[float]) -> npt.NDArray[np.float64]:
     """The sum of each number over all workers, the same on every one of them."""
     if worker_count() < 2 or strategy.num_replicas_in_sync == 1:
         return np.asarray(numbers, np.float64)

@@ -17,11 +17,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.settings import TrainSettings
 from voxline.data.dataset import Dataset
 from voxline.store.files import write_json
 
-ABOUT = "model.json"
+MODEL_JSON = "model.json"
 PACKAGES = ("voxline", "tensorflow", "keras", "numpy")
 REVISION_VARIABLE = "VOXLINE_REVISION"
 """Names the source's git revision where no repository is at hand, as in an image."""
@@ -41,13 +41,13 @@ def write_exported(
     tf.saved_model.save(module, str(unfinished), signatures=signatures)
     for name, content in beside.items():
         (unfinished / name).write_bytes(content)
-    write_json(unfinished / ABOUT, about)
+    write_json(unfinished / MODEL_JSON, about)
     if folder.exists():
         shutil.rmtree(folder)
     os.replace(unfinished, folder)
 
 
-def about(kind: str, settings: TeachingSettings, dataset: Dataset, trained: dict[str, Any]) -> dict[str, Any]:
+def model_metadata(kind: str, settings: TrainSettings, dataset: Dataset, trained: dict[str, Any]) -> dict[str, Any]:
     """What stands in every `model.json`.
 
     Args:

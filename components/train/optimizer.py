@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.settings import TrainSettings
 
 EPSILON = 1e-7
 Tensor = Any
@@ -27,7 +27,7 @@ class AdamW:
     Made inside `strategy.scope()`.
     """
 
-    def __init__(self, variables: Sequence[Any], settings: TeachingSettings) -> None:
+    def __init__(self, variables: Sequence[Any], settings: TrainSettings) -> None:
         self.settings = settings
         self._variables = [variable.value for variable in variables]
         self._means = [_zeros_like(variable) for variable in self._variables]
@@ -82,12 +82,12 @@ class AdamW:
         )
         if len(variable.shape) > 1:
             step += settings.weight_decay * variable
-        keep(variable, variable - rate * step, accept)
-        keep(mean, new_mean, accept)
-        keep(square, new_square, accept)
+        assign_if(variable, variable - rate * step, accept)
+        assign_if(mean, new_mean, accept)
+        assign_if(square, new_square, accept)
 
 
-def keep(variable: Any, value: Tensor, accept: Tensor) -> None:
+def assign_if(variable: Any, value: Tensor, accept: Tensor) -> None:
     """Assigns the value where the step is accepted. A condition, not a product: zero times NaN is NaN."""
     variable.assign(tf.where(accept, value, variable))
 
@@ -96,7 +96,7 @@ def _zeros_like(variable: Any) -> Any:
     return tf.Variable(tf.zeros(variable.shape), trainable=False)
 
 
-def learning_rate(settings: TeachingSettings, step: int, steps: int) -> float:
+def learning_rate(settings: TrainSettings, step: int, steps: int) -> float:
     """The rate of one step: a linear rise over the warm-up, then down as `schedule` says.
 
     The inverse square root is that of Vaswani et al. 2017, scaled to its peak; it knows no last step.
@@ -105,10 +105,10 @@ def learning_rate(settings: TeachingSettings, step: int, steps: int) -> float:
       step: counted from 0.
       steps: of the whole run.
 
-    >>> settings = TeachingSettings(name="a", learning_rate=1.0, warm_up_steps=2, final_rate_share=0.0)
+    >>> settings = TrainSettings(name="a", learning_rate=1.0, warm_up_steps=2, final_rate_share=0.0)
     >>> [round(learning_rate(settings, step, 6), 2) for step in range(6)]
     [0.5, 1.0, 1.0, 0.85, 0.5, 0.15]
-    >>> settings = TeachingSettings(name="a", learning_rate=1.0, warm_up_steps=4, schedule="inverse_square_root")
+    >>> settings = TrainSettings(name="a", learning_rate=1.0, warm_up_steps=4, schedule="inverse_square_root")
     >>> [learning_rate(settings, step, 1_000) for step in (0, 3, 15, 63)]
     [0.25, 1.0, 0.5, 0.25]
     """

@@ -26,13 +26,13 @@ class WorkersSettings(Settings):
     )
 
 
-class _Named(Settings):
+class _KeyedSettings(Settings):
     """Settings as they name work: whatever keys they have."""
 
     model_config = pydantic.ConfigDict(extra="allow")
 
 
-class TeachingSettings(Settings):
+class TrainSettings(Settings):
     """How a model of whatever family is trained."""
 
     name: str = pydantic.Field(..., pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
@@ -111,4 +111,4 @@ class TeachingSettings(Settings):
         """The same settings without what names no work: how many machines share it, and what makes them."""
         values = self.plain()
         del values["workers"]
-        return _Named.of(values)
+        return _KeyedSettings.of(values)

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxline.components.train.asr.settings import RecognitionSettings
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.settings import TrainSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.progress import print_status
@@ -15,13 +15,13 @@ from voxline.store.bucket_cache import local
 from voxline.store.step_cache import Work, helping, is_finished, keyed_work, named_work
 
 if TYPE_CHECKING:
-    from voxline.components.train.task import Teacher
+    from voxline.components.train.task import TrainingTask
 
 
 REVISION = 1
 
 
-def run(dataset: Path | str, store: Path | str, settings: TeachingSettings) -> Work:
+def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Work:
     """Trains a recogniser or a voice, or goes on where a killed run left off, and exports the best of it.
 
     Args:
@@ -37,9 +37,9 @@ def run(dataset: Path | str, store: Path | str, settings: TeachingSettings) -> W
     read = Dataset.read(local(dataset))
     inputs = {"dataset": read.key}
     if not _is_chief():
-        return _follow(read, store, settings, inputs)
-    if _asks_for_workers(settings):
-        return _lead(str(dataset), store, settings, inputs)
+        return _join(read, store, settings, inputs)
+    if _wants_workers(settings):
+        return _launch(str(dataset), store, settings, inputs)
     alone = not os.environ.get("TF_CONFIG")
     with keyed_work(store, "train", settings.naming(), inputs, revision=REVISION, alone=alone) as work:
         if work.reused:
@@ -48,18 +48,18 @@ def run(dataset: Path | str, store: Path | str, settings: TeachingSettings) -> W
     return work
 
 
-def _follow(dataset: Dataset, store: Path | str, settings: TeachingSettings, inputs: dict[str, str]) -> Work:
+def _join(dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> Work:
     """What a worker other than the chief does: it trains along in the folder that the chief has claimed."""
     with helping(store, "train", settings.naming(), inputs, revision=REVISION) as work:
         if not work.reused:
             from voxline.components.train.trainer import fit
 
-            fit(_teacher(dataset, settings), work.folder)
+            fit(_build_task(dataset, settings), work.folder)
             print_status("train: this worker is done; the chief exports the model")
     return work
 
 
-def _asks_for_workers(settings: TeachingSettings) -> bool:
+def _wants_workers(settings: TrainSettings) -> bool:
     """Whether this process is to have a job of workers do the work: in a pod, where it is no such worker itself."""
     if settings.workers.count < 2 or os.environ.get("TF_CONFIG"):
         return False
@@ -70,16 +70,16 @@ def _asks_for_workers(settings: TeachingSettings) -> bool:
     return bool(own_pod_name())
 
 
-def _lead(dataset: str, store: Path | str, settings: TeachingSettings, inputs: dict[str, str]) -> Work:
+def _launch(dataset: str, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> Work:
     """Has workers train, and takes the result from the store.
 
     The folder is not claimed meanwhile: the chief among the workers claims it, and the job's name the job.
     """
-    from voxline.components.train.distributed.launcher import train_by_workers
+    from voxline.components.train.distributed.launcher import launch_workers
 
     start = time.monotonic()
     _, folder = named_work(store, "train", settings.naming(), inputs, REVISION)
-    made = train_by_workers(folder.name, dataset, str(store), settings, lambda: is_finished(store, folder))
+    made = launch_workers(folder.name, dataset, str(store), settings, lambda: is_finished(store, folder))
     with keyed_work(store, "train", settings.naming(), inputs, revision=REVISION) as work:
         if not work.reused:
             raise WorkError(f"train: what the workers made at {folder} is not whole; run the step again")
@@ -96,30 +96,30 @@ def _is_chief() -> bool:
     return is_chief()
 
 
-def _teacher(dataset: Dataset, settings: TeachingSettings) -> "Teacher":
+def _build_task(dataset: Dataset, settings: TrainSettings) -> "TrainingTask":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if isinstance(settings, RecognitionSettings):
-        from voxline.components.train.asr.task import RecognitionTeacher
+    if isinstance(settings, AsrTrainSettings):
+        from voxline.components.train.asr.task import AsrTask
 
-        return RecognitionTeacher(settings, dataset)
-    from voxline.components.train.tts.task import SynthesisTeacher
+        return AsrTask(settings, dataset)
+    from voxline.components.train.tts.task import TtsTask
 
-    return SynthesisTeacher(settings, dataset)
+    return TtsTask(settings, dataset)
 
 
 def _export(folder: Path, settings: Any, dataset: Dataset, weights: dict[str, Any], facts: dict[str, Any]) -> None:
-    if isinstance(settings, RecognitionSettings):
+    if isinstance(settings, AsrTrainSettings):
         from voxline.components.train.asr import export as recognition
 
-        recognition.export(folder, settings, dataset, weights, facts)
+        recognition.export_asr(folder, settings, dataset, weights, facts)
     else:
         from voxline.components.train.tts import export as synthesis
 
-        synthesis.export(folder, settings, dataset, weights, facts)
+        synthesis.export_tts(folder, settings, dataset, weights, facts)
 
 
-def _train(dataset: Dataset, settings: TeachingSettings, work: Work) -> None:
-    teacher = _teacher(dataset, settings)
+def _train(dataset: Dataset, settings: TrainSettings, work: Work) -> None:
+    teacher = _build_task(dataset, settings)
     from voxline.components.train.trainer import fit
 
     work.passing = ("checkpoints", "best")

@@ -5,27 +5,27 @@ import dataclasses
 
 from voxline.components.train import devices
 from voxline.components.train.batches import Batches
-from voxline.components.train.settings import TeachingSettings
-from voxline.components.train.train_module import Learner
-from voxline.components.train.validation import Look, Samples
+from voxline.components.train.settings import TrainSettings
+from voxline.components.train.train_module import TrainModule
+from voxline.components.train.validation import Samples, ValidationResult
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.progress import print_status
 
-NAMED = 20
+MAX_LISTED = 20
 """Utterances that a message names."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
-    """What a look at dev sees; as `Look`, and samples of it."""
+class ValidationOutput:
+    """What a look at dev sees; as `ValidationResult`, and samples of it."""
 
     score: tuple[float, ...]
     figures: dict[str, float]
     samples: Samples
 
 
-class Teacher(abc.ABC):
+class TrainingTask(abc.ABC):
     """Teaches one model from one dataset.
 
     Attributes:
@@ -39,11 +39,11 @@ class Teacher(abc.ABC):
 
     train: Batches
     dev: Batches
-    learner: Learner
+    learner: TrainModule
 
-    def __init__(self, settings: TeachingSettings, dataset: Dataset) -> None:
+    def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
         self.settings = settings
-        self.strategy = devices.choose(settings.strategy)
+        self.strategy = devices.choose_strategy(settings.strategy)
         self.train, self.dev = self.batches(dataset)
         self._check_feasible(self.train)
         self._check_feasible(self.dev)
@@ -56,15 +56,15 @@ class Teacher(abc.ABC):
         """The batches of the training split and of dev."""
 
     @abc.abstractmethod
-    def make_learner(self, dataset: Dataset) -> Learner:
+    def make_learner(self, dataset: Dataset) -> TrainModule:
         """The model with its optimiser, on the devices of `strategy`."""
 
     @abc.abstractmethod
-    def look(self, step: int) -> Seen:
+    def look(self, step: int) -> ValidationOutput:
         """Looks at dev with the present weights, after so many steps; every worker calls it, and sees the same."""
 
     @abc.abstractmethod
-    def told(self, look: Look) -> str:
+    def told(self, look: ValidationResult) -> str:
         """A look in words, for the person who waits."""
 
     @property
@@ -81,21 +81,21 @@ class Teacher(abc.ABC):
         if len(left_out) > self.settings.max_infeasible_share * everyone:
             raise WorkError(
                 f"train: {what}, at most {self.settings.max_infeasible_share:.1%} are accepted "
-                f"(train.max_infeasible_share): {some(left_out)}. {self.advice}"
+                f"(train.max_infeasible_share): {shorten_list(left_out)}. {self.advice}"
             )
-        print_status(f"train: {what} and are left out: {some(left_out)}")
+        print_status(f"train: {what} and are left out: {shorten_list(left_out)}")
 
 
-def some(names: list[str]) -> str:
+def shorten_list(names: list[str]) -> str:
     """The first of the names, and how many more there are."""
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def spread(count: int, wanted: int) -> list[int]:
+def evenly_spaced(count: int, wanted: int) -> list[int]:
     """As many indices as wanted, evenly spread.
 
-    >>> spread(10, 4), spread(2, 4)
+    >>> evenly_spaced(10, 4), evenly_spaced(2, 4)
     ([0, 2, 4, 6], [0, 1])
     """
     return list(range(0, count, max(count // wanted, 1)))[:wanted]

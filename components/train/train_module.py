@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays
-from voxline.components.train.optimizer import AdamW, keep
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.optimizer import AdamW, assign_if
+from voxline.components.train.settings import TrainSettings
 
 Tensor = Any
 
@@ -30,7 +30,7 @@ def batch_signature(rows: int | None) -> tuple[tf.TensorSpec, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class StepResult:
     """What a step of learning says of itself.
 
     Attributes:
@@ -46,7 +46,7 @@ class Step:
     parts: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
-class Learner(abc.ABC):
+class TrainModule(abc.ABC):
     """A model with its optimiser, on the devices of a strategy.
 
     Args:
@@ -54,7 +54,7 @@ class Learner(abc.ABC):
         `trainable_variables`, `weights`, and `normalisations`, whose statistics are moved by accepted steps.
     """
 
-    def __init__(self, settings: TeachingSettings, strategy: Any, make: Callable[[], Sequence[Any]]) -> None:
+    def __init__(self, settings: TrainSettings, strategy: Any, make: Callable[[], Sequence[Any]]) -> None:
         self.seed, self.strategy = settings.seed, strategy
         with strategy.scope():
             self.model, *self.beside = make()
@@ -96,14 +96,14 @@ class Learner(abc.ABC):
         """Numbers that are exported."""
         return int(self.model.count_params())
 
-    def learn(self, batch: Batch, rate: float, step: int) -> Step:
+    def learn(self, batch: Batch, rate: float, step: int) -> StepResult:
         """Takes one step; `step`, counted from 0, seeds the dropout."""
         noise = tf.constant([self.seed, step * 1000], tf.int32)
         tensors = self._tensors(batch)
         dials = {name: tf.constant(value, tf.float32) for name, value in self.dials(step).items()}
         graph = self._graph(len(tensors[0]), self.shape(step))
         loss, norm, accepted, parts = graph(*tensors, tf.constant(rate, tf.float32), noise, dials)
-        return Step(float(loss), float(norm), bool(accepted), {name: float(part) for name, part in parts.items()})
+        return StepResult(float(loss), float(norm), bool(accepted), {name: float(part) for name, part in parts.items()})
 
     def examined(self, batch: Batch, step: int = 0) -> list[tuple[Any, ...]]:
         """Row, and what `examine` says of it, of each row of the batch that falls to this worker's devices."""
@@ -169,7 +169,7 @@ class Learner(abc.ABC):
         loss, norm, accept, gradients, moved, parts = self.strategy.run(gradients_of, args=(*batch, noise, dials))
         self.optimizer.update(self.strategy, gradients, norm, rate, accept)
         for variable, value in zip(self._moving, moved, strict=True):
-            self.strategy.extended.update(variable, keep, args=(value, accept), group=False)
+            self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
         first = [self.strategy.experimental_local_results(value)[0] for value in (loss, norm, accept)]
         return *first, {n: self.strategy.experimental_local_results(part)[0] for n, part in parts.items()}
 

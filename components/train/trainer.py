@@ -12,17 +12,17 @@ from voxline.components.train import devices
 from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays, Checkpoints
 from voxline.components.train.optimizer import learning_rate
-from voxline.components.train.task import Teacher, some
-from voxline.components.train.train_module import Step
-from voxline.components.train.validation import Look, Samples, best, stops_early
+from voxline.components.train.task import TrainingTask, shorten_list
+from voxline.components.train.train_module import StepResult
+from voxline.components.train.validation import Samples, ValidationResult, best_result, should_stop_early
 from voxline.errors import WorkError
 from voxline.progress import Progress, print_status
 from voxline.store.files import write_json
 
-CURVES = "curves.json"
+CURVES_FILE = "curves.json"
 
 
-class Watch:
+class TrainingLogger:
     """Writes the logs of a run.
 
     Args:
@@ -39,7 +39,7 @@ class Watch:
             for name, value in values.items():
                 tf.summary.scalar(f"train/{name}", value)
 
-    def look(self, look: Look, samples: Samples) -> None:
+    def look(self, look: ValidationResult, samples: Samples) -> None:
         """One look at dev, with what is to be seen and heard of it."""
         with self._writer.as_default(step=look.step):
             for name, value in look.figures.items():
@@ -52,13 +52,13 @@ class Watch:
                 tf.summary.audio(f"dev/{name}", audio[None, :, None], samples.sample_rate)
         self._writer.flush()
 
-    def curves(self, train: list[dict[str, float]], looks: list[Look]) -> None:
+    def curves(self, train: list[dict[str, float]], looks: list[ValidationResult]) -> None:
         dev = [{"epoch": look.epoch, "step": look.step, **look.figures} for look in looks if look.score is not None]
-        write_json(self.folder / CURVES, {"train": train, "dev": dev})
+        write_json(self.folder / CURVES_FILE, {"train": train, "dev": dev})
 
 
 @dataclasses.dataclass
-class Standing:
+class TrainState:
     """Where training stands: all that a checkpoint keeps beside the weights.
 
     Attributes:
@@ -71,17 +71,17 @@ class Standing:
     epoch: int = 0
     batch: int = 0
     step: int = 0
-    looks: list[Look] = dataclasses.field(default_factory=list)
+    looks: list[ValidationResult] = dataclasses.field(default_factory=list)
     bad: list[list[str]] = dataclasses.field(default_factory=list)
     curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "Standing":
-        return cls(**{**values, "looks": [Look.of(look) for look in values["looks"]]})
+    def of(cls, values: dict[str, Any]) -> "TrainState":
+        return cls(**{**values, "looks": [ValidationResult.of(look) for look in values["looks"]]})
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained:
+class TrainResult:
     """What came out of training.
 
     Attributes:
@@ -91,13 +91,13 @@ class Trained:
     """
 
     weights: Arrays
-    best: Look
-    standing: Standing
+    best: ValidationResult
+    standing: TrainState
     counts: dict[str, int]
     stopped_early: bool
 
 
-def fit(teacher: Teacher, folder: Path, kept: Callable[[], None] = lambda: None) -> Trained:
+def fit(teacher: TrainingTask, folder: Path, kept: Callable[[], None] = lambda: None) -> TrainResult:
     """Trains a model, or goes on where a killed run in the same folder left off.
 
     Args:
@@ -107,27 +107,27 @@ def fit(teacher: Teacher, folder: Path, kept: Callable[[], None] = lambda: None)
     Raises:
       WorkError: too many steps were not finite.
     """
-    return _Run(teacher, folder, kept).fit()
+    return Trainer(teacher, folder, kept).fit()
 
 
-class _Run:
-    def __init__(self, teacher: Teacher, folder: Path, kept: Callable[[], None]) -> None:
+class Trainer:
+    def __init__(self, teacher: TrainingTask, folder: Path, kept: Callable[[], None]) -> None:
         self.kept = kept
         self.teacher, self.settings, self.chief = teacher, teacher.settings, devices.is_chief()
         self.train, self.learner = teacher.train, teacher.learner
         self.steps = self.settings.epochs * self.train.steps
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
         self.bests = Checkpoints(folder / "best", self.settings.checkpoints_kept + 1)
-        self.watch = Watch(folder / "logs", active=self.chief)
-        self.standing = Standing()
+        self.watch = TrainingLogger(folder / "logs", active=self.chief)
+        self.standing = TrainState()
 
-    def fit(self) -> Trained:
+    def fit(self) -> TrainResult:
         settings = self.settings
         self._resume()
         standing = self.standing
         self._announce()
         progress = Progress("utterances", (self.steps - standing.step) * settings.batch_size)
-        stopped = stops_early(settings, standing.looks)
+        stopped = should_stop_early(settings, standing.looks)
         while standing.epoch < settings.epochs and not stopped:
             for batch in self.train.epoch(standing.epoch, standing.batch):
                 at = f"epoch {standing.epoch + 1} of {settings.epochs}"
@@ -138,7 +138,7 @@ class _Run:
                     standing.epoch, standing.batch = standing.epoch + 1, 0
                 if look := self._look_due(ended):
                     self._look()
-                    stopped = stops_early(settings, standing.looks)
+                    stopped = should_stop_early(settings, standing.looks)
                 if look or ended or standing.step % settings.checkpoint_steps == 0:
                     self._save()
                 if stopped:
@@ -153,7 +153,7 @@ class _Run:
             return standing.step % settings.evaluate_steps == 0
         return epoch_ended and standing.epoch % settings.evaluate_epochs == 0
 
-    def _learn(self, batch: Batch) -> Step:
+    def _learn(self, batch: Batch) -> StepResult:
         standing, settings = self.standing, self.settings
         rate = learning_rate(settings, standing.step, self.steps)
         step = self.learner.learn(batch, rate, standing.step)
@@ -174,18 +174,22 @@ class _Run:
         broken = [name for name, row in zip(batch.ids, batch.features, strict=True) if not np.isfinite(row).all()]
         named = broken or batch.ids
         standing.bad.append(named)
-        print_status(f"train: step {standing.step} skipped, its loss or gradient is not finite ({some(named)})")
+        print_status(f"train: step {standing.step} skipped, its loss or gradient is not finite ({shorten_list(named)})")
         if len(standing.bad) > limit:
             everyone = list(dict.fromkeys(name for names in standing.bad for name in names))
             raise WorkError(
                 f"train: {len(standing.bad)} steps had a loss or gradient that is not finite, at most {limit} are "
-                f"accepted (train.max_bad_steps); the utterances in them: {some(everyone)}. Look at their audio and "
-                f"features, or lower train.learning_rate ({self.settings.learning_rate:g})"
+                f"accepted (train.max_bad_steps); the utterances in them: {shorten_list(everyone)}. Check their audio "
+                f"and features, or lower train.learning_rate ({self.settings.learning_rate:g})"
             )
 
     def _look(self) -> None:
         """Looks at dev; where it is the best so far, the weights are kept."""
-        standing, look, samples = self.standing, Look(self.standing.epoch, self.standing.step, None), Samples()
+        standing, look, samples = (
+            self.standing,
+            ValidationResult(self.standing.epoch, self.standing.step, None),
+            Samples(),
+        )
         if self.teacher.dev.utterances:
             seen = self.teacher.look(standing.step)
             look, samples = dataclasses.replace(look, score=seen.score, figures=seen.figures), seen.samples
@@ -196,7 +200,7 @@ class _Run:
         if self.chief:
             self.watch.look(look, samples)
             self.watch.curves(standing.curve, standing.looks)
-            if best(standing.looks) == look:
+            if best_result(standing.looks) == look:
                 self.bests.write(standing.step, self.learner.weights(), {})
 
     def _save(self) -> None:
@@ -211,9 +215,9 @@ class _Run:
         if found is not None:
             arrays, state = found
             self.learner.restore(arrays)
-            self.standing = Standing.of(state)
+            self.standing = TrainState.of(state)
             print_status(f"train: going on from the checkpoint of step {self.standing.step} of {self.steps}")
-        workers, steps = devices.total(self.teacher.strategy, [1, self.standing.step]).tolist()
+        workers, steps = devices.sum_over_workers(self.teacher.strategy, [1, self.standing.step]).tolist()
         if steps != workers * self.standing.step:
             raise WorkError(
                 f"train: this worker begins at step {self.standing.step} and others elsewhere; all of them must see "
@@ -232,9 +236,9 @@ class _Run:
                 "train: the dataset has no dev split, so the last weights count as the best and nothing stops early"
             )
 
-    def _trained(self, stopped: bool) -> Trained:
+    def _trained(self, stopped: bool) -> TrainResult:
         standing = self.standing
-        found = best(standing.looks)
+        found = best_result(standing.looks)
         if found is None:
             raise WorkError("train: no look at dev was taken; this is a bug")
         weights = self.bests.read(found.step)[0] if self.chief else {}
@@ -244,4 +248,4 @@ class _Run:
             "left_out": len(self.train.infeasible) + len(self.teacher.dev.infeasible),
             "skipped_steps": len(standing.bad),
         }
-        return Trained(weights, found, standing, counts, stopped)
+        return TrainResult(weights, found, standing, counts, stopped)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.settings import TrainSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
+class ValidationResult:
     """What one look at the dev split saw.
 
     Attributes:
@@ -27,7 +27,7 @@ class Look:
     figures: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "Look":
+    def of(cls, values: dict[str, Any]) -> "ValidationResult":
         """From JSON, which has no tuples."""
         return cls(**{**values, "score": None if values["score"] is None else tuple(values["score"])})
 
@@ -48,10 +48,16 @@ class Samples:
     sample_rate: int = 0
 
 
-def best(looks: list[Look]) -> Look | None:
+def best_result(looks: list[ValidationResult]) -> ValidationResult | None:
     """The look with the lowest score, of equal ones the first; without dev, the last.
 
-    >>> best([Look(1, 10, (0.2, 3.0)), Look(2, 20, (0.1, 2.0)), Look(3, 30, (0.1, 1.0))]).step
+    >>> best_result(
+    ...     [
+    ...         ValidationResult(1, 10, (0.2, 3.0)),
+    ...         ValidationResult(2, 20, (0.1, 2.0)),
+    ...         ValidationResult(3, 30, (0.1, 1.0)),
+    ...     ]
+    ... ).step
     30
     """
     if any(look.score is None for look in looks):
@@ -59,7 +65,7 @@ def best(looks: list[Look]) -> Look | None:
     return min(looks, key=lambda look: look.score or (), default=None)
 
 
-def stops_early(settings: TeachingSettings, looks: list[Look]) -> bool:
+def should_stop_early(settings: TrainSettings, looks: list[ValidationResult]) -> bool:
     """Whether the last `patience` looks brought nothing.
 
     A look counts as better when its score lies at least `min_improvement` under the lowest before it that counted
@@ -67,9 +73,9 @@ def stops_early(settings: TeachingSettings, looks: list[Look]) -> bool:
     model has left the stage at which it emits only blanks, and a voice that at which it attends everywhere, the
     score says nothing.
 
-    >>> settings = TeachingSettings(name="a", patience=2, earliest_stop_epoch=1, warm_up_steps=5)
-    >>> flat = [Look(epoch, 10 * epoch, (0.5, 1.0)) for epoch in (1, 2, 3)]
-    >>> stops_early(settings, flat[:2]), stops_early(settings, flat)
+    >>> settings = TrainSettings(name="a", patience=2, earliest_stop_epoch=1, warm_up_steps=5)
+    >>> flat = [ValidationResult(epoch, 10 * epoch, (0.5, 1.0)) for epoch in (1, 2, 3)]
+    >>> should_stop_early(settings, flat[:2]), should_stop_early(settings, flat)
     (False, True)
     """
     if not settings.patience or not looks:

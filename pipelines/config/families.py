@@ -9,8 +9,8 @@ import pydantic
 from voxline.components.evaluate.settings import AsrEvaluateSettings, TtsEvaluateSettings
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.push.settings import AsrPushSettings, TtsPushSettings
-from voxline.components.train.asr.settings import RecognitionSettings
-from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get, over
 from voxline.pipelines.config.run_config import NAME, Name, RunConfig, TeachingConfig
@@ -22,9 +22,7 @@ class AsrConfig(TeachingConfig):
 
     pipeline: Literal["asr"] = pydantic.Field("asr", description="the graph that this config is for")
     model: Name = pydantic.Field("asr", description="name of the model in the registry")
-    train: RecognitionSettings = pydantic.Field(
-        default_factory=RecognitionSettings, description="the model and its training"
-    )
+    train: AsrTrainSettings = pydantic.Field(default_factory=AsrTrainSettings, description="the model and its training")
     evaluate: AsrEvaluateSettings = pydantic.Field(default_factory=AsrEvaluateSettings, description="error rates")
     push: AsrPushSettings = pydantic.Field(default_factory=AsrPushSettings, description="the gate")
 
@@ -84,9 +82,7 @@ class TtsConfig(TeachingConfig):
 
     pipeline: Literal["tts"] = pydantic.Field("tts", description="the graph that this config is for")
     model: Name = pydantic.Field("tts", description="name of the model in the registry")
-    train: SynthesisSettings = pydantic.Field(
-        default_factory=SynthesisSettings, description="the model and its training"
-    )
+    train: TtsTrainSettings = pydantic.Field(default_factory=TtsTrainSettings, description="the model and its training")
     evaluate: TtsEvaluateSettings = pydantic.Field(
         default_factory=TtsEvaluateSettings, description="distances, attention and the round trip"
     )

@@ -11,7 +11,7 @@ from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.push.settings import PushSettings
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.settings import TrainSettings
 from voxline.components.validate.settings import ValidateSettings
 from voxline.pipelines.config.cluster import ClusterSettings
 from voxline.pipelines.config.keys import Values, get
@@ -104,6 +104,6 @@ class TeachingConfig(RunConfig):
     account: ClassVar[str] = "voxline-train"
 
     model: Name = pydantic.Field(..., description="name of the model in the registry")
-    train: TeachingSettings = pydantic.Field(..., description="the model and its training")
+    train: TrainSettings = pydantic.Field(..., description="the model and its training")
     evaluate: EvaluateSettings = pydantic.Field(..., description="what is measured")
     push: PushSettings = pydantic.Field(..., description="the gate")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.settings import TrainSettings
 from voxline.components.train.step import run
 
 SERVER = multiprocessing.get_context("forkserver")
@@ -22,7 +22,7 @@ def start(function: Callable[..., None], *arguments: Any, log: Path, **environme
     return process
 
 
-def train(dataset: str, store: str, settings: TeachingSettings) -> None:
+def train(dataset: str, store: str, settings: TrainSettings) -> None:
     run(dataset, store, settings)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import features
-from voxline.components.train.asr.augmentation import NATURAL, Augmentation, resample, warp
+from voxline.components.train.asr.augmentation import LOG_POWER_PER_DECIBEL, Augmentation, stretch_time, warp_frequency
 from voxline.components.train.asr.settings import AugmentSettings
 from voxline.errors import SettingsError
 
@@ -50,7 +50,7 @@ def test_volume_is_a_gain_on_the_recording() -> None:
     samples = random.standard_normal(8_000).astype(np.float32) * 0.1
     quiet = features(samples, FEATURES)
     changed = augmentation(volume=6)(quiet, 1, np.random.default_rng(5))
-    decibels = (changed - quiet).mean() / NATURAL
+    decibels = (changed - quiet).mean() / LOG_POWER_PER_DECIBEL
     assert 0.1 < abs(decibels) <= 6
     np.testing.assert_allclose(changed, features(samples * 10 ** (decibels / 20), FEATURES), atol=1e-3)
 
@@ -58,7 +58,7 @@ def test_volume_is_a_gain_on_the_recording() -> None:
 def test_tilt_raises_one_end_as_much_as_it_lowers_the_other() -> None:
     changed = augmentation(tilt=6)(np.zeros((5, 40), np.float32), 1, np.random.default_rng(0))
     assert changed[0, 0] == pytest.approx(-changed[0, -1])
-    assert 0 < abs(changed[0, 0]) <= 3 * NATURAL
+    assert 0 < abs(changed[0, 0]) <= 3 * LOG_POWER_PER_DECIBEL
 
 
 def test_masks_put_the_mean_where_they_blank() -> None:
@@ -71,8 +71,8 @@ def test_masks_put_the_mean_where_they_blank() -> None:
 
 
 def test_resampling_and_warping_by_one_change_nothing() -> None:
-    np.testing.assert_allclose(resample(example(), 60), example(), atol=1e-6)
-    np.testing.assert_allclose(warp(example(), 1.0), example(), atol=1e-6)
+    np.testing.assert_allclose(stretch_time(example(), 60), example(), atol=1e-6)
+    np.testing.assert_allclose(warp_frequency(example(), 1.0), example(), atol=1e-6)
 
 
 def test_what_cepstra_cannot_show_is_refused() -> None:

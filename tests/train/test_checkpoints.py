@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from voxline.components.train.checkpoints import ARRAYS, Checkpoints
+from voxline.components.train.checkpoints import ARRAYS_FILE, Checkpoints
 
 
 def arrays(step: int) -> dict[str, np.ndarray]:
@@ -33,7 +33,7 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path, damage: str, capsys: pytes
     checkpoints = Checkpoints(tmp_path, kept=3)
     for step in (1, 2):
         checkpoints.write(step, arrays(step), {"step": step})
-    file = tmp_path / "step-00000002" / ARRAYS
+    file = tmp_path / "step-00000002" / ARRAYS_FILE
     data = bytearray(file.read_bytes())
     if damage == "remove":
         file.unlink()

@@ -10,8 +10,8 @@ import tensorflow as tf
 from voxline.audio import features as spectra
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr import frontend
-from voxline.components.train.asr.settings import RecognitionSettings
-from voxline.components.train.asr.task import RecognitionLearner
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.asr.task import AsrTrainModule
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 from voxline.text.alphabet import Alphabet
@@ -32,7 +32,7 @@ def test_features_equal_those_of_extract_in_a_padded_batch(kind: str) -> None:
     lengths = np.array([8_000, 5_003, 160, 1, settings.hop * 7, settings.hop * 7 - 1], np.int32)
     waveforms = (0.3 * random.standard_normal((len(lengths), 8_000))).astype(np.float32)
     waveforms[4, 5_000:] = np.nan  # beyond the end nothing is listened to
-    found, frames = frontend.features(waveforms, lengths, settings)
+    found, frames = frontend.graph_features(waveforms, lengths, settings)
     for row, length in enumerate(lengths):
         expected = spectra.features(waveforms[row, :length], settings)
         assert frames[row] == len(expected)
@@ -43,7 +43,7 @@ def test_features_of_real_speech_equal_those_of_extract(real_data: Any) -> None:
     file = sorted((real_data / "LibriSpeech").rglob("*.flac"))[0]
     samples, rate = soundfile.read(file, dtype="float32")
     settings = FeatureSettings(sample_rate=rate)
-    found, _ = frontend.features(samples[None], np.array([len(samples)], np.int32), settings)
+    found, _ = frontend.graph_features(samples[None], np.array([len(samples)], np.int32), settings)
     np.testing.assert_allclose(found[0], spectra.features(samples, settings), atol=1e-3)
 
 
@@ -61,4 +61,4 @@ def test_features_that_the_export_could_not_compute_are_refused_before_training(
     alphabet = Alphabet.named("english")
     dataset = Dataset("voices", "voices", settings, alphabet, [0.0] * bins, [1.0] * bins, {}, {}, [])
     with pytest.raises(SettingsError, match=named):
-        RecognitionLearner(RecognitionSettings(), dataset, tf.distribute.get_strategy())
+        AsrTrainModule(AsrTrainSettings(), dataset, tf.distribute.get_strategy())

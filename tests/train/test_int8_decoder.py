@@ -12,8 +12,8 @@ import pytest
 
 from tests.train.tones import FEATURES, sayings, tiny_voice, write_dataset
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.train.tts.export import export
-from voxline.components.train.tts.train_module import build
+from voxline.components.train.tts.export import export_tts
+from voxline.components.train.tts.train_module import build_tts_model
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.inference.saved_model import model_digest
@@ -51,10 +51,10 @@ def exported(folder: Path, dataset: Dataset, decoder: str, stop: tuple[float, ..
     """A voice of random weights that ends where `stop`, the biases of a step's frames, says."""
     kind = model.pop("kind", "tacotron2")
     settings = tiny_voice(kind, model=model, export={"decoder": decoder}, max_seconds=0.5)
-    made = build(settings, dataset, portable=True)
+    made = build_tts_model(settings, dataset, portable=True)
     made.decoder.stop_bias.assign(np.array(stop, np.float32))
     weights = {f"model/{index}": np.asarray(variable) for index, variable in enumerate(made.weights)}
-    export(folder, settings, dataset, weights, {"best_step": 0})
+    export_tts(folder, settings, dataset, weights, {"best_step": 0})
     return folder
 
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from tests.train.processes import printed, start
 from tests.train.tones import sayings, tiny, write_dataset
 from voxline.components.train import devices
-from voxline.components.train.asr.settings import RecognitionSettings
-from voxline.components.train.asr.task import RecognitionLearner, RecognitionTeacher
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.asr.task import AsrTask, AsrTrainModule
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.optimizer import AdamW
 from voxline.components.train.trainer import fit
@@ -23,15 +23,15 @@ from voxline.errors import SettingsError, WorkError
 
 
 @pytest.fixture(scope="module")
-def learner(tones: Dataset) -> RecognitionLearner:
-    return RecognitionLearner(tiny(model={"dropout": 0.1}), tones, tf.distribute.get_strategy())
+def learner(tones: Dataset) -> AsrTrainModule:
+    return AsrTrainModule(tiny(model={"dropout": 0.1}), tones, tf.distribute.get_strategy())
 
 
 def first_batch(dataset: Dataset) -> Batch:
     return next(Batches(dataset, "train", batch_size=8, time_stride=2).epoch(0))
 
 
-def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: RecognitionLearner, tones: Dataset) -> None:
+def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: AsrTrainModule, tones: Dataset) -> None:
     batch, before = first_batch(tones), learner.state()
     step = learner.learn(batch, 0.01, 0)
     after = learner.state()
@@ -46,7 +46,7 @@ def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: Recognit
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 3e38])
-def test_a_step_that_is_not_finite_changes_nothing(learner: RecognitionLearner, tones: Dataset, poison: float) -> None:
+def test_a_step_that_is_not_finite_changes_nothing(learner: AsrTrainModule, tones: Dataset, poison: float) -> None:
     batch, before = first_batch(tones), learner.state()
     features = batch.features.copy()
     features[2, 3, 4] = poison
@@ -56,7 +56,7 @@ def test_a_step_that_is_not_finite_changes_nothing(learner: RecognitionLearner, 
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_a_few_examples_are_learnt_by_heart(learner: RecognitionLearner, tones: Dataset) -> None:
+def test_a_few_examples_are_learnt_by_heart(learner: AsrTrainModule, tones: Dataset) -> None:
     batch = first_batch(tones)
     for step in range(120):
         learner.learn(batch, 0.02, step)
@@ -68,7 +68,7 @@ def test_adamw_is_keras_adamw() -> None:
     random = np.random.default_rng(0)
     shapes = [(4, 3), (3,)]
     starts = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
-    settings = RecognitionSettings(weight_decay=0.1, clip_norm=1.0)
+    settings = AsrTrainSettings(weight_decay=0.1, clip_norm=1.0)
     theirs = [keras.Variable(start) for start in starts]
     reference = keras.optimizers.AdamW(
         0.01, weight_decay=0.1, beta_1=settings.beta_1, beta_2=settings.beta_2, global_clipnorm=1.0
@@ -101,10 +101,10 @@ def test_a_run_past_its_limit_of_bad_steps_stops_and_names_the_utterances(
 
     dataset = write_dataset(tmp_path / "dataset", spoken, spoil)
     with pytest.raises(WorkError, match=r"3 steps.*max_bad_steps") as caught:
-        fit(RecognitionTeacher(tiny(max_bad_steps=2), dataset), tmp_path / "stops")
+        fit(AsrTask(tiny(max_bad_steps=2), dataset), tmp_path / "stops")
     assert all(name in str(caught.value) for name in bad)
     assert spoken[0].id not in str(caught.value)
-    trained = fit(RecognitionTeacher(tiny(max_bad_steps=20, epochs=3), dataset), tmp_path / "goes on")
+    trained = fit(AsrTask(tiny(max_bad_steps=20, epochs=3), dataset), tmp_path / "goes on")
     assert {name for names in trained.standing.bad for name in names} == bad
     assert trained.counts["skipped_steps"] == len(trained.standing.bad) >= 3
     assert all(np.isfinite(weight).all() for weight in trained.weights.values())
@@ -117,8 +117,8 @@ def test_too_many_infeasible_utterances_stop_the_run_and_few_are_told(
     spoken = [each for each in sayings(40) if len(each.text) > 1][:20]
     dataset = write_dataset(tmp_path / "dataset", spoken, lambda e, f: f[:1] if e.id == spoken[4].id else f)
     with pytest.raises(WorkError, match=rf"1 of 20 utterances have too few frames.*{spoken[4].id}"):
-        fit(RecognitionTeacher(tiny(), dataset), tmp_path / "stops")
-    trained = fit(RecognitionTeacher(tiny(max_infeasible_share=0.1, epochs=1), dataset), tmp_path / "goes on")
+        fit(AsrTask(tiny(), dataset), tmp_path / "stops")
+    trained = fit(AsrTask(tiny(max_infeasible_share=0.1, epochs=1), dataset), tmp_path / "goes on")
     assert (trained.counts["utterances"], trained.counts["left_out"]) == (19, 1)
     assert f"are left out: {spoken[4].id}" in capsys.readouterr().out
 
@@ -126,7 +126,7 @@ def test_too_many_infeasible_utterances_stop_the_run_and_few_are_told(
 def test_workers_without_a_cluster_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(SettingsError, match="TF_CONFIG"):
-        devices.choose("multi_worker")
+        devices.choose_strategy("multi_worker")
 
 
 def test_two_devices_learn_what_one_learns(tones: Dataset, tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def on_one_and_two_devices(folder: Path, answer: Path) -> None:
     batch = Batch(ids, texts, some.features[twice], some.frames[twice], some.labels[twice], some.counts[twice])
     states, steps, heard = [], [], []
     for name in ("one", "mirrored"):
-        strategy = devices.choose(name)
-        learner = RecognitionLearner(tiny(), dataset, strategy)
+        strategy = devices.choose_strategy(name)
+        learner = AsrTrainModule(tiny(), dataset, strategy)
         steps.append([learner.learn(batch, 0.01, step).loss for step in range(5)])
         states.append(learner.state())
         heard.append(sorted(learner.recognise(some)))

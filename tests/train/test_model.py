@@ -6,20 +6,25 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from voxline.components.train.asr.settings import Convolution, ModelSettings
+from voxline.components.train.asr.settings import ConvolutionSettings, DeepSpeech2Settings
 from voxline.components.train.ctc import ctc_loss
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 
 BINS = 13
 KINDS: dict[str, dict[str, Any]] = {
-    "gru": {"convolutions": (Convolution(channels=3, stride=(3, 2)), Convolution(channels=2, kernel=(4 + 1, 3)))},
+    "gru": {
+        "convolutions": (
+            ConvolutionSettings(channels=3, stride=(3, 2)),
+            ConvolutionSettings(channels=2, kernel=(4 + 1, 3)),
+        )
+    },
     "lstm": {"rnn": "lstm", "rnn_batch_norm": True, "dropout": 0.2},
-    "simple": {"rnn": "simple", "layers": 1, "convolutions": (Convolution(channels=2, stride=(2, 2)),)},
+    "simple": {"rnn": "simple", "layers": 1, "convolutions": (ConvolutionSettings(channels=2, stride=(2, 2)),)},
 }
 
 
 def model(kind: str = "gru", **changes: Any) -> DeepSpeech2:
-    settings = ModelSettings(**{"units": 5, "padding": 4, **KINDS[kind]})
+    settings = DeepSpeech2Settings(**{"units": 5, "padding": 4, **KINDS[kind]})
     return DeepSpeech2(settings, mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=7, **changes)
 
 
@@ -107,11 +112,11 @@ def test_half_precision_gives_float32_logits_near_those_of_float32() -> None:
 
 
 def test_the_papers_size_is_within_the_settings() -> None:
-    paper = ModelSettings(
+    paper = DeepSpeech2Settings(
         convolutions=(
-            Convolution(channels=32, kernel=(11, 41), stride=(2, 2)),
-            Convolution(channels=32, kernel=(11, 21), stride=(1, 2)),
-            Convolution(channels=96, kernel=(11, 21), stride=(1, 2)),
+            ConvolutionSettings(channels=32, kernel=(11, 41), stride=(2, 2)),
+            ConvolutionSettings(channels=32, kernel=(11, 21), stride=(1, 2)),
+            ConvolutionSettings(channels=96, kernel=(11, 21), stride=(1, 2)),
         ),
         rnn="simple",
         layers=7,

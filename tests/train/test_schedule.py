@@ -1,16 +1,16 @@
 """The learning rate, and when training stops."""
 
-from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.optimizer import learning_rate
-from voxline.components.train.validation import Look, best, stops_early
+from voxline.components.train.validation import ValidationResult, best_result, should_stop_early
 
 
-def looks(*wers: float, steps: int = 100) -> list[Look]:
-    return [Look(epoch, epoch * steps, (wer, wer)) for epoch, wer in enumerate(wers, start=1)]
+def looks(*wers: float, steps: int = 100) -> list[ValidationResult]:
+    return [ValidationResult(epoch, epoch * steps, (wer, wer)) for epoch, wer in enumerate(wers, start=1)]
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_its_share() -> None:
-    settings = RecognitionSettings(learning_rate=0.01, warm_up_steps=100, final_rate_share=0.1)
+    settings = AsrTrainSettings(learning_rate=0.01, warm_up_steps=100, final_rate_share=0.1)
     rates = [learning_rate(settings, step, 1_000) for step in range(1_000)]
     assert rates[:100] == sorted(rates[:100])
     assert max(rates) == rates[99] == 0.01
@@ -19,51 +19,54 @@ def test_the_rate_rises_to_its_peak_and_falls_to_its_share() -> None:
 
 
 def test_a_run_shorter_than_its_warm_up_still_reaches_the_peak() -> None:
-    settings = RecognitionSettings(learning_rate=0.01, warm_up_steps=100)
+    settings = AsrTrainSettings(learning_rate=0.01, warm_up_steps=100)
     assert max(learning_rate(settings, step, 30) for step in range(30)) == 0.01
 
 
 def test_no_patience_never_stops() -> None:
-    assert not stops_early(RecognitionSettings(), looks(*[0.5] * 50))
+    assert not should_stop_early(AsrTrainSettings(), looks(*[0.5] * 50))
 
 
 def test_stops_after_as_many_looks_without_improvement() -> None:
-    settings = RecognitionSettings(warm_up_steps=50, patience=3, earliest_stop_epoch=1)
-    assert not stops_early(settings, looks(0.5, 0.4, 0.4, 0.4))
-    assert stops_early(settings, looks(0.5, 0.4, 0.4, 0.4, 0.41))
-    assert not stops_early(settings, looks(0.5, 0.4, 0.4, 0.4, 0.3))
+    settings = AsrTrainSettings(warm_up_steps=50, patience=3, earliest_stop_epoch=1)
+    assert not should_stop_early(settings, looks(0.5, 0.4, 0.4, 0.4))
+    assert should_stop_early(settings, looks(0.5, 0.4, 0.4, 0.4, 0.41))
+    assert not should_stop_early(settings, looks(0.5, 0.4, 0.4, 0.4, 0.3))
 
 
 def test_a_change_below_min_improvement_is_none_but_small_ones_add_up() -> None:
-    settings = RecognitionSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=1, min_improvement=0.01)
-    assert stops_early(settings, looks(0.5, 0.495, 0.494))
-    assert not stops_early(settings, looks(0.5, 0.495, 0.489))
+    settings = AsrTrainSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=1, min_improvement=0.01)
+    assert should_stop_early(settings, looks(0.5, 0.495, 0.494))
+    assert not should_stop_early(settings, looks(0.5, 0.495, 0.489))
 
 
 def test_never_before_the_earliest_epoch_nor_by_looks_within_the_warm_up() -> None:
-    assert not stops_early(RecognitionSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=6), looks(*[1.0] * 5))
-    assert stops_early(RecognitionSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=6), looks(*[1.0] * 6))
-    settings = RecognitionSettings(patience=2, earliest_stop_epoch=1, warm_up_steps=300)
-    assert not stops_early(settings, looks(*[1.0] * 5))
-    assert stops_early(settings, looks(*[1.0] * 6))
+    assert not should_stop_early(
+        AsrTrainSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=6), looks(*[1.0] * 5)
+    )
+    assert should_stop_early(AsrTrainSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=6), looks(*[1.0] * 6))
+    settings = AsrTrainSettings(patience=2, earliest_stop_epoch=1, warm_up_steps=300)
+    assert not should_stop_early(settings, looks(*[1.0] * 5))
+    assert should_stop_early(settings, looks(*[1.0] * 6))
 
 
 def test_the_best_look_has_the_lowest_wer_then_the_lowest_loss_then_came_first() -> None:
     found = [
-        Look(n, 10 * n, (wer, loss)) for n, wer, loss in ((1, 0.2, 1.0), (2, 0.1, 3.0), (3, 0.1, 2.0), (4, 0.1, 2.0))
+        ValidationResult(n, 10 * n, (wer, loss))
+        for n, wer, loss in ((1, 0.2, 1.0), (2, 0.1, 3.0), (3, 0.1, 2.0), (4, 0.1, 2.0))
     ]
-    assert best(found) == found[2]
-    assert best([]) is None
+    assert best_result(found) == found[2]
+    assert best_result([]) is None
 
 
 def test_without_a_dev_split_the_last_counts_and_nothing_stops() -> None:
-    blind = [Look(epoch, 10 * epoch, None) for epoch in range(1, 9)]
-    assert best(blind) == blind[-1]
-    assert not stops_early(RecognitionSettings(warm_up_steps=50, patience=1, earliest_stop_epoch=1), blind)
+    blind = [ValidationResult(epoch, 10 * epoch, None) for epoch in range(1, 9)]
+    assert best_result(blind) == blind[-1]
+    assert not should_stop_early(AsrTrainSettings(warm_up_steps=50, patience=1, earliest_stop_epoch=1), blind)
 
 
 def test_the_inverse_square_root_is_that_of_the_transformer() -> None:
-    settings = RecognitionSettings(learning_rate=1e-3, warm_up_steps=4_000, schedule="inverse_square_root")
+    settings = AsrTrainSettings(learning_rate=1e-3, warm_up_steps=4_000, schedule="inverse_square_root")
     for step in (1, 100, 4_000, 11_060, 200_000):
         paper = 1e-3 * 4_000**0.5 * min(step * 4_000**-1.5, step**-0.5)
         assert abs(learning_rate(settings, step - 1, 300_000) / paper - 1) < 1e-9

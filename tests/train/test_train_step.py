@@ -16,8 +16,8 @@ import tensorflow as tf
 from tests.train.processes import printed, start, train
 from tests.train.tones import LETTERS, sayings, tiny
 from voxline.audio import features as spectra
-from voxline.components.train.asr.settings import RecognitionSettings
-from voxline.components.train.asr.task import build
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.asr.task import build_ctc_model
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.inference.saved_model import Recognizer, model_digest, read_model_json
@@ -27,12 +27,12 @@ from voxline.store.step_cache import read_done
 
 
 @pytest.fixture(scope="module")
-def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, RecognitionSettings]:
+def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, AsrTrainSettings]:
     settings = tiny(epochs=4, model={"rnn_batch_norm": True, "layers": 2})
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
-def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, RecognitionSettings]) -> None:
+def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, AsrTrainSettings]) -> None:
     work, _ = trained
     assert work.metrics["dev_wer"] <= 0.1
     assert work.metrics["steps"] == 4 * 20
@@ -43,13 +43,13 @@ def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, RecognitionSe
     assert curves["train"][-1]["loss"] < curves["train"][0]["loss"]
 
 
-def test_what_it_was_trained_on_lies_beside_the_model(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
+def test_what_it_was_trained_on_lies_beside_the_model(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     lineage = read_training_data((trained[0].path("model") / TRAINED_ON).read_bytes(), TRAINED_ON)
     assert lineage.dataset == tones.key
     assert len(lineage.utterances) == tones.counts["train"] + tones.counts["dev"]
 
 
-def test_tensorboard_reads_its_logs(trained: tuple[Any, RecognitionSettings]) -> None:
+def test_tensorboard_reads_its_logs(trained: tuple[Any, AsrTrainSettings]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(trained[0].path("logs")))
@@ -64,16 +64,16 @@ def test_tensorboard_reads_its_logs(trained: tuple[Any, RecognitionSettings]) ->
     } <= set(events.Tags()["tensors"])
 
 
-def test_the_exported_model_transcribes_what_it_never_heard(trained: tuple[Any, RecognitionSettings]) -> None:
+def test_the_exported_model_transcribes_what_it_never_heard(trained: tuple[Any, AsrTrainSettings]) -> None:
     recogniser = Recognizer(trained[0].folder)
     unheard = sayings(0, 30, seed=99)
     texts = recogniser.transcribe([each.waveform for each in unheard])
     assert sum(text == each.text for text, each in zip(texts, unheard, strict=True)) >= 26
 
 
-def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
+def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     work, settings = trained
-    model = build(settings, tones)
+    model = build_ctc_model(settings, tones)
     step = int(work.metrics["best_step"])
     with np.load(work.folder / "best" / f"step-{step:08d}" / "arrays.npz") as arrays:
         for index, variable in enumerate(model.weights):
@@ -96,7 +96,7 @@ def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, Recogn
         assert text["text"][row].numpy().decode() == Recognizer(work.folder).transcribe([each.waveform])[0]
 
 
-def test_model_json_says_where_it_comes_from(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
+def test_model_json_says_where_it_comes_from(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     work, settings = trained
     said = read_model_json(work.folder)
     assert said["alphabet"] == LETTERS
@@ -108,7 +108,7 @@ def test_model_json_says_where_it_comes_from(trained: tuple[Any, RecognitionSett
     assert {"tensorflow", "keras"} <= set(said["provenance"]["versions"])
 
 
-def test_the_same_work_is_not_done_twice(trained: tuple[Any, RecognitionSettings], tones: Dataset) -> None:
+def test_the_same_work_is_not_done_twice(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     work, settings = trained
     before = model_digest(work.folder)
     again = run(tones.folder, work.folder.parent.parent, settings)

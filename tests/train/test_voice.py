@@ -13,10 +13,10 @@ from tests.train.processes import printed, start
 from tests.train.tones import FEATURES, sayings, tiny_voice, write_dataset
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.batches import Batch, Batches
-from voxline.components.train.trainer import Trained, fit
-from voxline.components.train.tts.settings import GuidedAttention
-from voxline.components.train.tts.task import SynthesisTeacher
-from voxline.components.train.tts.train_module import SynthesisLearner
+from voxline.components.train.trainer import TrainResult, fit
+from voxline.components.train.tts.settings import GuidedAttentionSettings
+from voxline.components.train.tts.task import TtsTask
+from voxline.components.train.tts.train_module import TtsTrainModule
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 
@@ -39,13 +39,13 @@ def long_batch(dataset: Dataset) -> Batch:
 
 
 @pytest.fixture(scope="module", params=["tacotron2", "tacotron"])
-def learner(request: pytest.FixtureRequest, tones: Dataset, linear: Dataset) -> tuple[SynthesisLearner, Dataset]:
+def learner(request: pytest.FixtureRequest, tones: Dataset, linear: Dataset) -> tuple[TtsTrainModule, Dataset]:
     dataset = tones if request.param == "tacotron2" else linear
     settings = tiny_voice(request.param, **EVERYTHING)
-    return SynthesisLearner(settings, dataset, tf.distribute.get_strategy()), dataset
+    return TtsTrainModule(settings, dataset, tf.distribute.get_strategy()), dataset
 
 
-def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: tuple[SynthesisLearner, Dataset]) -> None:
+def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: tuple[TtsTrainModule, Dataset]) -> None:
     voice, dataset = learner
     batch, before = long_batch(dataset), voice.state()
     step = voice.learn(batch, 0.01, 0)
@@ -60,7 +60,7 @@ def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: tuple[Sy
         np.testing.assert_array_equal(value, after[name])
 
 
-def test_a_step_that_is_not_finite_changes_nothing(learner: tuple[SynthesisLearner, Dataset]) -> None:
+def test_a_step_that_is_not_finite_changes_nothing(learner: tuple[TtsTrainModule, Dataset]) -> None:
     voice, dataset = learner
     batch, before = long_batch(dataset), voice.state()
     features = batch.features.copy()
@@ -70,7 +70,7 @@ def test_a_step_that_is_not_finite_changes_nothing(learner: tuple[SynthesisLearn
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_what_stands_in_the_padding_is_not_learnt(learner: tuple[SynthesisLearner, Dataset]) -> None:
+def test_what_stands_in_the_padding_is_not_learnt(learner: tuple[TtsTrainModule, Dataset]) -> None:
     voice, dataset = learner
     batch, before = long_batch(dataset), voice.state()
     clean = voice.learn(batch, 0.01, 0)
@@ -81,12 +81,12 @@ def test_what_stands_in_the_padding_is_not_learnt(learner: tuple[SynthesisLearne
     voice.restore(before)
 
 
-def test_guided_attention_has_its_weight_in_the_loss(learner: tuple[SynthesisLearner, Dataset]) -> None:
+def test_guided_attention_has_its_weight_in_the_loss(learner: tuple[TtsTrainModule, Dataset]) -> None:
     voice, dataset = learner
     batch, before, settings = long_batch(dataset), voice.state(), voice.settings
     light = voice.learn(batch, 0.01, 0)
     voice.restore(before)
-    voice.settings = settings.model_copy(update={"guided_attention": GuidedAttention(weight=1.0)})
+    voice.settings = settings.model_copy(update={"guided_attention": GuidedAttentionSettings(weight=1.0)})
     heavy = voice.learn(batch, 0.01, 0)
     voice.restore(before)
     voice.settings = settings
@@ -95,7 +95,7 @@ def test_guided_attention_has_its_weight_in_the_loss(learner: tuple[SynthesisLea
     assert heavy.loss - light.loss == pytest.approx(light.parts["guided_attention"], rel=1e-3)
 
 
-def test_a_few_utterances_are_learnt(learner: tuple[SynthesisLearner, Dataset]) -> None:
+def test_a_few_utterances_are_learnt(learner: tuple[TtsTrainModule, Dataset]) -> None:
     voice, dataset = learner
     batch = long_batch(dataset)
     losses = [voice.learn(batch, 0.01, step).loss for step in range(60)]
@@ -110,8 +110,8 @@ def test_a_text_of_more_symbols_than_its_recording_has_frames_is_left_out_by_nam
         spoken[place] = dataclasses.replace(spoken[place], text="abcd" * 2_500)
     dataset = write_dataset(tmp_path / "dataset", spoken)
     with pytest.raises(WorkError, match=r"1 of 6 .*too few frames.*train-002\. .*belong to their recordings"):
-        SynthesisTeacher(tiny_voice(), dataset)
-    teacher = SynthesisTeacher(tiny_voice(max_infeasible_share=0.5), dataset)
+        TtsTask(tiny_voice(), dataset)
+    teacher = TtsTask(tiny_voice(max_infeasible_share=0.5), dataset)
     assert (teacher.train.infeasible, teacher.dev.infeasible) == (["train-002"], ["dev-007"])
     assert (teacher.train.utterances, teacher.dev.utterances) == (5, 1)
     told = capsys.readouterr().out
@@ -121,20 +121,20 @@ def test_a_text_of_more_symbols_than_its_recording_has_frames_is_left_out_by_nam
 
 def test_features_of_another_kind_are_refused(tones: Dataset) -> None:
     with pytest.raises(SettingsError, match=r"mel_and_linear.*extract\.features\.kind"):
-        SynthesisTeacher(tiny_voice("tacotron"), tones)
+        TtsTask(tiny_voice("tacotron"), tones)
 
 
 @pytest.fixture(scope="module")
-def fitted(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trained, Path]:
+def fitted(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path]:
     stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
     settings = tiny_voice(  # without the encoder's loops, which take the most time to build
         epochs=2, evaluate_steps=15, summary_steps=5, reductions=stages, model={"encoder_lstm": 0}, **EVERYTHING
     )
     folder = tmp_path_factory.mktemp("fitted")
-    return fit(SynthesisTeacher(settings, tones), folder), folder
+    return fit(TtsTask(settings, tones), folder), folder
 
 
-def test_looks_come_by_steps_and_choose_by_free_running(fitted: tuple[Trained, Path]) -> None:
+def test_looks_come_by_steps_and_choose_by_free_running(fitted: tuple[TrainResult, Path]) -> None:
     trained, _ = fitted
     looks = trained.standing.looks
     assert [look.step for look in looks] == [15, 30, 40]
@@ -148,14 +148,14 @@ def test_looks_come_by_steps_and_choose_by_free_running(fitted: tuple[Trained, P
 
 def test_a_look_where_a_stage_begins_judges_what_the_one_before_has_learnt(tones: Dataset) -> None:
     stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
-    teacher = SynthesisTeacher(tiny_voice(reductions=stages, look_utterances=1), tones)
+    teacher = TtsTask(tiny_voice(reductions=stages, look_utterances=1), tones)
     before, begins, after = (teacher.look(step).figures for step in (19, 20, 21))
     assert begins == before
     assert after["mel_dtw"] != before["mel_dtw"]
     assert after["loss"] != before["loss"]
 
 
-def test_tensorboard_has_pictures_and_sound(fitted: tuple[Trained, Path]) -> None:
+def test_tensorboard_has_pictures_and_sound(fitted: tuple[TrainResult, Path]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(fitted[1] / "logs"))
@@ -192,7 +192,7 @@ def on_one_and_two_devices(folder: Path, answer: Path) -> None:
     states, steps, looks = [], [], []
     for name in ("one", "mirrored"):
         settings = tiny_voice(strategy=name, guided_attention={"weight": 0.3}, model={**model, "encoder_lstm": 0})
-        teacher = SynthesisTeacher(settings, dataset)
+        teacher = TtsTask(settings, dataset)
         steps.append([teacher.learner.learn(batch, 0.01, step).loss for step in range(4)])
         states.append(teacher.learner.state())
         looks.append(teacher.look(4).figures)

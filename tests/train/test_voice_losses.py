@@ -27,7 +27,7 @@ def test_distance_is_the_mean_over_real_frames_and_bins(pair: tuple[Any, Any], k
     for row, count in enumerate(FRAMES):
         error = made[row, :count] - wanted[row, :count]
         expected.append(np.mean(np.abs(error) if kind == "l1" else error**2))
-    np.testing.assert_allclose(losses.distance(made, wanted, FRAMES, kind), expected, rtol=1e-5)
+    np.testing.assert_allclose(losses.masked_distance(made, wanted, FRAMES, kind), expected, rtol=1e-5)
 
 
 def test_half_of_the_linear_loss_is_on_low_bins(pair: tuple[Any, Any]) -> None:
@@ -36,7 +36,7 @@ def test_half_of_the_linear_loss_is_on_low_bins(pair: tuple[Any, Any]) -> None:
     for row, count in enumerate(FRAMES):
         error = np.abs(made[row, :count] - wanted[row, :count])
         expected.append(0.5 * error.mean() + 0.5 * error[:, :2].mean())
-    np.testing.assert_allclose(losses.linear_distance(made, wanted, FRAMES, 2), expected, rtol=1e-5)
+    np.testing.assert_allclose(losses.linear_loss(made, wanted, FRAMES, 2), expected, rtol=1e-5)
 
 
 def test_stop_wants_1_on_the_last_real_frame_alone() -> None:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.errors import SettingsError
 
 
 def test_the_reduction_falls_by_stages() -> None:
-    settings = SynthesisSettings.of(
+    settings = TtsTrainSettings.of(
         {
             "model": {"kind": "tacotron2", "reduction": 5},
             "reductions": [{"step": 0, "reduction": 5}, {"step": 100, "reduction": 3}, {"step": 200, "reduction": 2}],
@@ -16,13 +16,13 @@ def test_the_reduction_falls_by_stages() -> None:
     assert [settings.reduction(step) for step in (0, 99, 100, 199, 200, 10_000)] == [5, 5, 3, 3, 2, 2]
     # What 100 steps have taught is what the last of them taught.
     assert [settings.learnt_reduction(steps) for steps in (0, 1, 100, 101, 200, 201)] == [5, 5, 5, 3, 3, 2]
-    assert SynthesisSettings.of({"model": {"kind": "tacotron", "reduction": 4}}).reduction(7) == 4
+    assert TtsTrainSettings.of({"model": {"kind": "tacotron", "reduction": 4}}).reduction(7) == 4
 
 
 def test_guided_attention_falls_to_nothing_or_stays() -> None:
-    falls = SynthesisSettings.of({"guided_attention": {"weight": 2.0, "decay_steps": 100}})
+    falls = TtsTrainSettings.of({"guided_attention": {"weight": 2.0, "decay_steps": 100}})
     assert [falls.guidance(step) for step in (0, 50, 100, 500)] == [2.0, 1.0, 0.0, 0.0]
-    assert SynthesisSettings.of({"guided_attention": {"weight": 2.0}}).guidance(10_000) == 2.0
+    assert TtsTrainSettings.of({"guided_attention": {"weight": 2.0}}).guidance(10_000) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_guided_attention_falls_to_nothing_or_stays() -> None:
 )
 def test_what_cannot_be_meant_is_refused_by_name(values: dict[str, object], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
-        SynthesisSettings.of(values)
+        TtsTrainSettings.of(values)

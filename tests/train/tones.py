@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import features
-from voxline.components.train.asr.settings import RecognitionSettings
-from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.data import testing as by_hand
 from voxline.data.dataset import Dataset
 from voxline.text.alphabet import Alphabet
@@ -71,7 +71,7 @@ def write_dataset(
     return Dataset.read(folder)
 
 
-def tiny(**changes: Any) -> RecognitionSettings:
+def tiny(**changes: Any) -> AsrTrainSettings:
     """Settings of a model that learns the tones in a few epochs."""
     model = {
         "convolutions": [{"channels": 4, "kernel": [5, 5], "stride": [2, 2]}],
@@ -81,7 +81,7 @@ def tiny(**changes: Any) -> RecognitionSettings:
         **changes.pop("model", {}),
     }
     defaults = {"epochs": 6, "batch_size": 8, "learning_rate": 0.01, "warm_up_steps": 10, "strategy": "one"}
-    return RecognitionSettings.of({**defaults, "model": model, **changes})
+    return AsrTrainSettings.of({**defaults, "model": model, **changes})
 
 
 VOICES: dict[str, dict[str, Any]] = {
@@ -110,11 +110,11 @@ VOICES: dict[str, dict[str, Any]] = {
 }
 
 
-def tiny_voice(kind: str = "tacotron2", **changes: Any) -> SynthesisSettings:
+def tiny_voice(kind: str = "tacotron2", **changes: Any) -> TtsTrainSettings:
     """Settings of a voice of a few thousand weights."""
     attention = {"units": 16, "location_filters": 4, "location_kernel": 7}
     model = {"kind": kind, "reduction": 3, "embedding": 16, "prenet": [16, 12], "attention": attention, **VOICES[kind]}
     model |= changes.pop("model", {})
     defaults = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warm_up_steps": 5, "strategy": "one"}
     defaults |= {"evaluate_steps": 10, "look_utterances": 4, "max_seconds": 2.0, "vocoder": {"iterations": 3}}
-    return SynthesisSettings.of({**defaults, "model": model, **changes})
+    return TtsTrainSettings.of({**defaults, "model": model, **changes})

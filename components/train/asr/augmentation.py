@@ -12,7 +12,7 @@ from voxline.components.train.asr.settings import AugmentSettings
 from voxline.errors import SettingsError
 
 Array = npt.NDArray[np.float32]
-NATURAL = np.log(10) / 10
+LOG_POWER_PER_DECIBEL = np.log(10) / 10
 """A decibel in the natural logarithm of power."""
 
 
@@ -51,15 +51,17 @@ class Augmentation:
             return features
         if settings.speed:
             factor = _share(settings.speed, random)
-            features = resample(features, max(round(len(features) / factor), min(fewest, len(features))))
+            features = stretch_time(features, max(round(len(features) / factor), min(fewest, len(features))))
         if settings.pitch:
-            features = warp(features, _share(settings.pitch, random))
+            features = warp_frequency(features, _share(settings.pitch, random))
         bins = features.shape[1]
         offset = np.zeros(bins)
         if settings.volume:
-            offset += random.uniform(-settings.volume, settings.volume) * NATURAL
+            offset += random.uniform(-settings.volume, settings.volume) * LOG_POWER_PER_DECIBEL
         if settings.tilt:
-            offset += random.uniform(-settings.tilt, settings.tilt) * NATURAL * np.linspace(-0.5, 0.5, bins)
+            offset += (
+                random.uniform(-settings.tilt, settings.tilt) * LOG_POWER_PER_DECIBEL * np.linspace(-0.5, 0.5, bins)
+            )
         features = features + offset.astype(np.float32)
         if settings.noise:
             size = np.float32(random.uniform(0, settings.noise))
@@ -73,21 +75,21 @@ class Augmentation:
         return features
 
 
-def resample(features: Array, frames: int) -> Array:
+def stretch_time(features: Array, frames: int) -> Array:
     """Linear interpolation in time to so many frames.
 
-    >>> resample(np.array([[0.0], [2.0]], np.float32), 3).tolist()
+    >>> stretch_time(np.array([[0.0], [2.0]], np.float32), 3).tolist()
     [[0.0], [1.0], [2.0]]
     """
     return _interpolate(features, np.linspace(0, len(features) - 1, frames))
 
 
-def warp(features: Array, factor: float) -> Array:
+def warp_frequency(features: Array, factor: float) -> Array:
     """Stretches the frequency axis: what stood in bin `b` comes to stand in bin `b · factor`.
 
     On a mel axis that is about what a vocal tract of another length does (Jaitly and Hinton 2013).
 
-    >>> warp(np.array([[0.0, 1.0, 2.0, 3.0]], np.float32), 2.0).tolist()
+    >>> warp_frequency(np.array([[0.0, 1.0, 2.0, 3.0]], np.float32), 2.0).tolist()
     [[0.0, 0.5, 1.0, 1.5]]
     """
     bins = features.shape[1]

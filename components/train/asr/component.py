@@ -36,12 +36,12 @@ def train(
       seed: of initial weights, order, augmentation and dropout.
       settings: JSON of the other keys of the config's section `train`.
     """
-    from voxline.components.train.asr.settings import RecognitionSettings
+    from voxline.components.train.asr.settings import AsrTrainSettings
     from voxline.components.train.step import run
     from voxline.store.permanent_failures import attempt
     from voxline.store.step_cache import place_of
 
-    chosen = RecognitionSettings.of(
+    chosen = AsrTrainSettings.of(
         settings,
         "train",
         name=name,

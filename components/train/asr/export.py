@@ -12,23 +12,23 @@ import tensorflow as tf
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr import frontend
-from voxline.components.train.asr.settings import RecognitionSettings
-from voxline.components.train.asr.task import build
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.asr.task import build_ctc_model
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.ctc import best_path
-from voxline.components.train.export import about, write_exported
+from voxline.components.train.export import model_metadata, write_exported
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.data.dataset import Dataset
 from voxline.text.alphabet import Alphabet
 
 Tensor = Any
-INPUTS = (
+WAVEFORM_SIGNATURE = (
     tf.TensorSpec([None, None], tf.float32, name="waveforms"),
     tf.TensorSpec([None], tf.int32, name="lengths"),
 )
 
 
-class Recogniser(tf.Module):  # type: ignore[misc]
+class AsrGraph(tf.Module):  # type: ignore[misc]
     """Front end, model and greedy decoding as one graph."""
 
     def __init__(self, model: DeepSpeech2, features: FeatureSettings, alphabet: Alphabet) -> None:
@@ -39,14 +39,14 @@ class Recogniser(tf.Module):  # type: ignore[misc]
         self.weights = [variable.value for variable in model.weights]
         self._symbols = tf.constant([*alphabet.symbols, ""])
 
-    @tf.function(input_signature=INPUTS)  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=WAVEFORM_SIGNATURE)  # type: ignore[untyped-decorator]
     def logits(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """logits float32 [batch, frames, symbols + 1], the blank last; frames int32 [batch], real ones."""
-        features, frames = frontend.features(waveforms, lengths, self._features)
+        features, frames = frontend.graph_features(waveforms, lengths, self._features)
         logits, frames = self._model(features, frames)
         return {"logits": logits, "frames": frames}
 
-    @tf.function(input_signature=INPUTS)  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=WAVEFORM_SIGNATURE)  # type: ignore[untyped-decorator]
     def transcribe(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """text string [batch]; log_probabilities float32 [batch, frames, symbols + 1]; frames int32 [batch]."""
         found = self.logits(waveforms, lengths)
@@ -60,8 +60,8 @@ class Recogniser(tf.Module):  # type: ignore[misc]
         }
 
 
-def export(
-    folder: Path, settings: RecognitionSettings, dataset: Dataset, weights: Arrays, trained: dict[str, Any]
+def export_asr(
+    folder: Path, settings: AsrTrainSettings, dataset: Dataset, weights: Arrays, trained: dict[str, Any]
 ) -> None:
     """Writes the exported model, whole or not at all.
 
@@ -69,9 +69,9 @@ def export(
       weights: by the names of `Learner.weights`.
       trained: what model.json says of the training: steps, dev WER, ….
     """
-    model = build(settings, dataset, portable=True)
+    model = build_ctc_model(settings, dataset, portable=True)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
-    module = Recogniser(model, dataset.features, dataset.alphabet)
+    module = AsrGraph(model, dataset.features, dataset.alphabet)
     signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
-    write_exported(folder, module, signatures, about("ctc", settings, dataset, trained))
+    write_exported(folder, module, signatures, model_metadata("ctc", settings, dataset, trained))

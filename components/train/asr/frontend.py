@@ -14,7 +14,7 @@ from voxline.errors import SettingsError
 Tensor = Any
 
 
-def features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings) -> tuple[Tensor, Tensor]:
+def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings) -> tuple[Tensor, Tensor]:
     """The features of a batch.
 
     Args:
@@ -24,7 +24,7 @@ def features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings) -> t
     Returns:
       features, float32 [batch, frames, bins], zero beyond a row's frames; and int32 [batch], frames.
 
-    >>> features(tf.zeros([2, 800]), tf.constant([800, 320]), FeatureSettings(mels=40))[1].numpy().tolist()
+    >>> graph_features(tf.zeros([2, 800]), tf.constant([800, 320]), FeatureSettings(mels=40))[1].numpy().tolist()
     [6, 3]
     """
     frames = 1 + lengths // settings.hop
@@ -42,8 +42,8 @@ def features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings) -> t
     return values, frames
 
 
-def check(settings: FeatureSettings) -> None:
-    """Refuses features that `features` does not compute.
+def check_exportable(settings: FeatureSettings) -> None:
+    """Refuses features that `graph_features` does not compute.
 
     Raises:
       SettingsError: a recogniser that was trained on them could not be exported.

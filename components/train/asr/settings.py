@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.settings import TrainSettings
 from voxline.settings import Settings
 
 Odd = Annotated[int, pydantic.Field(ge=1, le=101)]
 Positive = Annotated[int, pydantic.Field(ge=1)]
 
 
-class Convolution(Settings):
+class ConvolutionSettings(Settings):
     """One convolution over time × frequency, with batch normalisation and a clipped rectifier after it."""
 
     channels: int = pydantic.Field(16, ge=1, le=1024, description="channels out")
@@ -20,15 +20,15 @@ class Convolution(Settings):
     stride: tuple[Positive, Positive] = pydantic.Field((1, 2), description="steps over (frames, bins)")
 
 
-class ModelSettings(Settings):
+class DeepSpeech2Settings(Settings):
     """Deep Speech 2 (Amodei et al. 2015). The defaults suit an hour of speech on a laptop.
 
     The paper's: convolutions of 32 channels, kernels (11, 41), (11, 21), (11, 21), strides (2, 2), (1, 2),
     (1, 2) — here as (frames, bins) — and 7 layers of 1760 vanilla recurrent units with batch normalisation.
     """
 
-    convolutions: tuple[Convolution, ...] = pydantic.Field(
-        (Convolution(stride=(3, 2)), Convolution()),
+    convolutions: tuple[ConvolutionSettings, ...] = pydantic.Field(
+        (ConvolutionSettings(stride=(3, 2)), ConvolutionSettings()),
         min_length=1,
         max_length=6,
         description="convolutions, first to last; the product of their strides over frames is the time stride",
@@ -85,11 +85,11 @@ class AugmentSettings(Settings):
     )
 
 
-class RecognitionSettings(TeachingSettings):
+class AsrTrainSettings(TrainSettings):
     """How a recogniser is trained."""
 
     name: str = pydantic.Field("asr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
-    model: ModelSettings = pydantic.Field(ModelSettings(), description="the network")
+    model: DeepSpeech2Settings = pydantic.Field(DeepSpeech2Settings(), description="the network")
     augment: AugmentSettings = pydantic.Field(AugmentSettings(), description="perturbation of training examples")
 
     @property

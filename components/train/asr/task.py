@@ -8,24 +8,24 @@ import numpy as np
 from voxline.components.train import devices
 from voxline.components.train.asr import frontend
 from voxline.components.train.asr.augmentation import Augmentation
-from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.ctc import best_path, ctc_loss
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
-from voxline.components.train.task import Seen, Teacher, spread
-from voxline.components.train.train_module import Learner, Tensor
-from voxline.components.train.validation import Look, Samples
+from voxline.components.train.task import TrainingTask, ValidationOutput, evenly_spaced
+from voxline.components.train.train_module import Tensor, TrainModule
+from voxline.components.train.validation import Samples, ValidationResult
 from voxline.data.dataset import Dataset
 from voxline.metrics.wer import count_word_edits
 from voxline.metrics.wer import sum_edits as all_edits
 
 
-class RecognitionLearner(Learner):
+class AsrTrainModule(TrainModule):
     """Deep Speech 2 with its optimiser, on the devices of a strategy."""
 
-    def __init__(self, settings: RecognitionSettings, dataset: Dataset, strategy: Any) -> None:
+    def __init__(self, settings: AsrTrainSettings, dataset: Dataset, strategy: Any) -> None:
         self.alphabet = dataset.alphabet
-        super().__init__(settings, strategy, lambda: [build(settings, dataset)])
+        super().__init__(settings, strategy, lambda: [build_ctc_model(settings, dataset)])
 
     def losses(
         self, batch: tuple[Tensor, ...], noise: Tensor, dials: dict[str, Tensor], shape: Any
@@ -49,13 +49,13 @@ class RecognitionLearner(Learner):
         ]
 
 
-def build(settings: RecognitionSettings, dataset: Dataset, *, portable: bool = False) -> DeepSpeech2:
+def build_ctc_model(settings: AsrTrainSettings, dataset: Dataset, *, portable: bool = False) -> DeepSpeech2:
     """The model for a dataset, with its initial weights.
 
     Raises:
       SettingsError: the exported model could not compute the dataset's features.
     """
-    frontend.check(dataset.features)
+    frontend.check_exportable(dataset.features)
     return DeepSpeech2(
         settings.model,
         mean=dataset.mean,
@@ -67,15 +67,15 @@ def build(settings: RecognitionSettings, dataset: Dataset, *, portable: bool = F
     )
 
 
-SAMPLES = 5
+LOGGED_TRANSCRIPTS = 5
 """Transcripts of dev that are logged at each look."""
 
 
-class RecognitionTeacher(Teacher):
-    """See `Teacher`; a look's score is the WER, and the loss where that is equal."""
+class AsrTask(TrainingTask):
+    """See `TrainingTask`; a look's score is the WER, and the loss where that is equal."""
 
-    settings: RecognitionSettings
-    learner: RecognitionLearner
+    settings: AsrTrainSettings
+    learner: AsrTrainModule
 
     def batches(self, dataset: Dataset) -> tuple[Batches, Batches]:
         settings = self.settings
@@ -101,14 +101,14 @@ class RecognitionTeacher(Teacher):
         )
         return train, dev
 
-    def make_learner(self, dataset: Dataset) -> RecognitionLearner:
-        return RecognitionLearner(self.settings, dataset, self.strategy)
+    def make_learner(self, dataset: Dataset) -> AsrTrainModule:
+        return AsrTrainModule(self.settings, dataset, self.strategy)
 
     @property
     def advice(self) -> str:
         return "Lower the strides over frames in train.model.convolutions, or extract.features.hop_seconds"
 
-    def look(self, step: int) -> Seen:
+    def look(self, step: int) -> ValidationOutput:
         """WER and mean loss over all of dev, and some transcripts."""
         references, hypotheses, names, losses = [], [], [], []
         for batch in self.dev.epoch(0):
@@ -119,11 +119,15 @@ class RecognitionTeacher(Teacher):
                 losses.append(loss)
         edits = all_edits(count_word_edits(references, hypotheses))
         numbers = [edits.errors, edits.length, math.fsum(losses), len(losses)]
-        errors, words, loss, count = devices.total(self.strategy, numbers).tolist()
+        errors, words, loss, count = devices.sum_over_workers(self.strategy, numbers).tolist()
         wer, loss = errors / max(words, 1), loss / count
         lines = ["| utterance | said | recognised |", "| --- | --- | --- |"]
-        lines += [f"| {names[i]} | {references[i]} | {hypotheses[i]} |" for i in spread(len(names), SAMPLES)]
-        return Seen((wer, loss), {"wer": wer, "loss": loss}, Samples(texts={"transcripts": "\n".join(lines)}))
+        lines += [
+            f"| {names[i]} | {references[i]} | {hypotheses[i]} |" for i in evenly_spaced(len(names), LOGGED_TRANSCRIPTS)
+        ]
+        return ValidationOutput(
+            (wer, loss), {"wer": wer, "loss": loss}, Samples(texts={"transcripts": "\n".join(lines)})
+        )
 
-    def told(self, look: Look) -> str:
+    def told(self, look: ValidationResult) -> str:
         return f"dev WER {look.figures['wer']:.2%}, dev loss {look.figures['loss']:.3f}"

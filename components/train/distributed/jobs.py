@@ -9,16 +9,16 @@ import dataclasses
 from typing import Any
 
 from voxline.components.train.distributed.tf_config import PORT, REPLICATED_JOB
-from voxline.components.train.distributed.worker import arguments_of
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.distributed.worker import worker_arguments
+from voxline.components.train.settings import TrainSettings
 from voxline.errors import SettingsError
 
 Object = dict[str, Any]
-MODULE = "voxline.components.train.distributed.worker"
+WORKER_MODULE = "voxline.components.train.distributed.worker"
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class JobSpec:
     """What workers are to train.
 
     Attributes:
@@ -29,7 +29,7 @@ class Task:
     key: str
     dataset: str
     store: str
-    settings: TeachingSettings
+    settings: TrainSettings
     image: str = ""
 
     @property
@@ -43,7 +43,7 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True)
-class End:
+class JobOutcome:
     """How a job ended: `reason` and `message` are the operator's words."""
 
     succeeded: bool
@@ -60,7 +60,7 @@ class TrainJob:
     installed_by = "Kubeflow Trainer v2"
     retry_status = 75
 
-    def body(self, task: Task, metadata: Object, template: Object) -> Object:
+    def body(self, task: JobSpec, metadata: Object, template: Object) -> Object:
         return {
             "apiVersion": self.api,
             "kind": "TrainJob",
@@ -73,7 +73,7 @@ class TrainJob:
                 },
                 "trainer": {
                     "image": task.image,
-                    "command": ["python", "-m", MODULE],
+                    "command": ["python", "-m", WORKER_MODULE],
                     "args": _arguments(task, self.retry_status),
                     "numNodes": task.count,
                 },
@@ -95,7 +95,7 @@ class TFJob:
     """Of restartPolicy ExitCode: 1 to 127 end the job, and of those above, 138 is left to the program."""
     restarts = 10
 
-    def body(self, task: Task, metadata: Object, template: Object) -> Object:
+    def body(self, task: JobSpec, metadata: Object, template: Object) -> Object:
         pod = copy.deepcopy(template["template"])
         first = pod["spec"]["containers"][0]
         if first["name"] != REPLICATED_JOB:
@@ -106,7 +106,7 @@ class TFJob:
         first.update(
             name=self.container,
             image=task.image,
-            command=["python", "-m", MODULE],
+            command=["python", "-m", WORKER_MODULE],
             args=_arguments(task, self.retry_status),
             ports=[{"name": "tfjob-port", "containerPort": PORT}],
         )
@@ -131,22 +131,22 @@ class TFJob:
         return f"training.kubeflow.org/job-name={job}"
 
 
-KINDS: dict[str, TrainJob | TFJob] = {"train_job": TrainJob(), "tf_job": TFJob()}
+JOB_KINDS: dict[str, TrainJob | TFJob] = {"train_job": TrainJob(), "tf_job": TFJob()}
 _SUCCEEDED = ("Complete", "Succeeded")
 
 
-def ended(job: Object) -> End | None:
+def job_outcome(job: Object) -> JobOutcome | None:
     """How a job ended; None while it runs.
 
-    >>> ended({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "MaxRestarts"}]}})
+    >>> job_outcome({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "MaxRestarts"}]}})
     End(succeeded=False, reason='MaxRestarts', message='')
     """
     for condition in job.get("status", {}).get("conditions", []):
         kind = condition["type"]
         if condition["status"] == "True" and kind in (*_SUCCEEDED, "Failed"):
-            return End(kind in _SUCCEEDED, condition.get("reason", ""), condition.get("message", ""))
+            return JobOutcome(kind in _SUCCEEDED, condition.get("reason", ""), condition.get("message", ""))
     return None
 
 
-def _arguments(task: Task, retry_status: int) -> list[str]:
-    return arguments_of(task.settings, task.dataset, task.store, task.job, retry_status)
+def _arguments(task: JobSpec, retry_status: int) -> list[str]:
+    return worker_arguments(task.settings, task.dataset, task.store, task.job, retry_status)

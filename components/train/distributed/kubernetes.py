@@ -11,22 +11,22 @@ from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.progress import print_status
 
 Object = dict[str, Any]
-POD_NAME = ("KFP_POD_NAME", "POD_NAME")
+POD_NAME_VARIABLES = ("KFP_POD_NAME", "POD_NAME_VARIABLES")
 """Variables that tell a pod its name: that of Kubeflow Pipelines, and the usual one elsewhere."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 REQUEST_SECONDS = 30.0
 PATIENCE_SECONDS = 300.0
 """For an API server that does not answer: longer than its restart takes."""
-WORTH_ANOTHER_TRY = (429, 500, 502, 503, 504)
+RETRIED_STATUSES = (429, 500, 502, 503, 504)
 LOG_BYTES = 1_000_000
 """Of a log that are read at once."""
 
 
-class AlreadyThere(Exception):  # noqa: N818 - the word says it
+class JobExists(Exception):  # noqa: N818 - the word says it
     """An object of that name exists."""
 
 
-class Refused(WorkError):  # noqa: N818 - the word says it
+class ApiError(WorkError):
     """The API server refused a request; `status` is HTTP's."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -36,10 +36,10 @@ class Refused(WorkError):  # noqa: N818 - the word says it
 
 def own_pod_name() -> str:
     """The name of the pod that this process runs in; "" outside of one."""
-    return next((os.environ[name] for name in POD_NAME if os.environ.get(name)), "")
+    return next((os.environ[name] for name in POD_NAME_VARIABLES if os.environ.get(name)), "")
 
 
-class Cluster:
+class KubernetesClient:
     """One namespace of the cluster that this pod is in, with the rights of its ServiceAccount."""
 
     def __init__(self, *, patience: float = PATIENCE_SECONDS, wait: Callable[[float], None] = time.sleep) -> None:
@@ -63,7 +63,7 @@ class Cluster:
         self._patience, self._wait = patience, wait
 
     def pod(self, name: str) -> Object:
-        return self._get("v1", "pods", name) or _absent(f"pod {name} of namespace {self.namespace}")
+        return self._get("v1", "pods", name) or _raise_missing(f"pod {name} of namespace {self.namespace}")
 
     def pods(self, selector: str) -> list[Object]:
         found: list[Object] = self._call("GET", self._path("v1", "pods"), query={"labelSelector": selector})["items"]
@@ -79,7 +79,7 @@ class Cluster:
             query["sinceTime"] = since
         try:
             text = self._call("GET", self._path("v1", "pods", pod, "log"), query=query, text=True)
-        except Refused as refusal:
+        except ApiError as refusal:
             if refusal.status in (400, 404):  # it has not started, or is gone
                 return []
             raise
@@ -97,9 +97,9 @@ class Cluster:
         """
         try:
             made: Object = self._call("POST", self._path(api, plural), body=body)
-        except Refused as refusal:
+        except ApiError as refusal:
             if refusal.status == 409:
-                raise AlreadyThere(str(refusal)) from None
+                raise JobExists(str(refusal)) from None
             raise
         return made
 
@@ -111,14 +111,14 @@ class Cluster:
         options = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
         try:
             self._call("DELETE", self._path(api, plural, name), body=options)
-        except Refused as refusal:
+        except ApiError as refusal:
             if refusal.status not in (404, 409):
                 raise
 
     def _get(self, api: str, plural: str, name: str) -> Object | None:
         try:
             found: Object = self._call("GET", self._path(api, plural, name))
-        except Refused as refusal:
+        except ApiError as refusal:
             if refusal.status == 404:
                 return None
             raise
@@ -150,8 +150,8 @@ class Cluster:
                 data = answer.data.decode("utf-8", "replace")
                 return data if text else json.loads(data)
             except ApiException as error:
-                if error.status not in WORTH_ANOTHER_TRY:
-                    raise _refused(error, method, path) from None
+                if error.status not in RETRIED_STATUSES:
+                    raise _api_error(error, method, path) from None
                 why = f"it answers {error.status} {error.reason}"
             except HTTPError as error:
                 why = str(error)
@@ -169,7 +169,7 @@ def _headers(method: str, text: bool) -> dict[str, str]:
     return {"Content-Type": sent, "Accept": "*/*" if text else "application/json"}
 
 
-def _refused(error: Any, method: str, path: str) -> Refused:
+def _api_error(error: Any, method: str, path: str) -> ApiError:
     try:
         message = json.loads(error.body)["message"]
     except (TypeError, ValueError, KeyError):
@@ -177,8 +177,8 @@ def _refused(error: Any, method: str, path: str) -> Refused:
     advice = ""
     if error.status in (401, 403):
         advice = "; the ServiceAccount needs the Role voxline-train (k8s/base/roles.yaml)"
-    return Refused(f"train: the Kubernetes API refuses {method} {path}: {message}{advice}", error.status)
+    return ApiError(f"train: the Kubernetes API refuses {method} {path}: {message}{advice}", error.status)
 
 
-def _absent(what: str) -> Object:
+def _raise_missing(what: str) -> Object:
     raise WorkError(f"train: the cluster has no {what}")

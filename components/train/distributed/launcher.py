@@ -14,25 +14,23 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from voxline.components.train.distributed.jobs import KINDS, End, Task, ended
-from voxline.components.train.distributed.kubernetes import AlreadyThere, Cluster, Object, own_pod_name
-from voxline.components.train.distributed.pods import Pods
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.distributed.jobs import JOB_KINDS, JobOutcome, JobSpec, job_outcome
+from voxline.components.train.distributed.kubernetes import JobExists, KubernetesClient, Object, own_pod_name
+from voxline.components.train.distributed.pods import PodWatcher
+from voxline.components.train.settings import TrainSettings
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.progress import print_status
 
 POLL_SECONDS = 2.0
-GONE_SECONDS = 600.0
+DELETE_TIMEOUT_SECONDS = 600.0
 """That a job may take to go, with all of its pods."""
 STEP_CONTAINER = "main"
 """What Kubeflow Pipelines calls the container that a step runs in; others of its pods are its own."""
-FOR_GOOD = (1, 2)
+PERMANENT_STATUSES = (1, 2)
 """Exit statuses of a worker that would end the same way again."""
 
 
-def train_by_workers(
-    key: str, dataset: str, store: str, settings: TeachingSettings, finished: Callable[[], bool]
-) -> bool:
+def launch_workers(key: str, dataset: str, store: str, settings: TrainSettings, finished: Callable[[], bool]) -> bool:
     """Has a job of workers do a piece of work. Returns whether there was any to do.
 
     Args:
@@ -45,11 +43,11 @@ def train_by_workers(
     """
     if finished():
         return False
-    Lead(Cluster(), Task(key, dataset, store, settings), finished).run()
+    JobLauncher(KubernetesClient(), JobSpec(key, dataset, store, settings), finished).run()
     return True
 
 
-class Lead:
+class JobLauncher:
     """One training job, from the asking to the taking away.
 
     Args:
@@ -58,22 +56,22 @@ class Lead:
 
     def __init__(
         self,
-        cluster: Cluster,
-        task: Task,
+        cluster: KubernetesClient,
+        task: JobSpec,
         finished: Callable[[], bool],
         *,
         poll: float = POLL_SECONDS,
     ) -> None:
         self.cluster, self.finished, self.poll = cluster, finished, poll
-        self.kind = KINDS[task.settings.workers.kind]
+        self.kind = JOB_KINDS[task.settings.workers.kind]
         self.pod = cluster.pod(own_pod_name())
         self.task = dataclasses.replace(task, image=_image(self.pod))
         self.uid = ""
-        self.pods = Pods(cluster, self.kind, task.job)
+        self.pods = PodWatcher(cluster, self.kind, task.job)
 
     def run(self) -> None:
-        """Returns when the work is done; raises as `train_by_workers` does."""
-        with _told_to_stop(), self._taken_away():
+        """Returns when the work is done; raises as `launch_workers` does."""
+        with _exit_on_sigterm(), self._taken_away():
             while not self.finished():
                 self._ask()
                 end = self._follow()
@@ -84,7 +82,7 @@ class Lead:
     def _ask(self) -> None:
         """Sees to it that the job is there and has this pod among its owners."""
         found = self._found()
-        if found and ended(found):
+        if found and job_outcome(found):
             print_status(f"train: {self.task.job} has ended before, and its work is not done; asking for it anew")
             self._remove(found)
             found = None
@@ -92,7 +90,7 @@ class Lead:
             try:
                 found = self.cluster.create(self.kind.api, self.kind.plural, self._body())
                 print_status(f"train: asked for {self.task.count} workers ({found['kind']} {self.task.job})")
-            except AlreadyThere:
+            except JobExists:
                 found = self._found()
         self.uid = found["metadata"]["uid"]
         self._own(found)
@@ -138,7 +136,7 @@ class Lead:
         metadata = self.pod["metadata"]
         return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
 
-    def _follow(self) -> End | None:
+    def _follow(self) -> JobOutcome | None:
         """Tells what the workers say until the job has ended; None where somebody else took it away."""
         deadline = time.monotonic() + 60 * self.task.settings.workers.start_minutes
         while True:
@@ -146,7 +144,7 @@ class Lead:
             if job is None or job["metadata"]["uid"] != self.uid:
                 print_status(f"train: {self.task.job} was taken away")
                 return None
-            end = ended(job)
+            end = job_outcome(job)
             self.pods.tell(self.task.count)
             if end:
                 return end
@@ -160,7 +158,7 @@ class Lead:
                 )
             time.sleep(self.poll)
 
-    def _judge(self, end: End) -> None:
+    def _judge(self, end: JobOutcome) -> None:
         if end.succeeded:
             if not self.finished():
                 raise WorkError(
@@ -171,7 +169,7 @@ class Lead:
             return
         fault = self.pods.fault()
         words = f"{end.reason} {end.message}".strip()
-        if fault and fault.status in FOR_GOOD:
+        if fault and fault.status in PERMANENT_STATUSES:
             raise (SettingsError if fault.status == 2 else WorkError)(f"worker {fault.index}: {fault.message}")
         last = f"; worker {fault.index} ended with status {fault.status}: {fault.message}" if fault else ""
         raise TransientError(f"train: {self.task.job} failed ({words}){last}; what was trained is kept, start again")
@@ -197,13 +195,13 @@ class Lead:
         self._await_gone(uid)
 
     def _await_gone(self, uid: str) -> None:
-        deadline = time.monotonic() + GONE_SECONDS
+        deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
         while (job := self.cluster.get(self.kind.api, self.kind.plural, self.task.job)) is not None:
             if job["metadata"]["uid"] != uid:
                 return
             if time.monotonic() > deadline:
                 raise TransientError(
-                    f"train: {self.task.job} was deleted {GONE_SECONDS / 60:.0f} minutes ago and is still there; "
+                    f"train: {self.task.job} was deleted {DELETE_TIMEOUT_SECONDS / 60:.0f} minutes ago and exists; "
                     f"look at its finalizers (kubectl get {self.kind.plural} {self.task.job} -o yaml)"
                 )
             time.sleep(self.poll)
@@ -218,7 +216,7 @@ def _image(pod: Object) -> str:
 
 
 @contextlib.contextmanager
-def _told_to_stop() -> Iterator[None]:
+def _exit_on_sigterm() -> Iterator[None]:
     """Makes of SIGTERM, which a cancelled or evicted pod gets, an exit that lets the blocks around it end."""
 
     def stop(number: int, frame: FrameType | None) -> None:

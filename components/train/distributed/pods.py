@@ -3,15 +3,15 @@
 import dataclasses
 from typing import Any
 
-from voxline.components.train.distributed.kubernetes import Cluster, Object
-from voxline.components.train.distributed.worker import FAULT
+from voxline.components.train.distributed.kubernetes import KubernetesClient, Object
+from voxline.components.train.distributed.worker import FAILURE_PREFIX
 from voxline.progress import print_status
 
 CHIEF = 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Fault:
+class WorkerFailure:
     """How a worker ended that did not succeed."""
 
     index: int
@@ -19,16 +19,16 @@ class Fault:
     message: str
 
 
-class Pods:
+class PodWatcher:
     """The pods of one job, as they come and go."""
 
-    def __init__(self, cluster: Cluster, kind: Any, job: str) -> None:
+    def __init__(self, cluster: KubernetesClient, kind: Any, job: str) -> None:
         self.cluster, self.kind, self.selector = cluster, kind, kind.selector(job)
         self.training = False
         self._read: dict[str, str] = {}
         """Uid of a chief's pod → time of the last line that was told."""
         self._waiting: dict[int, str] = {}
-        self._faults: dict[str, Fault] = {}
+        self._faults: dict[str, WorkerFailure] = {}
         """By uid of the pod; the pods themselves may be gone when the job has failed."""
 
     def tell(self, count: int) -> None:
@@ -50,7 +50,7 @@ class Pods:
         """Why workers do not run, as the end of a sentence."""
         return "".join(f"; worker {index}: {why}" for index, why in sorted(self._waiting.items()) if why)
 
-    def fault(self) -> Fault | None:
+    def fault(self) -> WorkerFailure | None:
         """What ended the job: a worker's own fault before the loss of a peer, the last one before those before it."""
         faults = sorted(self._faults.values(), key=lambda fault: (fault.status in (1, 2), -fault.index))
         return faults[-1] if faults else None
@@ -65,8 +65,8 @@ class Pods:
         if not ended or not ended["exitCode"] or uid in self._faults:
             return
         index, status = self._index(pod), ended["exitCode"]
-        message = _said(ended.get("message", "")) or ended.get("reason", "")
-        self._faults[uid] = Fault(index, status, message)
+        message = _last_error(ended.get("message", "")) or ended.get("reason", "")
+        self._faults[uid] = WorkerFailure(index, status, message)
         print_status(f"train: worker {index} ended with status {status}: {message[:500]}")
 
     def _state(self, pod: Object) -> Object:
@@ -108,14 +108,14 @@ class Pods:
         return ""
 
 
-def _said(log: str) -> str:
+def _last_error(log: str) -> str:
     """What a worker said of its end: its own line, else the last of the log that Kubernetes kept.
 
-    >>> _said("noise\\n✗ dataset.json is gone\\nmore noise")
+    >>> _last_error("noise\\n✗ dataset.json is gone\\nmore noise")
     'dataset.json is gone'
-    >>> _said("Traceback\\nKeyError: 'x'\\n")
+    >>> _last_error("Traceback\\nKeyError: 'x'\\n")
     "KeyError: 'x'"
     """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    own = [line.removeprefix(FAULT) for line in lines if line.startswith(FAULT)]
+    own = [line.removeprefix(FAILURE_PREFIX) for line in lines if line.startswith(FAILURE_PREFIX)]
     return (own or lines or [""])[-1]

@@ -18,7 +18,7 @@ PORT = 2222
 """Of TensorFlow's server in each worker; NetworkPolicies let workers reach each other there."""
 
 
-def tf_config(job: str, count: int, environment: Mapping[str, str], port: int = PORT) -> str:
+def make_tf_config(job: str, count: int, environment: Mapping[str, str], port: int = PORT) -> str:
     """TF_CONFIG of the worker that this environment is of.
 
     Args:
@@ -26,7 +26,7 @@ def tf_config(job: str, count: int, environment: Mapping[str, str], port: int = 
       count: workers in it.
       environment: of the process, as Kubernetes made it.
 
-    >>> made = tf_config("digits", 2, {"JOB_COMPLETION_INDEX": "1", "HOSTNAME": "digits-node-0-1"})
+    >>> made = make_tf_config("digits", 2, {"JOB_COMPLETION_INDEX": "1", "HOSTNAME": "digits-node-0-1"})
     >>> json.loads(made)["cluster"]
     {'worker': ['digits-node-0-0.digits:2222', 'digits-node-0-1.digits:2222']}
     >>> json.loads(made)["task"]

@@ -9,22 +9,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from voxline.components.train.asr.settings import RecognitionSettings
-from voxline.components.train.distributed.tf_config import PORT, tf_config
-from voxline.components.train.settings import TeachingSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.distributed.tf_config import PORT, make_tf_config
+from voxline.components.train.settings import TrainSettings
 from voxline.components.train.step import run
-from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.errors import TransientError, VoxlineError
 from voxline.progress import print_status
 
-FAMILIES: dict[str, type[TeachingSettings]] = {"recognition": RecognitionSettings, "synthesis": SynthesisSettings}
-FAULT = "✗ "
+FAMILIES: dict[str, type[TrainSettings]] = {"recognition": AsrTrainSettings, "synthesis": TtsTrainSettings}
+FAILURE_PREFIX = "✗ "
 """What the line begins with that says why a worker ended; who follows the job looks for it."""
-LOST_PEERS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
+LOST_PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
 """What TensorFlow raises in a worker whose peers are gone; the fault is theirs, or the network's."""
 
 
-def arguments_of(settings: TeachingSettings, dataset: str, store: str, job: str, retry_status: int) -> list[str]:
+def worker_arguments(settings: TrainSettings, dataset: str, store: str, job: str, retry_status: int) -> list[str]:
     """The command line of a worker."""
     family = next(name for name, kind in FAMILIES.items() if isinstance(settings, kind))
     plain = settings.model_dump_json()
@@ -46,12 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = FAMILIES[given.family].of(given.settings, "train")
         if not os.environ.get("TF_CONFIG"):
-            os.environ["TF_CONFIG"] = tf_config(given.job, settings.workers.count, os.environ, given.port)
+            os.environ["TF_CONFIG"] = make_tf_config(given.job, settings.workers.count, os.environ, given.port)
         run(given.dataset, given.store, settings)
     except TransientError as error:
-        return _ended(str(error), int(given.retry_status))
+        return _report_failure(str(error), int(given.retry_status))
     except VoxlineError as error:
-        return _ended(str(error), error.exit_status)
+        return _report_failure(str(error), error.exit_status)
     except Exception as error:
         if not _lost_peers(error):
             raise
@@ -60,15 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _ended(message: str, status: int) -> int:
-    print(FAULT + " ".join(message.split()), file=sys.stderr, flush=True)
+def _report_failure(message: str, status: int) -> int:
+    print(FAILURE_PREFIX + " ".join(message.split()), file=sys.stderr, flush=True)
     return status
 
 
 def _lost_peers(error: Exception) -> bool:
     tensorflow = sys.modules.get("tensorflow")  # what was not imported raised nothing
     errors = getattr(tensorflow, "errors", None)
-    return any(isinstance(error, getattr(errors, name)) for name in LOST_PEERS) if errors else False
+    return any(isinstance(error, getattr(errors, name)) for name in LOST_PEER_ERRORS) if errors else False
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from voxline.components.train.tts.model_settings import AttentionSettings
 Tensor = Any
 
 
-class Kernels(NamedTuple):
+class AttentionKernels(NamedTuple):
     """Weights of the attention in the dtype of computation, fetched once before the loop."""
 
     query: Tensor
@@ -52,15 +52,15 @@ class LocationSensitiveAttention(layers.Layer):  # type: ignore[misc]
         dtype = self.compute_dtype
         return ops.matmul(ops.cast(memory, dtype), ops.cast(self.key, dtype)) + ops.cast(self.bias, dtype)
 
-    def kernels(self) -> Kernels:
+    def kernels(self) -> AttentionKernels:
         """Weights for `weigh`; convolution and projection of the location become one kernel."""
         dtype, location = self.compute_dtype, None
         if self.settings.location_filters:
             location = ops.cast(ops.tensordot(self.filters, self.location, axes=1), dtype)
-        return Kernels(ops.cast(self.query, dtype), location, ops.cast(self.energy, dtype))
+        return AttentionKernels(ops.cast(self.query, dtype), location, ops.cast(self.energy, dtype))
 
     def weigh(
-        self, query: Tensor, keys: Tensor, real: Tensor, previous: Tensor, cumulative: Tensor, kernels: Kernels
+        self, query: Tensor, keys: Tensor, real: Tensor, previous: Tensor, cumulative: Tensor, kernels: AttentionKernels
     ) -> Tensor:
         """Weights float32 [batch, symbols] of a step; zero on padding.
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from voxline.components.train.models.layers import NormalisedConvolution, bidirectional, silenced
+from voxline.components.train.models.layers import ConvBatchNorm, bidirectional, mask_padding
 
 Tensor = Any
 
@@ -38,10 +38,8 @@ class CBHG(layers.Layer):  # type: ignore[misc]
         super().__init__(**kwargs)
         policy = self.dtype_policy
 
-        def convolution(channels: int, taps: int, activation: str | None) -> NormalisedConvolution:
-            return NormalisedConvolution(
-                channels, taps, activation=activation, seed=next(seeds), first=True, dtype=policy
-            )
+        def convolution(channels: int, taps: int, activation: str | None) -> ConvBatchNorm:
+            return ConvBatchNorm(channels, taps, activation=activation, seed=next(seeds), first=True, dtype=policy)
 
         def dense(units: int, activation: str, bias: float = 0.0) -> layers.Dense:
             return layers.Dense(
@@ -68,7 +66,7 @@ class CBHG(layers.Layer):  # type: ignore[misc]
         banks = ops.concatenate([convolution(x, counts, training=training) for convolution in self.bank], axis=-1)
         # The largest of a place and the one after it. What stands after the last is zero, as in any padding.
         y = ops.maximum(banks, ops.pad(banks[:, 1:], [(0, 0), (0, 1), (0, 0)]))
-        y = silenced(y, counts)
+        y = mask_padding(y, counts)
         for projection in self.projections:
             y = projection(y, counts, training=training)
         y = x + y
@@ -77,7 +75,7 @@ class CBHG(layers.Layer):  # type: ignore[misc]
         for through, gate in self.highways:
             opened = gate(y)
             y = through(y) * opened + y * (1 - opened)
-        y = silenced(y, counts)
+        y = mask_padding(y, counts)
         if self.recurrent is not None:
             y = self.recurrent(y, mask=ops.arange(ops.shape(y)[1]) < ops.expand_dims(counts, 1))
-        return silenced(y, counts)
+        return mask_padding(y, counts)

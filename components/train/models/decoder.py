@@ -9,17 +9,17 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from voxline.components.train.models.attention import Kernels, LocationSensitiveAttention
+from voxline.components.train.models.attention import AttentionKernels, LocationSensitiveAttention
 from voxline.components.train.models.layers import StepSeed
 from voxline.components.train.tts.model_settings import DecoderSettings
 
 Tensor = Any
 States = tuple[Tensor, ...]
-CORE_PLACE = 200
+CORE_NOISE = 200
 """Where in the noise a core's dropout is drawn."""
 
 
-class Core(layers.Layer):  # type: ignore[misc]
+class DecoderCore(layers.Layer):  # type: ignore[misc]
     """Recurrent layers of a decoder; a subclass says which.
 
     Attributes:
@@ -69,7 +69,7 @@ class Core(layers.Layer):  # type: ignore[misc]
         raise NotImplementedError
 
 
-class Loop:
+class LoopCell:
     """A cell for `keras.layers.RNN` around a function; it holds tensors, which a layer would not."""
 
     compute_dtype = "float32"
@@ -85,14 +85,14 @@ class Loop:
 
 def run_loop(step: Any, inputs: Tensor, states: States) -> Any:
     """Outputs [batch, steps, …] of `step(inputs [batch, …], states) -> (outputs, states)`."""
-    return layers.RNN(Loop(step, len(states)), return_sequences=True)(inputs, initial_state=list(states))
+    return layers.RNN(LoopCell(step, len(states)), return_sequences=True)(inputs, initial_state=list(states))
 
 
-PRENET_PLACE = 100
+PRENET_NOISE = 100
 """Where in the noise the pre-net's dropout is drawn."""
 
 
-class Decoded(NamedTuple):
+class DecoderOutput(NamedTuple):
     """Frames [batch, steps · reduction, mels], stop logits [batch, steps · reduction], alignment [batch, steps, n]."""
 
     frames: Tensor
@@ -104,7 +104,7 @@ class Decoder(layers.Layer):  # type: ignore[misc]
     """Pre-net, attention, a core of recurrent layers, projection to frames and stop logits."""
 
     def __init__(
-        self, settings: DecoderSettings, core: Core, memory_units: int, mels: int, *, seed: int, **kwargs: Any
+        self, settings: DecoderSettings, core: DecoderCore, memory_units: int, mels: int, *, seed: int, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.settings, self.core, self.mels, self.memory_units = settings, core, mels, memory_units
@@ -136,7 +136,7 @@ class Decoder(layers.Layer):  # type: ignore[misc]
             return None
         drawn = []
         for index, (kernel, _) in enumerate(self.prenet):
-            chance = keras.random.uniform((rows, steps, kernel.shape[1]), seed=StepSeed(noise, PRENET_PLACE + index))
+            chance = keras.random.uniform((rows, steps, kernel.shape[1]), seed=StepSeed(noise, PRENET_NOISE + index))
             drawn.append(ops.cast(chance >= rate, self.compute_dtype) / (1 - rate))
         return drawn
 
@@ -154,24 +154,24 @@ class Decoder(layers.Layer):  # type: ignore[misc]
         bias = ops.concatenate([self.frame_bias[:wide], self.stop_bias[:reduction]], axis=0)
         return ops.cast(kernel, "float32"), ops.cast(bias, "float32")
 
-    def unfolded(self, made: Tensor, alignment: Tensor, reduction: int) -> Decoded:
+    def unfolded(self, made: Tensor, alignment: Tensor, reduction: int) -> DecoderOutput:
         """What the projection made, [batch, steps, reduction · (mels + 1)], frame by frame."""
         batch, wide = ops.shape(made)[0], reduction * self.mels
         frames = ops.reshape(made[..., :wide], (batch, -1, self.mels))
-        return Decoded(frames, ops.reshape(made[..., wide:], (batch, -1)), alignment)
+        return DecoderOutput(frames, ops.reshape(made[..., wide:], (batch, -1)), alignment)
 
 
-def weighted(weights: Tensor, memory: Tensor) -> Tensor:
+def attend(weights: Tensor, memory: Tensor) -> Tensor:
     """What weights [batch, symbols] take from [batch, symbols, width]: [batch, width]."""
     return ops.squeeze(ops.matmul(ops.expand_dims(ops.cast(weights, memory.dtype), 1), memory), 1)
 
 
-def cut(x: Tensor, places: list[int]) -> list[Tensor]:
+def split_columns(x: Tensor, places: list[int]) -> list[Tensor]:
     """Pieces of the last axis, cut at `places`; with none, the whole."""
     return [x[..., begin:end] for begin, end in zip([0, *places], [*places, x.shape[-1]], strict=True)]
 
 
-class Text(NamedTuple):
+class EncodedText(NamedTuple):
     """What a step reads of the text: encoding [batch, symbols, units], keys, which symbols are real."""
 
     memory: Tensor
@@ -179,11 +179,11 @@ class Text(NamedTuple):
     real: Tensor
 
 
-class Matrices(NamedTuple):
-    """Weights in the dtype of computation, fetched once before the loop; see `Core` for the first and the third."""
+class DecoderWeights(NamedTuple):
+    """Weights in the compute dtype, fetched once before the loop; `DecoderCore` documents `core` and `context`."""
 
     core: Any
-    attention: Kernels
+    attention: AttentionKernels
     context: list[Tensor]
     projection: Tensor
     bias: Tensor
@@ -194,10 +194,10 @@ class Matrices(NamedTuple):
         return cls(core.prepared(), decoder.attention.kernels(), core.context_kernels(), *decoder.projection(reduction))
 
 
-def advance(
+def decode_step(
     decoder: Decoder,
-    matrices: Matrices,
-    text: Text,
+    matrices: DecoderWeights,
+    text: EncodedText,
     frame: Tensor,
     masks: list[Tensor] | None,
     state: States,
@@ -217,7 +217,7 @@ def advance(
     part = ops.matmul(ops.cast(context, dtype), matrices.context[0])
     query, asked = core.query(x, part, tuple(inner[: core.query_states]), perturb[0], matrices.core)
     now = decoder.attention.weigh(query, text.keys, text.real, previous, cumulative, matrices.attention)
-    context = weighted(now, text.memory)
+    context = attend(now, text.memory)
     output, deep = query, ()
     if len(matrices.context) > 1:
         part = ops.matmul(context, matrices.context[1])

@@ -14,8 +14,8 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from voxline.components.train.asr.settings import Convolution, ModelSettings
-from voxline.components.train.models.layers import SequenceNormalisation, StepSeed
+from voxline.components.train.asr.settings import ConvolutionSettings, DeepSpeech2Settings
+from voxline.components.train.models.layers import SequenceBatchNorm, StepSeed
 
 Tensor = Any
 RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
@@ -32,7 +32,7 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
       precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
       portable: keep cuDNN out of the graph, so that an exported one runs on any machine.
 
-    >>> settings = ModelSettings(units=4, padding=0)
+    >>> settings = DeepSpeech2Settings(units=4, padding=0)
     >>> model = DeepSpeech2(settings, mean=[0.0] * 40, deviation=[1.0] * 40, classes=29)
     >>> logits, frames = model(np.zeros((2, 31, 40), "float32"), np.array([31, 7]))
     >>> logits.shape, frames.numpy().tolist()
@@ -41,7 +41,7 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
 
     def __init__(
         self,
-        settings: ModelSettings,
+        settings: DeepSpeech2Settings,
         *,
         mean: Sequence[float],
         deviation: Sequence[float],
@@ -61,7 +61,7 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
             for each in settings.convolutions
         ]
         self.norms = [
-            SequenceNormalisation(dtype=precision) if settings.rnn_batch_norm and index else None
+            SequenceBatchNorm(dtype=precision) if settings.rnn_batch_norm and index else None
             for index in range(settings.layers)
         ]
         self.recurrent = [
@@ -72,7 +72,7 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
             )
             for _ in range(settings.layers)
         ]
-        self.output_norm = SequenceNormalisation(dtype=precision) if settings.rnn_batch_norm else None
+        self.output_norm = SequenceBatchNorm(dtype=precision) if settings.rnn_batch_norm else None
         # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
         self.classifier = layers.Dense(
             classes, kernel_initializer=keras.initializers.GlorotUniform(next(seeds)), dtype="float32"
@@ -113,7 +113,7 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
         return self.classifier(self._dropout(x, training, noise, len(self.recurrent))), frames
 
     @property
-    def normalisations(self) -> list[SequenceNormalisation]:
+    def normalisations(self) -> list[SequenceBatchNorm]:
         """The layers whose statistics the train loop moves, once a step has been accepted."""
         found = [block.norm for block in self.convolutions] + [*self.norms, self.output_norm]
         return [norm for norm in found if norm is not None]
@@ -130,7 +130,7 @@ class ConvolutionBlock(layers.Layer):  # type: ignore[misc]
     Takes [batch, frames, bins, channels] whose padded frames are zero, and gives the same.
     """
 
-    def __init__(self, settings: Convolution, ceiling: float, *, seed: int, **kwargs: Any) -> None:
+    def __init__(self, settings: ConvolutionSettings, ceiling: float, *, seed: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.settings, self.ceiling = settings, ceiling
         self.convolution = layers.Conv2D(
@@ -141,16 +141,16 @@ class ConvolutionBlock(layers.Layer):  # type: ignore[misc]
             kernel_initializer=keras.initializers.HeNormal(seed),
             dtype=self.dtype_policy,
         )
-        self.norm = SequenceNormalisation(dtype=self.dtype_policy)
+        self.norm = SequenceBatchNorm(dtype=self.dtype_policy)
 
     def call(self, x: Tensor, frames: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
-        x = self.convolution(ops.pad(x, [(0, 0), *(_around(taps) for taps in self.settings.kernel), (0, 0)]))
+        x = self.convolution(ops.pad(x, [(0, 0), *(_same_padding(taps) for taps in self.settings.kernel), (0, 0)]))
         frames = -(-frames // self.settings.stride[0])
         x = ops.clip(self.norm(x, frames, training=training), 0.0, self.ceiling)
         return x * _mask(frames, x, 4), frames
 
 
-def _around(taps: int) -> tuple[int, int]:
+def _same_padding(taps: int) -> tuple[int, int]:
     """Padding that puts output `i` over input `i · stride`, whatever the batch's length."""
     return (taps - 1) // 2, taps // 2
 
@@ -162,7 +162,12 @@ def _mask(frames: Tensor, like: Tensor, rank: int) -> Tensor:
 
 
 def _recurrent(
-    settings: ModelSettings, kernel_seed: int, state_seed: int, precision: str, portable: bool, backward: bool = False
+    settings: DeepSpeech2Settings,
+    kernel_seed: int,
+    state_seed: int,
+    precision: str,
+    portable: bool,
+    backward: bool = False,
 ) -> layers.Layer:
     cudnn = {} if settings.rnn == "simple" else {"use_cudnn": False if portable else "auto"}
     return RECURRENT[settings.rnn](

@@ -12,7 +12,7 @@ from keras import layers, ops
 Tensor = Any
 
 
-class SequenceNormalisation(layers.Layer):  # type: ignore[misc]
+class SequenceBatchNorm(layers.Layer):  # type: ignore[misc]
     """Batch normalisation whose statistics are of real frames only (Ioffe and Szegedy 2015).
 
     Padded frames would drag the mean towards them by as much as the batch happens to be padded. The inputs'
@@ -72,7 +72,7 @@ class StepSeed(keras.random.SeedGenerator):  # type: ignore[misc]
         return ops.cast(self._noise + ops.convert_to_tensor([0, self._place], dtype="int32"), "uint32")
 
 
-class Spoken(NamedTuple):
+class TtsOutput(NamedTuple):
     """Speech in normalised space.
 
     Attributes:
@@ -94,25 +94,25 @@ class Spoken(NamedTuple):
     hit_limit: Tensor
 
 
-def real(counts: Tensor, longest: Tensor) -> Tensor:
+def length_mask(counts: Tensor, longest: Tensor) -> Tensor:
     """bool [batch, longest], true within each row's count."""
     return ops.arange(longest) < ops.expand_dims(ops.cast(counts, "int32"), 1)
 
 
-def silenced(x: Tensor, counts: Tensor) -> Tensor:
+def mask_padding(x: Tensor, counts: Tensor) -> Tensor:
     """[batch, length, …] with zeros past each row's count, whatever stood there."""
-    inside = real(counts, ops.shape(x)[1])
+    inside = length_mask(counts, ops.shape(x)[1])
     return ops.where(ops.expand_dims(inside, -1), x, ops.zeros((), x.dtype))
 
 
-def dropped(x: Tensor, rate: float, training: bool, noise: Tensor, place: int) -> Tensor:
+def dropout(x: Tensor, rate: float, training: bool, noise: Tensor, place: int) -> Tensor:
     """Dropout from given noise."""
     if not training or not rate or noise is None:
         return x
     return keras.random.dropout(x, rate, seed=StepSeed(noise, place))
 
 
-class NormalisedConvolution(layers.Layer):  # type: ignore[misc]
+class ConvBatchNorm(layers.Layer):  # type: ignore[misc]
     """Convolution over time, batch normalisation over what is real, activation; padding comes out as zero.
 
     "same" with a stride of 1 pads by the kernel alone, so the batch's length does not matter.
@@ -130,7 +130,7 @@ class NormalisedConvolution(layers.Layer):  # type: ignore[misc]
             kernel_initializer=keras.initializers.GlorotUniform(seed),
             dtype=self.dtype_policy,
         )
-        self.norm = SequenceNormalisation(dtype=self.dtype_policy)
+        self.norm = SequenceBatchNorm(dtype=self.dtype_policy)
         self.activation, self.first = keras.activations.get(activation), first
 
     def call(self, x: Tensor, counts: Tensor, training: bool = False) -> Tensor:
@@ -140,7 +140,7 @@ class NormalisedConvolution(layers.Layer):  # type: ignore[misc]
             x = self.norm(self.activation(x), counts, training=training)
         else:
             x = self.activation(self.norm(x, counts, training=training))
-        return silenced(x, counts)
+        return mask_padding(x, counts)
 
 
 def bidirectional(kind: type[Any], units: int, seeds: list[int], precision: Any, portable: bool) -> layers.Layer:

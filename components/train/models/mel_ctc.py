@@ -14,13 +14,13 @@ Tensor = Any
 TAPS = 5
 
 
-class MelRecogniser(keras.Model):  # type: ignore[misc]
+class MelCtc(keras.Model):  # type: ignore[misc]
     """From normalised mels to logits: two convolutions, a bidirectional GRU, a classifier.
 
     Args:
       classes: symbols and the blank, which is the last.
 
-    >>> recogniser = MelRecogniser(80, 30, units=8)
+    >>> recogniser = MelCtc(80, 30, units=8)
     >>> recogniser(np.zeros((2, 50, 80), "float32"), np.array([50, 20])).shape
     TensorShape([2, 50, 30])
     """

@@ -9,15 +9,15 @@ import keras
 from keras import layers, ops
 
 from voxline.components.train.models.cbhg import CBHG
-from voxline.components.train.models.decoder import Core, Decoder, States
-from voxline.components.train.models.layers import dropped, silenced
-from voxline.components.train.models.tacotron_base import VoiceModel
+from voxline.components.train.models.decoder import Decoder, DecoderCore, States
+from voxline.components.train.models.layers import dropout, mask_padding
+from voxline.components.train.models.tacotron_base import TacotronBase
 from voxline.components.train.tts.model_settings import TacotronSettings
 
 Tensor = Any
 
 
-class Tacotron(VoiceModel):
+class Tacotron(TacotronBase):
     """From symbols to mels and a linear spectrum; a frame of features is mels, then linear bins.
 
     >>> import numpy as np
@@ -73,15 +73,15 @@ class Tacotron(VoiceModel):
     def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor) -> Tensor:
         x = self.embedding(labels)
         for index, layer in enumerate(self.prenet):
-            x = dropped(layer(x), self.settings.prenet_dropout, training, noise, index)
-        return self.encoder(silenced(x, counts), counts, training=training)
+            x = dropout(layer(x), self.settings.prenet_dropout, training, noise, index)
+        return self.encoder(mask_padding(x, counts), counts, training=training)
 
     def refine(self, before: Tensor, frames: Tensor, training: bool, noise: Tensor) -> tuple[Tensor, Tensor | None]:
         x = self.postnet(ops.cast(before, self.compute_dtype), frames, training=training)
-        return before, silenced(self.spectrum(x), frames)
+        return before, mask_padding(self.spectrum(x), frames)
 
 
-class GRUCore(Core):
+class GRUCore(DecoderCore):
     """A dense layer of pre-net and context, then GRUs, each of which adds to what it got; the last one asks."""
 
     def __init__(self, settings: TacotronSettings, context: int, *, seed: int, **kwargs: Any) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from voxline.components.train.models.decoder import CORE_PLACE, Core, Decoder, States, run_loop
-from voxline.components.train.models.layers import NormalisedConvolution, StepSeed, bidirectional, dropped, silenced
-from voxline.components.train.models.tacotron_base import VoiceModel
+from voxline.components.train.models.decoder import CORE_NOISE, Decoder, DecoderCore, States, run_loop
+from voxline.components.train.models.layers import ConvBatchNorm, StepSeed, bidirectional, dropout, mask_padding
+from voxline.components.train.models.tacotron_base import TacotronBase
 from voxline.components.train.tts.model_settings import Tacotron2Settings
 
 Tensor = Any
 
 
-class Gates(layers.Layer):  # type: ignore[misc]
+class LSTMWeights(layers.Layer):  # type: ignore[misc]
     """Weights of one LSTM fed from two sides.
 
     Args:
@@ -55,10 +55,10 @@ def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     return opened[:, 2 * units :] * ops.tanh(cell), cell
 
 
-POSTNET_PLACE = 300
+POSTNET_NOISE = 300
 
 
-class Tacotron2(VoiceModel):
+class Tacotron2(TacotronBase):
     """From symbols to mels.
 
     >>> import numpy as np
@@ -76,7 +76,7 @@ class Tacotron2(VoiceModel):
         uniform = keras.initializers.GlorotUniform(next(source))
         self.embedding = layers.Embedding(self.symbols, settings.embedding, uniform, dtype=precision)
         self.convolutions = [
-            NormalisedConvolution(
+            ConvBatchNorm(
                 settings.encoder_channels,
                 settings.encoder_kernel,
                 activation="relu",
@@ -94,7 +94,7 @@ class Tacotron2(VoiceModel):
         core = LSTMCore(settings, width, seed=next(source), dtype=precision)
         self.decoder = Decoder(settings, core, width, self.mels, seed=next(source), dtype=precision)
         self.postnet = [
-            NormalisedConvolution(
+            ConvBatchNorm(
                 self.mels if index == settings.postnet_layers - 1 else settings.postnet_channels,
                 settings.postnet_kernel,
                 activation=None if index == settings.postnet_layers - 1 else "tanh",
@@ -105,14 +105,14 @@ class Tacotron2(VoiceModel):
         ]
 
     def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor) -> Tensor:
-        x = silenced(self.embedding(labels), counts)
+        x = mask_padding(self.embedding(labels), counts)
         for index, convolution in enumerate(self.convolutions):
-            x = dropped(
+            x = dropout(
                 convolution(x, counts, training=training), self.settings.encoder_dropout, training, noise, index
             )
         if self.recurrent is not None:
             x = self.recurrent(x, mask=ops.arange(ops.shape(x)[1]) < ops.expand_dims(counts, 1))
-        return silenced(x, counts)
+        return mask_padding(x, counts)
 
     def refine(self, before: Tensor, frames: Tensor, training: bool, noise: Tensor) -> tuple[Tensor, Tensor | None]:
         if not self.postnet:
@@ -120,11 +120,11 @@ class Tacotron2(VoiceModel):
         x = ops.cast(before, self.compute_dtype)
         for index, convolution in enumerate(self.postnet):
             x = convolution(x, frames, training=training)
-            x = dropped(x, self.settings.postnet_dropout, training, noise, POSTNET_PLACE + index)
+            x = dropout(x, self.settings.postnet_dropout, training, noise, POSTNET_NOISE + index)
         return before + ops.cast(x, "float32"), None
 
 
-class LSTMCore(Core):
+class LSTMCore(DecoderCore):
     """One LSTM asks the attention, another one reads what it found."""
 
     query_states = 2
@@ -133,10 +133,10 @@ class LSTMCore(Core):
         super().__init__(**kwargs)
         self.settings = settings
         self.units = self.query_units = self.output_units = settings.decoder_units
-        self.asking = Gates(settings.prenet[-1], context, self.units, seed=seed, dtype=self.dtype_policy)
+        self.asking = LSTMWeights(settings.prenet[-1], context, self.units, seed=seed, dtype=self.dtype_policy)
         self.reading = None
         if settings.decoder_layers == 2:
-            self.reading = Gates(self.units, context, self.units, seed=seed + 7, dtype=self.dtype_policy)
+            self.reading = LSTMWeights(self.units, context, self.units, seed=seed + 7, dtype=self.dtype_policy)
         self._both = [gates for gates in (self.asking, self.reading) if gates is not None]
         self.built = True
 
@@ -160,7 +160,7 @@ class LSTMCore(Core):
             return None, None
         made: list[Tensor | None] = []
         for layer in range(2):
-            seed = StepSeed(noise, CORE_PLACE + layer)
+            seed = StepSeed(noise, CORE_NOISE + layer)
             chance = keras.random.uniform((batch, steps, 3 * self.units), seed=seed)
             kept = ops.cast(chance[..., : 2 * self.units] >= settings.zoneout, self.compute_dtype)
             passed = ops.cast(chance[..., 2 * self.units :] >= settings.decoder_dropout, self.compute_dtype)

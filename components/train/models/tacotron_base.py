@@ -7,14 +7,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from voxline.components.train.models.decoder import Decoded, Decoder
-from voxline.components.train.models.decoding import Compiler, decode_alone, decode_recorded
-from voxline.components.train.models.layers import SequenceNormalisation, Spoken, silenced
+from voxline.components.train.models.decoder import Decoder, DecoderOutput
+from voxline.components.train.models.decoding import Compiler, decode_autoregressive, decode_teacher_forced
+from voxline.components.train.models.layers import SequenceBatchNorm, TtsOutput, mask_padding
 
 Tensor = Any
 
 
-class VoiceModel(keras.Model):  # type: ignore[misc]
+class TacotronBase(keras.Model):  # type: ignore[misc]
     """Symbols in, normalised mels out.
 
     Args:
@@ -62,9 +62,9 @@ class VoiceModel(keras.Model):  # type: ignore[misc]
         raise NotImplementedError
 
     @property
-    def normalisations(self) -> list[SequenceNormalisation]:
+    def normalisations(self) -> list[SequenceBatchNorm]:
         """The layers whose statistics the train loop moves, once a step has been accepted."""
-        return [layer for layer in self._flatten_layers() if isinstance(layer, SequenceNormalisation)]
+        return [layer for layer in self._flatten_layers() if isinstance(layer, SequenceBatchNorm)]
 
     def normalise(self, features: Tensor) -> Tensor:
         """Raw features [..., bins], or mels alone, in deviations from the mean."""
@@ -86,7 +86,7 @@ class VoiceModel(keras.Model):  # type: ignore[misc]
         noise: Tensor = None,
         reduction: int | None = None,
         teacher: Tensor = None,
-    ) -> Spoken:
+    ) -> TtsOutput:
         """Speaks with the recording before it.
 
         Args:
@@ -104,10 +104,10 @@ class VoiceModel(keras.Model):  # type: ignore[misc]
             raise ValueError("teacher is a share of steps drawn by chance; give the noise to draw from")
         counts, frames = ops.cast(counts, "int32"), ops.cast(frames, "int32")
         length = ops.shape(features)[1]
-        mels = silenced(ops.cast(features, "float32")[..., : self.mels], frames)
+        mels = mask_padding(ops.cast(features, "float32")[..., : self.mels], frames)
         mels = ops.pad(mels, [(0, 0), (0, -length % reduction), (0, 0)])
         memory = self.encode(ops.cast(labels, "int32"), counts, training, noise)
-        decoded = decode_recorded(
+        decoded = decode_teacher_forced(
             self.decoder, memory, counts, mels, reduction=reduction, training=training, noise=noise, teacher=teacher
         )
         hit_limit = ops.zeros(ops.shape(frames), "bool")
@@ -122,7 +122,7 @@ class VoiceModel(keras.Model):  # type: ignore[misc]
         noise: Tensor,
         reduction: int | None = None,
         compiler: Compiler | None = None,
-    ) -> Spoken:
+    ) -> TtsOutput:
         """Speaks alone, until every row's stop token or `max_steps` decoder steps.
 
         Args:
@@ -133,12 +133,14 @@ class VoiceModel(keras.Model):  # type: ignore[misc]
         counts = ops.cast(counts, "int32")
         memory = self.encode(ops.cast(labels, "int32"), counts, False, None)
         reduction = reduction or self.settings.reduction
-        decoded, frames, hit_limit = decode_alone(
+        decoded, frames, hit_limit = decode_autoregressive(
             self.decoder, memory, counts, reduction=reduction, max_steps=max_steps, noise=noise, compiler=compiler
         )
         return self._spoken(decoded, frames, hit_limit, False, None)
 
-    def _spoken(self, decoded: Decoded, frames: Tensor, hit_limit: Tensor, training: bool, noise: Tensor) -> Spoken:
-        before = silenced(decoded.frames, frames)
+    def _spoken(
+        self, decoded: DecoderOutput, frames: Tensor, hit_limit: Tensor, training: bool, noise: Tensor
+    ) -> TtsOutput:
+        before = mask_padding(decoded.frames, frames)
         mels, linear = self.refine(before, frames, training, noise)
-        return Spoken(before, mels, linear, decoded.stop, decoded.alignment, frames, hit_limit)
+        return TtsOutput(before, mels, linear, decoded.stop, decoded.alignment, frames, hit_limit)

@@ -37,11 +37,11 @@ def train(
       settings: JSON of the other keys of the config's section `train`.
     """
     from voxline.components.train.step import run
-    from voxline.components.train.tts.settings import SynthesisSettings
+    from voxline.components.train.tts.settings import TtsTrainSettings
     from voxline.store.permanent_failures import attempt
     from voxline.store.step_cache import place_of
 
-    chosen = SynthesisSettings.of(
+    chosen = TtsTrainSettings.of(
         settings,
         "train",
         name=name,

@@ -3,7 +3,7 @@
 Signatures:
   synthesize      symbols int32 [batch, n], lengths int32 [batch] → mels float32 [batch, t, mels] (raw), frames int32
                   [batch], alignments float32 [batch, steps, n], waveforms float32 [batch, samples], samples int32
-                  [batch], hit_limit bool [batch]: the decoder was cut after `max_steps`.
+                  [batch], hit_limit bool [batch]: the decoder was cut after `max_decoder_steps`.
   teacher_forced  the same symbols and lengths, features float32 [batch, t, bins] (raw), frames int32 [batch] → mels,
                   alignments, mel_l1 float32 [batch]: mean error over real frames and mels, in raw units.
 
@@ -20,42 +20,42 @@ import numpy as np
 import tensorflow as tf
 
 from voxline.components.train.checkpoints import Arrays
-from voxline.components.train.export import about, write_exported
-from voxline.components.train.models.decoder import Decoder, Matrices, Text, advance, cut
-from voxline.components.train.models.layers import silenced
+from voxline.components.train.export import model_metadata, write_exported
+from voxline.components.train.models.decoder import Decoder, DecoderWeights, EncodedText, decode_step, split_columns
+from voxline.components.train.models.layers import mask_padding
 from voxline.components.train.tts import griffin_lim, losses
-from voxline.components.train.tts.settings import SynthesisSettings
-from voxline.components.train.tts.train_module import FREE_NOISE, build, restored
+from voxline.components.train.tts.settings import TtsTrainSettings
+from voxline.components.train.tts.train_module import INFERENCE_NOISE, build_tts_model, denormalize
 from voxline.data.dataset import Dataset
 from voxline.inference.int8_decoder import DECODER_FILE
 
 Tensor = Any
-TEXT = (
+TEXT_SIGNATURE = (
     tf.TensorSpec([None, None], tf.int32, name="symbols"),
     tf.TensorSpec([None], tf.int32, name="lengths"),
 )
 
 
-class Voice(tf.Module):  # type: ignore[misc]
+class TtsGraph(tf.Module):  # type: ignore[misc]
     """What both ways to export a voice have.
 
     Args:
       reduction: frames in a decoder step, as they were when the weights were learnt.
     """
 
-    def __init__(self, model: Any, settings: SynthesisSettings, dataset: Dataset, reduction: int) -> None:
+    def __init__(self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> None:
         super().__init__()
         self._vocoder, self._features, self._reduction = settings.vocoder, dataset.features, reduction
-        self.max_steps = max_steps(settings, dataset, reduction)
+        self.max_steps = max_decoder_steps(settings, dataset, reduction)
         # Behind functions, so that the SavedModel keeps weights and signatures and nothing of Keras.
         self._force: Callable[..., Any] = lambda *inputs, **named: model(*inputs, **named)
         self._normalise: Callable[[Tensor], Tensor] = lambda features: model.normalise(features)
-        self._restored: Callable[..., tuple[Tensor, Tensor]] = lambda mels, linear: restored(model, mels, linear)
+        self._restored: Callable[..., tuple[Tensor, Tensor]] = lambda mels, linear: denormalize(model, mels, linear)
         self.weights = [variable.value for variable in model.weights]
 
     @tf.function(  # type: ignore[untyped-decorator]
         input_signature=(
-            *TEXT,
+            *TEXT_SIGNATURE,
             tf.TensorSpec([None, None, None], tf.float32, name="features"),
             tf.TensorSpec([None], tf.int32, name="frames"),
         ),
@@ -64,14 +64,14 @@ class Voice(tf.Module):  # type: ignore[misc]
     def teacher_forced(self, symbols: Tensor, lengths: Tensor, features: Tensor, frames: Tensor) -> dict[str, Tensor]:
         """Fed the recording."""
         features = tf.ensure_shape(features, [None, None, self._features.bins])
-        longest, noise = tf.shape(features)[1], tf.constant(FREE_NOISE)
+        longest, noise = tf.shape(features)[1], tf.constant(INFERENCE_NOISE)
         wanted = self._real(self._normalise(self._real(features, frames)), frames)
         spoken = self._force(symbols, lengths, wanted, frames, noise=noise, reduction=self._reduction)
         mels = self._real(self._restored(spoken.mels, spoken.linear)[0][:, :longest], frames)
         return {
             "mels": mels,
             "alignments": tf.cast(spoken.alignment, tf.float32),
-            "mel_l1": losses.distance(mels, features[..., : self._features.mels], frames),
+            "mel_l1": losses.masked_distance(mels, features[..., : self._features.mels], frames),
         }
 
     def _real(self, values: Tensor, frames: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class Voice(tf.Module):  # type: ignore[misc]
         """Raw mels and waveforms of what a model made in normalised space."""
         longest = tf.reduce_max(frames)
         mels, linear = self._restored(mels, linear)
-        waveforms, samples = griffin_lim.waveforms(
+        waveforms, samples = griffin_lim.reconstruct_waveforms(
             (mels if linear is None else linear)[:, :longest],
             frames,
             self._features,
@@ -95,48 +95,48 @@ class Voice(tf.Module):  # type: ignore[misc]
         return {"mels": mels, "frames": frames, "waveforms": waveforms, "samples": samples}
 
 
-class WholeVoice(Voice):
+class FullTtsGraph(TtsGraph):
     """Model and Griffin-Lim as one graph."""
 
-    def __init__(self, model: Any, settings: SynthesisSettings, dataset: Dataset, reduction: int) -> None:
+    def __init__(self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> None:
         super().__init__(model, settings, dataset, reduction)
         self._speak: Callable[..., Any] = lambda *inputs, **named: model.speak(*inputs, **named)
 
-    @tf.function(input_signature=TEXT, autograph=False)  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def synthesize(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """Free running."""
-        noise = tf.constant(FREE_NOISE)
+        noise = tf.constant(INFERENCE_NOISE)
         spoken = self._speak(symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=self._reduction)
         heard = self._heard(spoken.mels, spoken.linear, tf.cast(spoken.frames, tf.int32))
         return {**heard, "alignments": tf.cast(spoken.alignment, tf.float32), "hit_limit": spoken.hit_limit}
 
 
-def max_steps(settings: SynthesisSettings, dataset: Dataset, reduction: int) -> int:
+def max_decoder_steps(settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> int:
     """Decoder steps that make `max_seconds` of speech."""
     frames = dataset.features.frames(round(settings.max_seconds * dataset.features.sample_rate))
     return math.ceil(frames / reduction)
 
 
-class PartedVoice(Voice):
+class SplitTtsGraph(TtsGraph):
     """What stands before and after the decoder's loop."""
 
-    def __init__(self, model: Any, settings: SynthesisSettings, dataset: Dataset, reduction: int) -> None:
+    def __init__(self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> None:
         super().__init__(model, settings, dataset, reduction)
         steps, mels = self.max_steps, dataset.features.mels
 
         def encode(symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
             memory = model.encode(symbols, lengths, False, None)
-            masks = model.decoder.prenet_masks(1, steps, tf.constant(FREE_NOISE), False)
+            masks = model.decoder.prenet_masks(1, steps, tf.constant(INFERENCE_NOISE), False)
             dropped = {} if masks is None else {"masks": tf.concat(masks, -1)[0]}
             return {"memory": memory, "keys": model.decoder.attention.keys(memory), **dropped}
 
         def refine(before: Tensor, frames: Tensor) -> Any:
-            before = silenced(tf.ensure_shape(before, [None, None, mels]), frames)
+            before = mask_padding(tf.ensure_shape(before, [None, None, mels]), frames)
             return model.refine(before, frames, False, None)
 
         self._encode, self._refine = encode, refine
 
-    @tf.function(input_signature=TEXT, autograph=False)  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def encode(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """See the file's head."""
         made: dict[str, Tensor] = self._encode(symbols, lengths)
@@ -155,7 +155,7 @@ class PartedVoice(Voice):
         return self._heard(mels, linear, frames)
 
 
-def converted(model: Any, reduction: int) -> bytes:
+def convert_decoder_step(model: Any, reduction: int) -> bytes:
     """The file of one decoder step, with weights of 8 bits, each column of a matrix with a scale of its own."""
     module = tf.Module()
     module.weights = [variable.value for variable in model.decoder.weights]
@@ -176,24 +176,24 @@ def _step(decoder: Decoder, reduction: int) -> Any:
         "keys": [None, None, decoder.settings.attention.units],
         **{name: [None, widths.get(name)] for name in carried},
     }
-    if decoder.prenet_masks(1, 1, FREE_NOISE, False) is not None:
+    if decoder.prenet_masks(1, 1, INFERENCE_NOISE, False) is not None:
         given["masks"] = [1, sum(decoder.settings.prenet)]
     specs = {name: tf.TensorSpec(shape, tf.float32, name=name) for name, shape in given.items()}
     specs["real"] = tf.TensorSpec([None, None], tf.bool, name="real")
 
     def step(**inputs: Tensor) -> dict[str, Tensor]:
-        masks = cut(inputs["masks"], places) if "masks" in inputs else None
-        text = Text(inputs["memory"], inputs["keys"], inputs["real"])
+        masks = split_columns(inputs["masks"], places) if "masks" in inputs else None
+        text = EncodedText(inputs["memory"], inputs["keys"], inputs["real"])
         state = tuple(inputs[name] for name in carried)
-        made, after = advance(decoder, Matrices.of(decoder, reduction), text, inputs["own"], masks, state)
+        made, after = decode_step(decoder, DecoderWeights.of(decoder, reduction), text, inputs["own"], masks, state)
         own = made[:, (reduction - 1) * mels : reduction * mels]
         return {"made": made, "own": own, **dict(zip(carried, after, strict=True))}
 
     return tf.function(step, autograph=False).get_concrete_function(**specs)
 
 
-def export(
-    folder: Path, settings: SynthesisSettings, dataset: Dataset, weights: Arrays, trained: dict[str, Any]
+def export_tts(
+    folder: Path, settings: TtsTrainSettings, dataset: Dataset, weights: Arrays, trained: dict[str, Any]
 ) -> None:
     """Writes the exported voice, whole or not at all.
 
@@ -201,19 +201,19 @@ def export(
       weights: by the names of `Learner.weights`.
       trained: what model.json says of the training; its `best_step` decides the frames in a decoder step.
     """
-    model = build(settings, dataset, portable=True)
+    model = build_tts_model(settings, dataset, portable=True)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
     reduction, decoder = settings.learnt_reduction(int(trained["best_step"])), settings.export.decoder
-    module: Voice
+    module: TtsGraph
     if decoder == "float32":
-        module = whole = WholeVoice(model, settings, dataset, reduction)
+        module = whole = FullTtsGraph(model, settings, dataset, reduction)
         signatures, beside = {"synthesize": whole.synthesize, "serving_default": whole.synthesize}, {}
     else:
-        module = parted = PartedVoice(model, settings, dataset, reduction)
+        module = parted = SplitTtsGraph(model, settings, dataset, reduction)
         signatures = {"encode": parted.encode, "refine": parted.refine}
-        beside = {DECODER_FILE: converted(model, reduction)}
+        beside = {DECODER_FILE: convert_decoder_step(model, reduction)}
     signatures["teacher_forced"] = module.teacher_forced
-    said = about(settings.model.kind, settings, dataset, trained)
+    said = model_metadata(settings.model.kind, settings, dataset, trained)
     said |= {"reading": dataset.reading, "max_steps": module.max_steps, "reduction": reduction, "decoder": decoder}
     write_exported(folder, module, signatures, said, beside)

@@ -17,7 +17,7 @@ from voxline.audio.feature_settings import FeatureSettings
 Tensor = Any
 
 
-def waveforms(
+def reconstruct_waveforms(
     raw: Tensor,
     frames: Tensor,
     settings: FeatureSettings,
@@ -35,7 +35,9 @@ def waveforms(
     Returns:
       waveforms, float32 [batch, samples], zero beyond a row's samples; and int32 [batch], samples.
 
-    >>> made, samples = waveforms(tf.zeros([2, 11, 80]), tf.constant([11, 3]), FeatureSettings(), iterations=1)
+    >>> made, samples = reconstruct_waveforms(
+    ...     tf.zeros([2, 11, 80]), tf.constant([11, 3]), FeatureSettings(), iterations=1
+    ... )
     >>> made.shape.as_list(), samples.numpy().tolist()
     ([2, 1600], [1600, 320])
     """

@@ -10,12 +10,12 @@ from keras import ops
 Tensor = Any
 
 
-def real_frames(frames: Tensor, longest: Tensor) -> Tensor:
+def frame_mask(frames: Tensor, longest: Tensor) -> Tensor:
     """1 in real frames and 0 beyond, float32 [batch, longest]."""
     return ops.cast(ops.arange(longest) < ops.expand_dims(ops.cast(frames, "int32"), 1), "float32")
 
 
-def distance(made: Tensor, wanted: Tensor, frames: Tensor, kind: str = "l1") -> Tensor:
+def masked_distance(made: Tensor, wanted: Tensor, frames: Tensor, kind: str = "l1") -> Tensor:
     """Mean error over real frames and bins, float32 [batch].
 
     Args:
@@ -26,15 +26,15 @@ def distance(made: Tensor, wanted: Tensor, frames: Tensor, kind: str = "l1") -> 
     longest = ops.shape(wanted)[1]
     error = ops.cast(made[:, :longest], "float32") - wanted
     error = ops.mean(ops.abs(error) if kind == "l1" else ops.square(error), axis=-1)
-    real = real_frames(frames, longest)
+    real = frame_mask(frames, longest)
     # Where, not times: what stands in the padding may be infinite.
     return ops.sum(ops.where(real > 0, error, 0.0), axis=1) / ops.sum(real, axis=1)
 
 
-def linear_distance(made: Tensor, wanted: Tensor, frames: Tensor, low_bins: int) -> Tensor:
+def linear_loss(made: Tensor, wanted: Tensor, frames: Tensor, low_bins: int) -> Tensor:
     """Tacotron's loss of the linear spectrum: half of it on all bins, half on the lowest ones (Wang et al. 2017)."""
-    everywhere = distance(made, wanted, frames)
-    low = distance(made[..., :low_bins], wanted[..., :low_bins], frames)
+    everywhere = masked_distance(made, wanted, frames)
+    low = masked_distance(made[..., :low_bins], wanted[..., :low_bins], frames)
     return 0.5 * everywhere + 0.5 * low
 
 
@@ -45,9 +45,9 @@ def stop_loss(logits: Tensor, frames: Tensor) -> Tensor:
     """
     longest = ops.shape(logits)[1]
     logits = ops.cast(logits, "float32")
-    target = real_frames(frames, longest) - real_frames(frames - 1, longest)
+    target = frame_mask(frames, longest) - frame_mask(frames - 1, longest)
     entropy = ops.relu(logits) - logits * target + ops.log1p(ops.exp(-ops.abs(logits)))
-    real = real_frames(frames, longest)
+    real = frame_mask(frames, longest)
     return ops.sum(ops.where(real > 0, entropy, 0.0), axis=1) / ops.sum(real, axis=1)
 
 

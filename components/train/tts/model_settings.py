@@ -109,4 +109,4 @@ class Tacotron2Settings(DecoderSettings):
     postnet_dropout: float = pydantic.Field(0.5, ge=0, lt=1, description="share dropped after each of them")
 
 
-VoiceModelSettings = Annotated[TacotronSettings | Tacotron2Settings, pydantic.Field(discriminator="kind")]
+TtsModelSettings = Annotated[TacotronSettings | Tacotron2Settings, pydantic.Field(discriminator="kind")]

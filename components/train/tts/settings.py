@@ -7,8 +7,8 @@ from typing import Literal, Self
 
 import pydantic
 
-from voxline.components.train.settings import TeachingSettings
-from voxline.components.train.tts.model_settings import Tacotron2Settings, VoiceModelSettings
+from voxline.components.train.settings import TrainSettings
+from voxline.components.train.tts.model_settings import Tacotron2Settings, TtsModelSettings
 from voxline.settings import Settings
 
 
@@ -23,7 +23,7 @@ class LossSettings(Settings):
     stop: float = pydantic.Field(1.0, ge=0, description="weight of the stop token's cross-entropy")
 
 
-class GuidedAttention(Settings):
+class GuidedAttentionSettings(Settings):
     """Attention far from the diagonal costs (Tachibana et al. 2018)."""
 
     weight: float = pydantic.Field(0.0, ge=0, description="of it in the loss (0: none)")
@@ -31,7 +31,7 @@ class GuidedAttention(Settings):
     decay_steps: int = pydantic.Field(0, ge=0, description="steps after which nothing is left of it (0: it stays)")
 
 
-class MutualInformation(Settings):
+class MelCtcSettings(Settings):
     """A recogniser listens to the predicted mels and must hear the text (Liu et al. 2019)."""
 
     weight: float = pydantic.Field(0.0, ge=0, description="of its CTC loss, per symbol, in the loss (0: none)")
@@ -45,7 +45,7 @@ class ReductionStage(Settings):
     reduction: int = pydantic.Field(..., ge=1, le=20, description="frames in a decoder step")
 
 
-class TeacherForcing(Settings):
+class TeacherForcingSettings(Settings):
     """Share of the decoder's steps that are fed recorded frames; the others are fed what it made."""
 
     from_share: float = pydantic.Field(1.0, ge=0, le=1, description="until from_step")
@@ -62,7 +62,7 @@ class TeacherForcing(Settings):
     def share(self, step: int) -> float:
         """At one step.
 
-        >>> forcing = TeacherForcing(to_share=0.5, from_step=100, to_step=200)
+        >>> forcing = TeacherForcingSettings(to_share=0.5, from_step=100, to_step=200)
         >>> [forcing.share(step) for step in (0, 100, 150, 200, 900)]
         [1.0, 1.0, 0.75, 0.5, 0.5]
         """
@@ -70,7 +70,7 @@ class TeacherForcing(Settings):
         return self.from_share + (self.to_share - self.from_share) * min(max(gone, 0.0), 1.0)
 
 
-class VocoderSettings(Settings):
+class GriffinLimSettings(Settings):
     """Griffin-Lim, in the exported voice."""
 
     iterations: int = pydantic.Field(60, ge=0, le=1_000, description="of it; each costs a transform and its inverse")
@@ -88,25 +88,25 @@ class ExportSettings(Settings):
     )
 
 
-class SynthesisSettings(TeachingSettings):
+class TtsTrainSettings(TrainSettings):
     """How a voice is trained."""
 
     name: str = pydantic.Field("tts", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
-    model: VoiceModelSettings = pydantic.Field(default_factory=Tacotron2Settings, description="the network")
+    model: TtsModelSettings = pydantic.Field(default_factory=Tacotron2Settings, description="the network")
     loss: LossSettings = pydantic.Field(LossSettings(), description="what the loss is the sum of")
-    guided_attention: GuidedAttention = pydantic.Field(
-        GuidedAttention(), description="attention far from the diagonal costs"
+    guided_attention: GuidedAttentionSettings = pydantic.Field(
+        GuidedAttentionSettings(), description="attention far from the diagonal costs"
     )
-    mutual_information: MutualInformation = pydantic.Field(
-        MutualInformation(), description="a recogniser must hear the text in the predicted mels"
+    mutual_information: MelCtcSettings = pydantic.Field(
+        MelCtcSettings(), description="a recogniser must hear the text in the predicted mels"
     )
     reductions: tuple[ReductionStage, ...] = pydantic.Field(
         (), description="stages of fewer and fewer frames in a decoder step; empty: model.reduction all the time"
     )
-    teacher_forcing: TeacherForcing = pydantic.Field(
-        TeacherForcing(), description="share of decoder steps that are fed recorded frames"
+    teacher_forcing: TeacherForcingSettings = pydantic.Field(
+        TeacherForcingSettings(), description="share of decoder steps that are fed recorded frames"
     )
-    vocoder: VocoderSettings = pydantic.Field(VocoderSettings(), description="from mels to a waveform")
+    vocoder: GriffinLimSettings = pydantic.Field(GriffinLimSettings(), description="from mels to a waveform")
     export: ExportSettings = pydantic.Field(ExportSettings(), description="how the voice is exported")
 
     clip_norm: float = pydantic.Field(1.0, gt=0, description="the gradient's global norm is clipped here")

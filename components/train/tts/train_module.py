@@ -10,35 +10,35 @@ import tensorflow as tf
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.batches import Batch
 from voxline.components.train.ctc import ctc_loss
-from voxline.components.train.models.mel_ctc import MelRecogniser
+from voxline.components.train.models.mel_ctc import MelCtc
 from voxline.components.train.models.tacotron import Tacotron
 from voxline.components.train.models.tacotron2 import Tacotron2
-from voxline.components.train.train_module import Learner, Tensor
+from voxline.components.train.train_module import Tensor, TrainModule
 from voxline.components.train.tts import losses
-from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 
-FREE_NOISE = (7, 0)
+INFERENCE_NOISE = (7, 0)
 """What the pre-net's dropout is drawn from wherever a voice speaks: the same text sounds the same every time."""
 
 
-class SynthesisLearner(Learner):
+class TtsTrainModule(TrainModule):
     """A voice with its optimiser, on the devices of a strategy.
 
     A graph's shape is (frames in a decoder step, whether some steps are fed what the decoder made).
     """
 
-    def __init__(self, settings: SynthesisSettings, dataset: Dataset, strategy: Any) -> None:
+    def __init__(self, settings: TtsTrainSettings, dataset: Dataset, strategy: Any) -> None:
         self.settings, self.features = settings, dataset.features
         symbols = len(dataset.alphabet.symbols)
-        self._low_bins = low_bins(settings.loss.low_hz, dataset.features)
+        self._low_bins = count_low_bins(settings.loss.low_hz, dataset.features)
 
         def make() -> list[Any]:
-            made = [build(settings, dataset)]
+            made = [build_tts_model(settings, dataset)]
             if settings.mutual_information.weight:
                 units = settings.mutual_information.units
-                made.append(MelRecogniser(dataset.features.mels, symbols + 1, units=units, seed=settings.seed))
+                made.append(MelCtc(dataset.features.mels, symbols + 1, units=units, seed=settings.seed))
             return made
 
         super().__init__(settings, strategy, make)
@@ -70,11 +70,11 @@ class SynthesisLearner(Learner):
             reduction=reduction,
             teacher=dials["teacher"] if scheduled else None,
         )
-        found = {"mel": losses.distance(spoken.before, wanted[..., :mels], frames, settings.loss.mel)}
+        found = {"mel": losses.masked_distance(spoken.before, wanted[..., :mels], frames, settings.loss.mel)}
         if settings.model.kind == "tacotron2" and settings.model.postnet_layers:
-            found["mel_after"] = losses.distance(spoken.mels, wanted[..., :mels], frames, settings.loss.mel)
+            found["mel_after"] = losses.masked_distance(spoken.mels, wanted[..., :mels], frames, settings.loss.mel)
         if spoken.linear is not None:
-            linear = losses.linear_distance(spoken.linear, wanted[..., mels:], frames, self._low_bins)
+            linear = losses.linear_loss(spoken.linear, wanted[..., mels:], frames, self._low_bins)
             found["linear"] = settings.loss.linear * linear
         found["stop"] = settings.loss.stop * losses.stop_loss(spoken.stop, frames)
         if settings.guided_attention.weight:
@@ -91,8 +91,8 @@ class SynthesisLearner(Learner):
         """The distance of mels under teacher forcing, in deviations."""
         features, frames, labels, counts = batch
         wanted = self._normalised(features, frames)
-        spoken = self.model(labels, counts, wanted, frames, noise=tf.constant(FREE_NOISE), reduction=shape[0])
-        return (losses.distance(spoken.mels, wanted[..., : self.features.mels], frames),)
+        spoken = self.model(labels, counts, wanted, frames, noise=tf.constant(INFERENCE_NOISE), reduction=shape[0])
+        return (losses.masked_distance(spoken.mels, wanted[..., : self.features.mels], frames),)
 
     def speak(self, batch: Batch, step: int, longest: int) -> Any:
         """What the voice makes of the labels alone, as numpy.
@@ -107,7 +107,7 @@ class SynthesisLearner(Learner):
 
     def restored(self, spoken: Any) -> tuple[Any, Any]:
         """Mels and linear spectrum (None where there is none) as raw features, as numpy."""
-        return restored(self.model, spoken.mels, spoken.linear)
+        return denormalize(self.model, spoken.mels, spoken.linear)
 
     def _normalised(self, features: Tensor, frames: Tensor) -> Tensor:
         real = tf.expand_dims(tf.sequence_mask(frames, tf.shape(features)[1]), -1)
@@ -115,14 +115,14 @@ class SynthesisLearner(Learner):
 
     def _make_speaker(self, reduction: int, max_steps: int) -> Any:
         def speak(labels: Tensor, counts: Tensor) -> Any:
-            noise = tf.constant(FREE_NOISE)
+            noise = tf.constant(INFERENCE_NOISE)
             return self.model.speak(labels, counts, max_steps=max_steps, noise=noise, reduction=reduction)
 
         signature = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32))
         return tf.function(speak, input_signature=signature, autograph=False)
 
 
-def restored(model: Any, mels: Tensor, linear: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def denormalize(model: Any, mels: Tensor, linear: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Raw features of what a model made in normalised space."""
     if linear is None:
         return model.restore(mels), None
@@ -130,16 +130,16 @@ def restored(model: Any, mels: Tensor, linear: Tensor | None) -> tuple[Tensor, T
     return whole[..., : mels.shape[-1]], whole[..., mels.shape[-1] :]
 
 
-def low_bins(hertz: float, features: FeatureSettings) -> int:
+def count_low_bins(hertz: float, features: FeatureSettings) -> int:
     """How many bins of the linear spectrum lie below so many Hz.
 
-    >>> low_bins(4_000, FeatureSettings(fft_size=2048))
+    >>> count_low_bins(4_000, FeatureSettings(fft_size=2048))
     512
     """
     return max(1, min(features.transform_bins, math.ceil(hertz * features.transform / features.sample_rate)))
 
 
-def build(settings: SynthesisSettings, dataset: Dataset, *, portable: bool = False) -> Any:
+def build_tts_model(settings: TtsTrainSettings, dataset: Dataset, *, portable: bool = False) -> Any:
     """The model for a dataset, with its initial weights.
 
     Raises:

@@ -13,7 +13,7 @@ from tests.cluster.k8s.api_server import kubectl, missing, serving
 from tests.cluster.k8s.built import BUILDABLE, K8S, Object, built, pods
 from tests.cluster.k8s.fetched import definition_files
 from tests.train.tones import tiny
-from voxline.components.train.distributed.jobs import KINDS, Task
+from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +110,14 @@ def test_an_account_may_do_what_its_role_is_for(server: Path, account: str, verb
     assert done.stdout == str(may).lower(), done.stderr
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(JOB_KINDS))
 def test_the_server_takes_the_jobs_that_the_train_step_asks_for(server: Path, kind: str) -> None:
     settings = tiny(strategy="auto", workers={"count": 256, "kind": kind})
-    task = Task("0f" * 16, "/mnt/store/extract/ab", "/mnt/store", settings, "registry.example/model:1")
+    task = JobSpec("0f" * 16, "/mnt/store/extract/ab", "/mnt/store", settings, "registry.example/model:1")
     template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "train-1", "uid": "1"}
     metadata = {"name": task.job, "namespace": "voxline", "ownerReferences": [owner]}
-    body = yaml.safe_dump(KINDS[kind].body(task, metadata, template))
+    body = yaml.safe_dump(JOB_KINDS[kind].body(task, metadata, template))
     done = kubectl(server, "create", "--validate=strict", "--dry-run=server", "-f", "-", given=body)
     assert done.returncode == 0, done.stderr
 

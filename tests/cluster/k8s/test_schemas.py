@@ -10,7 +10,7 @@ import yaml
 from tests.cluster.k8s import fetched, schemas
 from tests.cluster.k8s.built import K8S, Object
 from tests.train.tones import tiny
-from voxline.components.train.distributed.jobs import KINDS, Task
+from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
 
 
 @pytest.fixture(scope="session")
@@ -46,9 +46,9 @@ def test_a_field_that_nobody_knows_is_found(schema_folder: Path) -> None:
     assert "automountToken" in fault
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(JOB_KINDS))
 def test_the_jobs_that_the_train_step_asks_for_are_what_their_operators_take(kind: str, schema_folder: Path) -> None:
-    task = Task(
+    task = JobSpec(
         "0f" * 16,
         "/mnt/store/extract/ab",
         "/mnt/store",
@@ -58,4 +58,4 @@ def test_the_jobs_that_the_train_step_asks_for_are_what_their_operators_take(kin
     template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "train-1", "uid": "1"}
     metadata = {"name": task.job, "namespace": "voxline", "ownerReferences": [owner]}
-    assert faults([KINDS[kind].body(task, metadata, template)], schema_folder) == []
+    assert faults([JOB_KINDS[kind].body(task, metadata, template)], schema_folder) == []

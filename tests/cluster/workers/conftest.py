@@ -13,7 +13,7 @@ import yaml
 from tests.cluster.workers.api_stand_in import ApiServer
 from tests.cluster.workers.operator_stand_in import PODS, Operator
 from tests.train.tones import sayings, tiny, write_dataset
-from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.data.dataset import Dataset
 
 collect_ignore_glob = [] if os.environ.get("VOXLINE_TEST_CLUSTER") else ["test_*.py"]
@@ -51,7 +51,7 @@ class Namespace:
         return self.operator
 
     def lead(
-        self, dataset: str, settings: RecognitionSettings, log: Path, pod: str = POD, store: str = ""
+        self, dataset: str, settings: AsrTrainSettings, log: Path, pod: str = POD, store: str = ""
     ) -> "subprocess.Popen[str]":
         environment = {
             **os.environ,
@@ -104,7 +104,7 @@ def tones(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return write_dataset(tmp_path_factory.mktemp("tones") / "dataset", sayings(96, 16))
 
 
-def by_workers(**changes: Any) -> RecognitionSettings:
+def by_workers(**changes: Any) -> AsrTrainSettings:
     """Settings that two workers train by."""
     workers = {"count": 2, **changes.pop("workers", {})}
     return tiny(**{"epochs": 2, "strategy": "auto", "workers": workers, **changes})

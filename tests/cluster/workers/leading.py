@@ -2,7 +2,7 @@
 
 import sys
 
-from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.step import run
 from voxline.errors import VoxlineError
 
@@ -10,7 +10,7 @@ from voxline.errors import VoxlineError
 def main() -> int:
     dataset, store, settings = sys.argv[1:]
     try:
-        work = run(dataset, store, RecognitionSettings.of(settings, "train"))
+        work = run(dataset, store, AsrTrainSettings.of(settings, "train"))
     except VoxlineError as error:
         print(f"error: {error}", flush=True)
         return error.exit_status

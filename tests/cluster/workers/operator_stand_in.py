@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.workers.api_stand_in import Object, State, now
-from voxline.components.train.distributed.tf_config import tf_config
+from voxline.components.train.distributed.tf_config import make_tf_config
 
 TRAIN_JOBS = ("trainer.kubeflow.org/v1alpha1", "trainjobs")
 TF_JOBS = ("kubeflow.org/v1", "tfjobs")
@@ -133,7 +133,7 @@ class Operator:
         environment["VOXLINE_MIRROR"] = str(self.folder / "disks" / pod["metadata"]["uid"])  # its own, and empty
         if kind == TRAIN_JOBS:
             environment["JOB_COMPLETION_INDEX"] = str(index)
-            config = json.loads(tf_config(name, count, environment))
+            config = json.loads(make_tf_config(name, count, environment))
         else:
             workers = [f"{name}-worker-{one}.voxline.svc:2222" for one in range(count)]
             config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}

@@ -6,48 +6,50 @@ import pytest
 
 from tests.cluster.workers.api_stand_in import now
 from tests.cluster.workers.conftest import POD, Namespace
-from voxline.components.train.asr.settings import RecognitionSettings
-from voxline.components.train.distributed.jobs import KINDS, Task
-from voxline.components.train.distributed.kubernetes import AlreadyThere, Cluster, Refused
-from voxline.components.train.distributed.launcher import Lead
-from voxline.components.train.distributed.pods import Pods
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
+from voxline.components.train.distributed.kubernetes import ApiError, JobExists, KubernetesClient
+from voxline.components.train.distributed.launcher import JobLauncher
+from voxline.components.train.distributed.pods import PodWatcher
 from voxline.components.train.settings import WorkersSettings
 from voxline.errors import SettingsError, TransientError, WorkError
 
-JOBS = (KINDS["train_job"].api, KINDS["train_job"].plural)
+JOBS = (JOB_KINDS["train_job"].api, JOB_KINDS["train_job"].plural)
 
 
 @pytest.fixture
-def cluster(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def cluster(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> KubernetesClient:
     return _cluster(namespace, monkeypatch)
 
 
-def _cluster(namespace: Namespace, monkeypatch: pytest.MonkeyPatch, **how: str) -> Cluster:
+def _cluster(namespace: Namespace, monkeypatch: pytest.MonkeyPatch, **how: str) -> KubernetesClient:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("KFP_POD_NAME", POD)
     config = namespace.server.kubeconfig(namespace.folder / "kubeconfig", **how)
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(config))
-    return Cluster(patience=5, wait=lambda seconds: None)
+    return KubernetesClient(patience=5, wait=lambda seconds: None)
 
 
-def _task(**workers: str) -> Task:
-    settings = RecognitionSettings(workers=WorkersSettings.of({"count": 2, **workers}))
-    return Task("0f" * 16, "/mnt/store/extract/ab", "/mnt/store", settings)
+def _task(**workers: str) -> JobSpec:
+    settings = AsrTrainSettings(workers=WorkersSettings.of({"count": 2, **workers}))
+    return JobSpec("0f" * 16, "/mnt/store/extract/ab", "/mnt/store", settings)
 
 
-def _job(cluster: Cluster) -> dict[str, object]:
-    return KINDS["train_job"].body(_task(), {"name": "a-job", "namespace": cluster.namespace, "labels": {}}, {})
+def _job(cluster: KubernetesClient) -> dict[str, object]:
+    return JOB_KINDS["train_job"].body(_task(), {"name": "a-job", "namespace": cluster.namespace, "labels": {}}, {})
 
 
 def test_an_api_server_that_stumbles_is_asked_again(
-    cluster: Cluster, namespace: Namespace, capsys: pytest.CaptureFixture[str]
+    cluster: KubernetesClient, namespace: Namespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     namespace.state.faults[:] = [500, 503, 429]
     assert cluster.pod(POD)["metadata"]["name"] == POD
     assert "waiting for the Kubernetes API (it answers 500" in capsys.readouterr().out
 
 
-def test_one_that_does_not_get_up_is_told_as_something_to_try_again(cluster: Cluster, namespace: Namespace) -> None:
+def test_one_that_does_not_get_up_is_told_as_something_to_try_again(
+    cluster: KubernetesClient, namespace: Namespace
+) -> None:
     cluster._patience = 0
     namespace.server.close()
     with pytest.raises(TransientError, match=r"the Kubernetes API does not do its part \(GET /api/v1/"):
@@ -55,10 +57,10 @@ def test_one_that_does_not_get_up_is_told_as_something_to_try_again(cluster: Clu
 
 
 def test_a_right_that_the_account_has_not_is_named_with_the_role_that_has_it(
-    cluster: Cluster, namespace: Namespace
+    cluster: KubernetesClient, namespace: Namespace
 ) -> None:
     namespace.state.rules[:] = [rule for rule in namespace.state.rules if "trainjobs" not in rule["resources"]]
-    with pytest.raises(Refused, match=r"cannot create resource \"trainjobs\".*needs the Role voxline-train"):
+    with pytest.raises(ApiError, match=r"cannot create resource \"trainjobs\".*needs the Role voxline-train"):
         cluster.create(*JOBS, _job(cluster))
 
 
@@ -66,18 +68,18 @@ def test_a_token_that_is_not_known_is_refused_and_not_shown(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = _cluster(namespace, monkeypatch, token="of-somebody-else")  # noqa: S106
-    with pytest.raises(Refused, match="Unauthorized") as refused:
+    with pytest.raises(ApiError, match="Unauthorized") as refused:
         cluster.pod(POD)
     assert "of-somebody-else" not in str(refused.value)
 
 
-def test_of_two_that_create_one_job_the_second_is_told_that_it_is_there(cluster: Cluster) -> None:
+def test_of_two_that_create_one_job_the_second_is_told_that_it_is_there(cluster: KubernetesClient) -> None:
     cluster.create(*JOBS, _job(cluster))
-    with pytest.raises(AlreadyThere):
+    with pytest.raises(JobExists):
         cluster.create(*JOBS, _job(cluster))
 
 
-def test_only_the_very_job_that_was_followed_is_deleted(cluster: Cluster) -> None:
+def test_only_the_very_job_that_was_followed_is_deleted(cluster: KubernetesClient) -> None:
     made = cluster.create(*JOBS, _job(cluster))
     cluster.delete(*JOBS, "a-job", "the uid of the one before")
     assert "deletionTimestamp" not in cluster.get(*JOBS, "a-job")["metadata"]  # type: ignore[index]
@@ -85,27 +87,29 @@ def test_only_the_very_job_that_was_followed_is_deleted(cluster: Cluster) -> Non
     assert "deletionTimestamp" in cluster.get(*JOBS, "a-job")["metadata"]  # type: ignore[index]
 
 
-def test_a_template_that_the_role_does_not_name_is_refused(cluster: Cluster) -> None:
-    with pytest.raises(Refused, match='trainingruntimes "mine" is forbidden'):
-        Lead(cluster, _task(template="mine"), lambda: False)._body()
+def test_a_template_that_the_role_does_not_name_is_refused(cluster: KubernetesClient) -> None:
+    with pytest.raises(ApiError, match='trainingruntimes "mine" is forbidden'):
+        JobLauncher(cluster, _task(template="mine"), lambda: False)._body()
 
 
-def test_without_the_runtime_the_step_says_what_to_apply(cluster: Cluster, namespace: Namespace) -> None:
+def test_without_the_runtime_the_step_says_what_to_apply(cluster: KubernetesClient, namespace: Namespace) -> None:
     namespace.state.remove("trainer.kubeflow.org/v1alpha1", "trainingruntimes", "voxline-train")
     with pytest.raises(SettingsError, match=r"has no such trainingruntimes; apply one of k8s/ .*Kubeflow Trainer v2"):
-        Lead(cluster, _task(), lambda: False).run()
+        JobLauncher(cluster, _task(), lambda: False).run()
 
 
-def test_workers_that_find_no_nodes_in_time_are_given_up_for_now(cluster: Cluster, namespace: Namespace) -> None:
+def test_workers_that_find_no_nodes_in_time_are_given_up_for_now(
+    cluster: KubernetesClient, namespace: Namespace
+) -> None:
     namespace.operate(hold=True)
-    settings = RecognitionSettings(workers=WorkersSettings(count=2, start_minutes=0.01))
-    lead = Lead(cluster, Task("0f" * 16, "/d", "/s", settings), lambda: False, poll=0.05)
+    settings = AsrTrainSettings(workers=WorkersSettings(count=2, start_minutes=0.01))
+    lead = JobLauncher(cluster, JobSpec("0f" * 16, "/d", "/s", settings), lambda: False, poll=0.05)
     with pytest.raises(TransientError, match=r"were not all running within 0.01 minutes.*Insufficient nvidia.com/gpu"):
         lead.run()
 
 
 def test_the_chiefs_lines_are_shown_once(
-    cluster: Cluster, namespace: Namespace, capsys: pytest.CaptureFixture[str]
+    cluster: KubernetesClient, namespace: Namespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     labels = {"jobset.sigs.k8s.io/jobset-name": "a-job", "batch.kubernetes.io/job-completion-index": "0"}
     pod = namespace.state.put(
@@ -119,7 +123,7 @@ def test_the_chiefs_lines_are_shown_once(
         },
     )
     lines = namespace.state.logs.setdefault(pod["metadata"]["uid"], [])
-    pods = Pods(cluster, KINDS["train_job"], "a-job")
+    pods = PodWatcher(cluster, JOB_KINDS["train_job"], "a-job")
     for line in ("▸ one", "▸ two", "▸ three"):
         lines.append((now(), line))
         pods.tell(1)
@@ -127,7 +131,9 @@ def test_the_chiefs_lines_are_shown_once(
     assert pods.training
 
 
-def test_a_workers_own_fault_is_told_before_the_loss_of_its_peers(cluster: Cluster, namespace: Namespace) -> None:
+def test_a_workers_own_fault_is_told_before_the_loss_of_its_peers(
+    cluster: KubernetesClient, namespace: Namespace
+) -> None:
     for index, status, message in ((0, 75, "lost the others"), (1, 1, "noise\n✗ shard 3 is damaged\n"), (2, 137, "")):
         labels = {"jobset.sigs.k8s.io/jobset-name": "a-job", "batch.kubernetes.io/job-completion-index": str(index)}
         state = {"terminated": {"exitCode": status, "message": message, "reason": "Error"}}
@@ -141,7 +147,7 @@ def test_a_workers_own_fault_is_told_before_the_loss_of_its_peers(cluster: Clust
                 "status": {"phase": "Failed", "containerStatuses": [{"name": "node", "state": state}]},
             },
         )
-    pods = Pods(cluster, KINDS["train_job"], "a-job")
+    pods = PodWatcher(cluster, JOB_KINDS["train_job"], "a-job")
     pods.tell(3)
     fault = pods.fault()
     assert fault is not None
@@ -149,9 +155,9 @@ def test_a_workers_own_fault_is_told_before_the_loss_of_its_peers(cluster: Clust
 
 
 def test_a_result_that_this_pod_does_not_see_is_told_as_a_volume_to_mount(
-    cluster: Cluster, namespace: Namespace
+    cluster: KubernetesClient, namespace: Namespace
 ) -> None:
-    lead = Lead(cluster, _task(), lambda: False, poll=0.05)
+    lead = JobLauncher(cluster, _task(), lambda: False, poll=0.05)
     threading.Timer(0.5, _complete, (namespace,)).start()
     with pytest.raises(WorkError, match="mount the same volume at the same place"):
         lead.run()

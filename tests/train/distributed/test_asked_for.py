@@ -2,11 +2,11 @@
 
 import pytest
 
-from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.settings import WorkersSettings
-from voxline.components.train.step import _asks_for_workers
+from voxline.components.train.step import _wants_workers
 
-FOUR = RecognitionSettings(workers=WorkersSettings(count=4))
+FOUR = AsrTrainSettings(workers=WorkersSettings(count=4))
 
 
 @pytest.fixture(autouse=True)
@@ -16,21 +16,21 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_on_one_machine_it_says_that_it_trains_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not _asks_for_workers(FOUR)
+    assert not _wants_workers(FOUR)
     assert "4 workers are for a cluster; here, this machine trains by itself" in capsys.readouterr().out
 
 
 def test_in_a_pod_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KFP_POD_NAME", "asr-train-1")
-    assert _asks_for_workers(FOUR)
+    assert _wants_workers(FOUR)
 
 
 def test_in_a_pod_with_one_worker_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KFP_POD_NAME", "asr-train-1")
-    assert not _asks_for_workers(RecognitionSettings())
+    assert not _wants_workers(AsrTrainSettings())
 
 
 def test_a_worker_asks_for_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KFP_POD_NAME", "asr-train-1")
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}')
-    assert not _asks_for_workers(FOUR)
+    assert not _wants_workers(FOUR)

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from voxline.components.train.asr.settings import RecognitionSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.distributed import worker
-from voxline.components.train.distributed.jobs import KINDS, Task, ended
-from voxline.components.train.distributed.tf_config import tf_config
+from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec, job_outcome
+from voxline.components.train.distributed.tf_config import make_tf_config
 from voxline.components.train.settings import WorkersSettings
-from voxline.components.train.tts.settings import SynthesisSettings
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.errors import SettingsError, TransientError
 
 JOB = "voxline-train-0f0f"
@@ -29,7 +29,7 @@ def arguments(**changes: str) -> list[str]:
 
 def test_workers_of_a_train_job_look_for_each_other_where_a_job_set_puts_them() -> None:
     configs = [
-        json.loads(tf_config(JOB, 3, {"JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"{JOB}-node-0-{index}"}))
+        json.loads(make_tf_config(JOB, 3, {"JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"{JOB}-node-0-{index}"}))
         for index in range(3)
     ]
     assert [config["task"]["index"] for config in configs] == [0, 1, 2]
@@ -40,17 +40,17 @@ def test_workers_of_a_train_job_look_for_each_other_where_a_job_set_puts_them() 
 @pytest.mark.parametrize("index", ["", "3", "-1", "one"])
 def test_an_index_that_no_worker_has_is_refused(index: str) -> None:
     with pytest.raises(SettingsError, match="JOB_COMPLETION_INDEX"):
-        tf_config(JOB, 3, {"JOB_COMPLETION_INDEX": index, "HOSTNAME": f"{JOB}-node-0-0"})
+        make_tf_config(JOB, 3, {"JOB_COMPLETION_INDEX": index, "HOSTNAME": f"{JOB}-node-0-0"})
 
 
 def test_a_pod_of_another_name_than_the_others_expect_is_refused() -> None:
     with pytest.raises(SettingsError, match="TrainingRuntime's only replicated job must be called 'node'"):
-        tf_config(JOB, 2, {"JOB_COMPLETION_INDEX": "0", "HOSTNAME": f"{JOB}-worker-0-0"})
+        make_tf_config(JOB, 2, {"JOB_COMPLETION_INDEX": "0", "HOSTNAME": f"{JOB}-worker-0-0"})
 
 
 def test_the_longest_job_leaves_room_for_the_names_of_its_hosts() -> None:
-    settings = RecognitionSettings(workers=WorkersSettings(count=256))
-    assert len(f"{Task('0f' * 16, '', '', settings).job}-node-0-255") <= 63
+    settings = AsrTrainSettings(workers=WorkersSettings(count=256))
+    assert len(f"{JobSpec('0f' * 16, '', '', settings).job}-node-0-255") <= 63
 
 
 def test_a_wrong_setting_ends_a_worker_for_good(
@@ -103,43 +103,43 @@ def test_a_bug_is_shown_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> N
         worker.main(arguments())
 
 
-@pytest.mark.parametrize("settings", [RecognitionSettings(epochs=3), SynthesisSettings(name="voice", seed=7)])
+@pytest.mark.parametrize("settings", [AsrTrainSettings(epochs=3), TtsTrainSettings(name="voice", seed=7)])
 def test_a_worker_reads_the_settings_that_the_step_has(
-    monkeypatch: pytest.MonkeyPatch, settings: RecognitionSettings | SynthesisSettings
+    monkeypatch: pytest.MonkeyPatch, settings: AsrTrainSettings | TtsTrainSettings
 ) -> None:
     seen = []
     monkeypatch.setenv("TF_CONFIG", "{}")
     monkeypatch.setattr(worker, "run", lambda *given: seen.append(given))
-    assert worker.main(worker.arguments_of(settings, "gs://b/dataset", "gs://b/store", JOB, 75)) == 0
+    assert worker.main(worker.worker_arguments(settings, "gs://b/dataset", "gs://b/store", JOB, 75)) == 0
     assert seen == [("gs://b/dataset", "gs://b/store", settings)]
 
 
 def test_the_number_of_workers_names_no_work() -> None:
-    alone = RecognitionSettings()
-    four = RecognitionSettings(workers=WorkersSettings(count=4, kind="tf_job", template="mine"))
+    alone = AsrTrainSettings()
+    four = AsrTrainSettings(workers=WorkersSettings(count=4, kind="tf_job", template="mine"))
     assert alone.naming().plain() == four.naming().plain()
     assert alone.naming().plain() == {key: value for key, value in alone.plain().items() if key != "workers"}
-    assert RecognitionSettings(seed=2).naming().plain() != alone.naming().plain()
+    assert AsrTrainSettings(seed=2).naming().plain() != alone.naming().plain()
 
 
 @pytest.mark.parametrize("strategy", ["one", "mirrored"])
 def test_workers_that_would_each_train_a_model_of_their_own_are_refused(strategy: str) -> None:
     with pytest.raises(SettingsError, match=r"workers.count is 2: each would train a model of its own"):
-        RecognitionSettings.of({"strategy": strategy, "workers": {"count": 2}}, "train")
+        AsrTrainSettings.of({"strategy": strategy, "workers": {"count": 2}}, "train")
 
 
 def test_a_tf_job_is_made_of_a_template_whose_container_is_called_as_expected() -> None:
     template = {"metadata": {"name": "t"}, "template": {"spec": {"containers": [{"name": "main"}]}}}
-    task = Task("0f" * 16, "", "", RecognitionSettings())
+    task = JobSpec("0f" * 16, "", "", AsrTrainSettings())
     with pytest.raises(SettingsError, match="first container is called 'main'; 'node' is accepted"):
-        KINDS["tf_job"].body(task, {}, template)
+        JOB_KINDS["tf_job"].body(task, {}, template)
 
 
 @pytest.mark.parametrize(("kind", "succeeded"), [("Complete", True), ("Succeeded", True), ("Failed", False)])
 def test_a_job_has_ended_when_its_operator_says_so(kind: str, succeeded: bool) -> None:
     job = {"status": {"conditions": [{"type": "Suspended", "status": "False"}, {"type": kind, "status": "True"}]}}
-    found = ended(job)
+    found = job_outcome(job)
     assert found is not None
     assert found.succeeded == succeeded
-    assert ended({"status": {"conditions": [{"type": kind, "status": "False"}]}}) is None
-    assert ended({}) is None
+    assert job_outcome({"status": {"conditions": [{"type": kind, "status": "False"}]}}) is None
+    assert job_outcome({}) is None

@@ -11,7 +11,7 @@ import tensorflow as tf
 from voxline.audio import griffin_lim
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import Array, emphasise, features, magnitude_spectrogram
-from voxline.components.train.tts.griffin_lim import waveforms
+from voxline.components.train.tts.griffin_lim import reconstruct_waveforms
 
 TACOTRON = FeatureSettings.of(
     {"kind": "mel_and_linear", "window_seconds": 0.05, "hop_seconds": 0.0125, "fft_size": 2_048, "mels": 80}
@@ -41,7 +41,9 @@ def speech(real_data: Path, how: FeatureSettings, part: str) -> Array:
 def graph(how: FeatureSettings, bins: int, iterations: int) -> Any:
     """One trace for any batch and any time."""
     signature = [tf.TensorSpec([None, None, bins], tf.float32), tf.TensorSpec([None], tf.int32)]
-    return tf.function(lambda raw, frames: waveforms(raw, frames, how, iterations), input_signature=signature)
+    return tf.function(
+        lambda raw, frames: reconstruct_waveforms(raw, frames, how, iterations), input_signature=signature
+    )
 
 
 def convergence(made: Array, magnitudes: Array, how: FeatureSettings) -> float:
@@ -100,4 +102,4 @@ def test_it_reloads_from_a_saved_model_and_says_the_same(real_data: Path, tmp_pa
 
 def test_frames_of_another_width_are_refused() -> None:
     with pytest.raises(ValueError, match=r"frames of 40 bins; 80 \(mels\) or 1025 \(linear\)"):
-        waveforms(tf.zeros([1, 5, 40]), tf.constant([5]), TACOTRON)
+        reconstruct_waveforms(tf.zeros([1, 5, 40]), tf.constant([5]), TACOTRON)
