@@ -119,8 +119,8 @@ STEPS = {
     "publish": Step(_prepare_publish, _published("few"), _published("other"), _of_dataset, _collected),
 }
 
-BEAM = Step(lambda corpus, folder: None, _extracted("few", ON_BEAM), _extracted("other", ON_BEAM), _of_dataset)
-"""extract as Beam does it in one process, however little there is to do."""
+BEAM = Step(lambda corpus, folder: None, _extracted("few", ON_BEAM), _extracted("other"), _of_dataset)
+"""extract on Beam in one process, disturbed and repeated there; the other input follows without Beam, in less time."""
 
 
 def end_state(folder: Path) -> dict[str, str]:
