@@ -1,7 +1,7 @@
 """The gate: checks that a model passes or not, each with what was measured and what is accepted.
 
 One gate for every kind of model: any figure is held to a limit, compared with the model in service as a whole,
-and in slices. Why these statistics: docs/decisions/0010-the-gate.md.
+and in slices. Why these statistics: docs/decisions/0007-the-gate.md.
 """
 
 import dataclasses

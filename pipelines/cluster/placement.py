@@ -2,7 +2,7 @@
 
 KFP's own cache is off for every task. It is keyed by the image, the wrapper's source and the arguments, so that it
 would take the same folder of recordings for the same recordings; our steps look at the content, and reuse what they
-made by that (docs/decisions/0001, 0046).
+made by that (docs/decisions/0001, 0024).
 """
 
 import functools

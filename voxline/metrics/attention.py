@@ -1,6 +1,6 @@
 """What an attention's alignment says of a synthesis: did it read the whole text, once, from beginning to end?
 
-Why these measures, and what they do not say: docs/decisions/0034-judging-a-voice.md.
+Why these measures, and what they do not say: docs/decisions/0017-how-tts-is-judged.md.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Sizes of Tacotron and Tacotron 2; the defaults are those of the papers, and a demo's are far smaller.
 
-Where the sources differ: docs/decisions/0032-synthesis-models.md.
+Where the sources differ: docs/decisions/0015-tacotron-where-the-sources-differ.md.
 """
 
 from typing import Annotated, Literal

@@ -1,6 +1,6 @@
 """Settings of a voice: the network, what its loss is made of, and the remedies for attention that never aligns.
 
-What each remedy is for and what it did here: docs/decisions/0033-remedies.md.
+What each remedy is for and what it did here: docs/decisions/0016-attention-remedies-are-settings.md.
 """
 
 from typing import Literal, Self

@@ -1,6 +1,6 @@
 """The page of statistics: every feature of the corpus beside that of the model in service, anomalies and drift.
 
-It shows what TFDV's facets page shows, in one file that loads nothing (docs/decisions/0042).
+It shows what TFDV's facets page shows, in one file that loads nothing (docs/decisions/0020).
 """
 
 from collections.abc import Sequence
