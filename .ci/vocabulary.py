@@ -27,14 +27,15 @@ PHRASES = {
     r"\btaken (?:for another|over)\b": "'substituted', 'reused'",
     r"\bat hand\b": "'available'",
 }
-SUFFIXES = {".md", ".py", ".yaml", ".yml", ".toml", ".j2", ".hcl"}
+CHECKED = (".md", ".py", ".yaml", ".yml", ".toml", ".j2", ".hcl", "Makefile", "Dockerfile")
 RULES = {re.compile(phrase, re.IGNORECASE): advice for phrase, advice in PHRASES.items()}
 
 
 def main() -> int:
     """The exit status: 1 if a phrase was found."""
-    listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True).stdout.split("\0")
-    files = [Path(name) for name in listed if Path(name).suffix in SUFFIXES or name.endswith(("Makefile", "Dockerfile"))]
+    command = ["git", "ls-files", "-z"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
+    files = [Path(name) for name in listed if name.endswith(CHECKED)]
     found = 0
     for file in files:
         if file.is_symlink() or not file.is_file() or file.resolve() == Path(__file__).resolve():

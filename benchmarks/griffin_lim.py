@@ -5,7 +5,7 @@ their norm. Both start from phases of their own, and where each ends differs by 
 recording to another, either way: the mean over the recordings has to be equal within one in a hundred.
 
   python -m benchmarks.griffin_lim
-  python -m benchmarks.griffin_lim --closeness FOLDER_OF_WAVS    # the table of docs/decisions/0014-griffin-lim-with-momentum.md
+  python -m benchmarks.griffin_lim --closeness FOLDER_OF_WAVS    # the table of docs/decisions/0014
 """
 
 import statistics

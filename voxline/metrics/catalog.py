@@ -1,6 +1,6 @@
 """The figures by which models are judged: what each is called, which way is better, and how it is written.
 
-What each measures of a voice, and by which formula: docs/decisions/0017-how-tts-is-judged.md.
+What each measures of a voice, and by which formula: docs/metrics.md.
 """
 
 import dataclasses
