@@ -20,8 +20,8 @@ from voxline.components.convert.process_pool import WorkerCrashed, map_in_proces
 from voxline.components.convert.recording import convert_recording
 from voxline.components.convert.settings import ConvertSettings
 from voxline.rejects import Reason
-from voxline.store.bucket_cache import address_of, bring, folder_of, local, send
-from voxline.store.files import whole_file
+from voxline.store.bucket_cache import ensure_local, local_path, localize, upload_new, uri_of
+from voxline.store.files import atomic_write
 from voxline.store.objects import is_remote
 
 ConversionResult = Converted | RejectedRecording | SourceChanged | WorkerCrashed
@@ -76,9 +76,9 @@ def convert_with_beam(
         for first, batch in _split_batches(jobs):
             _write_batch(folder / _batch_name(len(firsts)), batch)
             firsts.append(first)
-        send([folder / _batch_name(number) for number in range(len(firsts))], address_of(folder))
+        upload_new([folder / _batch_name(number) for number in range(len(firsts))], uri_of(folder))
         convert = functools.partial(
-            _convert_batch, folder=address_of(folder), pool=address_of(pool), limit_seconds=settings.decode_seconds
+            _convert_batch, folder=uri_of(folder), pool=uri_of(pool), limit_seconds=settings.decode_seconds
         )
         for number, results in map_with_beam("convert", convert, range(len(firsts)), settings, folder):
             for at, (kind, values) in enumerate(results):
@@ -89,11 +89,11 @@ def convert_with_beam(
 
 def _convert_batch(number: int, folder: str, pool: str, limit_seconds: float) -> list[tuple[str, dict[str, Any]]]:
     """What a worker does with a batch: each WAV lies in the pool when it ends."""
-    jobs = _read_batch(local(f"{folder}/{_batch_name(number)}"))
-    bring(job.source for job in jobs)
+    jobs = _read_batch(localize(f"{folder}/{_batch_name(number)}"))
+    ensure_local(job.source for job in jobs)
     results: dict[int, ConversionResult] = dict(map_in_processes(convert_recording, jobs, 1, limit_seconds))
     if is_remote(pool):
-        send([jobs[at].wav for at, result in results.items() if isinstance(result, Converted)], pool)
+        upload_new([jobs[at].wav for at, result in results.items() if isinstance(result, Converted)], pool)
     else:
         os.sync()  # before anything says that they are there; the process that waits may be on another machine
     return [(type(results[at]).__name__, dataclasses.asdict(results[at])) for at in range(len(jobs))]
@@ -120,9 +120,9 @@ def _batch_name(number: int) -> str:
 
 
 def _write_batch(file: Path, jobs: list[ConversionJob]) -> None:
-    with whole_file(file, "w", durable=False) as out:
+    with atomic_write(file, "w", durable=False) as out:
         for job in jobs:
-            values = dataclasses.asdict(job) | {"source": address_of(job.source), "wav": address_of(job.wav)}
+            values = dataclasses.asdict(job) | {"source": uri_of(job.source), "wav": uri_of(job.wav)}
             out.write(json.dumps(values, ensure_ascii=False) + "\n")
 
 
@@ -133,7 +133,7 @@ def _read_batch(file: Path) -> list[ConversionJob]:
 
 def _job_from_json(values: dict[str, Any]) -> ConversionJob:
     source, wav, shaping = values.pop("source"), values.pop("wav"), values.pop("shaping")
-    return ConversionJob(**values, source=str(folder_of(source)), wav=folder_of(wav), shaping=Shaping(**shaping))
+    return ConversionJob(**values, source=str(local_path(source)), wav=local_path(wav), shaping=Shaping(**shaping))
 
 
 def _result_from_json(kind: str, values: dict[str, Any]) -> ConversionResult:

@@ -28,9 +28,9 @@ def convert(
     """
     from voxline.components.convert.settings import ConvertSettings
     from voxline.components.convert.step import run
-    from voxline.store.permanent_failures import attempt
-    from voxline.store.step_cache import place_of
+    from voxline.store.permanent_failures import fail_fast
+    from voxline.store.step_cache import artifact_uri
 
     chosen = ConvertSettings.of(settings, "convert", sample_rate=sample_rate, alphabet=alphabet, reading__kind=reading)
-    with attempt(store):
-        run(place_of(manifest), store, chosen).publish(wavs)
+    with fail_fast(store):
+        run(artifact_uri(manifest), store, chosen).publish(wavs)

@@ -15,8 +15,8 @@ from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.progress import Progress
 from voxline.rejects import Reason, Reject
-from voxline.store.hashing import DIGEST_BYTES, Digests
-from voxline.store.step_cache import Work
+from voxline.store.hashing import DIGEST_BYTES, DigestMap
+from voxline.store.step_cache import StepOutput
 from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ MAX_EXAMPLES = 3
 
 
 def decode_new(
-    incoming: ManifestScan, pool: WavPool, settings: ConvertSettings, work: Work
+    incoming: ManifestScan, pool: WavPool, settings: ConvertSettings, work: StepOutput
 ) -> dict[str, RejectedRecording]:
     """Converts what is to be converted, each recording once.
 
@@ -74,7 +74,7 @@ def _lines_to_decode(incoming: ManifestScan, pool: WavPool, settings: ConvertSet
     What costs nothing to find out comes first: nobody listens to a recording that has no transcript.
     """
     alphabet = Alphabet.named(settings.alphabet)
-    todo, names = array("Q"), Digests(0)
+    todo, names = array("Q"), DigestMap(0)
     for at, utterance in zip(incoming.unheard, incoming.unheard_utterances(incoming.unheard), strict=True):
         if isinstance(normalize_transcript(utterance, settings, alphabet), Reject):
             continue
@@ -93,7 +93,7 @@ class _Decoding:
       stale: how many are not what the manifest says, and `shown` of them, in words.
     """
 
-    def __init__(self, incoming: ManifestScan, pool: WavPool, settings: ConvertSettings, work: Work) -> None:
+    def __init__(self, incoming: ManifestScan, pool: WavPool, settings: ConvertSettings, work: StepOutput) -> None:
         self._incoming, self._pool, self._settings, self._work = incoming, pool, settings, work
         self._names = bytearray()
         self.decoded, self.stale = 0, 0

@@ -15,7 +15,7 @@ from voxline.components.convert.jobs import RejectedRecording
 from voxline.data.json_codec import encode_json
 from voxline.errors import WorkError
 from voxline.rejects import Reason
-from voxline.store.hashing import Digests
+from voxline.store.hashing import DigestMap
 
 _LOCATION = struct.Struct("<IQQ")
 _unpack: Callable[[bytes], Any] = _LOCATION.unpack
@@ -48,7 +48,7 @@ class DecodeLogs:
 
     def __init__(self, logs: Iterable[Path], silence_db: float) -> None:
         self._silence_db = silence_db
-        self._digests = Digests(_LOCATION.size)
+        self._digests = DigestMap(_LOCATION.size)
         self._logs: list[tuple[Path, int]] = []
         self._open: dict[int, IO[bytes]] = {}
         for log in logs:

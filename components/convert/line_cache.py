@@ -22,9 +22,9 @@ from typing import IO, Any, NamedTuple
 
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import folder_of
-from voxline.store.files import clear_unfinished, whole_file
-from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, Digests, hash_bytes, hash_file
+from voxline.store.bucket_cache import local_path
+from voxline.store.files import atomic_write, remove_unfinished
+from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, DigestMap, hash_bytes, hash_file
 
 IN_REJECTS, HAS_WAV, NEEDS_SOURCE = 1, 2, 4
 """Where a line went; whether it holds as long as its WAV is whole; whether nobody has listened to it, so that the
@@ -77,8 +77,8 @@ class LineCache:
     """
 
     def __init__(self, store: Path | str, named: str) -> None:
-        self.file = folder_of(store) / "lines" / named
-        self._store = folder_of(store)
+        self.file = local_path(store) / "lines" / named
+        self._store = local_path(store)
         self.incoming, self.fingerprint, self.folder, self.count = "", "", Path(), 0
         self._body: IO[bytes] | None = None
         self._outputs: list[BufferedReader] = []
@@ -86,7 +86,7 @@ class LineCache:
         self._files = contextlib.ExitStack()
         self._next, self._first, self._block = 0, -1, b""
         self._last = (-1, CachedLine(NO_WAV, NO_WAV, NO_WAV, NO_WAV, 0, 0, 0, 0))
-        self._digests: Digests | None = None
+        self._digests: DigestMap | None = None
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), contextlib.ExitStack() as files:
             self._open(files)
             self._files = files.pop_all()  # stay open, since another run may replace them
@@ -156,9 +156,9 @@ class LineCache:
         if told["count"] == told["of"]:
             self.incoming, self.fingerprint = told["incoming"], told["fingerprint"]
 
-    def _index(self) -> Digests:
+    def _index(self) -> DigestMap:
         if self._digests is None:
-            self._digests = Digests(4)
+            self._digests = DigestMap(4)
             for number in range(self.count):
                 self._digests.put(self.entry(number).line, number.to_bytes(4, "little"))
         return self._digests
@@ -193,7 +193,7 @@ class CacheWriter:
           told: incoming, fingerprint, and `of`: how many lines there were.
         """
         self._write()
-        root = folder_of(store)
+        root = local_path(store)
         head = {
             **told,
             "folder": folder.relative_to(root).as_posix(),
@@ -210,8 +210,8 @@ class CacheWriter:
 @contextlib.contextmanager
 def open_cache_writer(earlier: LineCache) -> Iterator[CacheWriter]:
     """Opens what the next conversion will find in the place of this one's; it appears when the block ends well."""
-    clear_unfinished(earlier.file.parent)
-    with whole_file(earlier.file, durable=False) as file:  # its head says whether its body is whole
+    remove_unfinished(earlier.file.parent)
+    with atomic_write(earlier.file, durable=False) as file:  # its head says whether its body is whole
         yield CacheWriter(file)
 
 

@@ -15,8 +15,8 @@ from voxline.components.convert.wav_pool import WavPool
 from voxline.data.json_codec import parse_json
 from voxline.data.manifest import Utterance, manifest_path, parse_utterance, utterance_from_values
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import bring
-from voxline.store.hashing import DIGEST_BYTES, Fingerprint, digest_of, hash_file
+from voxline.store.bucket_cache import ensure_local
+from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest, hash_file
 
 NOT_DECODED = -1
 """What stands for a recording that nobody has listened to."""
@@ -131,7 +131,7 @@ class ManifestScan:
         earlier, pool, known, digests = self._earlier, self._pool, self.known, self.digests
         new: list[tuple[int, int, Utterance]] = []
         for at, line in self.lines():
-            number = earlier.find(digest_of(line))
+            number = earlier.find(hash_digest(line))
             if number >= 0 and self._holds(entry := earlier.entry(number)):
                 known.append(number)
                 digests += entry.utterance
@@ -154,7 +154,7 @@ class ManifestScan:
     def _settle(self, new: list[tuple[int, int, Utterance]]) -> None:
         """Looks for recordings that nobody has listened to: (number of the line, at which byte, utterance)."""
         if unnamed := [one for one in new if not one[2].audio_hash]:
-            bring(utterance.audio_filepath for _, _, utterance in unnamed)
+            ensure_local(utterance.audio_filepath for _, _, utterance in unnamed)
             for number, at, utterance in unnamed:
                 self._hashes[at] = _hash_of(utterance)
                 named = self._named(at, utterance)
@@ -163,7 +163,7 @@ class ManifestScan:
                     self.known[number] = -2 - (place[0] << _OFFSET_BITS | place[1])
             new = [one for one in new if self.known[one[0]] == NOT_DECODED]
         absent = [one for one in new if not _exists(one[2])]
-        bring(utterance.audio_filepath for _, _, utterance in absent)
+        ensure_local(utterance.audio_filepath for _, _, utterance in absent)
         self.missing |= {number: one.id for number, _, one in absent if not _exists(one)}
         self.unheard.extend(at for number, at, _ in new if number not in self.missing)
 

@@ -36,9 +36,9 @@ from voxline.data.manifest import (
 )
 from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
-from voxline.store.files import whole_file
-from voxline.store.hashing import DIGEST_BYTES, Fingerprint, digest_of, hash_file
-from voxline.store.step_cache import Work
+from voxline.store.files import atomic_write
+from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest, hash_file
+from voxline.store.step_cache import StepOutput
 from voxline.text.alphabet import Alphabet
 
 
@@ -119,7 +119,7 @@ def write_output(
     earlier: LineCache,
     making: OutputBuilder,
     settings: ConvertSettings,
-    work: Work,
+    work: StepOutput,
     store: Path | str,
 ) -> None:
     """Writes what becomes of each line, and keeps for the next conversion where.
@@ -129,7 +129,7 @@ def write_output(
     """
     manifest, rejects, found = work.folder / MANIFEST_FILE, work.folder / REJECTS_FILE, Fingerprint()
     with open_cache_writer(earlier) as entries:
-        with whole_file(manifest) as out, whole_file(rejects) as left_out:
+        with atomic_write(manifest) as out, atomic_write(rejects) as left_out:
             writing = _OutputWriter(out, left_out, entries, found)
             for number, (at, line) in enumerate(incoming.lines()):
                 known = incoming.known[number]
@@ -183,7 +183,7 @@ class _OutputWriter:
         offset = self._put(made.line, made.reason, made.digest)
         if made.kind is not None and named:
             kind = made.kind | (IN_REJECTS if made.reason else 0)
-            entry = (digest_of(line), digest, made.digest, made.wav, made.samples, offset, len(made.line), kind)
+            entry = (hash_digest(line), digest, made.digest, made.wav, made.samples, offset, len(made.line), kind)
             self._entries.add(entry)
 
     def _put(self, line: bytes, reason: str, converted: bytes) -> int:

@@ -13,15 +13,15 @@ from voxline.components.convert.output import OutputBuilder, write_output
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.wav_pool import WAV_REVISION as POOL_REVISION
 from voxline.components.convert.wav_pool import WavPool
-from voxline.store.bucket_cache import local
+from voxline.store.bucket_cache import localize
 from voxline.store.hashing import hash_value
-from voxline.store.step_cache import Work, keyed_work
+from voxline.store.step_cache import StepOutput, cached_step
 from voxline.text.frontend import made_by
 
 REVISION = 1
 
 
-def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> Work:
+def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> StepOutput:
     """Converts the recordings of a manifest.
 
     Args:
@@ -43,7 +43,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
         WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping) as pool,
         LineCache(store, hash_value(named)) as earlier,
     ):
-        incoming = ManifestScan(local(manifest), pool, earlier)
+        incoming = ManifestScan(localize(manifest), pool, earlier)
         inputs: dict[str, object] = {"utterances": incoming.fingerprint}
         # The manifest names its recordings by content, and a file that is gone is no content: it takes part in the
         # key by itself, so that the reject does not outlive the day on which the file is put back.
@@ -56,14 +56,19 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> W
             if not (incoming.taken_over and folder == earlier.folder):  # of these, each WAV has just been looked at
                 pool.check(folder)
 
-        with keyed_work(store, "convert", naming, inputs, revision=REVISION, check=check) as work:
+        with cached_step(store, "convert", naming, inputs, revision=REVISION, check=check) as work:
             if not work.reused:
                 _convert(incoming, earlier, pool, settings, work, store)
     return work
 
 
 def _convert(
-    incoming: ManifestScan, earlier: LineCache, pool: WavPool, settings: ConvertSettings, work: Work, store: Path | str
+    incoming: ManifestScan,
+    earlier: LineCache,
+    pool: WavPool,
+    settings: ConvertSettings,
+    work: StepOutput,
+    store: Path | str,
 ) -> None:
     earlier.check()  # now that the work is claimed, and so nobody can be purged
     lost = decode_new(incoming, pool, settings, work)

@@ -27,8 +27,8 @@ from voxline.components.convert.jobs import NO_SHAPING, Converted, RejectedRecor
 from voxline.data.json_codec import encode_json, encode_number, encode_string, iter_lines, parse_json
 from voxline.data.manifest import MANIFEST_FILE, Utterance
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import Mirror, bring, folder_of
-from voxline.store.files import clear_unfinished
+from voxline.store.bucket_cache import BucketCache, ensure_local, local_path
+from voxline.store.files import remove_unfinished
 from voxline.store.hashing import hash_bytes, hash_value
 from voxline.store.objects import is_remote
 
@@ -45,7 +45,7 @@ class WavUploader:
         line counts where the WAV is there.
     """
 
-    def __init__(self, mirror: Mirror | None, log: Path) -> None:
+    def __init__(self, mirror: BucketCache | None, log: Path) -> None:
         self._mirror, self._log = mirror, log
         self._waiting: list[str] = []
         self._batch = FIRST_UPLOAD
@@ -77,7 +77,7 @@ class WavUploader:
         finally:
             self._thread.shutdown(cancel_futures=True)
 
-    def _send(self, mirror: Mirror) -> None:
+    def _send(self, mirror: BucketCache) -> None:
         self._arrived()
         names, self._waiting = self._waiting, []
         self._on_the_way = self._thread.submit(self._deliver, mirror, names)
@@ -86,7 +86,7 @@ class WavUploader:
         if self._on_the_way:
             self._on_the_way.result()
 
-    def _deliver(self, mirror: Mirror, names: list[str]) -> None:
+    def _deliver(self, mirror: BucketCache, names: list[str]) -> None:
         mirror.push(names, absent_only=True)
         if not self._log.stat().st_size:
             return
@@ -106,9 +106,9 @@ class WavPool:
     """
 
     def __init__(self, store: Path | str, sample_rate: int, silence_db: float, shaping: Shaping = NO_SHAPING) -> None:
-        self.folder = folder_of(store) / "wavs"
+        self.folder = local_path(store) / "wavs"
         self._root = str(self.folder)
-        self._mirror = Mirror.of(f"{store}/wavs") if is_remote(store) else None
+        self._mirror = BucketCache.of(f"{store}/wavs") if is_remote(store) else None
         self._sample_rate, self._silence_db, self._naming = sample_rate, silence_db, shaping.naming()
 
     def __enter__(self) -> "WavPool":
@@ -154,7 +154,7 @@ class WavPool:
         Raises:
           WorkError: some are not.
         """
-        bring([folder / MANIFEST_FILE])
+        ensure_local([folder / MANIFEST_FILE])
         gone, first = 0, ""
         for _, line in iter_lines(
             folder / MANIFEST_FILE
@@ -181,7 +181,7 @@ class WavPool:
 
     def sweep(self) -> None:
         """Removes what killed processes left half written."""
-        clear_unfinished(self.folder, "??/.*.part")
+        remove_unfinished(self.folder, "??/.*.part")
 
     def is_whole(self, name: str, samples: int) -> bool:
         """Whether a WAV is there, as long as it must be."""

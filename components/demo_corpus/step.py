@@ -17,12 +17,12 @@ from voxline.components.demo_corpus.settings import (
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.store.hashing import hash_value
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 REVISION = 1
 
 
-def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None = None) -> Work:
+def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None = None) -> StepOutput:
     """Writes the corpus to `folder`, or finds it there: LibriSpeech, LJSpeech or data_thchs30, by its kind.
 
     The files are the same, byte for byte, for the same settings on one machine, whatever `workers` is
@@ -34,7 +34,7 @@ def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None
     start = time.monotonic()
     folder = Path(os.path.realpath(folder))
     named_by = {"step": "generate", "revision": REVISION, "settings": settings.plain()}
-    work = Work("generate", folder, hash_value(named_by), outputs={"corpus": _layout(settings)})
+    work = StepOutput("generate", folder, hash_value(named_by), outputs={"corpus": _layout(settings)})
     try:
         with exclusive_output(folder, work.key) as unfinished:
             if unfinished is None:

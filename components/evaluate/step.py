@@ -23,9 +23,9 @@ from voxline.errors import WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest
 from voxline.progress import print_status
 from voxline.registry.registry import Registry
-from voxline.store.bucket_cache import bring, local
+from voxline.store.bucket_cache import ensure_local, localize
 from voxline.store.files import read_json
-from voxline.store.step_cache import Work, keyed_work
+from voxline.store.step_cache import StepOutput, cached_step
 
 REVISION = 3
 
@@ -36,7 +36,7 @@ def run(
     registry: Path | str,
     store: Path | str,
     settings: AsrEvaluateSettings | TtsEvaluateSettings = AsrEvaluateSettings(),  # noqa: B008  (frozen)
-) -> Work:
+) -> StepOutput:
     """Measures an exported model, in the way that its settings are for.
 
     Args:
@@ -48,8 +48,8 @@ def run(
       WorkError: the split is empty, a recording or a model cannot be read.
       SettingsError: a slicing by a field that no utterance has, or a listener that the registry has not.
     """
-    folder = exported_folder(local(model, without=TRAINING_FOLDERS))
-    utterances = _utterances(local(manifest), settings)
+    folder = exported_folder(localize(model, without=TRAINING_FOLDERS))
+    utterances = _utterances(localize(manifest), settings)
     judged = model_digest(folder)
     champion = find_champion(Registry(registry, settings.model_name), judged)
     inputs: dict[str, Any] = {
@@ -61,16 +61,16 @@ def run(
         synthesis.check_tts_slices(utterances, settings)
         listener = find_round_trip_recognizer(registry, settings.listener)
         inputs["listener"] = listener and listener.plain()
-        with keyed_work(store, "evaluate", settings, inputs, revision=REVISION) as work:
+        with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as work:
             if not work.reused:
-                bring(utterance.audio_filepath for utterance in utterances)
+                ensure_local(utterance.audio_filepath for utterance in utterances)
                 synthesis.evaluate_tts(work, folder, utterances, champion, listener, settings, inputs)
             print_status(f"evaluate: {synthesis.summarize_tts(read_json(work.path('metrics')))}")
         return work
     recognition.check_asr_slices(utterances, settings)
-    with keyed_work(store, "evaluate", settings, inputs, revision=REVISION) as work:
+    with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as work:
         if not work.reused:
-            bring(utterance.audio_filepath for utterance in utterances)
+            ensure_local(utterance.audio_filepath for utterance in utterances)
             recognition.evaluate_asr(work, folder, utterances, champion, settings, inputs)
         print_status(f"evaluate: {recognition.summarize_asr(read_json(work.path('metrics')))}")
     return work

@@ -12,7 +12,7 @@ from voxline.components.extract.plan import ShardTask
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.write_shard import FailedClip, write_shard
 from voxline.progress import Progress
-from voxline.store.bucket_cache import address_of, folder_of, send
+from voxline.store.bucket_cache import local_path, upload_new, uri_of
 
 
 def write_shards(tasks: list[ShardTask], settings: ExtractSettings, store: str, folder: Path) -> list[FailedClip]:
@@ -32,10 +32,10 @@ def write_shards(tasks: list[ShardTask], settings: ExtractSettings, store: str, 
       WorkError: the pipeline failed: a full disk, a store that cannot be written, a worker that died.
     """
     if settings.runner != IN_PROCESS:
-        send([task.manifest for task in tasks], store)
-    place: Callable[[Path | str], str] = str if settings.runner == IN_PROCESS else address_of
+        upload_new([task.manifest for task in tasks], store)
+    place: Callable[[Path | str], str] = str if settings.runner == IN_PROCESS else uri_of
     elements = [dataclasses.asdict(task) | {"manifest": place(task.manifest)} for task in tasks]
-    write = functools.partial(_write, settings=settings.plain(), store=store, folder=address_of(folder))
+    write = functools.partial(_write, settings=settings.plain(), store=store, folder=uri_of(folder))
     progress = Progress("utterances", total=sum(task.utterances for task in tasks))
     failed: dict[int, list[FailedClip]] = {}
     for number, failures in map_with_beam("extract", write, elements, settings, folder):
@@ -45,4 +45,4 @@ def write_shards(tasks: list[ShardTask], settings: ExtractSettings, store: str, 
 
 
 def _write(element: dict[str, Any], settings: dict[str, Any], store: str, folder: str) -> list[FailedClip]:
-    return write_shard(ShardTask(**element), ExtractSettings.of(settings), store, folder_of(folder))
+    return write_shard(ShardTask(**element), ExtractSettings.of(settings), store, local_path(folder))

@@ -34,8 +34,8 @@ def extract(
     """
     from voxline.components.extract.settings import ExtractSettings
     from voxline.components.extract.step import run
-    from voxline.store.permanent_failures import attempt
-    from voxline.store.step_cache import place_of
+    from voxline.store.permanent_failures import fail_fast
+    from voxline.store.step_cache import artifact_uri
 
     chosen = ExtractSettings.of(
         settings,
@@ -47,5 +47,5 @@ def extract(
         reading__kind=reading,
         runner=runner,
     )
-    with attempt(store):
-        run(place_of(wavs), store, chosen).publish(dataset)
+    with fail_fast(store):
+        run(artifact_uri(wavs), store, chosen).publish(dataset)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.rows import ROWS_FILE
-from voxline.store.files import whole_file
+from voxline.store.files import atomic_write
 from voxline.store.hashing import HASH_CHARACTERS, hash_bytes, hash_file
 from voxline.store.objects import is_remote
 
@@ -112,7 +112,7 @@ def write_cached_rows(folder: Path, settings: ExtractSettings, lines: CachedRows
     head = {"rows": hash_file(folder / ROWS_FILE), "lines": len(lines.begins), **_made_by(settings)}
     columns = (lines.begins.tobytes(), lines.ends.tobytes(), lines.seconds.tobytes())
     body = b"".join((json.dumps(head).encode(), b"\n", lines.digests, *columns, lines.clips))
-    with whole_file(folder / ROW_CACHE) as file:
+    with atomic_write(folder / ROW_CACHE) as file:
         file.write(_MAGIC + hash_bytes(body).encode() + body)
 
 

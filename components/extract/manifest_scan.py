@@ -23,7 +23,7 @@ from voxline.data.manifest import Utterance, manifest_path, parse_utterance
 from voxline.data.rows import encode_row
 from voxline.data.shards import clip_name
 from voxline.rejects import Reason, Reject
-from voxline.store.files import whole_file
+from voxline.store.files import atomic_write
 from voxline.store.hashing import HASH_CHARACTERS
 from voxline.text.alphabet import Alphabet
 
@@ -72,7 +72,7 @@ class ScannedManifest:
 
     def write_rows(self, target: Path, keep: npt.NDArray[np.bool_]) -> None:
         """Writes the rows of those to keep, in the order of their ids."""
-        with open(self.rows, "rb") as rows, whole_file(target) as out:
+        with open(self.rows, "rb") as rows, atomic_write(target) as out:
             begin = end = 0
             for first, last in [*self._written[keep].tolist(), (-1, -1)]:
                 if first == end:  # it follows the one before here too, as all do where the manifest is in order

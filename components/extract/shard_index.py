@@ -20,7 +20,7 @@ from voxline.data.shards import ShardInfo, shards_folder, verify_shard
 from voxline.data.tfrecord import RECORD_OVERHEAD
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import Mirror, is_mirrored
+from voxline.store.bucket_cache import BucketCache, is_cached
 from voxline.store.objects import is_remote
 
 NUMBER, FOUND = 4, 5
@@ -94,7 +94,7 @@ class PoolIndex:
 
         What lies in the mirror alone counts for nothing: no other machine would find it.
         """
-        mirror = Mirror.of(self.store)
+        mirror = BucketCache.of(self.store)
         below = self.folder.relative_to(mirror.root).as_posix()
         indices = [entry for entry in mirror.bucket.list(f"{below}/") if entry.name.endswith(f"/{INDEX}")]
         mirror.pull(indices)
@@ -105,7 +105,7 @@ class PoolIndex:
         folder = self.folder / name
         try:
             index = ShardInfo.read(folder)
-            damage = "" if is_mirrored(folder) else verify_shard(index.path, index.bytes)
+            damage = "" if is_cached(folder) else verify_shard(index.path, index.bytes)
         except NotADirectoryError:
             return None  # nothing of ours
         except (FileNotFoundError, WorkError) as error:
@@ -123,7 +123,7 @@ class PoolIndex:
         """
         shard = self.shards[damage.number]
         folder = shard.path.parent
-        if is_mirrored(folder) or shard in self._aside:
+        if is_cached(folder) or shard in self._aside:
             raise damage
         self._aside.append(shard)
         self._put_aside(folder, str(damage))

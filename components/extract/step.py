@@ -21,8 +21,8 @@ from voxline.data.shards import lock_shards, shards_folder
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import Progress, print_status
 from voxline.rejects import Reason, Reject
-from voxline.store.bucket_cache import local
-from voxline.store.step_cache import UNREAD, Work, keyed_work
+from voxline.store.bucket_cache import localize
+from voxline.store.step_cache import INCOMPLETE, StepOutput, cached_step
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,7 @@ PROBED_RECORDINGS = 8
 """Recordings whose header is looked at before any work."""
 
 
-def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> Work:
+def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> StepOutput:
     """Makes a dataset of a manifest.
 
     Args:
@@ -56,11 +56,11 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> W
       SettingsError: the recordings have another sample rate than `features.sample_rate`.
       WorkError: the manifest is absent or was not converted, or too many recordings failed.
     """
-    file = manifest_path(local(manifest))
+    file = manifest_path(localize(manifest))
     as_named = _state(file)
     named = manifest_fingerprint(file, store)
     inputs = {"utterances": named}
-    with keyed_work(store, "extract", settings.naming(), inputs, revision=REVISION, check=_check) as work:
+    with cached_step(store, "extract", settings.naming(), inputs, revision=REVISION, check=_check) as work:
         if work.reused:
             # It is not forgotten yet: its shards are wanted for as long again.
             with contextlib.suppress(OSError):  # a store that may only be read
@@ -89,7 +89,7 @@ def _check(folder: Path) -> None:
 
 
 def _extract(
-    manifest: Path, named: str, as_named: tuple[int, ...], store: str, settings: ExtractSettings, work: Work
+    manifest: Path, named: str, as_named: tuple[int, ...], store: str, settings: ExtractSettings, work: StepOutput
 ) -> None:
     from voxline.components.extract.line_cache import read_cached_rows, write_cached_rows
     from voxline.components.extract.manifest_scan import scan_manifest
@@ -118,7 +118,7 @@ def _extract(
     if lost := int(((intake.clips != b"") & (found[..., 0] < 0))[there].any(axis=1).sum()):
         print_status(f"extract: no copies at other speeds of {lost:,} utterances, their files came or went meanwhile")
     if unread := lost + sum(reject.reason in _WAV_FAULTS for reject in rejects):
-        work.counts[UNREAD] = unread
+        work.counts[INCOMPLETE] = unread
     if work.remote is None:
         write_cached_rows(work.folder, settings, intake.remembered(there))
     shutil.rmtree(unfinished)
@@ -210,7 +210,7 @@ def _dataset(
     pool: "PoolIndex",
     named: str,
     settings: ExtractSettings,
-    work: Work,
+    work: StepOutput,
 ) -> Dataset:
     import numpy as np
 

@@ -14,7 +14,7 @@ from voxline.data.manifest import read_manifest
 from voxline.data.shard_writer import ShardWriter
 from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, upload_shard
 from voxline.rejects import BadAudioError, Reason
-from voxline.store.bucket_cache import bring, local
+from voxline.store.bucket_cache import ensure_local, localize
 
 
 class FailedClip(NamedTuple):
@@ -50,8 +50,8 @@ def write_shard(
         return []
     failed: list[FailedClip] = []
     shard = ShardWriter(unfinished, settings.features.bins)
-    utterances = read_manifest(local(task.manifest))
-    bring(utterance.audio_filepath for utterance in utterances)
+    utterances = read_manifest(localize(task.manifest))
+    ensure_local(utterance.audio_filepath for utterance in utterances)
     alone = settings.runner == IN_PROCESS
     suspected = (
         crashed_clips(unfinished / ATTEMPTS_FOLDER)

@@ -20,7 +20,7 @@ from voxline.progress import Progress, print_status
 from voxline.settings import Settings
 from voxline.store.files import write_text
 from voxline.store.hashing import hash_file, hash_value
-from voxline.store.step_cache import keyed_work
+from voxline.store.step_cache import cached_step
 
 ARCHIVE_EXTENSIONS = (".tar", ".tar.gz", ".tgz", ".zip")
 
@@ -63,7 +63,7 @@ def unpack_archive(archive: Path, store: Path, *, max_bytes: float, max_files: i
       WorkError: the archive is damaged, too large, or has a member that is refused; nothing is left of it.
     """
     content = _content_hash(archive, store)
-    with keyed_work(store, "unpacked", Settings(), {"archive": content}) as work:  # made again where it was deleted
+    with cached_step(store, "unpacked", Settings(), {"archive": content}) as work:  # made again where it was deleted
         folder, unfinished = work.folder / "files", work.folder / "unfinished"
         if work.reused:
             return folder, content

@@ -11,7 +11,7 @@ from typing import IO, NamedTuple
 from voxline.components.ingest.corpus import Corpus, escape_surrogates
 from voxline.components.ingest.file_index import STATE_BYTES, unpack_state
 from voxline.progress import Progress, print_status
-from voxline.store.files import clear_unfinished, whole_file
+from voxline.store.files import atomic_write, remove_unfinished
 from voxline.store.hashing import hash_file, hash_value
 
 _BATCH = 32
@@ -117,8 +117,8 @@ class ProbeCache:
         """Remembers these, in order of their states, and nothing else of this folder."""
         latest = self._corpus.listed_at - int(RACY_SECONDS * 1e9)
         digest = _digest()
-        clear_unfinished(self._folder)
-        with whole_file(self._file) as out:
+        remove_unfinished(self._folder)
+        with atomic_write(self._file) as out:
             out.write(_MAGIC + bytes(_DIGEST_BYTES))
             for packed, hash, seconds in found:
                 _, _, _, modified, changed = unpack_state(packed)

@@ -20,7 +20,7 @@ def ingest(
     """
     from voxline.components.ingest.settings import CorpusSettings
     from voxline.components.ingest.step import run
-    from voxline.store.permanent_failures import attempt
+    from voxline.store.permanent_failures import fail_fast
 
-    with attempt(store):
+    with fail_fast(store):
         run(store, CorpusSettings.of(settings, "corpus", uri=uri, format=format)).publish(manifest)

@@ -17,10 +17,10 @@ from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
 from voxline.settings import Settings
 from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import is_mirrored
+from voxline.store.bucket_cache import is_cached
 from voxline.store.hashing import hash_value
-from voxline.store.objects import Entry, fault_of, is_remote
-from voxline.store.step_cache import keyed_work, named_work
+from voxline.store.objects import ObjectInfo, invalid_name_reason, is_remote
+from voxline.store.step_cache import cached_step, step_key
 
 
 def open_corpus(store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str, Any]]:
@@ -116,14 +116,14 @@ def open_bucket_folder(uri: str, store: Path, settings: CorpusSettings) -> tuple
     _check(bucket, entries, settings)
     name = bucket.prefix.rpartition("/")[2] or bucket.bucket
 
-    if is_mirrored(store):
+    if is_cached(store):
         corpus = Corpus(_folder(store, entries), name=name, before_listing=lambda: _brought(bucket, entries, store))
     else:
         corpus = Corpus(_brought(bucket, entries, store), name=name)
     return corpus, {"objects": _content(entries), "name": name}
 
 
-def _check(bucket: Bucket, entries: list[Entry], settings: CorpusSettings) -> None:
+def _check(bucket: Bucket, entries: list[ObjectInfo], settings: CorpusSettings) -> None:
     """Refuses what must not be brought, before anything is."""
     gigabytes = sum(entry.size for entry in entries) / 1e9
     if gigabytes > settings.max_unpacked_gigabytes:
@@ -138,7 +138,7 @@ def _check(bucket: Bucket, entries: list[Entry], settings: CorpusSettings) -> No
         )
     names = {entry.name for entry in entries}
     for name in sorted(names):
-        if fault := fault_of(name):
+        if fault := invalid_name_reason(name):
             raise WorkError(
                 f"{bucket.uri}: the object {name!r} {fault}; rename or remove that object, nothing was brought"
             )
@@ -150,9 +150,9 @@ def _check(bucket: Bucket, entries: list[Entry], settings: CorpusSettings) -> No
             )
 
 
-def _brought(bucket: Bucket, entries: list[Entry], store: Path) -> Path:
+def _brought(bucket: Bucket, entries: list[ObjectInfo], store: Path) -> Path:
     """The folder in which those objects have their names; what the pool does not have comes first."""
-    with keyed_work(store, _STEP, Settings(), {"objects": _content(entries)}) as work:
+    with cached_step(store, _STEP, Settings(), {"objects": _content(entries)}) as work:
         folder, pool = work.folder / "files", store / _STEP / "objects"
         if not work.reused:
             shutil.rmtree(folder, ignore_errors=True)
@@ -178,16 +178,16 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _folder(store: Path, entries: list[Entry]) -> Path:
-    return named_work(store, _STEP, Settings(), {"objects": _content(entries)}, 1)[1] / "files"
+def _folder(store: Path, entries: list[ObjectInfo]) -> Path:
+    return step_key(store, _STEP, Settings(), {"objects": _content(entries)}, 1)[1] / "files"
 
 
-def _content(entries: Iterable[Entry]) -> str:
+def _content(entries: Iterable[ObjectInfo]) -> str:
     """What names the objects, wherever they lie: names, sizes and checksums."""
     return hash_value([[entry.name, entry.size, entry.crc32c, entry.md5] for entry in entries])
 
 
-def _place(entry: Entry) -> str:
+def _place(entry: ObjectInfo) -> str:
     """Where an object lies in the pool. Its name takes part, since a crc32c alone is soon that of another."""
     name = _content([entry])
     return f"{name[:2]}/{name}"

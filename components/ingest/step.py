@@ -24,9 +24,9 @@ from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, check_reject_shar
 from voxline.errors import WorkError
 from voxline.progress import Progress, print_status
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
-from voxline.store.bucket_cache import bring, folder_of, is_mirrored, send
-from voxline.store.files import whole_file
-from voxline.store.step_cache import Work, keyed_work
+from voxline.store.bucket_cache import ensure_local, is_cached, local_path, upload_new
+from voxline.store.files import atomic_write
+from voxline.store.step_cache import StepOutput, cached_step
 
 
 class _LineEncoder:
@@ -39,7 +39,7 @@ class _LineEncoder:
         """Takes the corpus' root and the manifest's folder."""
         self._root, self._folder = str(root), os.path.abspath(folder)
         # From a mirror no relative path leads out: on another machine it lies elsewhere.
-        self._absolute = is_mirrored(Path(self._folder)) and not is_mirrored(Path(root))
+        self._absolute = is_cached(Path(self._folder)) and not is_cached(Path(root))
         self._way = functools.lru_cache(1024)(self._way_to)
 
     def of(self, one: ProbedUtterance, split: str) -> str | Reject:
@@ -82,7 +82,7 @@ def _duration(offset: float, said: float, seconds: float) -> float:
 REVISION = 3
 
 
-def run(store: Path | str, settings: CorpusSettings) -> Work:
+def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
     """Reads the corpus at `settings.uri`.
 
     Args:
@@ -96,10 +96,10 @@ def run(store: Path | str, settings: CorpusSettings) -> Work:
       WorkError: it cannot be read, or too large a share of it was rejected.
     """
     with explain_full_disk():
-        corpus, named_by = open_corpus(folder_of(store), settings)
+        corpus, named_by = open_corpus(local_path(store), settings)
         # What matters of the uri is in `named_by`: the same corpus by another path is the same work.
         naming = settings.model_copy(update={"uri": ""})
-        with keyed_work(
+        with cached_step(
             store,
             "ingest",
             naming,
@@ -108,20 +108,20 @@ def run(store: Path | str, settings: CorpusSettings) -> Work:
             check=functools.partial(_check_place, corpus.root),
         ) as work:
             if not work.reused:
-                _ingest(corpus, settings, work, ProbeCache(folder_of(store), corpus))
-                send((utterance.audio_filepath for utterance in iter_manifest(work.folder)), store)
+                _ingest(corpus, settings, work, ProbeCache(local_path(store), corpus))
+                upload_new((utterance.audio_filepath for utterance in iter_manifest(work.folder)), store)
     return work
 
 
 def _check_place(root: Path, folder: Path) -> None:
     """A manifest names recordings by their place beside it, so it goes astray when the store is moved."""
-    bring([folder / MANIFEST_FILE])
+    ensure_local([folder / MANIFEST_FILE])
     first = next(iter_manifest(folder), None)
     if first and not Path(first.audio_filepath).is_relative_to(root):
         raise WorkError(f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {root}")
 
 
-def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work, remembered: ProbeCache) -> None:
+def _ingest(corpus: Corpus, settings: CorpusSettings, work: StepOutput, remembered: ProbeCache) -> None:
     print_status(f"ingest: reading {corpus.root} as {settings.format}, {len(corpus.files):,} files")
     spool = StagingTable(corpus.files)
     resolve_entries(corpus, CORPORA[settings.format](corpus), spool, settings.text)
@@ -129,7 +129,7 @@ def _ingest(corpus: Corpus, settings: CorpusSettings, work: Work, remembered: Pr
     left_out = spool.leave_out([own for own, split in splits.own.items() if split == LEFT_OUT])
     _measure(corpus, spool, remembered)
     counts = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
-    with whole_file(work.folder / MANIFEST_FILE, "w") as manifest:
+    with atomic_write(work.folder / MANIFEST_FILE, "w") as manifest:
         manifest.writelines(_lines(spool, splits, _LineEncoder(corpus.root, work.folder), counts))
     counts["rejects"] = write_rejects(work.folder / REJECTS_FILE, spool.rejects())
     total = counts["utterances"] + counts["rejects"]

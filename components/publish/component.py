@@ -31,10 +31,10 @@ def publish(
     from voxline.components.publish.diff_report import version_page
     from voxline.components.publish.settings import PublishSettings
     from voxline.components.publish.step import run
-    from voxline.store.permanent_failures import attempt
-    from voxline.store.step_cache import place_of
+    from voxline.store.permanent_failures import fail_fast
+    from voxline.store.step_cache import artifact_uri
 
-    with attempt(store):
+    with fail_fast(store):
         chosen = PublishSettings.of(settings, "publish", name=name)
-        published = run(place_of(dataset), store, datasets, chosen).publish(version)
+        published = run(artifact_uri(dataset), store, datasets, chosen).publish(version)
         version_page(datasets, name, published.counts["version"], reused=published.reused).write(Path(report.path))

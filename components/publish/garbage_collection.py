@@ -25,11 +25,11 @@ from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import Mirror, address_of, mirror_apart
-from voxline.store.bucket_locks import UNENDED, alone
-from voxline.store.bucket_step import USED
+from voxline.store.bucket_cache import BucketCache, private_cache, uri_of
+from voxline.store.bucket_locks import UNFINISHED_PURGE, exclusive_store_lock
+from voxline.store.bucket_step import LAST_USE_FILE
 from voxline.store.files import DONE
-from voxline.store.objects import Entry, is_remote
+from voxline.store.objects import ObjectInfo, is_remote
 
 LEFTOVER_SECONDS = 86_400.0
 """What a killed process left half written may go after a day."""
@@ -67,7 +67,7 @@ def collect_garbage(
         grace_time = datetime.timedelta(days=grace_days)
         return GarbageCollected(*collect_in_bucket(str(store), datasets, grace=grace_time, look_only=look_only), 0)
     store = Path(store).absolute()
-    if any(store.glob(f"{UNENDED}*.json")):
+    if any(store.glob(f"{UNFINISHED_PURGE}*.json")):
         raise WorkError(f"{store}: a purge was begun here and did not end; end it first, by the same command")
     grace = grace_days * 86_400
     shards, size, in_use = 0, 0, 0
@@ -150,12 +150,12 @@ def collect_in_bucket(
       WorkError: a process works in the store; a purge of it did not end; or a version cannot be read.
     """
     store = store.rstrip("/")
-    with mirror_apart():
+    with private_cache():
         if look_only:
             return _collected(store, datasets, grace, datetime.datetime.now(datetime.UTC), lambda entries: None)
-        with alone(store) as lease:
+        with exclusive_store_lock(store) as lease:
 
-            def delete(entries: list[Entry]) -> None:
+            def delete(entries: list[ObjectInfo]) -> None:
                 lease.check()
                 _delete(Bucket(store), entries)
 
@@ -167,12 +167,12 @@ def _collected(
     datasets: Iterable[Path | str],
     grace: datetime.timedelta,
     now: datetime.datetime,
-    delete: Callable[[list[Entry]], None],
+    delete: Callable[[list[ObjectInfo]], None],
 ) -> tuple[int, int]:
     bucket = Bucket(store)
-    if any(bucket.list(UNENDED)):
+    if any(bucket.list(UNFINISHED_PURGE)):
         raise WorkError(f"{store}: a purge was begun here and did not end; end it first, by the same command")
-    folders: dict[str, list[Entry]] = {}
+    folders: dict[str, list[ObjectInfo]] = {}
     for entry in bucket.list(f"{SHARDS_FOLDER}/"):
         folders.setdefault(entry.name.rpartition("/")[0], []).append(entry)
     made = _made(store)
@@ -180,7 +180,7 @@ def _collected(
     wanted = {
         address for folder in (*_published(datasets), *of_late) for address in _collection_in_bucket_shards(folder)
     }
-    gone: dict[str, list[Entry]] = {}
+    gone: dict[str, list[ObjectInfo]] = {}
     for folder, entries in sorted(folders.items()):
         index = [entry for entry in entries if entry.name == f"{folder}/{SHARD_FILE}"]
         if not index and now - max(entry.updated for entry in entries) > LEFTOVER:
@@ -205,7 +205,7 @@ class _Made:
     """An extracted dataset: when it was made or wanted last, and its marker, where it is the one that counts."""
 
     used: datetime.datetime
-    done: Entry | None
+    done: ObjectInfo | None
 
 
 def _published(datasets: Iterable[Path | str]) -> Iterator[Path]:
@@ -217,10 +217,10 @@ def _published(datasets: Iterable[Path | str]) -> Iterator[Path]:
 
 def _made(store: str) -> dict[Path, _Made]:
     """The extracted datasets, by the folder of their copies here."""
-    mirror = Mirror.of(store)
-    works: dict[str, list[Entry]] = {}
+    mirror = BucketCache.of(store)
+    works: dict[str, list[ObjectInfo]] = {}
     for entry in mirror.bucket.list("extract/"):
-        if PurePosixPath(entry.name).name in (DATASET_FILE, DONE, USED):
+        if PurePosixPath(entry.name).name in (DATASET_FILE, DONE, LAST_USE_FILE):
             works.setdefault("/".join(entry.name.split("/")[:2]), []).append(entry)
     found = {}
     for work, entries in works.items():
@@ -233,9 +233,9 @@ def _made(store: str) -> dict[Path, _Made]:
 
 
 def _collection_in_bucket_shards(folder: Path) -> set[str]:
-    return {address_of(file.parent) for file in Dataset.listed(folder).files()}
+    return {uri_of(file.parent) for file in Dataset.listed(folder).files()}
 
 
-def _delete(bucket: Bucket, entries: list[Entry]) -> None:
+def _delete(bucket: Bucket, entries: list[ObjectInfo]) -> None:
     for entry in entries:
         bucket.remove(entry.name, entry.generation)

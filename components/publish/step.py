@@ -14,14 +14,14 @@ from voxline.data.shards import lock_shards
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
-from voxline.store.bucket_cache import local
-from voxline.store.bucket_locks import adding_to
-from voxline.store.files import told_of_the_disk
-from voxline.store.step_cache import Work
+from voxline.store.bucket_cache import localize
+from voxline.store.bucket_locks import shared_store_lock
+from voxline.store.files import explain_disk_errors
+from voxline.store.step_cache import StepOutput
 
 
 @dataclasses.dataclass
-class PublishedVersion(Work):
+class PublishedVersion(StepOutput):
     """The folder of a version: where it lies is told by the versions, and not by keyed work."""
 
     address: str = ""
@@ -31,7 +31,7 @@ class PublishedVersion(Work):
         return self.address
 
 
-def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: PublishSettings) -> Work:
+def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: PublishSettings) -> StepOutput:
     """Publishes a dataset under the next number, unless the latest version has this very content.
 
     Args:
@@ -45,9 +45,9 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
     start = time.monotonic()
     versions = DatasetVersions(datasets, settings.name)
     with contextlib.ExitStack() as held:
-        held.enter_context(told_of_the_disk("publish", versions.folder))
-        held.enter_context(adding_to(store))  # before the dataset is read: a purge may change that
-        folder = local(dataset)
+        held.enter_context(explain_disk_errors("publish", versions.folder))
+        held.enter_context(shared_store_lock(store))  # before the dataset is read: a purge may change that
+        folder = localize(dataset)
         read = held.enter_context(lock_dataset(folder))
         same, _ = _latest(versions, read)  # without the lock, which cannot be had where the disk may only be read
         if same is None:

@@ -21,8 +21,8 @@ from voxline.errors import PreconditionError, WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import fsync_folder
 from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import folder_of, local
-from voxline.store.bucket_locks import adding_to
+from voxline.store.bucket_cache import local_path, localize
+from voxline.store.bucket_locks import shared_store_lock
 from voxline.store.files import read_json, write_json
 from voxline.store.objects import is_remote
 
@@ -86,7 +86,7 @@ class DatasetVersions:
         self._root = root
         self._bucket = Bucket(f"{root}/{name}") if is_remote(root) else None
         self.uri = self._bucket.uri if self._bucket else str(Path(root).absolute() / name)
-        self.folder = folder_of(self.uri)
+        self.folder = local_path(self.uri)
 
     def numbers(self) -> list[int]:
         """The versions that are there, oldest first."""
@@ -113,7 +113,7 @@ class DatasetVersions:
         numbers = self.numbers()
         if number not in numbers:
             raise WorkError(f"{self.uri}: no version {number}; there: {', '.join(map(str, numbers)) or 'none'}")
-        return local(f"{self.uri}/{number}")
+        return localize(f"{self.uri}/{number}")
 
     def info(self, number: int) -> VersionInfo:
         """How a version came about.
@@ -133,7 +133,7 @@ class DatasetVersions:
 
         In a bucket it holds them against a purge too.
         """
-        with adding_to(self._root), self.locked_here():
+        with shared_store_lock(self._root), self.locked_here():
             yield
 
     @contextlib.contextmanager

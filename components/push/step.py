@@ -34,10 +34,10 @@ from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.bucket_cache import local
+from voxline.store.bucket_cache import localize
 from voxline.store.files import write_json, write_text
 from voxline.store.hashing import hash_value
-from voxline.store.step_cache import Work, keyed_work
+from voxline.store.step_cache import StepOutput, cached_step
 
 VERDICT = "verdict.json"
 STALE = "evaluate the model again, and push then"
@@ -75,7 +75,7 @@ def run(
     registry: Path | str,
     store: Path | str,
     settings: PushSettings = AsrPushSettings(),  # noqa: B008  (frozen)
-) -> Work:
+) -> StepOutput:
     """Judges a model, and publishes it or says why not; refusing is no failure.
 
     Args:
@@ -88,8 +88,8 @@ def run(
       SettingsError: a slicing that evaluate did not make, or another model's name.
     """
     start = time.monotonic()
-    measured = Evaluation.read(local(evaluation))
-    source = exported_folder(local(model, without=TRAINING_FOLDERS))
+    measured = Evaluation.read(localize(evaluation))
+    source = exported_folder(localize(model, without=TRAINING_FOLDERS))
     _check_is_of(measured, source, settings)
     gate.refuse_unmeasured(measured, settings)
     versions = Registry(registry, settings.model_name)
@@ -255,7 +255,7 @@ def _report(decided: Verdict, measured: Evaluation) -> str:
 
 def _written(
     decided: Verdict, measured: Evaluation, versions: Registry, store: Path | str, settings: PushSettings, start: float
-) -> Work:
+) -> StepOutput:
     """Writes verdict and report where only the same verdict of the same registry is written.
 
     Runs that share a store each keep their own: one pushed a model, the next one finds it in service.
@@ -276,7 +276,7 @@ def _written(
         wer = measured.metrics["wer"]
         summary |= {"wer": wer["rate"], "wer_interval": [wer["interval"]["low"], wer["interval"]["high"]]}
     values: dict[str, Any] = {**judged, "heading": decided.heading, **summary}
-    with keyed_work(store, "push", settings, inputs, again=True) as work:
+    with cached_step(store, "push", settings, inputs, again=True) as work:
         write_json(work.folder / VERDICT, values)
         write_text(work.folder / REPORT_FILE, _report(decided, measured))
         work.outputs = {"verdict": VERDICT, "report": REPORT_FILE}

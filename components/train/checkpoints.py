@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from voxline.progress import print_status
-from voxline.store.files import read_json, whole_file, write_json
+from voxline.store.files import atomic_write, read_json, write_json
 from voxline.store.hashing import hash_file
 
 Arrays = dict[str, Any]
@@ -35,7 +35,7 @@ class Checkpoints:
         target = self._path(step)
         unfinished = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
         unfinished.mkdir()
-        with whole_file(unfinished / ARRAYS_FILE) as file:
+        with atomic_write(unfinished / ARRAYS_FILE) as file:
             np.savez(file, **arrays)
         write_json(unfinished / STATE_FILE, {**state, "arrays": hash_file(unfinished / ARRAYS_FILE)})
         if target.exists():  # a run that went back to an older checkpoint comes by here again

@@ -11,8 +11,8 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.registry.training_data import TRAINED_ON, training_data_of
-from voxline.store.bucket_cache import local
-from voxline.store.step_cache import Work, helping, is_finished, keyed_work, named_work
+from voxline.store.bucket_cache import localize
+from voxline.store.step_cache import StepOutput, cached_step, is_finished, joined_step, step_key
 
 if TYPE_CHECKING:
     from voxline.components.train.task import TrainingTask
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REVISION = 1
 
 
-def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Work:
+def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> StepOutput:
     """Trains a recogniser or a voice, or goes on where a killed run left off, and exports the best of it.
 
     Args:
@@ -34,23 +34,23 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Work
     Raises:
       WorkError: the dataset is damaged, or too much of it or of the training is not finite.
     """
-    read = Dataset.read(local(dataset))
+    read = Dataset.read(localize(dataset))
     inputs = {"dataset": read.key}
     if not _is_chief():
         return _join(read, store, settings, inputs)
     if _wants_workers(settings):
         return _launch(str(dataset), store, settings, inputs)
     alone = not os.environ.get("TF_CONFIG")
-    with keyed_work(store, "train", settings.naming(), inputs, revision=REVISION, alone=alone) as work:
+    with cached_step(store, "train", settings.naming(), inputs, revision=REVISION, alone=alone) as work:
         if work.reused:
             return work
         _train(read, settings, work)
     return work
 
 
-def _join(dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> Work:
+def _join(dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> StepOutput:
     """What a worker other than the chief does: it trains along in the folder that the chief has claimed."""
-    with helping(store, "train", settings.naming(), inputs, revision=REVISION) as work:
+    with joined_step(store, "train", settings.naming(), inputs, revision=REVISION) as work:
         if not work.reused:
             from voxline.components.train.trainer import fit
 
@@ -70,7 +70,7 @@ def _wants_workers(settings: TrainSettings) -> bool:
     return bool(own_pod_name())
 
 
-def _launch(dataset: str, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> Work:
+def _launch(dataset: str, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> StepOutput:
     """Has workers train, and takes the result from the store.
 
     The folder is not claimed meanwhile: the chief among the workers claims it, and the job's name the job.
@@ -78,9 +78,9 @@ def _launch(dataset: str, store: Path | str, settings: TrainSettings, inputs: di
     from voxline.components.train.distributed.launcher import launch_workers
 
     start = time.monotonic()
-    _, folder = named_work(store, "train", settings.naming(), inputs, REVISION)
+    _, folder = step_key(store, "train", settings.naming(), inputs, REVISION)
     made = launch_workers(folder.name, dataset, str(store), settings, lambda: is_finished(store, folder))
-    with keyed_work(store, "train", settings.naming(), inputs, revision=REVISION) as work:
+    with cached_step(store, "train", settings.naming(), inputs, revision=REVISION) as work:
         if not work.reused:
             raise WorkError(f"train: what the workers made at {folder} is not whole; run the step again")
     if made:
@@ -118,7 +118,7 @@ def _export(folder: Path, settings: Any, dataset: Dataset, weights: dict[str, An
         synthesis.export_tts(folder, settings, dataset, weights, facts)
 
 
-def _train(dataset: Dataset, settings: TrainSettings, work: Work) -> None:
+def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput) -> None:
     teacher = _build_task(dataset, settings)
     from voxline.components.train.trainer import fit
 

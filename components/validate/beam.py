@@ -14,7 +14,7 @@ from voxline.beam.settings import RunnerSettings
 from voxline.components.validate.tally import Tally, ranges
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import Mirror, address_of, folder_of, is_mirrored, local
+from voxline.store.bucket_cache import BucketCache, is_cached, local_path, localize, uri_of
 from voxline.store.files import ABANDONED_SECONDS
 
 PIECE_BYTES = 16_000_000
@@ -33,7 +33,7 @@ def tallied(manifest: Path, settings: RunnerSettings, store: Path | str) -> Tall
     """
     if not manifest.is_file() or manifest.stat().st_size < settings.beam_from_megabytes * 1e6:
         return Tally.of_piece(manifest)
-    folder = folder_of(store) / "tallies"
+    folder = local_path(store) / "tallies"
     _clear_abandoned(folder)
     folder /= secrets.token_hex(6)
     folder.mkdir(parents=True)
@@ -47,7 +47,7 @@ def _by_beam(manifest: Path, settings: RunnerSettings, folder: Path) -> Tally:
     from voxline.beam.run import map_with_beam
 
     tally, early = Tally(), dict[int, dict[str, Any]]()
-    work = functools.partial(_tallied_piece, manifest=address_of(manifest))
+    work = functools.partial(_tallied_piece, manifest=uri_of(manifest))
     joined = 0
     for number, answer in map_with_beam("validate", work, ranges(manifest, PIECE_BYTES), settings, folder):
         early[number] = answer
@@ -63,7 +63,7 @@ def _by_beam(manifest: Path, settings: RunnerSettings, folder: Path) -> Tally:
 def _tallied_piece(piece: list[int], manifest: str) -> dict[str, Any]:
     """What a worker does with a piece. A line that is none is no fault of the runner's, which would try it again."""
     try:
-        return Tally.of_piece(local(manifest), *piece).plain()
+        return Tally.of_piece(localize(manifest), *piece).plain()
     except WorkError as error:
         return {"failed": str(error)}
 
@@ -71,10 +71,10 @@ def _tallied_piece(piece: list[int], manifest: str) -> dict[str, Any]:
 def _remove(folder: Path) -> None:
     """Removes answers that were taken, on this machine and where workers sent them; that one stays is no fault."""
     shutil.rmtree(folder, ignore_errors=True)
-    if not is_mirrored(folder):
+    if not is_cached(folder):
         return
     try:
-        bucket = Mirror.of(address_of(folder)).bucket
+        bucket = BucketCache.of(uri_of(folder)).bucket
         for name in [entry.name for entry in bucket.list()]:
             bucket.delete(name)
     except WorkError as error:

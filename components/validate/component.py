@@ -30,10 +30,14 @@ def validate(
     """
     from voxline.components.validate.settings import ValidateSettings
     from voxline.components.validate.step import run
-    from voxline.store.permanent_failures import attempt
-    from voxline.store.step_cache import place_of
+    from voxline.store.permanent_failures import fail_fast
+    from voxline.store.step_cache import artifact_uri
 
-    with attempt(store):
+    with fail_fast(store):
         run(
-            place_of(wavs), store, ValidateSettings.of(settings, "validate"), registry=registry, model_name=model_name
+            artifact_uri(wavs),
+            store,
+            ValidateSettings.of(settings, "validate"),
+            registry=registry,
+            model_name=model_name,
         ).publish(validation, html=report, statistics_page=statistics_page)

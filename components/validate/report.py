@@ -28,7 +28,7 @@ from voxline.report import (
 )
 from voxline.report.charts import quantiles
 from voxline.report.page import Tone
-from voxline.store.bucket_cache import bring
+from voxline.store.bucket_cache import ensure_local
 
 MOST_SPEAKERS = 20
 TFX = (
@@ -113,7 +113,7 @@ def _offenders(corpus: Corpus, results: list[Result], settings: ValidateSettings
         if result.outcome != "failed" or not rows:
             continue
         played, named = rows[: settings.played], rows[settings.played :]
-        bring(corpus.utterance(row).audio_filepath for row in played)
+        ensure_local(corpus.utterance(row).audio_filepath for row in played)
         inside = [listing(*[_utterance(corpus, result, row, reel) for row in played])] if played else []
         if named:
             shown = [(corpus.utterance(row), result.finding.note(row)) for row in named]

@@ -8,10 +8,10 @@ from voxline.data.fingerprints import read_fingerprint, try_write_fingerprint
 from voxline.data.manifest import manifest_path
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import local
+from voxline.store.bucket_cache import localize
 from voxline.store.files import write_json
 from voxline.store.hashing import hash_file
-from voxline.store.step_cache import Work, keyed_work
+from voxline.store.step_cache import StepOutput, cached_step
 
 if TYPE_CHECKING:
     from voxline.components.validate.checks import Result
@@ -26,7 +26,7 @@ STATISTICS, STATISTICS_PAGE = "statistics.pb", "statistics.html"
 
 def run(
     manifest: Path | str, store: Path | str, settings: ValidateSettings, registry: Path | str = "", model_name: str = ""
-) -> Work:
+) -> StepOutput:
     """Judges the utterances of a manifest.
 
     Args:
@@ -50,10 +50,10 @@ def run(
     plan = Plan.of(settings, store, registry, model_name)
     if plan.skipped and settings.tfdv != "off":
         print_status(f"validate: TFX's data validation is skipped: {plan.skipped}")
-    file = manifest_path(local(manifest))
+    file = manifest_path(localize(manifest))
     corpus, utterances = _named(file, store, settings)
     inputs = {"utterances": utterances, "rejects": rejects_beside(file)[1], **plan.named_by()}
-    with keyed_work(store, "validate", settings.naming(), inputs, revision=REVISION) as work:
+    with cached_step(store, "validate", settings.naming(), inputs, revision=REVISION) as work:
         if not work.reused:
             corpus = corpus or _read(file, store, settings)
             examination = plan.carry_out(corpus, utterances, store, settings, work.folder / STATISTICS)
@@ -79,7 +79,7 @@ def _read(file: Path, store: Path | str, settings: ValidateSettings) -> "Corpus"
     return Corpus.read(file, tallied(file, settings, store))
 
 
-def _judge(work: Work, corpus: "Corpus", examination: "Examination", settings: ValidateSettings) -> None:
+def _judge(work: StepOutput, corpus: "Corpus", examination: "Examination", settings: ValidateSettings) -> None:
     """Makes every check, and writes what came of it.
 
     Raises:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from voxline.components.validate.columns import Strings, decoded, encoded
 from voxline.data.json_codec import parse_line
 from voxline.errors import WorkError
-from voxline.store.hashing import DIGEST_BYTES, Fingerprint, canonical, digest_of
+from voxline.store.hashing import DIGEST_BYTES, Fingerprint, canonical_json, hash_digest
 
 
 def each_line(manifest: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -283,4 +283,4 @@ def _identity(values: dict[str, Any]) -> bytes:
     named.pop("measured", None)
     if not named.get("offset", 1):
         del named["offset"]
-    return digest_of(canonical(named).encode())
+    return hash_digest(canonical_json(named).encode())

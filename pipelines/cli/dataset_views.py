@@ -19,7 +19,7 @@ from voxline.components.publish.step import lock_dataset, low_live_shards, publi
 from voxline.components.publish.versions import DatasetVersions, VersionInfo, list_datasets
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import address_of
+from voxline.store.bucket_cache import uri_of
 
 
 def table_of_datasets(root: str) -> list[str]:
@@ -47,7 +47,7 @@ def details_of(root: str, name: str, number: int) -> list[str]:
     live = sum(shard.live_bytes for shard in dataset.shards)
     size = sum(shard.bytes for shard in dataset.shards)
     shown = {
-        "folder": address_of(folder),
+        "folder": uri_of(folder),
         "published": published.at,
         "replaces": f"version {published.replaces}" if published.replaces else "nothing",
         "note": published.note,
@@ -81,7 +81,7 @@ def compact_latest(root: str, name: str, below: float) -> str:
             raise WorkError(f"{name}: version {latest} has just been published; compact that one")
         if not (dead := low_live_shards(dataset, below)):
             return f"{name}: no shard of version {latest} is less than {below:.0%} alive; nothing to do"
-        store = address_of(dataset.file(dataset.shards[0]).parents[3])
+        store = uri_of(dataset.file(dataset.shards[0]).parents[3])
         note = f"version {latest}, compacted: {len(dead):,} of {len(dataset.shards):,} shards rewritten"
         folder = publish_version(dataset, store, versions, compact_below=below, note=note)
     return f"{name}: version {folder.name} has the content of version {latest}; {len(dead):,} shards were rewritten"

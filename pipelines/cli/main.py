@@ -16,7 +16,7 @@ from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
 from voxline.pipelines.cli.options import tell_of_places_unseen
 from voxline.pipelines.graph import PIPELINES, check_pipeline
-from voxline.store.files import A_PERSON_MENDS
+from voxline.store.files import USER_FIXABLE_ERRNOS
 
 app = typer.Typer(
     help="Retrains speech models: recordings in, a model shown to be no worse out.",
@@ -56,7 +56,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
-        if error.errno not in A_PERSON_MENDS:
+        if error.errno not in USER_FIXABLE_ERRNOS:
             raise
         _fail(f"{error.filename or 'what it prints'}: {error.strerror}; make room there, or name another place", 1)
 

@@ -15,8 +15,8 @@ from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import PROVENANCE, Registry, model_names
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
 from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import local
-from voxline.store.files import whole_file
+from voxline.store.bucket_cache import localize
+from voxline.store.files import atomic_write
 from voxline.store.objects import is_remote
 
 
@@ -64,7 +64,7 @@ def model_folder(place: Path | str) -> Path:
         version = registry.in_service()
         if version is not None:
             return registry.path(version)
-    return local(place, without=TRAINING_FOLDERS)
+    return localize(place, without=TRAINING_FOLDERS)
 
 
 def _is_exported(place: str) -> bool:
@@ -112,7 +112,7 @@ def trained_on(root: str, model: str, version: int, ids: Path | None) -> list[st
     if lineage.purged:
         lines.append(f"{'purged':<10}{lineage.purged:,} utterances more, whose lines a purge took out")
     if ids:
-        with whole_file(ids, "w") as file:
+        with atomic_write(ids, "w") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lineage.utterances)
         lines.append(f"{'listed in':<10}{ids}")
     return lines

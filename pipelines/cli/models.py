@@ -128,7 +128,7 @@ def speak_into(output: Path, text: str, model: Path) -> list[str]:
     from voxline.inference.saved_model import read_model_json
     from voxline.inference.synthesizer import Synthesizer
     from voxline.inference.text_limits import TextLimits
-    from voxline.store.files import whole_file
+    from voxline.store.files import atomic_write
     from voxline.text.alphabet import Alphabet
 
     TextLimits(Alphabet(read_model_json(model)["alphabet"])).check_text(text)  # before TensorFlow is waited for
@@ -140,7 +140,7 @@ def speak_into(output: Path, text: str, model: Path) -> list[str]:
 
     # Griffin-Lim knows no full scale: a peak above it is brought down to it, not cut off.
     loudest = float(np.abs(spoken.waveform).max(initial=1.0))
-    with whole_file(output, "wb") as file:
+    with atomic_write(output, "wb") as file:
         soundfile.write(file, spoken.waveform / loudest, voice.sample_rate, format="WAV", subtype="PCM_16")
     told = [f"{output}  {len(spoken.waveform) / voice.sample_rate:.1f} s at {voice.sample_rate} Hz"]
     if spoken.hit_limit:

@@ -6,7 +6,7 @@ from voxline.components.publish.purge.locations import PurgeLocations, open_loca
 from voxline.components.publish.purge.old_generations import Retention
 from voxline.components.publish.purge.purge import PurgeFindings, find_speaker, purge_speaker, record_files
 from voxline.errors import SettingsError
-from voxline.store.bucket_cache import address_of
+from voxline.store.bucket_cache import uri_of
 
 OUTSIDE = (
     "not looked at: the corpus itself (a refresh brings back who is still in it), archives, backups, reports in "
@@ -40,7 +40,7 @@ def _told(speaker: str, places: PurgeLocations, found: PurgeFindings, *, do: boo
     lines += _kept(found)
     lines.append(OUTSIDE)
     if do:
-        lines.append(f"written down in {', '.join(map(address_of, record_files(places)))}")
+        lines.append(f"written down in {', '.join(map(uri_of, record_files(places)))}")
     else:
         lines.append("nothing was changed; --yes removes it")
     return lines
@@ -116,4 +116,4 @@ def _kept_by(kept: Retention) -> Iterator[str]:
 
 
 def _looked_at(places: PurgeLocations) -> list[str]:
-    return [address_of(place) for place in (places.store, *places.datasets, places.registry) if place]
+    return [uri_of(place) for place in (places.store, *places.datasets, places.registry) if place]

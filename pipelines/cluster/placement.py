@@ -24,7 +24,7 @@ from voxline.pipelines.config.cluster import (
     Toleration,
 )
 from voxline.pipelines.images.content_tag import content_tag
-from voxline.store.permanent_failures import ATTEMPT
+from voxline.store.permanent_failures import ATTEMPT_ENV
 
 RESOURCES = {"gpu": "nvidia.com/gpu", "tpu": "google.com/tpu"}
 TYPE_LABELS = {"gpu": "cloud.google.com/gke-accelerator", "tpu": "cloud.google.com/gke-tpu-accelerator"}
@@ -155,7 +155,7 @@ def _attempts(task: Any, own: StepPlacement) -> None:
     seconds = math.ceil(own.timeout_hours * 3600)
     kubernetes.set_timeout(task, seconds)
     if own.retries:
-        kubernetes.use_field_path_as_env(task, ATTEMPT, f"metadata.annotations['{NODE_NAME}']")
+        kubernetes.use_field_path_as_env(task, ATTEMPT_ENV, f"metadata.annotations['{NODE_NAME}']")
         waits = own.retry_seconds * (2**own.retries - 1)
         task.set_retry(
             own.retries,

@@ -33,7 +33,7 @@ from voxline.pipelines.local.failure import Failure, failure_in
 from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_task
 from voxline.pipelines.local.single_step import make_run_dir, remember
 from voxline.pipelines.local.summary import conclude
-from voxline.store.bucket_cache import MIRROR, Mirror, mirror_folder
+from voxline.store.bucket_cache import CACHE_ENV, BucketCache, cache_root
 from voxline.store.files import write_json, write_text
 from voxline.store.objects import is_remote
 
@@ -96,7 +96,7 @@ def refuse_places(config: RunConfig, run_dir: Path) -> None:
     for name in config.places:
         value = getattr(config, name)
         if is_remote(value):
-            Mirror.of(value)  # which says what is wrong with the address
+            BucketCache.of(value)  # which says what is wrong with the address
         elif re.match(r"[a-z0-9]+:/", value):
             raise SettingsError(f"{name} is {value!r}; accepted is a folder, or gs://BUCKET/FOLDER")
 
@@ -154,7 +154,7 @@ def _graph(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
     environment = {
         **os.environ,
         "TMPDIR": scratch,
-        MIRROR: str(mirror_folder()),  # and not below that scratch, where it would be gone after the run
+        CACHE_ENV: str(cache_root()),  # and not below that scratch, where it would be gone after the run
         "PYTHONUNBUFFERED": "1",
         "PYTHONUTF8": "1",
         "PYTHONSAFEPATH": "1",  # a folder `components` where the command was typed is not ours

@@ -9,7 +9,7 @@ from voxline.pipelines.config.families import RefreshConfig
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import STEPS
 from voxline.store.files import read_json, write_json
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 MADE = "made.json"
 
@@ -47,7 +47,7 @@ ORDER = ("model", "manifest", "dataset", "evaluation")
 """Inputs in the order in which every `run` takes them."""
 
 
-def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str]) -> Work:
+def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str]) -> StepOutput:
     """Runs a step on the inputs given, and where none is given on what was last made in `run_dir`.
 
     Args:
@@ -72,7 +72,7 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
     in_service = {"registry": config.registry, "model_name": config.model} if name == "validate" else {}
     step = importlib.import_module(f"voxline.components.{name}.step")
     make_run_dir(run_dir)
-    work: Work = step.run(*inputs, *places, config.store, *after, config.section(name), **in_service)
+    work: StepOutput = step.run(*inputs, *places, config.store, *after, config.section(name), **in_service)
     remember(run_dir, name, work.place)
     return work
 

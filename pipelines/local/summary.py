@@ -10,7 +10,7 @@ from voxline.errors import WorkError
 from voxline.metrics.catalog import CATALOG
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.report import Block, Page, facts, note, table, verdict
-from voxline.store.bucket_cache import folder_of, local
+from voxline.store.bucket_cache import local_path, localize
 from voxline.store.files import read_json
 from voxline.store.objects import is_remote
 
@@ -25,7 +25,7 @@ def conclude(record: RunRecord) -> None:
     if evaluated:
         record.metrics = dict(evaluated.metrics)
     if pushed and pushed.status == "succeeded":
-        verdict = read_json(local(pushed.outputs["verdict"]))
+        verdict = read_json(localize(pushed.outputs["verdict"]))
         record.pushed = bool(verdict["pushed"])
         record.reason = verdict["heading"]
         record.model = verdict["model"]
@@ -60,7 +60,7 @@ def _page(record: RunRecord) -> Path | None:
         if "report" in step.outputs and (page := _there(step.outputs["report"])):
             return page
         # A step that failed says nothing of its folder; what it wrote since this run began is its page.
-        pages = Path(folder_of(record.config["store"]), name).glob(f"**/{REPORT}")
+        pages = Path(local_path(record.config["store"]), name).glob(f"**/{REPORT}")
         fresh = [page for page in pages if page.stat().st_mtime >= record.started]
         if step.status == "failed" and fresh:
             return max(fresh, key=lambda page: page.stat().st_mtime)
@@ -69,7 +69,7 @@ def _page(record: RunRecord) -> Path | None:
 
 def _there(place: str) -> Path | None:
     try:
-        page = local(place)
+        page = localize(place)
     except WorkError:
         return None
     return page if page.is_file() else None
@@ -142,7 +142,7 @@ def _short(path: Path | str) -> str:
 
 def refresh_page(record: RunRecord, published: StepRecord) -> Page:
     """The page of a refresh that came to its end."""
-    version = Dataset.read(local(published.folder), shards=False)
+    version = Dataset.read(localize(published.folder), shards=False)
     counts = published.counts
     made = Page(
         record.reason, lead=f"What {record.config['corpus']['uri']} held, as a dataset.", footer=published.folder
@@ -160,11 +160,11 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
 def _changes(published: StepRecord, version: Dataset) -> list[Block]:
     if published.reused:
         return [note(f"Nothing has, since version {published.counts['version']:,} was published.")]
-    replaced = read_json(local(published.outputs["version"]))["replaces"]
+    replaced = read_json(localize(published.outputs["version"]))["replaces"]
     if replaced is None:
         return [note("This is the first version.")]
     place = published.folder.rpartition("/")[0]
-    found = diff_datasets(Dataset.read(local(f"{place}/{replaced}"), shards=False), version)
+    found = diff_datasets(Dataset.read(localize(f"{place}/{replaced}"), shards=False), version)
     return [
         counts_table(found, f"since version {replaced}"),
         note(describe_comparability(found)),
@@ -184,7 +184,7 @@ def _checks(record: RunRecord) -> list[Block]:
     validated = record.step("validate")
     if validated is None or "validation" not in validated.outputs:
         return [note("Validate left nothing to read.")]
-    found = read_json(local(validated.outputs["validation"]))
+    found = read_json(localize(validated.outputs["validation"]))
     rows = [
         (check["name"], check["severity"], check["detail"]) for check in found["checks"] if check["outcome"] == "failed"
     ]

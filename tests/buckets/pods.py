@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from voxline.store.bucket_cache import MIRROR
+from voxline.store.bucket_cache import CACHE_ENV
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def fresh_pod(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
     def move() -> Path:
         disk = tmp_path_factory.mktemp("pod") / "mirror"
-        monkeypatch.setenv(MIRROR, str(disk))
+        monkeypatch.setenv(CACHE_ENV, str(disk))
         return disk
 
     return move

@@ -17,7 +17,7 @@ from voxline.components.convert.jobs import ConversionJob, Converted
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, read_manifest, read_rejects
-from voxline.store.bucket_cache import Mirror, local
+from voxline.store.bucket_cache import BucketCache, localize
 
 ALONE = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)
 CRASH = """
@@ -87,7 +87,7 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
     from voxline.beam import run as beam
 
     fresh_pod()
-    corpus = Mirror.of(f"{gcs.uri}/corpus")
+    corpus = BucketCache.of(f"{gcs.uri}/corpus")
     corpus.root.mkdir(parents=True)
     for number in range(6):
         good_flac(corpus.root / f"{number}.flac", seed=number)
@@ -105,7 +105,7 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
     work = run(f"{gcs.uri}/corpus", f"{gcs.uri}/store", by("multi_process").model_copy(update={"workers": 1}))
     assert not list(here.rglob("*.wav"))
     hashes = [one.audio_hash for one in read_manifest(alone.folder)]
-    assert [one.audio_hash for one in read_manifest(local(work.place))] == hashes
+    assert [one.audio_hash for one in read_manifest(localize(work.place))] == hashes
     sent = {name.rpartition("/")[2] for name in gcs.names() if "/wavs/" in name and name.endswith(".wav")}
     assert sent == {f"{one}.wav" for one in hashes}
     assert not [name for name in gcs.names() if "/unfinished/" in name]

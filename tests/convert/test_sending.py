@@ -12,17 +12,17 @@ from voxline.components.convert.jobs import Converted, RejectedRecording
 from voxline.components.convert.wav_pool import WavUploader
 from voxline.errors import WorkError
 from voxline.rejects import Reason
-from voxline.store.bucket_cache import Mirror
+from voxline.store.bucket_cache import BucketCache
 
 WHOLE = Converted(1_000, {})
 
 
 @pytest.fixture
-def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> Mirror:
+def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> BucketCache:
     """A pool with ten WAVs, and a log that tells of them."""
     monkeypatch.setattr(wav_pool, "FIRST_BATCH", 2)
     fresh_pod()
-    mirror = Mirror.of(f"{gcs.uri}/store/wavs")
+    mirror = BucketCache.of(f"{gcs.uri}/store/wavs")
     for number in range(10):
         (mirror.root / "ab").mkdir(parents=True, exist_ok=True)
         (mirror.root / "ab" / f"{number}.wav").write_text(str(number), encoding="utf-8")
@@ -31,17 +31,17 @@ def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.Monkey
     return mirror
 
 
-def wavs(pool: Mirror) -> list[Path]:
+def wavs(pool: BucketCache) -> list[Path]:
     return sorted((pool.root / "ab").iterdir())
 
 
-def send_all(pool: Mirror) -> None:
+def send_all(pool: BucketCache) -> None:
     with WavUploader(pool, pool.root / "log" / "key.jsonl") as sent:
         for wav in wavs(pool):
             sent.add(wav, WHOLE)
 
 
-def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: Mirror) -> None:
+def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: BucketCache) -> None:
     made = wavs(pool)
     with WavUploader(pool, pool.root / "log" / "key.jsonl") as sent:
         for wav in made[:4]:
@@ -57,7 +57,7 @@ def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: Mirror) -> None
     assert pool.bucket.read("ab/9.wav") == b"9"
 
 
-def test_what_the_storage_refuses_stops_the_step(gcs: Storage, pool: Mirror) -> None:
+def test_what_the_storage_refuses_stops_the_step(gcs: Storage, pool: BucketCache) -> None:
     gcs.fails("status", "POST", times=1_000, code=403)
     with pytest.raises(WorkError, match="permission denied"):
         send_all(pool)

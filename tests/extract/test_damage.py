@@ -16,7 +16,7 @@ from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.errors import WorkError
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 Corpus = Callable[..., list[Utterance]]
 HOW = ExtractSettings.of({"features": {"mels": 8}, "shard_megabytes": 0.01})
@@ -37,7 +37,7 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def refreshed(folder: Path, how: ExtractSettings = HOW) -> tuple[Work, Work]:
+def refreshed(folder: Path, how: ExtractSettings = HOW) -> tuple[StepOutput, StepOutput]:
     dataset = run(folder / "converted", folder / "store", how)
     return dataset, publish(dataset.folder, folder / "store", folder / "datasets", PublishSettings(compact_below=0))
 

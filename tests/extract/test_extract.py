@@ -26,14 +26,14 @@ from voxline.data.tfrecord import decode_example, read_record_at, read_tfrecords
 from voxline.errors import SettingsError, WorkError
 from voxline.rejects import Reason
 from voxline.store.hashing import hash_file
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 Corpus = Callable[..., list[Utterance]]
 SMALL = ExtractSettings(shard_megabytes=0.1)
 BEAM = ExtractSettings(shard_megabytes=0.1, beam_from_megabytes=0)
 
 
-def read(work: Work) -> dict[tuple[str, float], dict[str, Any]]:
+def read(work: StepOutput) -> dict[tuple[str, float], dict[str, Any]]:
     """All that a dataset has, by id and speed; and its shards are as it says."""
     dataset = Dataset.read(work.folder)
     places = dataset.read_places()

@@ -14,7 +14,7 @@ from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import Mirror, local
+from voxline.store.bucket_cache import BucketCache, localize
 
 SMALL = ExtractSettings.of(shard_megabytes=0.1)
 
@@ -26,7 +26,7 @@ def converted(
     """Converted recordings in a bucket."""
     corpus(20)
     fresh_pod()
-    mirror = Mirror.of(f"{gcs.uri}/converted")
+    mirror = BucketCache.of(f"{gcs.uri}/converted")
     shutil.copytree(tmp_path / "converted", mirror.root)
     mirror.push([path.relative_to(mirror.root).as_posix() for path in mirror.root.rglob("*") if path.is_file()])
     fresh_pod()
@@ -51,7 +51,7 @@ def test_workers_that_share_no_disk_write_the_shards_of_one_machine(
     work = run(converted, f"{gcs.uri}/store", by_workers)
     assert not list(fresh_pod().rglob("*.tfrecord"))
     alone = run(converted, tmp_path / "store", SMALL)
-    read, expected = Dataset.read(local(work.place)), Dataset.read(alone.folder)
+    read, expected = Dataset.read(localize(work.place)), Dataset.read(alone.folder)
     assert [shard.checksum for shard in read.shards] == [shard.checksum for shard in expected.shards]
     assert read.counts == expected.counts
     assert not [name for name in gcs.names() if "/unfinished/" in name]
@@ -69,4 +69,4 @@ def test_a_shard_that_was_written_and_not_sent_counts_for_nothing_and_is_sent_in
     fresh_pod()
     again = run(converted, f"{gcs.uri}/store", SMALL)
     assert again.reused
-    assert sum(Dataset.read(local(again.place)).counts.values()) == 20
+    assert sum(Dataset.read(localize(again.place)).counts.values()) == 20

@@ -15,7 +15,7 @@ from voxline.data.json_codec import parse_line
 from voxline.data.manifest import Utterance, read_rejects, write_manifest
 from voxline.data.rows import ROWS_FILE
 from voxline.errors import WorkError
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 Corpus = Callable[..., list[Utterance]]
 HOW = ExtractSettings.of({"features": {"mels": 8}, "speeds": [0.9, 1.0], "max_reject_share": 0.5})
@@ -35,12 +35,14 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def extracted(folder: Path, utterances: list[Utterance], store: str = "store", how: ExtractSettings = HOW) -> Work:
+def extracted(
+    folder: Path, utterances: list[Utterance], store: str = "store", how: ExtractSettings = HOW
+) -> StepOutput:
     write_manifest(folder / "converted" / "manifest.jsonl", utterances)
     return run(folder / "converted", folder / store, how)
 
 
-def content(work: Work) -> tuple[object, ...]:
+def content(work: StepOutput) -> tuple[object, ...]:
     dataset = Dataset.read(work.folder)
     rejects = [reject.as_line() for reject in read_rejects(work.folder)]
     rows = (work.folder / ROWS_FILE).read_bytes()

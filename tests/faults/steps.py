@@ -21,7 +21,7 @@ from voxline.data.dataset import SHARD, Dataset
 from voxline.data.manifest import Utterance, iter_manifest, write_manifest
 from voxline.data.tfrecord import read_record_at
 from voxline.store.hashing import hash_bytes, hash_file
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 CONVERT = ConvertSettings(max_reject_share=0.9, workers=1)
 EXTRACT = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "shard_megabytes": 0.0016})
@@ -43,8 +43,8 @@ class Step:
     """
 
     prepare: Callable[[Path, Path], object]
-    first: Callable[[Path, Path], Work]
-    second: Callable[[Path, Path], Work]
+    first: Callable[[Path, Path], StepOutput]
+    second: Callable[[Path, Path], StepOutput]
     content: Callable[[Path], Any]
     tidy: Callable[[Path], object] = lambda folder: None
 
@@ -69,16 +69,16 @@ def make_corpus(corpus: Path) -> None:
     write_manifest(corpus / "other" / "manifest.jsonl", corrected + utterances[4:])
 
 
-def _extracted(which: str, how: ExtractSettings = EXTRACT) -> Callable[[Path, Path], Work]:
+def _extracted(which: str, how: ExtractSettings = EXTRACT) -> Callable[[Path, Path], StepOutput]:
     return lambda corpus, folder: extract(corpus / which, folder / "store", how)
 
 
-def _converted(which: str) -> Callable[[Path, Path], Work]:
+def _converted(which: str) -> Callable[[Path, Path], StepOutput]:
     return lambda corpus, folder: convert(corpus / which, folder / "store", CONVERT)
 
 
-def _published(which: str) -> Callable[[Path, Path], Work]:
-    def run(corpus: Path, folder: Path) -> Work:
+def _published(which: str) -> Callable[[Path, Path], StepOutput]:
+    def run(corpus: Path, folder: Path) -> StepOutput:
         dataset = extract(corpus / which, folder / "store", EXTRACT).folder
         return publish(dataset, folder / "store", folder / "datasets", PUBLISH)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.steps import STEPS, end_state, fresh, make_corpus
 from voxline.components.publish.garbage_collection import collect_garbage
-from voxline.store.files import clear_unfinished
+from voxline.store.files import remove_unfinished
 
 YEARS = 10 * 365 * 86_400
 
@@ -54,5 +54,5 @@ def test_an_unfinished_file_goes_when_it_is_old_and_not_when_it_is_from_the_futu
     for name, age in (("old", 2 * 86_400), ("new", 60), ("future", -YEARS)):
         (tmp_path / f".{name}.part").touch()
         os.utime(tmp_path / f".{name}.part", (time.time() - age,) * 2)
-    clear_unfinished(tmp_path)
+    remove_unfinished(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == [".future.part", ".new.part"]

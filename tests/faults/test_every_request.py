@@ -15,8 +15,8 @@ from voxline.components.extract.step import run as extract
 from voxline.components.publish.step import run as publish
 from voxline.data.manifest import iter_manifest
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import bring, local
-from voxline.store.step_cache import Work
+from voxline.store.bucket_cache import ensure_local, localize
+from voxline.store.step_cache import StepOutput
 
 Pod = Callable[[], Path]
 FAULTS: dict[str, dict[str, Any]] = {
@@ -30,18 +30,18 @@ EVERY = "VOXLINE_TEST_EVERY_CHANGE"
 """Set: faults that pass befall each request, and not each fifth, which takes minutes."""
 
 
-def run(step: str, corpus: Path, base: str) -> Work:
+def run(step: str, corpus: Path, base: str) -> StepOutput:
     if step == "convert":
         return convert(corpus / "first", f"{base}/store", CONVERT)
     made = extract(corpus / "few", f"{base}/store", EXTRACT)
     return made if step == "extract" else publish(made.place, f"{base}/store", f"{base}/datasets", PUBLISH)
 
 
-def content(step: str, work: Work) -> Any:
+def content(step: str, work: StepOutput) -> Any:
     """All that another machine reads of it."""
-    folder = local(work.place)
+    folder = localize(work.place)
     if step == "convert":
-        bring(utterance.audio_filepath for utterance in iter_manifest(folder))
+        ensure_local(utterance.audio_filepath for utterance in iter_manifest(folder))
     return STEPS[step].content(folder)
 
 

@@ -15,7 +15,7 @@ from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, read_rejects
 from voxline.store.hashing import hash_file
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -43,14 +43,14 @@ def on(cluster: Cluster) -> ConvertSettings:
     return ALONE.model_copy(update=update)
 
 
-def is_the_same(made: Work, alone: Work) -> None:
+def is_the_same(made: StepOutput, alone: StepOutput) -> None:
     assert made.key == alone.key
     for file in (MANIFEST_FILE, REJECTS_FILE):
         assert (made.folder / file).read_bytes() == (alone.folder / file).read_bytes()
     assert wavs(made) == wavs(alone)
 
 
-def wavs(work: Work) -> dict[str, bytes]:
+def wavs(work: StepOutput) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in work.folder.parent.parent.glob("wavs/??/*.wav")}
 
 

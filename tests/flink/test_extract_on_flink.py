@@ -19,7 +19,7 @@ from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import read_rejects
 from voxline.data.tfrecord import decode_example, read_record_at
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -31,7 +31,7 @@ def on(cluster: Cluster, parallelism: int = 2) -> ExtractSettings:
     return ALONE.model_copy(update={"runner": "FlinkRunner", "beam_options": options, "beam_from_megabytes": 0.0})
 
 
-def records(work: Work) -> dict[str, bytes]:
+def records(work: StepOutput) -> dict[str, bytes]:
     """By id: a hash of the features that training would read."""
     dataset = Dataset.read(work.folder)
     places = dataset.read_places()
@@ -45,7 +45,7 @@ def records(work: Work) -> dict[str, bytes]:
     return found
 
 
-def is_whole(work: Work, utterances: int) -> None:
+def is_whole(work: StepOutput, utterances: int) -> None:
     """No clip lies in the shards twice, none is missing."""
     dataset = Dataset.read(work.folder)
     assert work.counts["extracted"] == work.counts["utterances"] == utterances
@@ -66,12 +66,14 @@ def in_the_middle(store: Path, do: Callable[[], None], *, shards: int) -> thread
 
 
 @pytest.fixture(scope="session")
-def alone(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Work:
+def alone(many: Path, tmp_path_factory: pytest.TempPathFactory) -> StepOutput:
     """The dataset as one process makes it."""
     return run(many, tmp_path_factory.mktemp("alone"), ALONE)
 
 
-def test_two_task_managers_make_the_records_that_one_process_makes(many: Path, alone: Work, tmp_path: Path) -> None:
+def test_two_task_managers_make_the_records_that_one_process_makes(
+    many: Path, alone: StepOutput, tmp_path: Path
+) -> None:
     with Cluster(tmp_path / "flink") as cluster:
         work = run(many, tmp_path / "store", on(cluster))
         (job,) = cluster.jobs()
@@ -82,7 +84,7 @@ def test_two_task_managers_make_the_records_that_one_process_makes(many: Path, a
 
 
 def test_a_task_manager_that_is_killed_in_the_middle_costs_no_record_and_doubles_none(
-    many: Path, alone: Work, tmp_path: Path
+    many: Path, alone: StepOutput, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
     with Cluster(tmp_path / "flink") as cluster:
@@ -99,7 +101,7 @@ def test_a_task_manager_that_is_killed_in_the_middle_costs_no_record_and_doubles
 
 
 def test_workers_may_come_from_a_pool_and_one_that_is_killed_costs_no_record(
-    many: Path, alone: Work, tmp_path: Path
+    many: Path, alone: StepOutput, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
     with Cluster(tmp_path / "flink", pool=True) as cluster:

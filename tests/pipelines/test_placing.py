@@ -12,7 +12,7 @@ from voxline.pipelines.cluster import placement
 from voxline.pipelines.cluster.compiler import compile_pipeline, places_unseen
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.images.content_tag import content_tag
-from voxline.store.permanent_failures import ATTEMPT
+from voxline.store.permanent_failures import ATTEMPT_ENV
 
 ROOT = Path(__file__).parents[2]
 
@@ -196,7 +196,7 @@ def test_every_attempt_has_its_whole_time(tmp_path: Path, hours: float) -> None:
 def test_an_attempt_knows_its_number_so_that_it_need_not_fail_for_good_twice(tmp_path: Path) -> None:
     compiled = Compiled(tmp_path, "{}")
     (variable,) = compiled.pod("train")["fieldPathAsEnv"]
-    assert variable == {"name": ATTEMPT, "fieldPath": "metadata.annotations['workflows.argoproj.io/node-name']"}
+    assert variable == {"name": ATTEMPT_ENV, "fieldPath": "metadata.annotations['workflows.argoproj.io/node-name']"}
 
 
 def test_a_step_may_have_more_scratch_than_others(tmp_path: Path) -> None:

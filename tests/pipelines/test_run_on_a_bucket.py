@@ -16,9 +16,9 @@ from voxline.errors import WorkError
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.single_step import run_step
-from voxline.store.bucket_cache import local
+from voxline.store.bucket_cache import localize
 from voxline.store.files import read_json
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 TO_A_DATASET = ("ingest", "convert", "validate", "extract")
 
@@ -37,7 +37,7 @@ class Cluster:
     def config(self, *settings: str) -> RunConfig:
         return load_config(self.file, [*self.settings, *settings])
 
-    def run(self, *steps: str, settings: tuple[str, ...] = ()) -> dict[str, Work]:
+    def run(self, *steps: str, settings: tuple[str, ...] = ()) -> dict[str, StepOutput]:
         made = {}
         for step in steps:
             self.disk = self.fresh_pod()
@@ -107,7 +107,7 @@ def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and
     assert trained.metrics["steps"] == 120
     assert not [name for name in cluster.gcs.names() if "/checkpoints/" in name or name.endswith("progress.json")]
     made = cluster.run("evaluate", "push", settings=(*long, "push.max_wer=10", "push.known_clip=false"))
-    assert read_json(local(made["push"].place_of("verdict")))["model"] == f"{cluster.gcs.uri}/registry/asr/1"
+    assert read_json(localize(made["push"].place_of("verdict")))["model"] == f"{cluster.gcs.uri}/registry/asr/1"
     assert not files(cluster.fresh_pod())
     assert table_of_models(f"{cluster.gcs.uri}/registry")[0].startswith("asr  version 1")
     assert (model_folder(f"{cluster.gcs.uri}/registry/asr") / "saved_model.pb").is_file()

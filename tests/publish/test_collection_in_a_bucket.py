@@ -15,11 +15,11 @@ from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run
 from voxline.errors import WorkError
 from voxline.store import bucket_locks
-from voxline.store.bucket_cache import local
-from voxline.store.step_cache import Work
+from voxline.store.bucket_cache import localize
+from voxline.store.step_cache import StepOutput
 
 Pod = Callable[[], Path]
-Extracted = Callable[[range], Work]
+Extracted = Callable[[range], StepOutput]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_i
     fresh_pod()
     extracted(range(12))
     few = run(extracted(range(0, 12, 4)).place, store, datasets, PublishSettings(compact_below=0.9))
-    expected, before = content(local(few.place)), shards(gcs)
+    expected, before = content(localize(few.place)), shards(gcs)
     fresh_pod()
 
     def collected(look_only: bool = False) -> GarbageCollected:
@@ -64,10 +64,10 @@ def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_i
     assert collected() == dry
     assert dry.shards == len(before - shards(gcs)) >= 2
     fresh_pod()
-    assert content(local(few.place)) == expected
+    assert content(localize(few.place)) == expected
     again = extracted(range(12))
     assert not again.reused
-    assert len(content(local(again.place))) == len(content(local(extracted(range(12)).place)))
+    assert len(content(localize(again.place))) == len(content(localize(extracted(range(12)).place)))
     extracted(range(12))
     assert gcs.bucket("store").stat(f"extract/{again.key}/used.json")
 
@@ -84,9 +84,9 @@ def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
     fresh_pod()
     extracted(range(12))
     few = run(extracted(range(0, 12, 4)).place, store, datasets, PublishSettings(compact_below=0.9))
-    expected, before = content(local(few.place)), shards(gcs)
+    expected, before = content(localize(few.place)), shards(gcs)
     days_later(9)
-    with bucket_locks.together(store, 0), pytest.raises(WorkError, match="a process works here"):
+    with bucket_locks.hold_shared_store_lock(store, 0), pytest.raises(WorkError, match="a process works here"):
         collect_garbage(store, [datasets], grace_days=3, look_only=False)
     gcs.bucket("store").write(".purge-0123.json", b"{}")
     with pytest.raises(WorkError, match="a purge was begun here and did not end"):
@@ -102,4 +102,4 @@ def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
     assert gone
     assert {f"{folder}/shard.json" for folder in shards(gcs)} <= set(gcs.names()), "nothing half is left"
     fresh_pod()
-    assert content(local(few.place)) == expected
+    assert content(localize(few.place)) == expected

@@ -21,16 +21,16 @@ from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.errors import WorkError
 from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import local
+from voxline.store.bucket_cache import localize
 from voxline.store.hashing import hash_file
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 Pod = Callable[[], Path]
 COMPACT = PublishSettings(compact_below=0.9)
 
 
 @pytest.fixture
-def extracted(gcs: Storage, tmp_path: Path) -> Callable[[range], Work]:
+def extracted(gcs: Storage, tmp_path: Path) -> Callable[[range], StepOutput]:
     """Extracts a corpus of some of twelve recordings into a store in the bucket."""
     random = np.random.default_rng(0)
     utterances = []
@@ -39,7 +39,7 @@ def extracted(gcs: Storage, tmp_path: Path) -> Callable[[range], Work]:
         path = write_wav(tmp_path / "wavs" / f"{number}.wav", random.standard_normal(samples) / 10)
         utterances.append(Utterance(f"u{number:02}", str(path), samples / 16_000, "one", "s", "train", hash_file(path)))
 
-    def make(which: range) -> Work:
+    def make(which: range) -> StepOutput:
         write_manifest(tmp_path / "manifest.jsonl", [utterances[number] for number in which])
         return extract(tmp_path, f"{gcs.uri}/store", HOW)
 
@@ -47,24 +47,24 @@ def extracted(gcs: Storage, tmp_path: Path) -> Callable[[range], Work]:
 
 
 def test_a_version_is_read_on_another_machine_and_the_same_content_is_none_anew(
-    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], Work]
+    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], StepOutput]
 ) -> None:
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
     whole = extracted(range(12))
     first = run(whole.place, store, datasets, COMPACT)
-    expected = content(local(whole.place))
+    expected = content(localize(whole.place))
     fresh_pod()
     again = run(extracted(range(12)).place, store, datasets, COMPACT)
     assert (first.place, first.reused) == (f"{datasets}/corpus/1", False)
     assert (again.place, again.reused) == (f"{datasets}/corpus/1", True)
     fresh_pod()
-    assert content(local(f"{datasets}/corpus/1")) == expected
+    assert content(localize(f"{datasets}/corpus/1")) == expected
     assert list_datasets(datasets) == ["corpus"]
 
 
 def test_what_is_mostly_dead_is_left_behind_in_a_bucket_too(
-    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], Work]
+    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], StepOutput]
 ) -> None:
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
@@ -73,14 +73,14 @@ def test_what_is_mostly_dead_is_left_behind_in_a_bucket_too(
     left = extracted(range(0, 12, 4))
     version = run(left.place, store, datasets, COMPACT)
     fresh_pod()
-    dataset = Dataset.read(local(version.place))
+    dataset = Dataset.read(localize(version.place))
     assert all(shard.live == shard.examples for shard in dataset.shards)
     read = Batches(dataset, "train", batch_size=4)
     assert sorted(name for batch in read.epoch(0) for name in batch.ids) == ["u00", "u04", "u08"]
 
 
 def test_a_number_that_was_claimed_by_a_machine_that_died_is_no_version(
-    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], Work], monkeypatch: pytest.MonkeyPatch
+    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], StepOutput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
@@ -105,7 +105,7 @@ def test_a_number_that_was_claimed_by_a_machine_that_died_is_no_version(
 
 
 def test_a_machine_that_comes_second_takes_the_next_number(
-    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], Work], monkeypatch: pytest.MonkeyPatch
+    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], StepOutput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
@@ -127,7 +127,7 @@ def test_a_machine_that_comes_second_takes_the_next_number(
 
 
 def test_shards_on_this_machine_are_not_led_to_from_a_bucket(
-    gcs: Storage, fresh_pod: Pod, tmp_path: Path, extracted: Callable[[range], Work]
+    gcs: Storage, fresh_pod: Pod, tmp_path: Path, extracted: Callable[[range], StepOutput]
 ) -> None:
     fresh_pod()
     extracted(range(3))

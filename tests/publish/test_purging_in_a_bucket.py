@@ -24,9 +24,9 @@ from voxline.errors import WorkError
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import Registry
 from voxline.store import bucket_locks
-from voxline.store.bucket import older as older_generations
-from voxline.store.bucket_cache import MIRROR, local
-from voxline.store.objects import crc32c_of
+from voxline.store.bucket import object_versions as older_generations
+from voxline.store.bucket_cache import CACHE_ENV, localize
+from voxline.store.objects import crc32c
 
 Objects = dict[str, bytes]
 COUNT = 12
@@ -40,7 +40,7 @@ def made(gcs_proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", gcs_proxy.address)
-        patch.setenv(MIRROR, str(folder / "mirror"))
+        patch.setenv(CACHE_ENV, str(folder / "mirror"))
         gcs_proxy.faults.clear()
         gcs_proxy.wipe()
         storage = Storage(gcs_proxy)
@@ -56,7 +56,7 @@ def made(gcs_proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 def filled(gcs: Storage, made: tuple[Path, Objects], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Storage:
     """That bucket once more, and a machine that has brought nothing yet."""
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "20")
-    monkeypatch.setenv(MIRROR, str(tmp_path / "mirror"))
+    monkeypatch.setenv(CACHE_ENV, str(tmp_path / "mirror"))
     fill(gcs, made[1])
     return gcs
 
@@ -67,7 +67,7 @@ def fill(gcs: Storage, objects: Objects) -> None:
     for name in there.keys() - objects.keys():
         bucket.delete(name)
     for name, data in objects.items():
-        if there.get(name) != crc32c_of(data):
+        if there.get(name) != crc32c(data):
             bucket.write(name, data)
 
 
@@ -161,7 +161,7 @@ def test_who_works_in_the_store_is_not_disturbed_and_a_lock_that_was_left_goes(
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "60")
     before = filled.names()
     with (
-        bucket_locks.together(f"{filled.uri}/store", 0),
+        bucket_locks.hold_shared_store_lock(f"{filled.uri}/store", 0),
         pytest.raises(WorkError, match=r"a process works here \(process"),
     ):
         purged(filled)
@@ -173,11 +173,11 @@ def test_who_works_in_the_store_is_not_disturbed_and_a_lock_that_was_left_goes(
 
 
 def test_what_had_begun_to_read_before_it_is_refused(filled: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_before = bucket_locks.seconds_read
+    read_before = bucket_locks.seconds_since_snapshot
     purged(filled)
-    with bucket_locks.together(f"{filled.uri}/store", 0):
+    with bucket_locks.hold_shared_store_lock(f"{filled.uri}/store", 0):
         pass
-    monkeypatch.setattr("voxline.store.bucket_locks.seconds_read", lambda: read_before() + 60)
+    monkeypatch.setattr("voxline.store.bucket_locks.seconds_since_snapshot", lambda: read_before() + 60)
     with pytest.raises(WorkError, match="a purge has ended here since this process began"):
         publish(f"{filled.uri}/store/none", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x"))
 
@@ -260,6 +260,6 @@ def test_a_purge_that_was_killed_at_any_change_is_finished_by_the_next(
 
 def test_what_is_local_is_read_again_after_it(filled: Storage) -> None:
     place = f"{filled.uri}/datasets/three/2"
-    assert len(read_all(local(place))) == COUNT
+    assert len(read_all(localize(place))) == COUNT
     purged(filled)
-    assert len(read_all(local(place))) == COUNT * 2 // 3
+    assert len(read_all(localize(place))) == COUNT * 2 // 3

@@ -9,12 +9,12 @@ from voxline.components.publish.diff_report import version_page
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.errors import WorkError
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 NAMED = PublishSettings(name="commands")
 
 
-def page_of(work: Work) -> str:
+def page_of(work: StepOutput) -> str:
     return version_page(str(work.folder.parent.parent), "commands", work.counts["version"], reused=work.reused).html()
 
 

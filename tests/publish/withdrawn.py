@@ -23,9 +23,9 @@ from voxline.data.manifest import read_manifest, write_manifest
 from voxline.metrics.evaluation import METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, training_data_of
-from voxline.store.bucket_cache import folder_of, local
+from voxline.store.bucket_cache import local_path, localize
 from voxline.store.files import write_json
-from voxline.store.step_cache import Work
+from voxline.store.step_cache import StepOutput
 
 GONE = "zenobia"
 COUNT = 18
@@ -46,8 +46,8 @@ def make(folder: Path, base: str, count: int = COUNT) -> None:
     write_manifest(folder / "manifest.jsonl", others)
     without = extract(folder / "manifest.jsonl", f"{base}/store", HOW)
     publish(without.place, f"{base}/store", f"{base}/datasets", PublishSettings(name="two"))
-    dataset = Dataset.read(local(published.place), shards=False)
-    model = train(folder_of(f"{base}/store") / "train" / "0123", dataset)
+    dataset = Dataset.read(localize(published.place), shards=False)
+    model = train(local_path(f"{base}/store") / "train" / "0123", dataset)
     register(f"{base}/registry", model, dataset)
 
 
@@ -71,7 +71,7 @@ def corpus(folder: Path, count: int) -> None:
     _list(folder, lines)
 
 
-def refresh(folder: Path, base: str, version: int, without: str = "") -> tuple[Work, Work]:
+def refresh(folder: Path, base: str, version: int, without: str = "") -> tuple[StepOutput, StepOutput]:
     """What convert and extract make of the corpus, in which one text differs by the version."""
     lines = [json.loads(line) for line in (folder / "corpus" / "manifest.jsonl").read_text().splitlines()]
     lines[0]["text"] = "one" * version

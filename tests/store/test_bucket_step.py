@@ -10,8 +10,8 @@ import pytest
 from tests.buckets.emulator import Storage
 from voxline.errors import TransientError, WorkError
 from voxline.settings import Settings
-from voxline.store.bucket_cache import local
-from voxline.store.step_cache import Work, keyed_work, place_of
+from voxline.store.bucket_cache import localize
+from voxline.store.step_cache import StepOutput, artifact_uri, cached_step
 
 Pod = Callable[[], Path]
 
@@ -20,9 +20,11 @@ class Preempted(BaseException):
     """The machine is taken away."""
 
 
-def make(gcs: Storage, text: str = "1 2 3", *, meanwhile: Callable[[Work], None] = lambda work: None) -> Work:
+def make(
+    gcs: Storage, text: str = "1 2 3", *, meanwhile: Callable[[StepOutput], None] = lambda work: None
+) -> StepOutput:
     """Counts; `meanwhile` is called when all is written but the marker."""
-    with keyed_work(f"{gcs.uri}/store", "count", Settings(), {"corpus": "ab"}) as work:
+    with cached_step(f"{gcs.uri}/store", "count", Settings(), {"corpus": "ab"}) as work:
         if not work.reused:
             (work.folder / "numbers").mkdir(exist_ok=True)
             for name in ("one", "two"):
@@ -37,12 +39,12 @@ def texts(folder: Path) -> list[str]:
     return [path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())]
 
 
-def marker(gcs: Storage, work: Work) -> dict[str, Any]:
+def marker(gcs: Storage, work: StepOutput) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(gcs.bucket("store").read(f"count/{work.key}/done.json"))
     return found
 
 
-def preempt(work: Work) -> None:
+def preempt(work: StepOutput) -> None:
     raise Preempted
 
 
@@ -62,11 +64,11 @@ def test_the_work_is_found_by_its_own_address_and_by_that_of_its_key(gcs: Storag
     made = make(gcs)
     for address in (made.place, f"{gcs.uri}/store/count/{made.key}"):
         fresh_pod()
-        assert texts(local(address) / "numbers") == ["1 2 3", "1 2 3"]
+        assert texts(localize(address) / "numbers") == ["1 2 3", "1 2 3"]
 
 
 def test_the_first_of_two_writers_counts_and_nothing_of_the_second_is_left(gcs: Storage, fresh_pod: Pod) -> None:
-    def be_overtaken(work: Work) -> None:
+    def be_overtaken(work: StepOutput) -> None:
         fresh_pod()
         make(gcs, "fast")
 
@@ -92,7 +94,7 @@ def test_a_killed_machine_leaves_nothing_that_looks_finished(gcs: Storage, fresh
 
 @pytest.mark.parametrize("written", range(3))
 def test_a_write_that_fails_at_the_end_leaves_all_or_nothing(gcs: Storage, fresh_pod: Pod, written: int) -> None:
-    def deny_later_writes(work: Work) -> None:
+    def deny_later_writes(work: StepOutput) -> None:
         gcs.fails("status", "POST", after=written, times=100, code=403)
 
     fresh_pod()
@@ -114,7 +116,7 @@ def test_a_lost_answer_to_a_write_harms_nothing(gcs: Storage, fresh_pod: Pod, wr
 
 
 def test_another_machine_goes_on_from_what_was_saved(gcs: Storage, fresh_pod: Pod) -> None:
-    def save_and_die(work: Work) -> None:
+    def save_and_die(work: StepOutput) -> None:
         work.save()
         (work.folder / "numbers" / "one.txt").write_text("never sent", encoding="utf-8")
         raise Preempted
@@ -123,7 +125,7 @@ def test_another_machine_goes_on_from_what_was_saved(gcs: Storage, fresh_pod: Po
     with pytest.raises(Preempted):
         make(gcs, "saved", meanwhile=save_and_die)
     fresh_pod()
-    with keyed_work(f"{gcs.uri}/store", "count", Settings(), {"corpus": "ab"}) as work:
+    with cached_step(f"{gcs.uri}/store", "count", Settings(), {"corpus": "ab"}) as work:
         assert texts(work.folder / "numbers") == ["saved", "saved"]
         work.outputs["numbers"] = "numbers"
     assert sorted(name.split("/")[3] for name in gcs.names()) == sorted([work.folder.name] * 2 + ["done.json"])
@@ -132,7 +134,7 @@ def test_another_machine_goes_on_from_what_was_saved(gcs: Storage, fresh_pod: Po
 def test_a_save_that_the_storage_does_not_take_stops_nothing(
     gcs: Storage, fresh_pod: Pod, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def save_in_vain(work: Work) -> None:
+    def save_in_vain(work: StepOutput) -> None:
         fault = gcs.fails("status", "POST", times=10_000, code=503)
         with monkeypatch.context() as impatient:
             impatient.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.3")
@@ -150,7 +152,7 @@ def test_the_same_machine_goes_on_from_its_own_disk(gcs: Storage, fresh_pod: Pod
     fresh_pod()
     with pytest.raises(Preempted):
         make(gcs, "on disk", meanwhile=preempt)
-    with keyed_work(f"{gcs.uri}/store", "count", Settings(), {"corpus": "ab"}) as work:
+    with cached_step(f"{gcs.uri}/store", "count", Settings(), {"corpus": "ab"}) as work:
         assert texts(work.folder / "numbers") == ["on disk", "on disk"]
 
 
@@ -200,14 +202,14 @@ def test_a_storage_that_does_not_answer_is_no_reason_to_make_work_again(
 def test_what_failed_work_wrote_can_be_looked_at(
     gcs: Storage, fresh_pod: Pod, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(work: Work) -> None:
+    def fail(work: StepOutput) -> None:
         raise WorkError("too many rejects")
 
     fresh_pod()
     with pytest.raises(WorkError, match="too many rejects"):
         make(gcs, "rejects", meanwhile=fail)
     place = capsys.readouterr().out.partition("what it wrote so far is at ")[2].strip()
-    assert texts(local(place) / "numbers") == ["rejects", "rejects"]
+    assert texts(localize(place) / "numbers") == ["rejects", "rejects"]
 
 
 def test_an_artifact_on_a_cluster_keeps_its_uri_and_tells_the_place(
@@ -222,6 +224,6 @@ def test_an_artifact_on_a_cluster_keeps_its_uri_and_tells_the_place(
     made.publish(theirs)
     made.publish(ours)
     assert theirs.uri == "minio://mlpipeline/v2/artifacts/x"
-    assert place_of(theirs) == place_of(ours) == ours.uri == made.place
+    assert artifact_uri(theirs) == artifact_uri(ours) == ours.uri == made.place
     assert json.loads((tmp_path / "minio" / "x").read_text(encoding="utf-8"))["place"] == made.place
-    assert place_of(dsl.Dataset(uri="/by/hand")) == "/by/hand"
+    assert artifact_uri(dsl.Dataset(uri="/by/hand")) == "/by/hand"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.buckets.emulator import Storage
 from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
-from voxline.store.permanent_failures import ATTEMPT, attempt
+from voxline.store.permanent_failures import ATTEMPT_ENV, fail_fast
 
 
 class Step:
@@ -18,9 +18,9 @@ class Step:
 
     def attempt(self, name: str, error: BaseException | None = None) -> str:
         """Tries it under the name that the cluster gives; returns what it says in the end."""
-        self._environment.setenv(ATTEMPT, name)
+        self._environment.setenv(ATTEMPT_ENV, name)
         try:
-            with attempt(self.store):
+            with fail_fast(self.store):
                 self.worked += 1
                 if error:
                     raise error

@@ -7,11 +7,11 @@ import pytest
 
 from voxline.errors import WorkError
 from voxline.settings import Settings
-from voxline.store.step_cache import Work, keyed_work, read_done
+from voxline.store.step_cache import StepOutput, cached_step, read_done
 
 
-def make(store: Path) -> Work:
-    with keyed_work(store, "count", Settings(), {"corpus": "ab"}) as work:
+def make(store: Path) -> StepOutput:
+    with cached_step(store, "count", Settings(), {"corpus": "ab"}) as work:
         if not work.reused:
             (work.folder / "numbers.txt").write_text("1 2 3", encoding="utf-8")
             work.outputs["numbers"] = "numbers.txt"
@@ -44,6 +44,6 @@ def test_a_store_that_is_a_file_is_an_error_that_names_it(tmp_path: Path) -> Non
 def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
     with (
         pytest.raises(WorkError, match=r"No space left on device; make room"),
-        keyed_work(tmp_path, "count", Settings(), {}),
+        cached_step(tmp_path, "count", Settings(), {}),
     ):
         Path("/dev/full").write_text("x", encoding="utf-8")

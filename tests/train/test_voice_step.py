@@ -29,17 +29,17 @@ from voxline.components.train.tts.train_module import TtsTrainModule
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.store.files import DONE
-from voxline.store.step_cache import Work, read_done
+from voxline.store.step_cache import StepOutput, read_done
 
 
 @pytest.fixture(scope="module")
-def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Work, TtsTrainSettings]:
+def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[StepOutput, TtsTrainSettings]:
     # The network can make 3 frames in a step, and never makes more than 2.
     settings = tiny_voice(epochs=1, evaluate_steps=0, reductions=[{"step": 0, "reduction": 2}])
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
-def test_model_json_says_how_to_speak(trained: tuple[Work, TtsTrainSettings], tones: Dataset) -> None:
+def test_model_json_says_how_to_speak(trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset) -> None:
     work, settings = trained
     said = json.loads((work.path("model") / "model.json").read_text())
     assert said["kind"] == "tacotron2"
@@ -51,7 +51,9 @@ def test_model_json_says_how_to_speak(trained: tuple[Work, TtsTrainSettings], to
     assert said["provenance"]["trained"]["dev_mel_dtw"] == work.metrics["dev_mel_dtw"]
 
 
-def test_the_export_equals_the_model_that_was_trained(trained: tuple[Work, TtsTrainSettings], tones: Dataset) -> None:
+def test_the_export_equals_the_model_that_was_trained(
+    trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset
+) -> None:
     work, settings = trained
     learner, step = TtsTrainModule(settings, tones, tf.distribute.get_strategy()), int(work.metrics["best_step"])
     with np.load(work.folder / "best" / f"step-{step:08d}" / "arrays.npz") as arrays:
@@ -86,7 +88,9 @@ def test_the_export_equals_the_model_that_was_trained(trained: tuple[Work, TtsTr
         assert distance == pytest.approx((apart / np.array(tones.deviation)).mean(), rel=1e-4)
 
 
-def test_a_text_sounds_the_same_alone_and_among_others(trained: tuple[Work, TtsTrainSettings], tones: Dataset) -> None:
+def test_a_text_sounds_the_same_alone_and_among_others(
+    trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset
+) -> None:
     work, _ = trained
     voice = tf.saved_model.load(str(work.path("model"))).signatures["synthesize"]
     batch = next(Batches(tones, "dev", batch_size=4).epoch(0))
@@ -109,7 +113,7 @@ print(json.dumps({"frames": made["frames"].numpy().tolist(), "mean": mean, "ours
 """
 
 
-def test_a_fresh_process_without_our_code_speaks(trained: tuple[Work, TtsTrainSettings], tmp_path: Path) -> None:
+def test_a_fresh_process_without_our_code_speaks(trained: tuple[StepOutput, TtsTrainSettings], tmp_path: Path) -> None:
     work, _ = trained
     found = subprocess.run(
         [sys.executable, "-P", "-c", FRESH, str(work.path("model"))], cwd=tmp_path, capture_output=True, text=True

@@ -13,7 +13,7 @@ from tests.validate.takes import SMALL, fit, written
 from voxline.components.validate import beam as pipeline
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run
-from voxline.store.bucket_cache import Mirror
+from voxline.store.bucket_cache import BucketCache
 
 
 def test_workers_that_share_no_disk_find_what_one_machine_finds(
@@ -32,7 +32,7 @@ def test_workers_that_share_no_disk_find_what_one_machine_finds(
     corpus = written(tmp_path / "corpus", fit())
     alone = run(corpus, tmp_path / "store", ValidateSettings.of(SMALL))
     fresh_pod()
-    mirror = Mirror.of(f"{gcs.uri}/converted")
+    mirror = BucketCache.of(f"{gcs.uri}/converted")
     shutil.copytree(corpus, mirror.root)
     mirror.push([path.name for path in mirror.root.iterdir()])
     fresh_pod()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from voxline.rejects import BadAudioError, Reason
-from voxline.store.files import whole_file
+from voxline.store.files import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,12 +84,12 @@ def write_wav(path: Path, samples: "npt.NDArray[np.int16]", sample_rate: int, *,
     Args:
       samples: int16 [samples].
       sample_rate: Hz.
-      durable: wait until the disk has it; see `whole_file`.
+      durable: wait until the disk has it; see `atomic_write`.
     """
     import numpy as np
 
     data = np.ascontiguousarray(samples, dtype="<i2").tobytes()
-    with whole_file(path, durable=durable) as file:
+    with atomic_write(path, durable=durable) as file:
         file.write(wav_header(len(samples), sample_rate) + data)
 
 

@@ -31,8 +31,8 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from voxline.beam.settings import IN_PROCESS, MULTI_PROCESS, RunnerSettings
 from voxline.errors import SettingsError, WorkError
-from voxline.store.bucket_cache import Mirror, address_of, folder_of
-from voxline.store.files import read_json, whole_file
+from voxline.store.bucket_cache import BucketCache, local_path, uri_of
+from voxline.store.files import atomic_write, read_json
 from voxline.store.objects import is_remote
 
 POLL_SECONDS = 0.2
@@ -102,13 +102,13 @@ class _Apply(beam.DoFn):
 
     def process(self, line: str) -> None:
         number, element = json.loads(line)
-        name, folder = f"{number}.json", folder_of(self.place)
+        name, folder = f"{number}.json", local_path(self.place)
         if not (folder / name).is_file():
             answer = json.dumps(self.function(element), ensure_ascii=False, allow_nan=False)
-            with whole_file(folder / name, "w", durable=False) as file:  # of no use after a power failure
+            with atomic_write(folder / name, "w", durable=False) as file:  # of no use after a power failure
                 file.write(answer)
         if is_remote(self.place):
-            Mirror.of(self.place).push([name])
+            BucketCache.of(self.place).push([name])
 
 
 class _ResultFolder:
@@ -126,8 +126,8 @@ class _ResultFolder:
     def __init__(self, folder: Path, is_sent: bool) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
-        self.place = address_of(folder) if is_sent else str(folder)
-        self._mirror = Mirror.of(self.place) if is_remote(self.place) else None
+        self.place = uri_of(folder) if is_sent else str(folder)
+        self._mirror = BucketCache.of(self.place) if is_remote(self.place) else None
         self._numbers: set[int] = set()
         self.patience = POLL_SECONDS
 

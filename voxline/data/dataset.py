@@ -20,7 +20,7 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.rows import ROWS_FILE, DatasetRow, read_rows
 from voxline.data.shards import REBUILD_SHARD_HINT, localize_shards, verify_shard
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import address_of, bring, folder_of, is_mirrored
+from voxline.store.bucket_cache import ensure_local, is_cached, local_path, uri_of
 from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_file
 from voxline.store.objects import is_remote
@@ -115,7 +115,7 @@ class Dataset:
     def file(self, shard: Shard) -> Path:
         """Where the file of a shard lies on this machine; `localize_shards` makes sure that it does."""
         if is_remote(shard.path):
-            return folder_of(shard.path)
+            return local_path(shard.path)
         return Path(os.path.normpath(self.folder / shard.path))
 
     def files(self) -> list[Path]:
@@ -165,7 +165,7 @@ class Dataset:
           WorkError: there is none, or it is damaged.
         """
         folder = Path(folder).absolute()
-        bring([folder / DATASET_FILE])
+        ensure_local([folder / DATASET_FILE])
         if not (folder / DATASET_FILE).is_file():
             raise WorkError(f"{folder}: no {DATASET_FILE} here; run extract first")
         try:
@@ -201,7 +201,7 @@ class Dataset:
         """
         dataset = cls.listed(folder)
         folder = dataset.folder
-        bring([folder / ROWS_FILE, folder / dataset.places])
+        ensure_local([folder / ROWS_FILE, folder / dataset.places])
         for name in (ROWS_FILE, dataset.places):
             if not (folder / name).is_file():
                 raise WorkError(f"{folder / name}: named in {DATASET_FILE} and absent; {_AGAIN}")
@@ -209,7 +209,7 @@ class Dataset:
             localize_shards(dataset.files())
         for shard in dataset.shards:
             file = dataset.file(shard)
-            if is_mirrored(file):
+            if is_cached(file):
                 here = not shards or (file.is_file() and file.stat().st_size == shard.bytes)
                 damage = "" if here else f"{file}: absent or cut short"
             else:
@@ -225,10 +225,10 @@ def shard_path(file: Path, seen_from: Path) -> str:
     Raises:
       WorkError: nobody elsewhere could find it.
     """
-    if is_mirrored(file) == is_mirrored(seen_from):
+    if is_cached(file) == is_cached(seen_from):
         return os.path.relpath(file, seen_from)
-    if is_mirrored(file):
-        return address_of(file)
+    if is_cached(file):
+        return uri_of(file)
     raise WorkError(
         f"{file}: a dataset in a bucket cannot lead to shards on this machine; set `store` to a bucket too, or "
         "`datasets` to a folder"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from voxline.data.manifest import Utterance, fingerprint_utterances, iter_manifest, manifest_path
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import folder_of
-from voxline.store.files import clear_unfinished, read_json, write_json
+from voxline.store.bucket_cache import local_path
+from voxline.store.files import read_json, remove_unfinished, write_json
 from voxline.store.hashing import hash_file
 
 
@@ -28,7 +28,7 @@ def manifest_fingerprint(manifest: Path | str, store: Path | str) -> str:
     if not file.is_file():
         raise WorkError(f"{file}: no such manifest; run the step that writes it first")
     content = hash_file(file)
-    remembered = folder_of(store) / "fingerprints" / f"{content}.json"
+    remembered = local_path(store) / "fingerprints" / f"{content}.json"
     try:
         return str(read_json(remembered)["fingerprint"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -36,7 +36,7 @@ def manifest_fingerprint(manifest: Path | str, store: Path | str) -> str:
     if hash_file(file) != content:
         raise WorkError(f"{file}: changed while it was read; run this again when it is written")
     with contextlib.suppress(OSError):  # who writes to the store says what is wrong with it
-        clear_unfinished(remembered.parent)
+        remove_unfinished(remembered.parent)
         write_json(remembered, {"fingerprint": found})
     return found
 
@@ -71,9 +71,9 @@ def write_fingerprint(content: str, store: Path | str, found: str) -> None:
     Raises:
       OSError: it cannot be written.
     """
-    clear_unfinished(_note(content, store).parent)
+    remove_unfinished(_note(content, store).parent)
     write_json(_note(content, store), {"fingerprint": found})
 
 
 def _note(content: str, store: Path | str) -> Path:
-    return folder_of(store) / "fingerprints" / f"{content}.json"
+    return local_path(store) / "fingerprints" / f"{content}.json"

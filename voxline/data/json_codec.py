@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import WorkError
-from voxline.store.hashing import canonical
+from voxline.store.hashing import canonical_json
 
 REQUIRED_KEYS = ("id", "audio_filepath", "duration", "text")
 IDENTITY_KEYS = ("audio_hash", "duration", "id", "offset", "speaker", "split", "text")
@@ -110,7 +110,7 @@ def identity_format(extra: tuple[str, ...], offset: bool) -> str:
     '{"accent":"us","audio_hash":"","duration":1.5,"id":"a","speaker":"","split":"test","text":"one"}'
     """
     keys = [(key, place) for place, key in enumerate(IDENTITY_KEYS + extra) if offset or key != "offset"]
-    pairs = (canonical(key).replace("{", "{{").replace("}", "}}") + f":{{{place}}}" for key, place in sorted(keys))
+    pairs = (canonical_json(key).replace("{", "{{").replace("}", "}}") + f":{{{place}}}" for key, place in sorted(keys))
     return "{{" + ",".join(pairs) + "}}"
 
 

@@ -28,9 +28,9 @@ from voxline.data.json_codec import (
 from voxline.data.json_codec import is_seconds as is_seconds
 from voxline.errors import WorkError
 from voxline.rejects import Reject
-from voxline.store.bucket_cache import is_mirrored
-from voxline.store.files import whole_file
-from voxline.store.hashing import Fingerprint, canonical, digest_of, hash_value
+from voxline.store.bucket_cache import is_cached
+from voxline.store.files import atomic_write
+from voxline.store.hashing import Fingerprint, canonical_json, hash_digest, hash_value
 
 MANIFEST_FILE = "manifest.jsonl"
 REJECTS_FILE = "rejects.jsonl"
@@ -100,9 +100,9 @@ class Utterance:
             encode_string(self.speaker),
             encode_string(self.split),
             encode_string(self.text),
-            *(encode_string(value) if type(value) is str else canonical(value) for value in extra.values()),
+            *(encode_string(value) if type(value) is str else canonical_json(value) for value in extra.values()),
         )
-        return digest_of(text.encode())
+        return hash_digest(text.encode())
 
     def as_line(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in UTTERANCE_KEYS}
@@ -139,7 +139,7 @@ def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
     """Writes a manifest whole or not at all; paths are made relative to it. Returns how many."""
     count = 0
     line_of = ManifestEncoder(path.parent)
-    with whole_file(path, "w") as file:
+    with atomic_write(path, "w") as file:
         for utterance in utterances:
             file.write(line_of(utterance))
             count += 1
@@ -154,7 +154,7 @@ class ManifestEncoder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.abspath(folder)
-        self._mirrored = is_mirrored(Path(self._folder))
+        self._mirrored = is_cached(Path(self._folder))
         self._ways: dict[str, str] = {}  # from here to the few folders that hold many recordings
 
     def __call__(self, utterance: Utterance, measured: str = "") -> str:
@@ -180,7 +180,7 @@ class ManifestEncoder:
 
     def relative(self, path: str) -> str:
         """How the manifest names a file; an absolute path where that is the only way."""
-        if self._mirrored and not is_mirrored(Path(path)):
+        if self._mirrored and not is_cached(Path(path)):
             return path
         holder, _, name = path.rpartition("/")
         if (way := self._ways.get(holder)) is None:
@@ -191,7 +191,7 @@ class ManifestEncoder:
 
 def write_rejects(path: Path, rejects: Iterable[Reject]) -> int:
     count = 0
-    with whole_file(path, "w") as file:
+    with atomic_write(path, "w") as file:
         for reject in rejects:
             file.write(encode_reject(reject))
             count += 1

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from voxline.data.json_codec import encode_json, encode_number, encode_string
 from voxline.errors import WorkError
-from voxline.store.files import whole_file
+from voxline.store.files import atomic_write
 from voxline.store.hashing import hash_bytes
 
 ROWS_FILE = "rows.jsonl"
@@ -121,7 +121,7 @@ def write_record_locations(folder: Path, places: RecordLocations) -> str:
     written = io.BytesIO()
     np.save(written, places, allow_pickle=False)
     name = _named(written.getvalue())
-    with whole_file(folder / name) as file:
+    with atomic_write(folder / name) as file:
         file.write(written.getvalue())
     return name
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from voxline.data.shards import REBUILD_SHARD_HINT, SHARD_FILE, ShardInfo, shard_name
 from voxline.data.tfrecord import encode_example, write_tfrecord
 from voxline.errors import WorkError
-from voxline.store.files import whole_file, write_text
+from voxline.store.files import atomic_write, write_text
 from voxline.store.hashing import HASH_CHARACTERS
 
 FeatureArray = npt.NDArray[np.float32]
@@ -78,7 +78,7 @@ class ShardWriter:
         os.replace(self._folder / "records", self._folder / f"{stem}.tfrecord")
         sums = io.BytesIO()
         np.save(sums, np.stack(self._sums) if self._sums else np.zeros((0, 2, self._bins)), allow_pickle=False)
-        with whole_file(self._folder / f"{stem}.npy") as file:
+        with atomic_write(self._folder / f"{stem}.npy") as file:
             file.write(sums.getvalue())
         index = ShardInfo(
             target,

@@ -25,8 +25,8 @@ from pathlib import Path
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import bring, folder_of, is_mirrored, send
-from voxline.store.files import opened_lock, read_json, write_text
+from voxline.store.bucket_cache import ensure_local, is_cached, local_path, upload_new
+from voxline.store.files import open_lock_file, read_json, write_text
 from voxline.store.hashing import hash_bytes, hash_file, hash_value
 
 SHARDS_FOLDER, SHARD_FILE = "shards", "shard.json"
@@ -36,7 +36,7 @@ REVISION = 1
 
 def shards_folder(store: Path | str, features: FeatureSettings) -> Path:
     """Where shards of features that are made in this way lie."""
-    return folder_of(store) / SHARDS_FOLDER / hash_value({"revision": REVISION, "features": features.plain()})
+    return local_path(store) / SHARDS_FOLDER / hash_value({"revision": REVISION, "features": features.plain()})
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ def lock_shards(pool: Path, *, alone: bool = False) -> Iterator[None]:
     """
     if not alone:
         pool.mkdir(parents=True, exist_ok=True)
-    lock = opened_lock(pool / ".lock")
+    lock = open_lock_file(pool / ".lock")
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
@@ -115,13 +115,13 @@ class ShardInfo:
 
 def localize_shards(files: Iterable[Path]) -> None:
     """Makes files of shards present before they are read: the one door through which readers go."""
-    bring(files)
+    ensure_local(files)
 
 
 def upload_shard(index: ShardInfo, store: Path | str) -> None:
     """Sends a shard to a store that lies in a bucket, its index last: without one it is no shard."""
-    send([index.path, index.path.with_suffix(".npy")], store)
-    send([index.folder / SHARD_FILE], store)
+    upload_new([index.path, index.path.with_suffix(".npy")], store)
+    upload_new([index.folder / SHARD_FILE], store)
 
 
 DAMAGE_FILE = "damaged"
@@ -152,7 +152,7 @@ def verify_shard(records: Path, size: int) -> str:
 
 def report_damage(records: Path, what: str) -> WorkError:
     """What to raise where a record turns out to be damaged; leaves a note for the next extraction."""
-    if is_mirrored(records):
+    if is_cached(records):
         return WorkError(f"{records}: damaged {what}; delete that copy of what lies in the bucket, and start again")
     with contextlib.suppress(OSError):  # a store that may only be read
         write_text(records.parent / DAMAGE_FILE, f"{what}\n")

@@ -13,7 +13,7 @@ from voxline.data.rows import ROWS_FILE, encode_row, write_record_locations
 from voxline.data.shard_writer import FeatureArray, ShardWriter
 from voxline.data.shards import clip_name
 from voxline.data.tfrecord import RECORD_OVERHEAD
-from voxline.store.files import whole_file
+from voxline.store.files import atomic_write
 from voxline.store.hashing import hash_file, hash_value
 from voxline.text.alphabet import Alphabet
 
@@ -53,7 +53,7 @@ def write_dataset(
                 Shard(path, count, index.bytes, count, sum(index.sizes) + RECORD_OVERHEAD * count, index.checksum)
             )
     ordered = sorted(spoken, key=lambda each: each.id)
-    with whole_file(folder / ROWS_FILE, "w") as file:
+    with atomic_write(folder / ROWS_FILE, "w") as file:
         for each in ordered:
             values = {"id": each.id, "split": each.split, "speaker": each.speaker, "text": each.text}
             file.write(

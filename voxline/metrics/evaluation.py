@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from voxline.errors import WorkError
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight
-from voxline.store.files import read_json, whole_file
+from voxline.store.files import atomic_write, read_json
 
 METRICS_FILE = "metrics.json"
 UTTERANCES_FILE = "utterances.jsonl"
@@ -127,7 +127,7 @@ class Evaluation:
 
 
 def write_results(path: Path, rows: Iterable[UtteranceResult]) -> None:
-    with whole_file(path, "w") as file:
+    with atomic_write(path, "w") as file:
         for row in rows:
             file.write(json.dumps(row.as_line(), ensure_ascii=False, allow_nan=False) + "\n")
 

@@ -15,8 +15,8 @@ from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import Journal, RegistryEvent, RemoteJournal, fsync_folder
 from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import folder_of
-from voxline.store.bucket_locks import leased
+from voxline.store.bucket_cache import local_path
+from voxline.store.bucket_locks import exclusive_lease
 
 JOURNAL = "journal.jsonl"
 VERSION = "version.json"
@@ -119,7 +119,7 @@ class RemoteShelf:
 
     @functools.cached_property
     def folder(self) -> Path:
-        return folder_of(self.place)
+        return local_path(self.place)
 
     def names(self) -> list[str]:
         """The folders that are there, whole: versions, and whatever else a person put there."""
@@ -170,7 +170,7 @@ class RemoteShelf:
           Changed: another process changed it at the same time.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with leased(self.bucket, LOCK, waiting_for(model)):
+        with exclusive_lease(self.bucket, LOCK, waiting_for(model)):
             self.journal.fence()  # from here on nobody else can decide anything, so what is undecided stays so
             decided = {change.version: change for change in self.journal.read()}
             for incoming in self._incoming():

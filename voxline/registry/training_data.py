@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import WorkError
-from voxline.store.files import whole_file
+from voxline.store.files import atomic_write
 from voxline.store.hashing import hash_bytes
 
 if TYPE_CHECKING:  # reading a registry must not import numpy
@@ -70,7 +70,7 @@ class TrainingData:
 
     def write(self, path: Path) -> None:
         """Writes the file atomically."""
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             file.write(self.to_bytes())
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import PreconditionError, WorkError
-from voxline.store.gcs_client import told
-from voxline.store.objects import SCHEME, Entry, fault_of, parted
+from voxline.store.gcs_client import explain_errors
+from voxline.store.objects import SCHEME, ObjectInfo, invalid_name_reason, split_uri
 
 if TYPE_CHECKING:  # who touches no bucket pays for none: both are imported where an object is asked for
-    from voxline.store.gcs_client import Connection
+    from voxline.store.gcs_client import GcsConnection
 import dataclasses
 
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
@@ -32,7 +32,7 @@ class Bucket:
     """
 
     def __init__(self, uri: str) -> None:
-        self.bucket, self.prefix = parted(str(uri))
+        self.bucket, self.prefix = split_uri(str(uri))
         self.uri = f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
         self._base = f"{self.prefix}/" if self.prefix else ""
 
@@ -44,9 +44,9 @@ class Bucket:
         """The whole address of an object."""
         return f"{self.uri}/{name}"
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects whose names begin with `prefix`, in order; the marks that consoles leave for folders are not."""
-        with told(self.place(prefix), "list"):
+        with explain_errors(self.place(prefix), "list"):
             for blob in self._listed(prefix):
                 if not blob.name.endswith("/"):
                     yield self._entry(blob)
@@ -54,17 +54,17 @@ class Bucket:
 
     def folders(self, prefix: str = "") -> Sequence[str]:
         """The names, up to the next /, of what lies below a prefix that is empty or ends in /."""
-        with told(self.place(prefix), "list"):
+        with explain_errors(self.place(prefix), "list"):
             found = self._listed(prefix, delimiter="/")
             for _ in found:  # the prefixes come with the pages
                 pass
             return sorted(one[len(self._base) + len(prefix) :].rstrip("/") for one in found.prefixes)
 
-    def stat(self, name: str) -> Entry | None:
+    def stat(self, name: str) -> ObjectInfo | None:
         """The object as it is now; None where there is none."""
         blob = self._blob(name)
         try:
-            with told(self.place(name), "read"):
+            with explain_errors(self.place(name), "read"):
                 blob.reload(**self._patience(name))
                 return self._entry(blob)
         except WorkError as error:
@@ -79,7 +79,7 @@ class Bucket:
         """
         return self.read_entry(name)[0]
 
-    def read_entry(self, name: str) -> tuple[bytes, Entry]:
+    def read_entry(self, name: str) -> tuple[bytes, ObjectInfo]:
         """The object's bytes, and the object whose they are.
 
         Raises:
@@ -89,12 +89,12 @@ class Bucket:
 
         while (entry := self.stat(name)) is not None:
             try:
-                return transfer.fetch(self, entry), entry
+                return transfer.fetch_object(self, entry), entry
             except PreconditionError:
                 continue  # replaced between the two requests
         raise FileNotFoundError(self.place(name))
 
-    def write(self, name: str, data: bytes, *, if_generation: int | None = None) -> Entry:
+    def write(self, name: str, data: bytes, *, if_generation: int | None = None) -> ObjectInfo:
         """Writes an object, whole or not at all.
 
         Args:
@@ -112,7 +112,7 @@ class Bucket:
 
         return self.send(name, send)
 
-    def copy(self, name: str, to: "Bucket", *, if_generation: int | None = None) -> Entry:
+    def copy(self, name: str, to: "Bucket", *, if_generation: int | None = None) -> ObjectInfo:
         """Copies an object within the storage, under its name; no byte of it comes here.
 
         Raises:
@@ -141,7 +141,7 @@ class Bucket:
           Changed: it is of another generation.
         """
         try:
-            with told(self.place(name), "delete"):
+            with explain_errors(self.place(name), "delete"):
                 self._blob(name).delete(if_generation_match=if_generation, **self._patience(name))
         except WorkError as error:
             self._absent(error)
@@ -159,35 +159,35 @@ class Bucket:
                 raise
 
     def download(
-        self, names: Iterable[str | Entry], folder: Path | str, *, named: Callable[[Entry], str] | None = None
-    ) -> Sequence[Entry]:
+        self, names: Iterable[str | ObjectInfo], folder: Path | str, *, named: Callable[[ObjectInfo], str] | None = None
+    ) -> Sequence[ObjectInfo]:
         """Brings objects into a folder, under their names, or as `named` has it. See `transfer.download`."""
         from voxline.store import transfer
 
         return transfer.download(self, names, Path(folder), named)
 
-    def upload(self, folder: Path | str, names: Iterable[str], *, absent_only: bool = False) -> Sequence[Entry]:
+    def upload(self, folder: Path | str, names: Iterable[str], *, absent_only: bool = False) -> Sequence[ObjectInfo]:
         """Sends files of a folder, under their names. See `transfer.upload`."""
         from voxline.store import transfer
 
         return transfer.upload(self, Path(folder), names, absent_only=absent_only)
 
-    def send(self, name: str, request: Callable[[Any, dict[str, Any]], None]) -> Entry:
+    def send(self, name: str, request: Callable[[Any, dict[str, Any]], None]) -> ObjectInfo:
         """Makes a request that writes an object, and tells our own write from another's.
 
         A request whose answer was lost is made again, and then fails by its own success; the object's metadata says so.
         """
-        if fault := fault_of(name):
+        if fault := invalid_name_reason(name):
             raise WorkError(f"{self.place(name)}: the name {fault}")
         blob = self._blob(name)
         token = secrets.token_hex(8)
         blob.metadata = {_WRITE: token}
         try:
-            with told(self.place(name), "write"):
+            with explain_errors(self.place(name), "write"):
                 request(blob, self._patience(name))
         except PreconditionError:
             blob = self._blob(name)
-            with told(self.place(name), "read"):
+            with explain_errors(self.place(name), "read"):
                 if not blob.exists(**self._patience(name)):
                     raise
                 blob.reload(**self._patience(name))
@@ -195,21 +195,21 @@ class Bucket:
                 raise
         return self._entry(blob)
 
-    def blob(self, entry: Entry) -> Any:
+    def blob(self, entry: ObjectInfo) -> Any:
         """Google's handle of exactly this content."""
         return self._google().blob(self._base + entry.name, generation=entry.generation)
 
     @property
-    def connection(self) -> "Connection":
-        from voxline.store.gcs_client import connection
+    def connection(self) -> "GcsConnection":
+        from voxline.store.gcs_client import gcs_connection
 
-        return connection()
+        return gcs_connection()
 
     def _patience(self, name: str) -> dict[str, Any]:
         return self.connection.patience(self.place(name))
 
     def _google(self) -> Any:
-        with told(self.uri + "/", "read"):
+        with explain_errors(self.uri + "/", "read"):
             return self.connection.client.bucket(self.bucket)
 
     def _blob(self, name: str) -> Any:
@@ -228,9 +228,9 @@ class Bucket:
             next(self.list(), None)
             self.connection.known.add(self.bucket)
 
-    def _entry(self, blob: Any) -> Entry:
+    def _entry(self, blob: Any) -> ObjectInfo:
         name = blob.name[len(self._base) :]
-        return Entry(name, blob.size, blob.crc32c, blob.generation, blob.updated, blob.md5_hash or "")
+        return ObjectInfo(name, blob.size, blob.crc32c, blob.generation, blob.updated, blob.md5_hash or "")
 
 
 def _is_not_found(error: WorkError) -> bool:
@@ -245,7 +245,7 @@ _GENERATIONS_FIELDS = "items(name,size,crc32c,md5Hash,generation,updated,timeDel
 
 
 @dataclasses.dataclass(frozen=True)
-class Keeping:
+class RetentionPolicy:
     """What a bucket does with what is replaced or deleted.
 
     Attributes:
@@ -257,10 +257,10 @@ class Keeping:
     soft_delete_seconds: int
 
 
-def keeping(bucket: Bucket) -> Keeping | None:
+def retention_policy(bucket: Bucket) -> RetentionPolicy | None:
     """What the bucket says; None where whoever runs this may not ask (storage.buckets.get)."""
     try:
-        with told(f"{bucket.uri}/", "read"):
+        with explain_errors(f"{bucket.uri}/", "read"):
             found: Any = bucket.connection.client.get_bucket(
                 bucket.bucket, **bucket.connection.patience(f"{bucket.uri}/")
             )
@@ -269,13 +269,13 @@ def keeping(bucket: Bucket) -> Keeping | None:
             return None
         raise
     policy = found.soft_delete_policy
-    return Keeping(bool(found.versioning_enabled), int(policy.retention_duration_seconds or 0))
+    return RetentionPolicy(bool(found.versioning_enabled), int(policy.retention_duration_seconds or 0))
 
 
-def older(bucket: Bucket) -> Iterator[Entry]:
+def object_versions(bucket: Bucket) -> Iterator[ObjectInfo]:
     """Generations below a place that were replaced or deleted, and are kept all the same."""
     base = f"{bucket.prefix}/" if bucket.prefix else ""
-    with told(f"{bucket.uri}/", "list"):
+    with explain_errors(f"{bucket.uri}/", "list"):
         for blob in bucket.connection.client.list_blobs(
             bucket.bucket,
             prefix=base,
@@ -285,13 +285,13 @@ def older(bucket: Bucket) -> Iterator[Entry]:
         ):
             if blob.time_deleted is not None:
                 name = blob.name[len(base) :]
-                yield Entry(name, blob.size, blob.crc32c, blob.generation, blob.updated, blob.md5_hash or "")
+                yield ObjectInfo(name, blob.size, blob.crc32c, blob.generation, blob.updated, blob.md5_hash or "")
 
 
-def delete_generation(bucket: Bucket, entry: Entry) -> None:
+def delete_version(bucket: Bucket, entry: ObjectInfo) -> None:
     """Removes exactly this generation; one that is not there is none to remove."""
     try:
-        with told(bucket.place(entry.name), "delete"):
+        with explain_errors(bucket.place(entry.name), "delete"):
             bucket.blob(entry).delete(**bucket.connection.patience(bucket.place(entry.name)))
     except WorkError as error:
         if getattr(error.__cause__, "code", None) != 404:

@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from voxline.errors import TransientError, WorkError
 from voxline.store.bucket import Bucket
 from voxline.store.files import DONE, read_json
-from voxline.store.objects import Entry, is_remote
+from voxline.store.objects import ObjectInfo, is_remote
 
-MIRROR = "VOXLINE_MIRROR"
+CACHE_ENV = "VOXLINE_MIRROR"
 """Names the folder; else it is `voxline-mirror` where temporary files go."""
 
 _APART, _LOCK = ".apart-", ".lock"
@@ -28,23 +28,23 @@ _APART, _LOCK = ".apart-", ".lock"
 _apart: list[Path] = []
 
 
-def mirror_folder() -> Path:
+def cache_root() -> Path:
     """The folder of the mirror; it need not be there yet."""
     return (
         _apart[-1]
         if _apart
-        else Path(os.environ.get(MIRROR) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
+        else Path(os.environ.get(CACHE_ENV) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
     )
 
 
 @contextlib.contextmanager
-def mirror_apart() -> Iterator[Path]:
+def private_cache() -> Iterator[Path]:
     """Lets this process have a mirror of its own, which goes when the block ends; one that a killed one left goes too.
 
     Yields:
       The mirror that this machine has besides.
     """
-    usual = _ours(mirror_folder())
+    usual = _ours(cache_root())
     for left in usual.glob(f"{_APART}*"):
         with open(left / _LOCK, "ab") as lock, contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,7 +60,7 @@ def mirror_apart() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class Mirror:
+class BucketCache:
     """The local copy of a folder in a bucket.
 
     Attributes:
@@ -70,10 +70,10 @@ class Mirror:
 
     def __init__(self, uri: str) -> None:
         self.bucket = Bucket(uri)
-        self.root = _ours(mirror_folder()) / self.bucket.bucket / self.bucket.prefix
+        self.root = _ours(cache_root()) / self.bucket.bucket / self.bucket.prefix
 
     @classmethod
-    def of(cls, uri: Path | str) -> "Mirror":
+    def of(cls, uri: Path | str) -> "BucketCache":
         """The mirror of `gs://bucket/folder`.
 
         Raises:
@@ -82,7 +82,7 @@ class Mirror:
         """
         return cls(str(uri))
 
-    def pull(self, names: Iterable[str | Entry]) -> None:
+    def pull(self, names: Iterable[str | ObjectInfo]) -> None:
         """Brings objects; files that hold those bytes already stay.
 
         Raises:
@@ -90,14 +90,14 @@ class Mirror:
         """
         self.bucket.download(names, self.root)
 
-    def pull_below(self, prefix: str = "", *, without: Iterable[str] = ()) -> list[Entry]:
+    def pull_below(self, prefix: str = "", *, without: Iterable[str] = ()) -> list[ObjectInfo]:
         """Brings all objects whose names begin with the prefix, but for those that begin with one of the others."""
         passed_over = tuple(without)
         entries = [entry for entry in self.bucket.list(prefix) if not entry.name.startswith(passed_over)]
         self.pull(entries)
         return entries
 
-    def push(self, names: Iterable[str], *, absent_only: bool = False) -> Sequence[Entry]:
+    def push(self, names: Iterable[str], *, absent_only: bool = False) -> Sequence[ObjectInfo]:
         """Sends files. Returns the objects of these names as they are now.
 
         Args:
@@ -106,27 +106,27 @@ class Mirror:
         return self.bucket.upload(self.root, names, absent_only=absent_only)
 
 
-def folder_of(place: Path | str) -> Path:
+def local_path(place: Path | str) -> Path:
     """The folder on this machine that stands for a place; nothing is brought there."""
-    return Mirror.of(place).root if is_remote(place) else Path(place).absolute()
+    return BucketCache.of(place).root if is_remote(place) else Path(place).absolute()
 
 
-def is_mirrored(path: Path) -> bool:
+def is_cached(path: Path) -> bool:
     """Whether a file is the copy of an object."""
-    return path.is_relative_to(mirror_folder()) and path != mirror_folder()
+    return path.is_relative_to(cache_root()) and path != cache_root()
 
 
-def address_of(path: Path | str) -> str:
+def uri_of(path: Path | str) -> str:
     """Where a file lies for all machines: `gs://…` of what is in the mirror, else the path itself.
 
-    >>> address_of("/data/corpus")
+    >>> uri_of("/data/corpus")
     '/data/corpus'
     """
     path = Path(path).absolute()
-    return f"gs://{path.relative_to(mirror_folder()).as_posix()}" if is_mirrored(path) else str(path)
+    return f"gs://{path.relative_to(cache_root()).as_posix()}" if is_cached(path) else str(path)
 
 
-def local(place: Path | str, *, without: Iterable[str] = ()) -> Path:
+def localize(place: Path | str, *, without: Iterable[str] = ()) -> Path:
     """A place that can be read here: what lies in a bucket is brought first.
 
     Args:
@@ -139,33 +139,33 @@ def local(place: Path | str, *, without: Iterable[str] = ()) -> Path:
     """
     if not is_remote(place):
         return Path(place)
-    mirror, passed_over = Mirror.of(place), tuple(without)
+    mirror, passed_over = BucketCache.of(place), tuple(without)
     if attempt := _attempt(mirror):
-        return local(f"{mirror.bucket.uri}/{attempt}", without=passed_over)
+        return localize(f"{mirror.bucket.uri}/{attempt}", without=passed_over)
     if mirror.pull_below(without=passed_over):
         return mirror.root
     parent, _, name = mirror.bucket.uri.rpartition("/")
     if not mirror.bucket.prefix or not Bucket(parent).stat(name):
         raise WorkError(f"{place}: there is nothing in the bucket; mend the address, or run the step that makes it")
-    Mirror.of(parent).pull([name])
+    BucketCache.of(parent).pull([name])
     return mirror.root
 
 
-def bring(paths: Iterable[Path | str]) -> None:
+def ensure_local(paths: Iterable[Path | str]) -> None:
     """Makes those of the files present that belong to the mirror and are not here; all others are left as they are.
 
     One that is not in its bucket either stays absent: whoever reads it says so.
     """
     absent: dict[str, list[str]] = {}
     for path in map(Path, paths):
-        if is_mirrored(path) and not path.exists():
-            bucket, *name = path.relative_to(mirror_folder()).parts
+        if is_cached(path) and not path.exists():
+            bucket, *name = path.relative_to(cache_root()).parts
             absent.setdefault(bucket, []).append(str(PurePosixPath(*name)))
     for bucket, names in absent.items():
-        _bring(Mirror.of(f"gs://{bucket}"), list(dict.fromkeys(names)))
+        _bring(BucketCache.of(f"gs://{bucket}"), list(dict.fromkeys(names)))
 
 
-def send(paths: Iterable[Path | str], store: Path | str) -> None:
+def upload_new(paths: Iterable[Path | str], store: Path | str) -> None:
     """Sends files below a remote store that are not there yet; their names name their content, so none is replaced.
 
     Files that lie elsewhere, as all do where the store is a folder, are left alone. What another machine was quicker to
@@ -173,12 +173,12 @@ def send(paths: Iterable[Path | str], store: Path | str) -> None:
     """
     if not is_remote(store):
         return
-    mirror = Mirror.of(store)
+    mirror = BucketCache.of(store)
     below = [Path(path) for path in paths if Path(path).is_relative_to(mirror.root)]
     mirror.pull(mirror.push(sorted({path.relative_to(mirror.root).as_posix() for path in below}), absent_only=True))
 
 
-def _bring(mirror: Mirror, names: list[str]) -> None:
+def _bring(mirror: BucketCache, names: list[str]) -> None:
     try:
         mirror.pull(names)
     except TransientError:
@@ -189,7 +189,7 @@ def _bring(mirror: Mirror, names: list[str]) -> None:
         mirror.pull([entry for entry in mirror.bucket.list(below) if entry.name in wanted])
 
 
-def _attempt(mirror: Mirror) -> str:
+def _attempt(mirror: BucketCache) -> str:
     """Which attempt counts, of work whose folder this is; empty: it is no such folder."""
     if not mirror.bucket.prefix or not mirror.bucket.stat(DONE):
         return ""
@@ -205,9 +205,9 @@ def _attempt(mirror: Mirror) -> str:
 def _ours(folder: Path) -> Path:
     """The folder, made if need be. Where all may write, nobody else must be able to lay files under our hands."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if os.environ.get(MIRROR) or _apart:  # chosen by a person: a volume of a pod may well be root's
+    if os.environ.get(CACHE_ENV) or _apart:  # chosen by a person: a volume of a pod may well be root's
         return folder
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise WorkError(f"{folder}: the mirror must be a folder of whoever runs this; set {MIRROR} to another one")
+        raise WorkError(f"{folder}: the mirror must be a folder of whoever runs this; set {CACHE_ENV} to another one")
     return folder

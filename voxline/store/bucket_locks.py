@@ -22,12 +22,12 @@ from pathlib import Path
 from voxline.errors import PreconditionError, WorkError
 from voxline.progress import print_status
 from voxline.store.bucket import Bucket
-from voxline.store.gcs_client import connection
-from voxline.store.objects import Entry, is_remote
+from voxline.store.gcs_client import gcs_connection
+from voxline.store.objects import ObjectInfo, is_remote
 
 
 @contextlib.contextmanager
-def leased(bucket: Bucket, name: str, waiting: str) -> Iterator[None]:
+def exclusive_lease(bucket: Bucket, name: str, waiting: str) -> Iterator[None]:
     """Holds the lock of this name.
 
     Args:
@@ -36,13 +36,13 @@ def leased(bucket: Bucket, name: str, waiting: str) -> Iterator[None]:
     Raises:
       WorkError: the bucket cannot be written.
     """
-    with held_lease(bucket, name, waiting):
+    with hold_lease(bucket, name, waiting):
         yield
 
 
 @contextlib.contextmanager
-def held_lease(bucket: Bucket, name: str, waiting: str = "") -> Iterator["Lease"]:
-    """As `leased`, for who wants to know whether it still has the lock."""
+def hold_lease(bucket: Bucket, name: str, waiting: str = "") -> Iterator["Lease"]:
+    """As `exclusive_lease`, for who wants to know whether it still has the lock."""
     holder = json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
     held = Lease(bucket, name, holder, _taken(bucket, name, holder, waiting))
     renewing = threading.Thread(target=held.renew, daemon=True)
@@ -62,13 +62,13 @@ class Lease:
       entry: the object, as it was renewed last.
     """
 
-    def __init__(self, bucket: Bucket, name: str, holder: bytes, entry: Entry) -> None:
+    def __init__(self, bucket: Bucket, name: str, holder: bytes, entry: ObjectInfo) -> None:
         self.bucket, self.name, self.holder, self.entry = bucket, name, holder, entry
         self.ended = threading.Event()
 
     def renew(self) -> None:
         """Writes the object anew three times in a lease, until the end or until another one took it over."""
-        while not self.ended.wait(connection().settings.lease_seconds / 3):
+        while not self.ended.wait(gcs_connection().settings.lease_seconds / 3):
             try:
                 self.entry = self.bucket.write(self.name, self.holder, if_generation=self.entry.generation)
             except PreconditionError:
@@ -99,11 +99,11 @@ class Lease:
             print_status(f"the lock stays until its lease is over: {error}")
 
 
-def _taken(bucket: Bucket, name: str, holder: bytes, waiting: str) -> Entry:
+def _taken(bucket: Bucket, name: str, holder: bytes, waiting: str) -> ObjectInfo:
     seen, since, told = 0, time.monotonic(), False
     while True:
         there = bucket.stat(name)
-        lease = connection().settings.lease_seconds
+        lease = gcs_connection().settings.lease_seconds
         if there and there.generation != seen:
             seen, since = there.generation, time.monotonic()
         if there is None or time.monotonic() - since > lease:
@@ -119,22 +119,22 @@ def _taken(bucket: Bucket, name: str, holder: bytes, waiting: str) -> Entry:
 _since = [time.monotonic()]
 
 
-def seconds_read() -> float:
+def seconds_since_snapshot() -> float:
     return time.monotonic() - _since[0]
 
 
-def read_anew() -> None:
+def reset_snapshot() -> None:
     """Nothing that was read before is used from now on."""
     _since[0] = time.monotonic()
 
 
-ALONE, WORKING, PURGED = ".alone", ".working/", ".purged"
-UNENDED = ".purge-"
+EXCLUSIVE_LOCK, SHARED_LOCKS, LAST_PURGE = ".alone", ".working/", ".purged"
+UNFINISHED_PURGE = ".purge-"
 """Begins the name of what a purge has written down, until it is over."""
 
 
 @contextlib.contextmanager
-def together(place: str, reads_for: float) -> Iterator[Lease]:
+def hold_shared_store_lock(place: str, reads_for: float) -> Iterator[Lease]:
     """Holds a place to add to it; waits while another one has it alone.
 
     Args:
@@ -148,7 +148,7 @@ def together(place: str, reads_for: float) -> Iterator[Lease]:
     began = time.monotonic() - reads_for
     while True:
         read_for = time.monotonic() - began  # taken before the storage tells its time, so never too long
-        with held_lease(bucket, f"{WORKING}{secrets.token_hex(8)}") as lease:
+        with hold_lease(bucket, f"{SHARED_LOCKS}{secrets.token_hex(8)}") as lease:
             if (other := _alone(bucket, lease.entry, read_for)) is None:
                 yield lease
                 return
@@ -156,15 +156,15 @@ def together(place: str, reads_for: float) -> Iterator[Lease]:
 
 
 @contextlib.contextmanager
-def alone(place: str) -> Iterator[Lease]:
+def exclusive_store_lock(place: str) -> Iterator[Lease]:
     """Holds a place to take away from it; waits while another one does so.
 
     Raises:
       WorkError: a process works there.
     """
     bucket = Bucket(place)
-    with held_lease(bucket, ALONE, f"waiting for another process that takes away from {bucket.uri}") as lease:
-        for entry in bucket.list(WORKING):
+    with hold_lease(bucket, EXCLUSIVE_LOCK, f"waiting for another process that takes away from {bucket.uri}") as lease:
+        for entry in bucket.list(SHARED_LOCKS):
             if not _forgotten(bucket, entry, lease.entry):
                 raise WorkError(
                     f"{bucket.uri}: a process works here ({_holder(bucket, entry)}); stop it, or wait until it is "
@@ -173,24 +173,24 @@ def alone(place: str) -> Iterator[Lease]:
         yield lease
 
 
-def purged(lease: Lease) -> None:
+def record_purge(lease: Lease) -> None:
     """Lets all who began to read before now know that a purge has ended; to be called by who is alone."""
-    lease.bucket.write(PURGED, b"{}\n")
-    read_anew()
+    lease.bucket.write(LAST_PURGE, b"{}\n")
+    reset_snapshot()
 
 
-def _alone(bucket: Bucket, now: Entry, read_for: float) -> Entry | None:
+def _alone(bucket: Bucket, now: ObjectInfo, read_for: float) -> ObjectInfo | None:
     """The lock of who has the place alone."""
     unended = ""
     for entry in bucket.list("."):
-        if entry.name == ALONE and not _forgotten(bucket, entry, now):
+        if entry.name == EXCLUSIVE_LOCK and not _forgotten(bucket, entry, now):
             return entry
-        if entry.name == PURGED and (now.updated - entry.updated).total_seconds() < read_for:
+        if entry.name == LAST_PURGE and (now.updated - entry.updated).total_seconds() < read_for:
             raise PreconditionError(
                 f"{bucket.uri}: a purge has ended here since this process began, and what it has read may hold who was "
                 "removed; start again"
             )
-        if entry.name.startswith(UNENDED):
+        if entry.name.startswith(UNFINISHED_PURGE):
             unended = entry.name
     if unended:
         raise WorkError(
@@ -200,7 +200,7 @@ def _alone(bucket: Bucket, now: Entry, read_for: float) -> Entry | None:
     return None
 
 
-def _forgotten(bucket: Bucket, entry: Entry, now: Entry) -> bool:
+def _forgotten(bucket: Bucket, entry: ObjectInfo, now: ObjectInfo) -> bool:
     """Whether nobody has renewed a lease for its whole time; it is removed then."""
     if (now.updated - entry.updated).total_seconds() <= _seconds():
         return False
@@ -210,10 +210,10 @@ def _forgotten(bucket: Bucket, entry: Entry, now: Entry) -> bool:
     return bucket.stat(entry.name) is None
 
 
-def _wait(bucket: Bucket, other: Entry) -> None:
+def _wait(bucket: Bucket, other: ObjectInfo) -> None:
     print_status(f"waiting for a purge or a collection in {bucket.uri} ({_holder(bucket, other)})")
     since, seen = time.monotonic(), other.generation
-    while (there := bucket.stat(ALONE)) is not None:
+    while (there := bucket.stat(EXCLUSIVE_LOCK)) is not None:
         if there.generation != seen:
             since, seen = time.monotonic(), there.generation
         if time.monotonic() - since > _seconds():
@@ -221,7 +221,7 @@ def _wait(bucket: Bucket, other: Entry) -> None:
         time.sleep(min(1.0, _seconds() / 20))
 
 
-def _holder(bucket: Bucket, entry: Entry) -> str:
+def _holder(bucket: Bucket, entry: ObjectInfo) -> str:
     try:
         holder = json.loads(bucket.read(entry.name))
         return f"process {holder['process']} of {holder['host']}"
@@ -230,11 +230,11 @@ def _holder(bucket: Bucket, entry: Entry) -> str:
 
 
 def _seconds() -> float:
-    return connection().settings.lease_seconds
+    return gcs_connection().settings.lease_seconds
 
 
 @contextlib.contextmanager
-def adding_to(store: Path | str) -> Iterator[Callable[[], None]]:
+def shared_store_lock(store: Path | str) -> Iterator[Callable[[], None]]:
     """Holds a store in a bucket against a purge and a collection; in a folder locks do, of what each step touches.
 
     Yields:
@@ -244,5 +244,5 @@ def adding_to(store: Path | str) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
 
-    with together(str(store), seconds_read()) as lease:
+    with hold_shared_store_lock(str(store), seconds_since_snapshot()) as lease:
         yield lease.check

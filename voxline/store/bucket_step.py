@@ -22,12 +22,12 @@ from typing import Any
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import print_status
 from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import Mirror
+from voxline.store.bucket_cache import BucketCache
 from voxline.store.files import DONE, write_json, write_text
-from voxline.store.objects import fault_of
+from voxline.store.objects import invalid_name_reason
 
-PROGRESS = "progress.json"
-USED = "used.json"
+PROGRESS_FILE = "progress.json"
+LAST_USE_FILE = "used.json"
 """Written anew whenever finished work is wanted again: its age says for how long it was not."""
 _HERE = ".attempt"
 """The attempt that was begun on this machine; its process is gone once the folder's lock is free."""
@@ -38,7 +38,7 @@ SAVE_SECONDS = 30.0
 """From the end of one save to the next, at least; and nine times as long as a save takes."""
 
 
-class RemoteWork:
+class BucketStep:
     """The folder of a piece of work, in a bucket and here.
 
     Attributes:
@@ -47,7 +47,7 @@ class RemoteWork:
       done: the marker, where the work is finished.
     """
 
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(self, mirror: BucketCache) -> None:
         self.mirror, self.attempt = mirror, ""
         self.done: dict[str, Any] | None = None
         self._generation = 0
@@ -88,7 +88,7 @@ class RemoteWork:
     def note_use(self) -> None:
         """Lets a collection know that this work is wanted still; a bucket that may only be read does not learn it."""
         with contextlib.suppress(WorkError):
-            self.mirror.bucket.write(USED, b"{}\n")
+            self.mirror.bucket.write(LAST_USE_FILE, b"{}\n")
 
     def begin(self, alone: bool = True) -> None:
         """Makes an attempt's folder: the one left unfinished here, or one that goes on with another machine's.
@@ -134,7 +134,7 @@ class RemoteWork:
     def _save(self) -> None:
         names = self._files()
         self._send(names)
-        self.mirror.bucket.write(PROGRESS, _json({"attempt": self.attempt, "files": names}))
+        self.mirror.bucket.write(PROGRESS_FILE, _json({"attempt": self.attempt, "files": names}))
         stays = self._addresses(names)
         self._tidy(name for name in self._there(self.attempt) if name not in stays)
         if self._taken_over:
@@ -197,11 +197,11 @@ class RemoteWork:
 
     def _saved(self) -> dict[str, Any] | None:
         try:
-            return _checked(json.loads(self.mirror.bucket.read(PROGRESS)))
+            return _checked(json.loads(self.mirror.bucket.read(PROGRESS_FILE)))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            print_status(f"{self.mirror.bucket.place(PROGRESS)}: damaged ({error}); the work begins anew")
+            print_status(f"{self.mirror.bucket.place(PROGRESS_FILE)}: damaged ({error}); the work begins anew")
             return None
 
     def _take_over(self, saved: dict[str, Any]) -> None:
@@ -253,7 +253,7 @@ def _checked(values: dict[str, Any]) -> dict[str, Any]:
     if not _ATTEMPT.fullmatch(values["attempt"]):
         raise ValueError(f"attempt {values['attempt']!r}")
     for name in (*values.get("outputs", {}).values(), *values.get("files", [])):
-        if fault := fault_of(name):
+        if fault := invalid_name_reason(name):
             raise ValueError(f"{name!r} {fault}")
     return values
 

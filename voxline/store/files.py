@@ -22,7 +22,7 @@ from voxline.store.hashing import hash_file, hash_value
 ABANDONED_SECONDS = 86_400.0
 """An unfinished file this old belongs to a process that was killed."""
 
-A_PERSON_MENDS = (
+USER_FIXABLE_ERRNOS = (
     errno.ENOSPC,
     errno.EDQUOT,
     errno.EROFS,
@@ -36,7 +36,7 @@ A_PERSON_MENDS = (
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[IO[Any]]:
+def atomic_write(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[IO[Any]]:
     """Opens a file for writing that takes its name only when the block ends without an error.
 
     Who writes thousands of files that name nothing yet may wait for the disk once, at the end (`os.sync()`), with
@@ -44,7 +44,7 @@ def whole_file(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterato
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "note.txt"
-    >>> with whole_file(target, "w") as file:
+    >>> with atomic_write(target, "w") as file:
     ...     _ = file.write("all of it")
     >>> target.read_text()
     'all of it'
@@ -65,7 +65,7 @@ def whole_file(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterato
         raise
 
 
-def clear_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: float = ABANDONED_SECONDS) -> None:
+def remove_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: float = ABANDONED_SECONDS) -> None:
     """Removes what killed processes left half written in a folder.
 
     Args:
@@ -79,7 +79,7 @@ def clear_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: floa
 
 
 def write_text(path: Path, text: str) -> None:
-    with whole_file(path, "w") as file:
+    with atomic_write(path, "w") as file:
         file.write(text)
 
 
@@ -91,7 +91,7 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def sizes_of(folder: Path, files: Iterable[str]) -> dict[str, int]:
+def file_sizes(folder: Path, files: Iterable[str]) -> dict[str, int]:
     """Bytes of those that are files, by which one is known that somebody wrote or copied half of since."""
     return {file: (folder / file).stat().st_size for file in files if (folder / file).is_file()}
 
@@ -103,12 +103,12 @@ def hash_folder(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def told_of_the_disk(step: str, folder: Path) -> Iterator[None]:
+def explain_disk_errors(step: str, folder: Path) -> Iterator[None]:
     """Tells what the system says of the disk as something to mend."""
     try:
         yield
     except OSError as error:
-        if error.errno not in A_PERSON_MENDS:
+        if error.errno not in USER_FIXABLE_ERRNOS:
             raise
         raise WorkError(
             f"{step}: {error.filename or folder}: {error.strerror}; make room there or mend its permissions "
@@ -117,7 +117,7 @@ def told_of_the_disk(step: str, folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def exclusive_lock(folder: Path) -> Iterator[None]:
     """Holds the folder for this process; the lock goes when the process does, however it ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def claimed(folder: Path) -> Iterator[None]:
         raise WorkError(
             f"{folder.parent.name}: {error.filename}: no folder can be made there; set `store` to another one"
         ) from error
-    descriptor = opened_lock(folder.with_name(folder.name + ".lock"))
+    descriptor = open_lock_file(folder.with_name(folder.name + ".lock"))
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,7 +137,7 @@ def claimed(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def opened_lock(lock: Path) -> int:
+def open_lock_file(lock: Path) -> int:
     """The lock's file, which is also held where it may only be read: finished work is reused there."""
     try:
         return os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)

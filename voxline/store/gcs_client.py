@@ -57,7 +57,7 @@ _SILENT_SECONDS = 5.0
 """A person learns of a fault that lasts longer."""
 
 
-class Connection:
+class GcsConnection:
     """Google's client, and what each request is given along.
 
     Attributes:
@@ -94,14 +94,14 @@ class Connection:
         return {"retry": retry, "timeout": self.settings.timeout_seconds}
 
 
-def connection() -> Connection:
+def gcs_connection() -> GcsConnection:
     """The connection of this process; a fork gets one of its own, since two cannot share a socket."""
     return _connection(os.getpid(), os.environ.get("STORAGE_EMULATOR_HOST", ""), TransferSettings.of_environment())
 
 
 @functools.lru_cache(maxsize=4)
-def _connection(process: int, emulator: str, settings: TransferSettings) -> Connection:
-    return Connection(settings)
+def _connection(process: int, emulator: str, settings: TransferSettings) -> GcsConnection:
+    return GcsConnection(settings)
 
 
 PERMISSIONS = {
@@ -115,7 +115,7 @@ _ROLES = {"list": "roles/storage.objectViewer", "read": "roles/storage.objectVie
 
 
 @contextlib.contextmanager
-def told(place: str, action: str) -> Iterator[None]:
+def explain_errors(place: str, action: str) -> Iterator[None]:
     """Turns errors of the block into ours.
 
     Args:
@@ -167,11 +167,11 @@ def _told(place: str, action: str, error: Exception) -> Exception:
     if code == 412:
         return PreconditionError(f"{place}: somebody else changed it meanwhile; look at it again")
     if code == 404:
-        return no_bucket(place)
+        return missing_bucket_error(place)
     return WorkError(f"{place}: the storage refused to {action} it: {_in_one_line(cause)}")
 
 
-def no_bucket(place: str) -> WorkError:
+def missing_bucket_error(place: str) -> WorkError:
     bucket = place.split("/")[2]
     return WorkError(
         f"{place}: there is no bucket {bucket}; mend the name, or make it, as in: "

@@ -13,18 +13,18 @@ DIGEST_BYTES = HASH_CHARACTERS // 2
 
 def hash_value(value: Any) -> str:
     """The name of a JSON value: equal values have equal names, in whatever order their keys stand."""
-    return hash_bytes(canonical(value).encode())
+    return hash_bytes(canonical_json(value).encode())
 
 
-canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+canonical_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 """A JSON value as it is hashed."""
 
 
 def hash_bytes(data: bytes | memoryview) -> str:
-    return digest_of(data).hex()
+    return hash_digest(data).hex()
 
 
-def digest_of(data: bytes | memoryview) -> bytes:
+def hash_digest(data: bytes | memoryview) -> bytes:
     """The same in 16 bytes, where many are held."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
@@ -38,7 +38,7 @@ def hash_file(path: Path) -> str:
 _BUCKETS = 4096
 
 
-class Digests:
+class DigestMap:
     """A value for each digest, of a fixed number of bytes; it holds little more than both."""
 
     def __init__(self, value_bytes: int) -> None:
@@ -52,7 +52,7 @@ class Digests:
     def find(self, digest: bytes) -> bytes | None:
         """The value of a digest.
 
-        >>> found = Digests(1)
+        >>> found = DigestMap(1)
         >>> found.put(bytes(16), b"1")
         >>> found.put(bytes(16), b"2")
         >>> found.find(bytes(16)), found.find(bytes(15) + b"!")

@@ -22,10 +22,10 @@ def is_remote(place: Path | str) -> bool:
     return str(place).startswith(SCHEME)
 
 
-def parted(uri: str) -> tuple[str, str]:
+def split_uri(uri: str) -> tuple[str, str]:
     """The bucket and the prefix, without slashes at its ends.
 
-    >>> parted("gs://speech/corpora/fsdd/")
+    >>> split_uri("gs://speech/corpora/fsdd/")
     ('speech', 'corpora/fsdd')
 
     Raises:
@@ -35,28 +35,28 @@ def parted(uri: str) -> tuple[str, str]:
     if not is_remote(uri) or not _BUCKET.fullmatch(bucket):
         raise SettingsError(f"{uri!r} is no place in a bucket; accepted is gs://BUCKET or gs://BUCKET/FOLDER")
     prefix = prefix.strip("/")
-    if fault := fault_of(prefix) if prefix else "":
+    if fault := invalid_name_reason(prefix) if prefix else "":
         raise SettingsError(f"{uri!r} {fault}; accepted is gs://BUCKET or gs://BUCKET/FOLDER")
     return bucket, prefix
 
 
-def inside(folder: Path, name: str, source: str) -> Path:
+def safe_join(folder: Path, name: str, source: str) -> Path:
     """The file that an object of this name is brought to.
 
     Raises:
       WorkError: it would not lie in the folder, or be no file.
     """
-    if fault := fault_of(name):
+    if fault := invalid_name_reason(name):
         raise WorkError(f"{source}: the object {name!r} {fault}; rename or remove that object, nothing was brought")
     return folder / PurePosixPath(name)
 
 
-def fault_of(name: str) -> str:
+def invalid_name_reason(name: str) -> str:
     """What keeps an object's name from being a file's; empty: nothing.
 
-    >>> fault_of("train/a.wav")
+    >>> invalid_name_reason("train/a.wav")
     ''
-    >>> fault_of("../a.wav")
+    >>> invalid_name_reason("../a.wav")
     'would leave its folder: a name must be relative, with single / and without . and ..'
     """
     if not name or "\\" in name or any(part in ("", ".", "..") for part in name.split("/")):
@@ -72,7 +72,7 @@ _CHUNK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class ObjectInfo:
     """An object.
 
     Attributes:
@@ -92,10 +92,10 @@ class Entry:
     md5: str = ""
 
 
-def crc32c_of(data: bytes) -> str:
+def crc32c(data: bytes) -> str:
     """The checksum of bytes.
 
-    >>> crc32c_of(b"123456789")
+    >>> crc32c(b"123456789")
     '4waSgw=='
     """
     checksum = _checksum()
@@ -111,7 +111,7 @@ def crc32c_of_file(path: Path) -> str:
     return base64.b64encode(checksum.digest()).decode()
 
 
-def is_same(path: Path, entry: Entry) -> bool:
+def has_same_bytes(path: Path, entry: ObjectInfo) -> bool:
     """Whether a local file holds the object's bytes."""
     return path.is_file() and path.stat().st_size == entry.size and crc32c_of_file(path) == entry.crc32c
 

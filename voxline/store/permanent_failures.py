@@ -19,7 +19,7 @@ from voxline.store.bucket import Bucket
 from voxline.store.files import write_json
 from voxline.store.objects import is_remote
 
-ATTEMPT = "VOXLINE_ATTEMPT"
+ATTEMPT_ENV = "VOXLINE_ATTEMPT"
 """The name that the cluster has for this attempt: `asr-x7k2p.root.train.executor(1)`; nothing elsewhere."""
 
 NOTES = "failures"
@@ -29,7 +29,7 @@ _NAME = re.compile(r"(?P<step>.+)\((?P<number>\d+)\)")
 
 
 @contextlib.contextmanager
-def attempt(store: Path | str) -> Iterator[None]:
+def fail_fast(store: Path | str) -> Iterator[None]:
     """Ends at once where an earlier attempt failed for good, and notes it where this one does.
 
     >>> import tempfile
@@ -37,7 +37,7 @@ def attempt(store: Path | str) -> Iterator[None]:
     >>> for number in (0, 1):
     ...     os.environ[ATTEMPT] = f"asr-x7k2p.root.train.executor({number})"
     ...     try:
-    ...         with attempt(store):
+    ...         with fail_fast(store):
     ...             print("trains for hours")
     ...             raise WorkError("the loss is no number; lower train.learning_rate")
     ...     except WorkError as error:
@@ -50,11 +50,11 @@ def attempt(store: Path | str) -> Iterator[None]:
     Raises:
       WorkError, SettingsError: as the earlier attempt did.
     """
-    name = _NAME.fullmatch(os.environ.get(ATTEMPT, ""))
+    name = _NAME.fullmatch(os.environ.get(ATTEMPT_ENV, ""))
     if name is None:
         yield
         return
-    note = _Note(str(store), f"{re.sub(r'[^A-Za-z0-9._-]', '_', name['step'])}.json")
+    note = FailureNote(str(store), f"{re.sub(r'[^A-Za-z0-9._-]', '_', name['step'])}.json")
     if int(name["number"]) > 0 and (earlier := note.read()):
         raise earlier
     try:
@@ -67,7 +67,7 @@ def attempt(store: Path | str) -> Iterator[None]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Note:
+class FailureNote:
     """The note of one step of one run; that it cannot be written or read changes nothing of what the step says."""
 
     store: str

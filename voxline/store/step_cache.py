@@ -17,21 +17,28 @@ from typing import Any
 from voxline.errors import TransientError, WorkError
 from voxline.progress import print_status
 from voxline.settings import Settings
-from voxline.store.bucket_cache import Mirror, address_of, folder_of, local
-from voxline.store.bucket_locks import adding_to
-from voxline.store.bucket_step import RemoteWork
+from voxline.store.bucket_cache import BucketCache, local_path, localize, uri_of
+from voxline.store.bucket_locks import shared_store_lock
+from voxline.store.bucket_step import BucketStep
 from voxline.store.files import DONE as DONE
-from voxline.store.files import claimed, clear_unfinished, read_json, sizes_of, told_of_the_disk, write_json
+from voxline.store.files import (
+    exclusive_lock,
+    explain_disk_errors,
+    file_sizes,
+    read_json,
+    remove_unfinished,
+    write_json,
+)
 from voxline.store.hashing import hash_value
 from voxline.store.objects import is_remote
 
-UNREAD = "unread"
+INCOMPLETE = "unread"
 """A count of what a step wanted to read, of a file that a name vouches for, and that was gone or cut short. Nothing
 that names the work changes when it is back, so work that counts any is done, and made again when it is wanted again."""
 
 
 @dataclasses.dataclass
-class Work:
+class StepOutput:
     """A step's output folder, and what is to be told about it.
 
     Attributes:
@@ -54,18 +61,18 @@ class Work:
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     outputs: dict[str, str] = dataclasses.field(default_factory=dict)
     passing: tuple[str, ...] = ()
-    remote: RemoteWork | None = None
+    remote: BucketStep | None = None
 
     @property
     def place(self) -> str:
         """Where the folder lies for all machines: a path, or gs://…"""
-        return self.remote.place if self.remote else address_of(self.folder)
+        return self.remote.place if self.remote else uri_of(self.folder)
 
     def path(self, output: str) -> Path:
         """The path of a named output; brought first where it is in a bucket alone."""
         path = self.folder / self.outputs[output]
         if self.remote and self.reused and not path.exists():
-            local(self.place_of(output))
+            localize(self.place_of(output))
         return path
 
     def place_of(self, output: str) -> str:
@@ -77,7 +84,7 @@ class Work:
         if self.remote and not self.reused:
             self.remote.save()
 
-    def publish(self, folder: Any, *, html: Any = None, metrics: Any = None, **pages: Any) -> "Work":
+    def publish(self, folder: Any, *, html: Any = None, metrics: Any = None, **pages: Any) -> "StepOutput":
         """Hands the work to KFP artifacts (duck-typed: this file does not import kfp).
 
         The folder artifact tells where in the store the work lies; an HTML page is copied to where the UI reads it. On
@@ -113,13 +120,13 @@ class Work:
         return self
 
 
-def place_of(artifact: Any) -> str:
+def artifact_uri(artifact: Any) -> str:
     """Where the work lies that a step published as this KFP artifact: a folder, or gs://…"""
     return str(artifact.metadata.get("place") or artifact.uri)
 
 
 @contextlib.contextmanager
-def keyed_work(
+def cached_step(
     store: Path | str,
     step: str,
     settings: Settings,
@@ -129,7 +136,7 @@ def keyed_work(
     check: Callable[[Path], object] = lambda folder: None,
     again: bool = False,
     alone: bool = True,
-) -> Iterator[Work]:
+) -> Iterator[StepOutput]:
     """Claims the output folder of one piece of work; the block does it, unless `work.reused`.
 
     Args:
@@ -149,7 +156,7 @@ def keyed_work(
     >>> import tempfile
     >>> store = tempfile.mkdtemp()
     >>> for _ in range(2):
-    ...     with keyed_work(store, "count", Settings(), {"corpus": "ab"}) as work:
+    ...     with cached_step(store, "count", Settings(), {"corpus": "ab"}) as work:
     ...         if not work.reused:
     ...             work.counts["utterances"] = 3
     ...     print(work.reused, work.counts)
@@ -161,10 +168,10 @@ def keyed_work(
       WorkError: the store cannot be written, or the disk is full.
     """
     start = time.monotonic()
-    named_by, folder = named_work(store, step, settings, inputs, revision)
-    remote = RemoteWork(Mirror.of(f"{store}/{step}/{folder.name}")) if is_remote(store) else None
-    with told_of_the_disk(step, folder), claimed(folder):
-        work = Work(step, folder, folder.name, remote=remote)
+    named_by, folder = step_key(store, step, settings, inputs, revision)
+    remote = BucketStep(BucketCache.of(f"{store}/{step}/{folder.name}")) if is_remote(store) else None
+    with explain_disk_errors(step, folder), exclusive_lock(folder):
+        work = StepOutput(step, folder, folder.name, remote=remote)
         if (done := _finished(work, check)) and not again:
             work.reused = True
             work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
@@ -172,12 +179,12 @@ def keyed_work(
             yield work
             work.seconds = time.monotonic() - start
             return
-        with adding_to(store) as check_held:
+        with shared_store_lock(store) as check_held:
             if remote:
                 remote.begin(alone)
                 work.folder = remote.folder
             else:
-                clear_unfinished(work.folder, older_than=0)  # nobody else can be writing: it is claimed
+                remove_unfinished(work.folder, older_than=0)  # nobody else can be writing: it is claimed
             try:
                 yield work
             except WorkError as error:
@@ -189,7 +196,7 @@ def keyed_work(
             _finish(work, named_by)
 
 
-def _finish(work: Work, named_by: dict[str, Any]) -> None:
+def _finish(work: StepOutput, named_by: dict[str, Any]) -> None:
     """Writes the marker."""
     lost = [name for name, file in work.outputs.items() if not (work.folder / file).exists()]
     if lost:
@@ -202,7 +209,7 @@ def _finish(work: Work, named_by: dict[str, Any]) -> None:
         "counts": work.counts,
         "metrics": work.metrics,
         "outputs": work.outputs,
-        "bytes": sizes_of(work.folder, work.outputs.values()),
+        "bytes": file_sizes(work.folder, work.outputs.values()),
     }
     if work.remote is None:
         write_json(work.folder / DONE, marker)
@@ -212,12 +219,12 @@ def _finish(work: Work, named_by: dict[str, Any]) -> None:
         work.counts, work.metrics, work.outputs = theirs["counts"], theirs["metrics"], theirs["outputs"]
 
 
-def named_work(
+def step_key(
     store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], revision: int
 ) -> tuple[dict[str, Any], Path]:
     """What names a piece of work, and the folder that it has by that name, without claiming it."""
     named_by = {"step": step, "revision": revision, "settings": settings.plain(), "inputs": inputs}
-    return named_by, folder_of(store) / step / hash_value(named_by)
+    return named_by, local_path(store) / step / hash_value(named_by)
 
 
 def read_done(folder: Path) -> dict[str, Any]:
@@ -237,14 +244,14 @@ def read_done(folder: Path) -> dict[str, Any]:
     return done
 
 
-def _finished(work: Work, check: Callable[[Path], object]) -> dict[str, Any] | None:
+def _finished(work: StepOutput, check: Callable[[Path], object]) -> dict[str, Any] | None:
     """The marker of work that is finished and still whole; removes one that vouches for what is gone."""
     try:
         if (done := _marker(work)) is None:
             return None
         if gone := _gone(work, done["outputs"].values()):
             raise WorkError(f"{work.place}: {', '.join(gone)} is gone")
-        if unread := done["counts"].get(UNREAD):
+        if unread := done["counts"].get(INCOMPLETE):
             raise WorkError(f"{work.place}: {unread:,} recordings were gone or cut short then, and may be there now")
         if work.remote is None and (changed := _changed(work.folder, done.get("bytes", {}))):
             raise WorkError(f"{work.place}: {', '.join(changed)} is not as it was written, as if half copied")
@@ -259,7 +266,7 @@ def _finished(work: Work, check: Callable[[Path], object]) -> dict[str, Any] | N
     return done
 
 
-def _marker(work: Work) -> dict[str, Any] | None:
+def _marker(work: StepOutput) -> dict[str, Any] | None:
     if work.remote is None:
         return read_done(work.folder) if (work.folder / DONE).is_file() else None
     work.remote.look()
@@ -267,14 +274,14 @@ def _marker(work: Work) -> dict[str, Any] | None:
     return work.remote.done
 
 
-def _gone(work: Work, outputs: Iterable[str]) -> list[str]:
+def _gone(work: StepOutput, outputs: Iterable[str]) -> list[str]:
     if work.remote:
         return work.remote.absent(outputs)
     return [file for file in outputs if not (work.folder / file).exists()]
 
 
 def _changed(folder: Path, sizes: dict[str, int]) -> list[str]:
-    now = sizes_of(folder, sizes)
+    now = file_sizes(folder, sizes)
     return [f"{file} ({now.get(file, 0):,} of {size:,} bytes)" for file, size in sizes.items() if now.get(file) != size]
 
 
@@ -282,22 +289,22 @@ def is_finished(store: Path | str, folder: Path) -> bool:
     """Whether the store holds the result of a piece of work.
 
     Args:
-      folder: as `named_work` gave it.
+      folder: as `step_key` gave it.
     """
     if is_remote(store):
-        return Mirror.of(address_of(folder)).bucket.stat(DONE) is not None
+        return BucketCache.of(uri_of(folder)).bucket.stat(DONE) is not None
     return (folder / DONE).is_file()
 
 
 @contextlib.contextmanager
-def helping(
+def joined_step(
     store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], *, revision: int = 1
-) -> Iterator[Work]:
+) -> Iterator[StepOutput]:
     """The same work for a machine that helps the one that has claimed it: nothing of what it writes counts."""
-    _, folder = named_work(store, step, settings, inputs, revision)
-    work = Work(step, folder, folder.name, reused=is_finished(store, folder))
+    _, folder = step_key(store, step, settings, inputs, revision)
+    work = StepOutput(step, folder, folder.name, reused=is_finished(store, folder))
     if is_remote(store) and not work.reused:
-        work.remote = RemoteWork(Mirror.of(address_of(folder)))
+        work.remote = BucketStep(BucketCache.of(uri_of(folder)))
         work.remote.go_along()
         work.folder = work.remote.folder
     yield work

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import Progress
-from voxline.store.files import whole_file
-from voxline.store.gcs_client import told
-from voxline.store.objects import Entry, crc32c_of, crc32c_of_file, inside, is_same
+from voxline.store.files import atomic_write
+from voxline.store.gcs_client import explain_errors
+from voxline.store.objects import ObjectInfo, crc32c, crc32c_of_file, has_same_bytes, safe_join
 
 if TYPE_CHECKING:
     from voxline.store.bucket import Bucket
 
 
-class Ranges:
+class RangedDownload:
     """The unfinished file of an object; held by one process at a time, while another waits.
 
     Args:
@@ -33,7 +33,7 @@ class Ranges:
       size: bytes of a range.
     """
 
-    def __init__(self, target: Path, entry: Entry, size: int) -> None:
+    def __init__(self, target: Path, entry: ObjectInfo, size: int) -> None:
         self.target, self.entry, self.size = target, entry, size
         stem = f".{target.name[:100]}.{entry.generation}.{size}"
         self._unfinished, self._notes = target.with_name(stem + ".part"), target.with_name(stem + ".ranges")
@@ -47,7 +47,7 @@ class Ranges:
             if self._unfinished.exists() and os.path.samestat(os.fstat(self._descriptor), self._unfinished.stat()):
                 break
             os.close(self._descriptor)  # who held it has finished, or given up
-            if is_same(self.target, self.entry):
+            if has_same_bytes(self.target, self.entry):
                 self._descriptor = -1
                 break
         return self
@@ -60,7 +60,7 @@ class Ranges:
 
     def missing(self) -> list[tuple[int, int]]:
         """The ranges that have not arrived, each from its first byte up to the one behind its last."""
-        if self._descriptor < 0 or is_same(self.target, self.entry):
+        if self._descriptor < 0 or has_same_bytes(self.target, self.entry):
             return []
         os.ftruncate(self._descriptor, self.entry.size)
         lines = self._notes.read_text().split("\n")[:-1] if self._notes.exists() else []  # a last line may be cut
@@ -81,7 +81,7 @@ class Ranges:
         whole = self._descriptor >= 0 and crc32c_of_file(self._unfinished) == self.entry.crc32c
         if whole:
             os.replace(self._unfinished, self.target)
-        whole = whole or is_same(self.target, self.entry)
+        whole = whole or has_same_bytes(self.target, self.entry)
         if self._descriptor >= 0:
             self._notes.unlink(missing_ok=True)
             self._unfinished.unlink(missing_ok=True)
@@ -94,8 +94,8 @@ _ONE_BY_ONE = 100
 
 
 def download(
-    bucket: "Bucket", names: Iterable[str | Entry], folder: Path, named: Callable[[Entry], str] | None = None
-) -> list[Entry]:
+    bucket: "Bucket", names: Iterable[str | ObjectInfo], folder: Path, named: Callable[[ObjectInfo], str] | None = None
+) -> list[ObjectInfo]:
     """Brings objects into a folder; files that hold those bytes already stay.
 
     Args:
@@ -106,10 +106,10 @@ def download(
       Interruption: the storage or the network failed; what has arrived stays.
     """
     entries = _entries(bucket, list(names))
-    targets = [inside(folder, named(entry) if named else entry.name, bucket.uri) for entry in entries]
+    targets = [safe_join(folder, named(entry) if named else entry.name, bucket.uri) for entry in entries]
     progress = Progress("files brought", total=len(entries))
     jobs = list(zip(entries, targets, strict=True))
-    with told(bucket.uri + "/", "read"):
+    with explain_errors(bucket.uri + "/", "read"):
         chunk = bucket.connection.settings.chunk
     small = [one for one in jobs if one[0].size <= chunk]
     _each(bucket, [functools.partial(_bring, bucket, *one) for one in small], progress)
@@ -119,7 +119,7 @@ def download(
     return entries
 
 
-def upload(bucket: "Bucket", folder: Path, names: Iterable[str], *, absent_only: bool = False) -> list[Entry]:
+def upload(bucket: "Bucket", folder: Path, names: Iterable[str], *, absent_only: bool = False) -> list[ObjectInfo]:
     """Sends files; objects that hold those bytes already stay.
 
     Args:
@@ -129,7 +129,7 @@ def upload(bucket: "Bucket", folder: Path, names: Iterable[str], *, absent_only:
       Interruption: the storage or the network failed; what has been sent stays.
     """
     ordered = list(names)
-    files = [inside(folder, name, str(folder)) for name in ordered]
+    files = [safe_join(folder, name, str(folder)) for name in ordered]
     there = _there(bucket, ordered)
     jobs = [
         functools.partial(_send, bucket, file, name, there.get(name), absent_only)
@@ -138,7 +138,7 @@ def upload(bucket: "Bucket", folder: Path, names: Iterable[str], *, absent_only:
     return _each(bucket, jobs, Progress("files sent", total=len(jobs)))
 
 
-def fetch(bucket: "Bucket", entry: Entry) -> bytes:
+def fetch_object(bucket: "Bucket", entry: ObjectInfo) -> bytes:
     """The bytes of an object of this generation.
 
     Raises:
@@ -146,16 +146,16 @@ def fetch(bucket: "Bucket", entry: Entry) -> bytes:
     """
     for _ in range(2):
         data = fetch_range(bucket, entry, 0, entry.size) if entry.size else b""
-        if crc32c_of(data) == entry.crc32c:
+        if crc32c(data) == entry.crc32c:
             return data
     raise _damaged(bucket, entry)
 
 
-def fetch_range(bucket: "Bucket", entry: Entry, start: int, end: int) -> bytes:
+def fetch_range(bucket: "Bucket", entry: ObjectInfo, start: int, end: int) -> bytes:
     """Bytes from `start` up to `end` of an object of this generation."""
     place = bucket.place(entry.name)
     try:
-        with told(place, "read"):
+        with explain_errors(place, "read"):
             data: bytes = bucket.blob(entry).download_as_bytes(
                 start=start, end=end - 1, raw_download=True, checksum=None, **bucket.connection.patience(place)
             )
@@ -168,21 +168,21 @@ def fetch_range(bucket: "Bucket", entry: Entry, start: int, end: int) -> bytes:
     return data
 
 
-def _bring(bucket: "Bucket", entry: Entry, target: Path) -> None:
-    if not is_same(target, entry):
-        with whole_file(target, durable=False) as file:
-            file.write(fetch(bucket, entry))
+def _bring(bucket: "Bucket", entry: ObjectInfo, target: Path) -> None:
+    if not has_same_bytes(target, entry):
+        with atomic_write(target, durable=False) as file:
+            file.write(fetch_object(bucket, entry))
 
 
-def _bring_in_ranges(bucket: "Bucket", entry: Entry, target: Path) -> None:
-    def bring(ranges: Ranges, start: int, end: int) -> None:
+def _bring_in_ranges(bucket: "Bucket", entry: ObjectInfo, target: Path) -> None:
+    def bring(ranges: RangedDownload, start: int, end: int) -> None:
         ranges.write(start, fetch_range(bucket, entry, start, end))
         progress.advance(end - start >> 20)
 
-    if is_same(target, entry):
+    if has_same_bytes(target, entry):
         return
     for _ in range(2):
-        with Ranges(target, entry, bucket.connection.settings.chunk) as ranges:
+        with RangedDownload(target, entry, bucket.connection.settings.chunk) as ranges:
             missing = ranges.missing()
             progress = Progress(f"MiB of {entry.name}", total=sum(end - start for start, end in missing) >> 20)
             _each(bucket, [functools.partial(bring, ranges, *one) for one in missing])
@@ -191,8 +191,8 @@ def _bring_in_ranges(bucket: "Bucket", entry: Entry, target: Path) -> None:
     raise _damaged(bucket, entry)
 
 
-def _send(bucket: "Bucket", file: Path, name: str, there: Entry | None, absent_only: bool) -> Entry:
-    if there and (absent_only or is_same(file, there)):
+def _send(bucket: "Bucket", file: Path, name: str, there: ObjectInfo | None, absent_only: bool) -> ObjectInfo:
+    if there and (absent_only or has_same_bytes(file, there)):
         return there
 
     def send(blob: Any, patience: dict[str, Any]) -> None:
@@ -208,7 +208,7 @@ def _send(bucket: "Bucket", file: Path, name: str, there: Entry | None, absent_o
         raise
 
 
-def _entries(bucket: "Bucket", names: list[str | Entry]) -> list[Entry]:
+def _entries(bucket: "Bucket", names: list[str | ObjectInfo]) -> list[ObjectInfo]:
     there = _there(bucket, [name for name in names if isinstance(name, str)])
     entries = [there.get(name) if isinstance(name, str) else name for name in names]
     if None in entries:
@@ -218,7 +218,7 @@ def _entries(bucket: "Bucket", names: list[str | Entry]) -> list[Entry]:
     return [entry for entry in entries if entry is not None]
 
 
-def _there(bucket: "Bucket", names: list[str]) -> dict[str, Entry]:
+def _there(bucket: "Bucket", names: list[str]) -> dict[str, ObjectInfo]:
     """Which of these objects are there."""
     if len(names) > _ONE_BY_ONE:
         wanted = set(names)
@@ -232,7 +232,7 @@ def _each(bucket: "Bucket", jobs: Sequence[Callable[[], Result]], progress: Prog
     """The results of jobs, some at a time. After one has failed no further one begins, and its error is raised."""
     if not jobs:
         return []
-    with told(bucket.uri + "/", "read"):
+    with explain_errors(bucket.uri + "/", "read"):
         connections = bucket.connection.settings.connections
     with concurrent.futures.ThreadPoolExecutor(connections) as threads:
         futures = [threads.submit(job) for job in jobs]
@@ -247,7 +247,7 @@ def _each(bucket: "Bucket", jobs: Sequence[Callable[[], Result]], progress: Prog
         return [future.result() for future in futures]
 
 
-def _damaged(bucket: "Bucket", entry: Entry) -> TransientError:
+def _damaged(bucket: "Bucket", entry: ObjectInfo) -> TransientError:
     return TransientError(
         f"{bucket.place(entry.name)}: its bytes came damaged twice (crc32c {entry.crc32c} was expected); "
         "nothing was kept of them, start again"

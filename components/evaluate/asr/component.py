@@ -32,9 +32,11 @@ def evaluate(
     """
     from voxline.components.evaluate.settings import AsrEvaluateSettings
     from voxline.components.evaluate.step import run
-    from voxline.store.permanent_failures import attempt
-    from voxline.store.step_cache import place_of
+    from voxline.store.permanent_failures import fail_fast
+    from voxline.store.step_cache import artifact_uri
 
     chosen = AsrEvaluateSettings.of(settings, "evaluate", model_name=model_name)
-    with attempt(store):
-        run(place_of(model), place_of(wavs), registry, store, chosen).publish(evaluation, html=report, metrics=metrics)
+    with fail_fast(store):
+        run(artifact_uri(model), artifact_uri(wavs), registry, store, chosen).publish(
+            evaluation, html=report, metrics=metrics
+        )

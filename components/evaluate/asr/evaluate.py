@@ -13,14 +13,14 @@ from voxline.errors import WorkError
 from voxline.inference.saved_model import Recognizer, read_model_json
 from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE, write_results
 from voxline.progress import print_status
-from voxline.store.files import whole_file, write_json
-from voxline.store.step_cache import Work
+from voxline.store.files import atomic_write, write_json
+from voxline.store.step_cache import StepOutput
 
 __all__ = ["check_asr_slices", "evaluate_asr", "summarize_asr"]
 
 
 def evaluate_asr(
-    work: Work,
+    work: StepOutput,
     folder: Path,
     utterances: list[Utterance],
     champion: ModelVersion | None,
@@ -104,7 +104,7 @@ def _clip(folder: Path, recogniser: Recognizer, utterances: list[Utterance], row
 
     order = sorted(rows, key=lambda r: (not r.hypothesis, r.words.errors > 0, abs(r.duration - 3), r.id))
     utterance = next(utterance for utterance in utterances if utterance.id == order[0].id)
-    with whole_file(folder / CLIP_FILE) as file:
+    with atomic_write(folder / CLIP_FILE) as file:
         memory = io.BytesIO()
         samples = to_int16(utterance_waveform(utterance, recogniser.sample_rate))
         soundfile.write(memory, samples, recogniser.sample_rate, format="WAV", subtype="PCM_16")

@@ -25,8 +25,8 @@ from voxline.metrics.evaluation import (
 )
 from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.progress import print_status
-from voxline.store.files import whole_file, write_json
-from voxline.store.step_cache import Work
+from voxline.store.files import atomic_write, write_json
+from voxline.store.step_cache import StepOutput
 
 __all__ = ["check_tts_slices", "evaluate_tts", "summarize_tts"]
 
@@ -34,7 +34,7 @@ HEADLINE = ("round_trip_wer", "mcd", "attention_diagonality", "hit_limit")
 
 
 def evaluate_tts(
-    work: Work,
+    work: StepOutput,
     folder: Path,
     utterances: list[Utterance],
     champion: ModelVersion | None,
@@ -189,11 +189,11 @@ def _clip(folder: Path, voice: Synthesizer, rows: list[UtteranceResult]) -> dict
     (spoken,) = voice.speak([symbols])
     memory = io.BytesIO()
     np.save(memory, spoken.mels)
-    with whole_file(folder / CLIP_MELS_FILE) as file:
+    with atomic_write(folder / CLIP_MELS_FILE) as file:
         file.write(memory.getvalue())
     memory = io.BytesIO()
     soundfile.write(memory, np.clip(spoken.waveform, -1, 1), voice.sample_rate, format="WAV", subtype="PCM_16")
-    with whole_file(folder / CLIP_FILE) as file:
+    with atomic_write(folder / CLIP_FILE) as file:
         file.write(memory.getvalue())
     return {"id": order[0].id, "symbols": symbols, "frames": len(spoken.mels)}
 

@@ -16,7 +16,7 @@ from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.manifest import MANIFEST_FILE, iter_manifest
 from voxline.data.rows import ROWS_FILE, read_rows
 from voxline.data.shards import clip_name
-from voxline.store.bucket_locks import UNENDED
+from voxline.store.bucket_locks import UNFINISHED_PURGE
 from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_bytes
 
@@ -52,7 +52,7 @@ class Footprint:
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def file(self, store: Path) -> Path:
-        return store / f"{UNENDED}{hash_bytes(self.speaker.encode())}.json"
+        return store / f"{UNFINISHED_PURGE}{hash_bytes(self.speaker.encode())}.json"
 
     def keep(self, store: Path) -> None:
         """Writes down what was found."""

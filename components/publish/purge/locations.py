@@ -12,8 +12,8 @@ from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER
 from voxline.errors import SettingsError
 from voxline.registry.registry import EVALUATION, PROVENANCE
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.bucket_cache import address_of, folder_of, is_mirrored, mirror_apart, mirror_folder
-from voxline.store.bucket_locks import UNENDED, Lease, alone
+from voxline.store.bucket_cache import cache_root, is_cached, local_path, private_cache, uri_of
+from voxline.store.bucket_locks import UNFINISHED_PURGE, Lease, exclusive_store_lock
 from voxline.store.files import DONE
 from voxline.store.objects import is_remote
 
@@ -57,13 +57,13 @@ class PurgeLocations:
         )
 
     def versions(self) -> list[DatasetVersions]:
-        roots = [address_of(root) for root in self.datasets]
+        roots = [uri_of(root) for root in self.datasets]
         return [DatasetVersions(root, name) for root in roots for name in list_datasets(root)]
 
     def all_versions(self) -> list[DatasetVersions]:
         """Also of datasets of which a version is just being replaced."""
         return [
-            DatasetVersions(address_of(root), folder.name)
+            DatasetVersions(uri_of(root), folder.name)
             for root in self.datasets
             for folder in self.ground.folders(root)
             if not folder.name.startswith(".")
@@ -72,7 +72,7 @@ class PurgeLocations:
     def in_buckets(self) -> list[str]:
         """Addresses, each once."""
         places = (self.store, *self.datasets, *([self.registry] if self.registry else []))
-        return list(dict.fromkeys(address_of(place) for place in places if is_mirrored(place)))
+        return list(dict.fromkeys(uri_of(place) for place in places if is_cached(place)))
 
 
 @contextlib.contextmanager
@@ -95,8 +95,8 @@ def open_locations(
         return
     PurgeLocations.of(*_folders(store, datasets, registry))
     held_alone = dict.fromkeys(str(place).rstrip("/") for place in (store, *datasets) if is_remote(place))
-    with mirror_apart() as usual, contextlib.ExitStack() as held:
-        leases = [held.enter_context(alone(place)) for place in held_alone if to_change]
+    with private_cache() as usual, contextlib.ExitStack() as held:
+        leases = [held.enter_context(exclusive_store_lock(place)) for place in held_alone if to_change]
         ground = Workspace()
         for place, wanted in (
             (store, _of_store),
@@ -105,7 +105,7 @@ def open_locations(
         ):
             if place and is_remote(place):
                 ground.take_in(str(place), wanted)
-        copies = [folder_of(place) for place in given]
+        copies = [local_path(place) for place in given]
         roots, last = tuple(copies[1 : 1 + len(datasets)]), copies[-1] if registry else None
         yield PurgeLocations(copies[0], roots, last, ground, tuple(leases), usual)
 
@@ -114,7 +114,7 @@ def clear_caches(places: PurgeLocations) -> None:
     """Removes what this machine holds of the places in buckets: it is brought again when it is wanted."""
     for root in places.ground.roots:
         if places.usual:
-            shutil.rmtree(places.usual / root.relative_to(mirror_folder()), ignore_errors=True)
+            shutil.rmtree(places.usual / root.relative_to(cache_root()), ignore_errors=True)
 
 
 def _folders(
@@ -133,7 +133,7 @@ def _of_store(name: str) -> bool:
     """Whether an object of a store has to be looked into."""
     parts, file = name.split("/"), PurePosixPath(name)
     if parts[0].startswith("."):
-        return parts[0].startswith(UNENDED)
+        return parts[0].startswith(UNFINISHED_PURGE)
     if parts[0] == SHARDS_FOLDER:
         return file.name == SHARD_FILE
     if parts[0] == WAVS:

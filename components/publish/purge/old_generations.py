@@ -10,8 +10,8 @@ from voxline.components.publish.purge.footprint import Footprint
 from voxline.components.publish.purge.locations import PurgeLocations
 from voxline.errors import TransientError, WorkError
 from voxline.registry.journal import format_utc
-from voxline.store.bucket import Bucket, delete_generation, keeping, older
-from voxline.store.objects import Entry
+from voxline.store.bucket import Bucket, delete_version, object_versions, retention_policy
+from voxline.store.objects import ObjectInfo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Retention:
 
 def retention_of(place: str) -> Retention:
     """What a bucket does with what is deleted, before anything is."""
-    found = keeping(Bucket(place))
+    found = retention_policy(Bucket(place))
     if found is None:
         return Retention(place, False, False, "")
     soft = format_utc(time.time() + found.soft_delete_seconds) if found.soft_delete_seconds else ""
@@ -54,9 +54,9 @@ def delete_old_versions(places: PurgeLocations, traces: Footprint) -> list[Reten
     found = []
     for place in places.in_buckets():
         bucket = Bucket(place)
-        theirs: list[Entry] = []
+        theirs: list[ObjectInfo] = []
         others = 0
-        for entry in older(bucket):
+        for entry in object_versions(bucket):
             if _is_below(bucket.place(entry.name), traces.touched):
                 theirs.append(entry)
             elif not entry.name.startswith((".alone", ".working/")):
@@ -66,10 +66,10 @@ def delete_old_versions(places: PurgeLocations, traces: Footprint) -> list[Reten
     return found
 
 
-def _deleted(bucket: Bucket, entries: Iterable[Entry]) -> int:
-    def delete(entry: Entry) -> bool:
+def _deleted(bucket: Bucket, entries: Iterable[ObjectInfo]) -> int:
+    def delete(entry: ObjectInfo) -> bool:
         try:
-            delete_generation(bucket, entry)
+            delete_version(bucket, entry)
         except TransientError:
             raise
         except WorkError:  # a permission, a hold: it is told how many are left

@@ -28,9 +28,9 @@ from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import address_of, is_mirrored
-from voxline.store.bucket_locks import UNENDED, purged
-from voxline.store.files import clear_unfinished, write_text
+from voxline.store.bucket_cache import is_cached, uri_of
+from voxline.store.bucket_locks import UNFINISHED_PURGE, record_purge
+from voxline.store.files import remove_unfinished, write_text
 from voxline.store.objects import is_remote
 
 RECORD = "purges.jsonl"
@@ -95,7 +95,7 @@ def find_speaker(speaker: str, places: PurgeLocations) -> PurgeFindings:
         store.find_outputs(store_folder, traces, ground),
         store.find_wavs(store_folder, traces, ground),
         store.find_trainings(store_folder, traces, ground),
-        served.find_registry_uses(address_of(places.registry), traces) if places.registry else [],
+        served.find_registry_uses(uri_of(places.registry), traces) if places.registry else [],
         store.count_unfinished_trainings(store_folder, ground),
         [retention_of(place) for place in places.in_buckets()],
     )
@@ -134,7 +134,7 @@ def purge_speaker(speaker: str, places: PurgeLocations, note: str = "") -> Purge
 
 def _hold(places: PurgeLocations, held: contextlib.ExitStack) -> None:
     """Holds a store in a folder; one in a bucket is held already."""
-    if is_mirrored(places.store):
+    if is_cached(places.store):
         return
     held.enter_context(store.lock_outputs(places.store))
     for pool in shards.list_pools(places.store):
@@ -161,7 +161,7 @@ def _purge(found: PurgeFindings, places: PurgeLocations) -> None:
     for training in found.trainings:
         store.purge_training(training, traces.speaker, ground)
     for one in found.served:
-        served.purge_registry_use(address_of(places.registry or Path()), one, traces, at, ground)
+        served.purge_registry_use(uri_of(places.registry or Path()), one, traces, at, ground)
     _end(found, places)
 
 
@@ -175,10 +175,10 @@ def _end(found: PurgeFindings, places: PurgeLocations) -> None:
         _keep(traces, places)
     _record(traces, places)
     for folder in {places.store, *(file.parent for file in record_files(places))}:
-        for name in (UNENDED, RECORD):  # what a killed purge had half written of these
-            clear_unfinished(folder, f".{name}*.part", older_than=0)
+        for name in (UNFINISHED_PURGE, RECORD):  # what a killed purge had half written of these
+            remove_unfinished(folder, f".{name}*.part", older_than=0)
     for lease in places.leases:
-        purged(lease)
+        record_purge(lease)
     places.ground.remove(traces.file(places.store))
 
 
@@ -195,7 +195,7 @@ def _touched(found: PurgeFindings, places: PurgeLocations) -> set[str]:
         *(one.folder / name for one in found.served for name in (EVALUATION, TRAINED_ON)),
         found.traces.file(places.store),
     }
-    return {address_of(path) for path in paths if is_mirrored(path)}
+    return {uri_of(path) for path in paths if is_cached(path)}
 
 
 def _keep(traces: Footprint, places: PurgeLocations) -> None:

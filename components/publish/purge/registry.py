@@ -19,7 +19,7 @@ from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, METRICS_FILE, 
 from voxline.registry.registry import EVALUATION, PROVENANCE, Registry, model_names
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.report import Page, note
-from voxline.store.files import read_json, whole_file, write_json
+from voxline.store.files import atomic_write, read_json, write_json
 from voxline.store.hashing import hash_value
 
 _EMBEDDED = re.compile(rb"data:[a-z]+/[^\"' )]*")
@@ -80,7 +80,7 @@ def purge_registry_use(registry: Path | str, one: RegistryUse, traces: Footprint
         if one.judged:
             _purge_metrics(folder, traces, ground)
             kept = [line for line in _table(one.folder) if line["speaker"] != traces.speaker]
-            with whole_file(folder / UTTERANCES_FILE, "w") as file:
+            with atomic_write(folder / UTTERANCES_FILE, "w") as file:
                 file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
             ground.sent(folder / UTTERANCES_FILE)
         if one.listed:

@@ -23,7 +23,7 @@ from voxline.data.shards import SHARD_FILE as INDEX
 from voxline.data.shards import SHARDS_FOLDER, ShardInfo
 from voxline.data.tfrecord import RECORD_OVERHEAD, read_record_at
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import is_mirrored
+from voxline.store.bucket_cache import is_cached
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def leftovers(store: Path, ground: Workspace) -> list[Path]:
     return [
         folder
         for folder in folders
-        if folder.name.startswith(".") or (is_mirrored(folder) and not ground.exists(folder / INDEX))
+        if folder.name.startswith(".") or (is_cached(folder) and not ground.exists(folder / INDEX))
     ]
 
 
@@ -72,7 +72,7 @@ def check_not_read(shards: Iterable[ShardInfo]) -> None:
     Raises:
       WorkError: one does; it would go on reading what was removed.
     """
-    for index in (index for index in shards if not is_mirrored(index.path)):
+    for index in (index for index in shards if not is_cached(index.path)):
         file = os.open(index.path, os.O_RDONLY)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,7 +110,7 @@ def rewrite_without(index: ShardInfo, clips: set[str], ground: Workspace) -> Rew
 
 def delete_shard(folder: Path, ground: Workspace) -> None:
     """Removes a folder at once for everybody who looks."""
-    if is_mirrored(folder):
+    if is_cached(folder):
         ground.remove(folder)
         return
     gone = folder.rename(folder.with_name(f".gone-{folder.name}-{secrets.token_hex(4)}"))

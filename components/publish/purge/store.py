@@ -19,7 +19,7 @@ from voxline.components.publish.purge.workspace import Workspace
 from voxline.data.shards import SHARDS_FOLDER
 from voxline.errors import WorkError
 from voxline.registry.training_data import TRAINED_ON, read_training_data
-from voxline.store.files import DONE, whole_file
+from voxline.store.files import DONE, atomic_write
 from voxline.store.step_cache import read_done
 
 EVENTS = "events.out.tfevents."
@@ -118,7 +118,7 @@ def forget_wavs(store: Path, names: set[str], ground: Workspace) -> None:
     sought = [name.encode() for name in names]
     for log in find_wav_logs(store, names):
         lines = log.read_bytes().splitlines(keepends=True)
-        with whole_file(log) as file:
+        with atomic_write(log) as file:
             file.writelines(line for line in lines if not _names_any(line, sought))
         ground.sent(log)
 

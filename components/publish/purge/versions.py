@@ -26,8 +26,8 @@ from voxline.components.publish.versions import (
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.rows import ROWS_FILE, read_rows, write_record_locations
 from voxline.registry.journal import fsync_folder
-from voxline.store.bucket_cache import is_mirrored
-from voxline.store.files import DONE, read_json, whole_file, write_json
+from voxline.store.bucket_cache import is_cached
+from voxline.store.files import DONE, atomic_write, read_json, write_json
 from voxline.store.hashing import hash_file, hash_value
 
 _BUILT, _OLD = ".purged-", SET_ASIDE
@@ -35,7 +35,7 @@ _BUILT, _OLD = ".purged-", SET_ASIDE
 
 def recover_versions(versions: DatasetVersions, ground: Workspace) -> None:
     """Finishes what a killed purge left between its two renames; to be called with the lock of the versions held."""
-    if is_mirrored(versions.folder):
+    if is_cached(versions.folder):
         _mend_in_bucket(versions.folder, ground)
         return
     for built in versions.folder.glob(f"{_BUILT}*"):
@@ -111,14 +111,14 @@ def purge_version(
         dataclasses.asdict(dataclasses.replace(published, key=rewritten.key, counts=rewritten.counts)),
     )
     said = (target / PURGED_FILE).read_text(encoding="utf-8") if (target / PURGED_FILE).is_file() else ""
-    with whole_file(built / PURGED_FILE, "w") as file:
+    with atomic_write(built / PURGED_FILE, "w") as file:
         file.write(said + json.dumps({"at": at, "utterances": gone}) + "\n")
     _exchange(versions, built, target, ground)
     return gone
 
 
 def _exchange(versions: DatasetVersions, built: Path, target: Path, ground: Workspace) -> None:
-    if is_mirrored(target):
+    if is_cached(target):
         ground.remove_there(built)
         ground.sent(*(file for file in sorted(built.iterdir()) if file.name != VERSION_FILE))
         ground.sent(built / VERSION_FILE)
@@ -135,7 +135,7 @@ def _without(dataset: Dataset, speaker: str, layout: Layout, folder: Path, targe
     """Writes a dataset without a speaker's rows into a folder that will be `target`."""
     rows = [row for row in dataset.rows() if row.speaker != speaker]
     stay = {row.number for row in rows}
-    with open(dataset.folder / ROWS_FILE, encoding="utf-8") as lines, whole_file(folder / ROWS_FILE, "w") as file:
+    with open(dataset.folder / ROWS_FILE, encoding="utf-8") as lines, atomic_write(folder / ROWS_FILE, "w") as file:
         file.writelines(line for number, line in enumerate(lines) if number in stay)
     shards, places = remap_dataset_records(dataset, dataset.read_places()[sorted(stay)], layout, target)
     rows_hash = hash_file(folder / ROWS_FILE)

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import Mirror, bring, is_mirrored
-from voxline.store.objects import Entry
+from voxline.store.bucket_cache import BucketCache, ensure_local, is_cached
+from voxline.store.objects import ObjectInfo
 
 MARKERS = ("version.json", "done.json", "shard.json")
 """Written last, and so the first to go."""
@@ -28,7 +28,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self.roots: dict[Path, Bucket] = {}
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, ObjectInfo] = {}
         self._sorted: list[str] | None = None
 
     def take_in(self, place: str, wanted: Callable[[str], bool]) -> Path:
@@ -37,7 +37,7 @@ class Workspace:
         Returns:
           Its copy.
         """
-        mirror = Mirror.of(place)
+        mirror = BucketCache.of(place)
         entries = list(mirror.bucket.list())
         self.roots[mirror.root] = mirror.bucket
         self._sorted = None
@@ -48,34 +48,34 @@ class Workspace:
 
     def exists(self, path: Path) -> bool:
         """Whether a file or a folder is there, brought or not."""
-        return bool(self._below(path)) if is_mirrored(path) else path.exists()
+        return bool(self._below(path)) if is_cached(path) else path.exists()
 
     def files(self, folder: Path) -> list[Path]:
         """All files of a folder, brought or not."""
-        if is_mirrored(folder):
+        if is_cached(folder):
             return list(map(Path, self._below(folder)))
         return sorted(path for path in folder.rglob("*") if path.is_file())
 
     def folders(self, folder: Path) -> list[Path]:
         """The folders in a folder."""
-        if is_mirrored(folder):
+        if is_cached(folder):
             names = (Path(path).relative_to(folder).parts for path in self._below(folder))
             return [folder / name for name in sorted({parts[0] for parts in names if len(parts) > 1})]
         return sorted(path for path in folder.glob("*") if path.is_dir())
 
     def size(self, path: Path) -> int:
         """Bytes of a file, or of all files in a folder."""
-        if is_mirrored(path):
+        if is_cached(path):
             return sum(self._entries[one].size for one in self._below(path))
         return sum(file.stat().st_size for file in ([path] if path.is_file() else self.files(path)))
 
     def bring(self, paths: Iterable[Path]) -> None:
         """Makes files present that were not wanted at first."""
-        bring(paths)
+        ensure_local(paths)
 
     def sent(self, *paths: Path) -> None:
         """Files were written; in a bucket they replace what was looked at."""
-        for path in filter(is_mirrored, paths):
+        for path in filter(is_cached, paths):
             bucket, name = self._object(path)
             before = self._entries.get(str(path))
             entry = bucket.write(name, path.read_bytes(), if_generation=before.generation if before else 0)
@@ -83,14 +83,14 @@ class Workspace:
 
     def sent_new(self, *paths: Path) -> None:
         """Files were written whose names name their content: one that is in the bucket stays."""
-        for path in filter(is_mirrored, paths):
+        for path in filter(is_cached, paths):
             bucket, name = self._object(path)
             root = Path(str(path).removesuffix(f"{os.sep}{name}"))
             self._note(path, *bucket.upload(root, [name], absent_only=True))
 
     def remove(self, path: Path) -> None:
         """Removes a file or a folder, what makes it count first; what is not there is none to remove."""
-        if is_mirrored(path):
+        if is_cached(path):
             self._delete(self._below(path))
         if path.is_dir():
             shutil.rmtree(path)
@@ -122,7 +122,7 @@ class Workspace:
         self._delete(self._below(source))
         shutil.rmtree(source, ignore_errors=True)
         shutil.rmtree(target, ignore_errors=True)
-        bring(map(Path, self._below(target)))
+        ensure_local(map(Path, self._below(target)))
 
     def _delete(self, paths: list[str]) -> None:
         if not paths:
@@ -142,7 +142,7 @@ class Workspace:
         bucket, name = self._object(Path(path))
         bucket.remove(name, self._entries[path].generation)
 
-    def _note(self, path: Path, entry: Entry) -> None:
+    def _note(self, path: Path, entry: ObjectInfo) -> None:
         if str(path) not in self._entries:
             self._sorted = None
         self._entries[str(path)] = entry

@@ -36,8 +36,8 @@ def push(
     """
     from voxline.components.push.settings import AsrPushSettings
     from voxline.components.push.step import run
-    from voxline.store.permanent_failures import attempt
-    from voxline.store.step_cache import place_of
+    from voxline.store.permanent_failures import fail_fast
+    from voxline.store.step_cache import artifact_uri
 
     chosen = AsrPushSettings.of(
         settings,
@@ -47,5 +47,5 @@ def push(
         max_regression=max_regression,
         confidence=confidence,
     )
-    with attempt(store):
-        run(place_of(model), place_of(evaluation), registry, store, chosen).publish(verdict, html=report)
+    with fail_fast(store):
+        run(artifact_uri(model), artifact_uri(evaluation), registry, store, chosen).publish(verdict, html=report)

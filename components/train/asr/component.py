@@ -38,8 +38,8 @@ def train(
     """
     from voxline.components.train.asr.settings import AsrTrainSettings
     from voxline.components.train.step import run
-    from voxline.store.permanent_failures import attempt
-    from voxline.store.step_cache import place_of
+    from voxline.store.permanent_failures import fail_fast
+    from voxline.store.step_cache import artifact_uri
 
     chosen = AsrTrainSettings.of(
         settings,
@@ -53,5 +53,5 @@ def train(
         precision=precision,
         seed=seed,
     )
-    with attempt(store):
-        run(place_of(dataset), store, chosen).publish(model)
+    with fail_fast(store):
+        run(artifact_uri(dataset), store, chosen).publish(model)

@@ -13,10 +13,10 @@ from voxline.components.validate.tfdv.examples import Examples
 from voxline.errors import WorkError
 from voxline.settings import Settings
 from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import local
+from voxline.store.bucket_cache import localize
 from voxline.store.files import DONE
 from voxline.store.objects import is_remote
-from voxline.store.step_cache import Work, keyed_work, named_work
+from voxline.store.step_cache import StepOutput, cached_step, step_key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +80,9 @@ REVISION = 1
 """Raised when the features change in a way that makes old statistics no measure of new ones."""
 
 
-def statistics_of(examples: Examples, utterances: str, store: Path | str) -> Work:
+def statistics_of(examples: Examples, utterances: str, store: Path | str) -> StepOutput:
     """The statistics of these utterances, made if need be; output `statistics`."""
-    with keyed_work(store, STEP, Settings(), {"utterances": utterances}, revision=REVISION) as work:
+    with cached_step(store, STEP, Settings(), {"utterances": utterances}, revision=REVISION) as work:
         if not work.reused:
             from voxline.components.validate.tfdv.engine import write_statistics
 
@@ -98,12 +98,12 @@ def kept_statistics(store: Path | str, utterances: str) -> Path | None:
     Raises:
       WorkError: the bucket cannot be asked, or may not be read.
     """
-    _, folder = named_work(store, STEP, Settings(), {"utterances": utterances}, REVISION)
+    _, folder = step_key(store, STEP, Settings(), {"utterances": utterances}, REVISION)
     if is_remote(store):
         place = f"{str(store).rstrip('/')}/{STEP}/{folder.name}"
         if Bucket(place).stat(DONE) is None:
             return None
-        folder = local(place)
+        folder = localize(place)
     elif not (folder / DONE).is_file():
         return None
     file = folder / STATISTICS

@@ -22,7 +22,7 @@ from voxline.components.validate.tfdv.examples import Examples
 from voxline.components.validate.tfdv.results import Anomaly, Drift, anomaly_kind, whole
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import import_tensorflow
-from voxline.store.files import whole_file
+from voxline.store.files import atomic_write
 
 import_tensorflow()  # first and alone: TFDV would load Keras with it
 with contextlib.suppress(ImportError):
@@ -63,7 +63,7 @@ def write_statistics(examples: Examples, path: Path) -> None:
                 | "statistics" >> tfdv.GenerateStatistics(options)
                 | "write" >> tfdv.WriteStatisticsToBinaryFile(str(computed))
             )
-        with whole_file(path, "wb") as file:
+        with atomic_write(path, "wb") as file:
             file.write(computed.read_bytes())
     finally:
         computed.unlink(missing_ok=True)

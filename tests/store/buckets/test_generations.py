@@ -7,7 +7,7 @@ import pytest
 from tests.buckets.emulator import FAKE_GCS, Storage
 from tests.buckets.older import Older
 from voxline.errors import WorkError
-from voxline.store.bucket import Keeping, delete_generation, keeping, older
+from voxline.store.bucket import RetentionPolicy, delete_version, object_versions, retention_policy
 
 pytestmark = pytest.mark.skipif(
     bool(os.environ.get(FAKE_GCS)), reason="the proxy stands in for what gcp-storage-emulator leaves out"
@@ -24,14 +24,14 @@ def test_older_generations_are_listed_and_go_one_by_one(gcs: Storage, monkeypatc
     other = bucket.write("b/c", b"333")
     bucket.delete("b/c")
     live = bucket.write("d", b"4")
-    assert [(entry.name, entry.generation) for entry in older(bucket)] == [
+    assert [(entry.name, entry.generation) for entry in object_versions(bucket)] == [
         ("a", first.generation),
         ("b/c", other.generation),
     ]
-    for entry in list(older(bucket)):
-        delete_generation(bucket, entry)
-    delete_generation(bucket, first)
-    assert list(older(bucket)) == []
+    for entry in list(object_versions(bucket)):
+        delete_version(bucket, entry)
+    delete_version(bucket, first)
+    assert list(object_versions(bucket)) == []
     assert list(bucket.list()) == [second, live]
 
 
@@ -40,9 +40,9 @@ def test_what_a_bucket_keeps_is_told_by_it_to_who_may_ask(gcs: Storage) -> None:
     bucket.versioning_enabled = True
     bucket.soft_delete_policy.retention_duration_seconds = 3_600
     bucket.patch()
-    assert keeping(gcs.bucket("store")) == Keeping(versioning=True, soft_delete_seconds=3_600)
+    assert retention_policy(gcs.bucket("store")) == RetentionPolicy(versioning=True, soft_delete_seconds=3_600)
     gcs.fails("status", "GET", f"/b/{gcs.name}", code=403)
-    assert keeping(gcs.bucket("store")) is None
+    assert retention_policy(gcs.bucket("store")) is None
     gcs.fails("status", "GET", f"/b/{gcs.name}", code=403)
     with pytest.raises(WorkError, match=r"permission denied: whoever runs this needs storage\.objects\.list"):
-        list(older(gcs.bucket("store")))
+        list(object_versions(gcs.bucket("store")))

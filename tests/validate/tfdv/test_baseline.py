@@ -14,7 +14,7 @@ from voxline.inference.saved_model import model_digest
 from voxline.registry.registry import PROVENANCE, Registry
 from voxline.settings import Settings
 from voxline.store.files import write_json
-from voxline.store.step_cache import keyed_work
+from voxline.store.step_cache import cached_step
 
 
 def version(registry: Path, number: int, provenance: Any) -> None:
@@ -23,7 +23,7 @@ def version(registry: Path, number: int, provenance: Any) -> None:
 
 def statistics(store: Path | str, utterances: str) -> Path:
     """What a run of validate leaves in the store of such a corpus."""
-    with keyed_work(store, STEP, Settings(), {"utterances": utterances}, revision=REVISION) as work:
+    with cached_step(store, STEP, Settings(), {"utterances": utterances}, revision=REVISION) as work:
         work.outputs = {"statistics": STATISTICS}
         work.path("statistics").write_bytes(b"kept")
     return work.folder
