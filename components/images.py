@@ -7,14 +7,14 @@ version, never `latest`: a compiled pipeline must run the same code next year.
 import os
 
 # A CI's variable that is not set comes as an empty one.
-REGISTRY = os.environ.get("VOXLINE_IMAGE_REGISTRY", "").rstrip("/") or "voxline"
-TAG = os.environ.get("VOXLINE_IMAGE_TAG") or "0.1.0"
+IMAGE_REGISTRY = os.environ.get("VOXLINE_IMAGE_REGISTRY", "").rstrip("/") or "voxline"
+IMAGE_TAG = os.environ.get("VOXLINE_IMAGE_TAG") or "0.1.0"
 
-DATA = f"{REGISTRY}/data:{TAG}"
+DATA_IMAGE = f"{IMAGE_REGISTRY}/data:{IMAGE_TAG}"
 """Audio and Beam: ingest, convert, extract, publish."""
 
-MODEL = f"{REGISTRY}/model:{TAG}"
+MODEL_IMAGE = f"{IMAGE_REGISTRY}/model:{IMAGE_TAG}"
 """TensorFlow and Keras: train, evaluate, push."""
 
-VALIDATE = f"{REGISTRY}/validate:{TAG}"
+VALIDATE_IMAGE = f"{IMAGE_REGISTRY}/validate:{IMAGE_TAG}"
 """TensorFlow Data Validation, and what reads audio: validate."""

@@ -2,30 +2,30 @@
 
 from voxline.errors import SettingsError
 
-Steps = dict[str, dict[str, str]]
+Graph = dict[str, dict[str, str]]
 """Step → its inputs → the step that makes each."""
 
-_TO_A_DATASET: Steps = {
+_DATASET_STEPS: Graph = {
     "ingest": {},
     "convert": {"manifest": "ingest"},
     "validate": {"manifest": "convert"},
     "extract": {"manifest": "convert"},
 }
-_TO_A_MODEL: Steps = {
-    **_TO_A_DATASET,
+_MODEL_STEPS: Graph = {
+    **_DATASET_STEPS,
     "train": {"dataset": "extract"},
     "evaluate": {"model": "train", "manifest": "convert"},
     "push": {"model": "train", "evaluation": "evaluate"},
 }
 
-STEPS: dict[str, Steps] = {
-    "asr": _TO_A_MODEL,
-    "tts": _TO_A_MODEL,
-    "refresh": {**_TO_A_DATASET, "publish": {"dataset": "extract"}},
+GRAPHS: dict[str, Graph] = {
+    "asr": _MODEL_STEPS,
+    "tts": _MODEL_STEPS,
+    "refresh": {**_DATASET_STEPS, "publish": {"dataset": "extract"}},
 }
 """Pipeline → its steps."""
 
-PIPELINES = tuple(STEPS)
+PIPELINES = tuple(GRAPHS)
 
 
 def check_pipeline(name: str) -> None:
@@ -34,5 +34,5 @@ def check_pipeline(name: str) -> None:
     Raises:
       SettingsError: naming those that are.
     """
-    if name not in STEPS:
-        raise SettingsError(f"pipeline {name!r}: accepted: {', '.join(STEPS)}")
+    if name not in GRAPHS:
+        raise SettingsError(f"pipeline {name!r}: accepted: {', '.join(GRAPHS)}")

@@ -41,11 +41,11 @@ class Settings(pydantic.BaseModel):
             raise SettingsError(f"{source}: got {value!r}, a mapping of keys to values is accepted")
         for name, one in named.items():
             *sections, key = name.split("__")
-            value = _with(value, sections, key, one)
+            value = _set_nested(value, sections, key, one)
         try:
             return cls.model_validate(value)
         except pydantic.ValidationError as error:
-            raise SettingsError("\n".join(explain(cls, error, source))) from None
+            raise SettingsError("\n".join(format_validation_errors(cls, error, source))) from None
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -55,7 +55,8 @@ class Settings(pydantic.BaseModel):
             return values
         fields = _fields(cls)
         return {
-            key: _in_words(one) if key in fields and _is_number(fields[key]) else one for key, one in values.items()
+            key: _booleans_as_text(one) if key in fields and _is_number(fields[key]) else one
+            for key, one in values.items()
         }
 
     def plain(self) -> dict[str, Any]:
@@ -63,13 +64,15 @@ class Settings(pydantic.BaseModel):
         return self.model_dump(mode="json")
 
 
-def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError, source: str) -> list[str]:
+def format_validation_errors(
+    model: type[pydantic.BaseModel], error: pydantic.ValidationError, source: str
+) -> list[str]:
     """One line for each fault: where it is, what was there, what is accepted."""
     lines = []
     for fault in error.errors(include_url=False):
-        key = key_of(model, fault["loc"])
+        key = dotted_key(model, fault["loc"])
         if fault["type"] == "extra_forbidden":
-            known = _keys_of(_reached(model, fault["loc"][:-1])[1])
+            known = _keys_of(_resolve(model, fault["loc"][:-1])[1])
             near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
             lines.append(f"{source}: unknown key {key!r}; {hint}")
@@ -80,7 +83,7 @@ def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError, so
             kind = told["discriminator"].strip("'")
             was = f"is {told['tag']!r}" if "tag" in told else "is missing"
             accepted = told.get("expected_tags") or ", ".join(
-                repr(tag) for inner in _reached(model, fault["loc"])[1] for tag in _tags(inner)
+                repr(tag) for inner in _resolve(model, fault["loc"])[1] for tag in _tags(inner)
             )
             lines.append(f"{source}: '{key}.{kind}' {was}; accepted: {accepted}")
         else:
@@ -89,7 +92,7 @@ def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError, so
     return lines
 
 
-def key_of(model: type[pydantic.BaseModel], loc: Sequence[int | str]) -> str:
+def dotted_key(model: type[pydantic.BaseModel], loc: Sequence[int | str]) -> str:
     """The dotted key of a fault, without the kinds that pydantic puts in where a section has several.
 
     >>> from typing import Annotated
@@ -100,28 +103,28 @@ def key_of(model: type[pydantic.BaseModel], loc: Sequence[int | str]) -> str:
     ...     layers: int = 1
     >>> class Train(Settings):
     ...     model: Annotated[Small | Large, pydantic.Field(discriminator="kind")] = Small()
-    >>> key_of(Train, ("model", "large", "layers"))
+    >>> dotted_key(Train, ("model", "large", "layers"))
     'model.layers'
     """
-    return ".".join(_reached(model, loc)[0])
+    return ".".join(_resolve(model, loc)[0])
 
 
-def inner_settings(annotation: Any) -> list[type[pydantic.BaseModel]]:
+def nested_models(annotation: Any) -> list[type[pydantic.BaseModel]]:
     """The models that a field's type is made of."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return [annotation]
-    return [inner for part in getattr(annotation, "__args__", ()) for inner in inner_settings(part)]
+    return [inner for part in getattr(annotation, "__args__", ()) for inner in nested_models(part)]
 
 
-def _with(values: dict[str, Any], sections: list[str], key: str, value: Any) -> dict[str, Any]:
+def _set_nested(values: dict[str, Any], sections: list[str], key: str, value: Any) -> dict[str, Any]:
     """A copy of nested mappings in which one value is another."""
     if not sections:
         return {**values, key: value}
     inner = values.get(sections[0])
-    return {**values, sections[0]: _with(inner if isinstance(inner, dict) else {}, sections[1:], key, value)}
+    return {**values, sections[0]: _set_nested(inner if isinstance(inner, dict) else {}, sections[1:], key, value)}
 
 
-def _reached(
+def _resolve(
     model: type[pydantic.BaseModel], loc: Sequence[int | str]
 ) -> tuple[list[str], list[type[pydantic.BaseModel]]]:
     """The key at the end of a way, and the models that it may hold there (none: a plain value)."""
@@ -134,7 +137,7 @@ def _reached(
         key.append(str(part))
         if not isinstance(part, int):  # a place in a list of them: the models stay
             fields = [_fields(inner)[part] for inner in models if part in _fields(inner)]
-            models = [inner for field in fields for inner in inner_settings(field.annotation)]
+            models = [inner for field in fields for inner in nested_models(field.annotation)]
     return key, models
 
 
@@ -155,22 +158,22 @@ def _tags(model: type[pydantic.BaseModel]) -> tuple[Any, ...]:
 
 def _is_number(field: Any) -> bool:
     """Whether a field takes numbers and neither truth nor settings (which look after themselves)."""
-    types = _plain_types(field.annotation)
-    return bool(types & {int, float}) and not types & {bool, Any} and not inner_settings(field.annotation)
+    types = _leaf_types(field.annotation)
+    return bool(types & {int, float}) and not types & {bool, Any} and not nested_models(field.annotation)
 
 
-def _in_words(value: Any) -> Any:
+def _booleans_as_text(value: Any) -> Any:
     """The value with `true` and `false` as words, in whatever lists and mappings they stand."""
     if isinstance(value, list | tuple):
-        return [_in_words(one) for one in value]
+        return [_booleans_as_text(one) for one in value]
     if isinstance(value, dict):
-        return {key: _in_words(one) for key, one in value.items()}
+        return {key: _booleans_as_text(one) for key, one in value.items()}
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _plain_types(annotation: Any) -> set[Any]:
+def _leaf_types(annotation: Any) -> set[Any]:
     """The types that a field's type is made of, down to the innermost."""
     if get_origin(annotation) is Literal:
         return {type(one) for one in get_args(annotation)}
     parts = get_args(annotation)
-    return {inner for part in parts for inner in _plain_types(part)} if parts else {annotation}
+    return {inner for part in parts for inner in _leaf_types(part)} if parts else {annotation}

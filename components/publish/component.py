@@ -2,10 +2,10 @@
 
 from kfp import dsl
 
-from voxline.components.images import DATA
+from voxline.components.images import DATA_IMAGE
 
 
-@dsl.component(base_image=DATA, install_kfp_package=False)
+@dsl.component(base_image=DATA_IMAGE, install_kfp_package=False)
 def publish(
     dataset: dsl.Input[dsl.Dataset],
     version: dsl.Output[dsl.Dataset],

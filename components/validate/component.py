@@ -2,10 +2,10 @@
 
 from kfp import dsl
 
-from voxline.components.images import VALIDATE
+from voxline.components.images import VALIDATE_IMAGE
 
 
-@dsl.component(base_image=VALIDATE, install_kfp_package=False)
+@dsl.component(base_image=VALIDATE_IMAGE, install_kfp_package=False)
 def validate(
     wavs: dsl.Input[dsl.Dataset],
     validation: dsl.Output[dsl.Dataset],

@@ -20,14 +20,14 @@ from voxline.pipelines.cli.options import (
     PipelineRoot,
     Run,
     TokenFile,
-    cluster_at,
-    interrupted,
-    service_account_of,
-    tell_of_places_unseen,
+    connect,
+    exit_on_signal,
+    service_account,
+    warn_unmounted_paths,
 )
 
 
-def register(app: typer.Typer) -> None:
+def add_cluster_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
     for command in (submit, status, logs, cancel, doctor):
         app.command()(command)
@@ -54,27 +54,27 @@ def submit(
     from voxline.pipelines.config.load import load_config
 
     chosen = load_config(config, set_ or [], pipeline=pipeline)
-    cluster = cluster_at(host, namespace, token_file, ca, deadline)
+    cluster = connect(host, namespace, token_file, ca, deadline)
     name = submission.new_run_name(chosen)
-    with interrupted(f"no run may have been started yet; `voxline status {name}` tells"):
-        compiled = submission.Compiled.of(chosen)
-        tell_of_places_unseen(chosen)
-        version = submission.uploaded(cluster, compiled)
+    with exit_on_signal(f"no run may have been started yet; `voxline status {name}` tells"):
+        compiled = submission.CompiledPipeline.of(chosen)
+        warn_unmounted_paths(chosen)
+        version = submission.upload_version(cluster, compiled)
         typer.echo(f"version  {version.name}" + ("" if version.uploaded else ", uploaded before"))
-        run_id = submission.started(
+        run_id = submission.start_run(
             cluster,
             version,
             name,
             experiment=experiment,
             pipeline_root=pipeline_root,
-            service_account=service_account_of(chosen),
+            service_account=service_account(chosen),
         )
     typer.echo(f"run      {name}\nid       {run_id}\nsee      {cluster.page('runs', run_id)}")
     if wait:
         going_on = f"the run goes on; `voxline status {run_id}` follows it, `voxline cancel {run_id}` ends it"
-        with interrupted(going_on):
-            run = following.follow(cluster, run_id, typer.echo, poll=poll)
-        following.verdict(run)
+        with exit_on_signal(going_on):
+            run = following.follow_run(cluster, run_id, typer.echo, poll=poll)
+        following.raise_if_failed(run)
         typer.echo("succeeded")
 
 
@@ -87,9 +87,9 @@ def status(
     deadline: Deadline = 120,
 ) -> None:
     """Prints how far a run is, a line a step."""
-    from voxline.pipelines.cluster.runs import lines_of, run_named
+    from voxline.pipelines.cluster.runs import find_run, format_run
 
-    for line in lines_of(run_named(cluster_at(host, namespace, token_file, ca, deadline), run)):
+    for line in format_run(find_run(connect(host, namespace, token_file, ca, deadline), run)):
         typer.echo(line)
 
 
@@ -104,10 +104,10 @@ def logs(
 ) -> None:
     """Prints what a step of a run has printed."""
     from voxline.pipelines.cluster.logs import print_logs
-    from voxline.pipelines.cluster.runs import run_named
+    from voxline.pipelines.cluster.runs import find_run
 
-    cluster = cluster_at(host, namespace, token_file, ca, deadline)
-    print_logs(cluster, run_named(cluster, run), step, typer.echo)
+    cluster = connect(host, namespace, token_file, ca, deadline)
+    print_logs(cluster, find_run(cluster, run), step, typer.echo)
 
 
 def cancel(
@@ -119,12 +119,12 @@ def cancel(
     deadline: Deadline = 120,
 ) -> None:
     """Ends a run; what its steps have finished is reused by the next one."""
-    from voxline.pipelines.cluster.runs import OVER, run_named, state_of
+    from voxline.pipelines.cluster.runs import TERMINAL_STATES, find_run, run_state
 
-    cluster = cluster_at(host, namespace, token_file, ca, deadline)
-    found = run_named(cluster, run)
-    if state_of(found) in OVER:
-        typer.echo(f"{found.display_name}: over already, {state_of(found).lower()}")
+    cluster = connect(host, namespace, token_file, ca, deadline)
+    found = find_run(cluster, run)
+    if run_state(found) in TERMINAL_STATES:
+        typer.echo(f"{found.display_name}: over already, {run_state(found).lower()}")
         return
     cluster.client.runs.run_service_terminate_run(found.run_id)
     typer.echo(f"{found.display_name}: being cancelled")
@@ -142,14 +142,14 @@ def doctor(
     deadline: Deadline = 20,
 ) -> None:
     """Checks all that a run needs before anything is booked, and says what mends each problem."""
-    from voxline.pipelines.cluster.access import Access
-    from voxline.pipelines.cluster.doctor import Asked, config_of, examine
+    from voxline.pipelines.cluster.access import KfpEndpoint
+    from voxline.pipelines.cluster.doctor import DoctorRequest, config_loader, diagnose
 
-    def access() -> Access:
-        return Access.found(host=host, namespace=namespace, ca=ca, token_file=token_file, env=os.environ)
+    def access() -> KfpEndpoint:
+        return KfpEndpoint.found(host=host, namespace=namespace, ca=ca, token_file=token_file, env=os.environ)
 
     well = True
-    for finding in examine(Asked(access, config_of(config, set_ or []) if config else None, deadline)):
+    for finding in diagnose(DoctorRequest(access, config_loader(config, set_ or []) if config else None, deadline)):
         typer.echo(finding.line)
         well = well and not finding.is_problem
     if not well:

@@ -15,22 +15,22 @@ from typing import TextIO
 
 from voxline.progress import PROGRESS_PREFIX, STATUS_PREFIX
 
-QUIET_SECONDS = 10.0
+HEARTBEAT_SECONDS = 10.0
 """Silence after which a passing line is printed where it cannot be overwritten: a file, a CI log."""
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def plain(line: str) -> str:
+def strip_colors(line: str) -> str:
     """The line without colours and without the indentation that kfp gives to what tasks print."""
-    return _COLOURS.sub("", line).strip()
+    return _COLORS.sub("", line).strip()
 
 
-class Screen:
+class Console:
     """Prints lines that stay and lines that pass, on a terminal or into a file.
 
     >>> import sys
-    >>> screen = Screen(sys.stdout, clock=iter([0.0, 1.0, 2.0, 12.0]).__next__)
+    >>> screen = Console(sys.stdout, clock=iter([0.0, 1.0, 2.0, 12.0]).__next__)
     >>> for line in ["    ▸ convert: 40 recordings", "noise", "▹ 1/40", "▹ 39/40"]:
     ...     screen.line(line)
     ▸ convert: 40 recordings
@@ -46,7 +46,7 @@ class Screen:
 
     def line(self, line: str) -> None:
         """Shows a line of output if it is meant for a person."""
-        line = plain(line)
+        line = strip_colors(line)
         if line.startswith(STATUS_PREFIX):
             self.say(line)
         elif line.startswith(PROGRESS_PREFIX):
@@ -69,7 +69,7 @@ class Screen:
             self._passing = True
             return
         now = self._clock()
-        if now - self._printed >= QUIET_SECONDS:
+        if now - self._printed >= HEARTBEAT_SECONDS:
             self._printed = now
             self._print(text)
 
@@ -87,19 +87,19 @@ class Screen:
 
 
 @contextlib.contextmanager
-def shown_on(screen: Screen) -> Iterator[None]:
+def redirect_stdout_to(screen: Console) -> Iterator[None]:
     """Sends to the screen what this process prints in the block; unmarked lines stay as they are."""
-    with contextlib.redirect_stdout(_Lines(screen)):
+    with contextlib.redirect_stdout(_LineStream(screen)):
         try:
             yield
         finally:
             screen.close()
 
 
-class _Lines(io.TextIOBase):
+class _LineStream(io.TextIOBase):
     """A stream that hands whole lines to a screen."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Console) -> None:
         self._screen = screen
         self._begun = ""
 

@@ -22,26 +22,26 @@ from voxline.errors import WorkError
 from voxline.store.bucket_cache import uri_of
 
 
-def table_of_datasets(root: str) -> list[str]:
+def format_datasets(root: str) -> list[str]:
     """A line for each dataset: its name, its latest version, what that holds."""
     lines = []
     for name in list_datasets(root):
         versions = DatasetVersions(root, name)
         if latest := versions.latest():
-            lines.append(f"{name}  {_told(latest)}  (of {len(versions.numbers())} versions)")
+            lines.append(f"{name}  {_format_version(latest)}  (of {len(versions.numbers())} versions)")
     return lines or [f"{root}: no dataset was published here yet"]
 
 
-def history_of(root: str, name: str) -> list[str]:
+def format_history(root: str, name: str) -> list[str]:
     """A line for each version, oldest first; the latest is marked."""
-    versions = _known(root, name)
+    versions = _open_versions(root, name)
     numbers = versions.numbers()
-    return [f"{'▸' if number == numbers[-1] else ' '} {_told(versions.info(number))}" for number in numbers]
+    return [f"{'▸' if number == numbers[-1] else ' '} {_format_version(versions.info(number))}" for number in numbers]
 
 
-def details_of(root: str, name: str, number: int) -> list[str]:
+def format_dataset_version(root: str, name: str, number: int) -> list[str]:
     """All that is known of one version."""
-    versions = _known(root, name)
+    versions = _open_versions(root, name)
     folder = versions.path(number)
     published, dataset = versions.info(number), Dataset.read(folder, shards=False)
     live = sum(shard.live_bytes for shard in dataset.shards)
@@ -64,9 +64,9 @@ def details_of(root: str, name: str, number: int) -> list[str]:
     return [f"{key:<13}{value}" for key, value in shown.items() if value]
 
 
-def rows_of(root: str, name: str, number: int | None) -> Iterator[str]:
+def format_rows(root: str, name: str, number: int | None) -> Iterator[str]:
     """A line for each utterance of a version, the latest where none is told: split, speaker, id, text, by tabs."""
-    versions = _known(root, name)
+    versions = _open_versions(root, name)
     dataset = Dataset.read(versions.path(number or versions.numbers()[-1]), shards=False)
     for row in dataset.rows():
         yield "\t".join((row.split, row.speaker, row.id, row.text))
@@ -74,7 +74,7 @@ def rows_of(root: str, name: str, number: int | None) -> Iterator[str]:
 
 def compact_latest(root: str, name: str, below: float) -> str:
     """Publishes the latest version once more, without what is mostly dead."""
-    versions = _known(root, name)
+    versions = _open_versions(root, name)
     with lock_dataset(versions.path(versions.numbers()[-1])) as dataset, versions.locked():
         latest = versions.numbers()[-1]
         if versions.info(latest).key != dataset.key:
@@ -87,7 +87,7 @@ def compact_latest(root: str, name: str, below: float) -> str:
     return f"{name}: version {folder.name} has the content of version {latest}; {len(dead):,} shards were rewritten"
 
 
-def collect_unused(store: str, roots: list[str], grace_days: float, *, look_only: bool) -> str:
+def format_garbage_collection(store: str, roots: list[str], grace_days: float, *, look_only: bool) -> str:
     """Takes away shards that nothing leads to."""
     found = collect_garbage(store, roots, grace_days=grace_days, look_only=look_only)
     left = f"; {found.in_use:,} more are being read, and stay" if found.in_use else ""
@@ -95,45 +95,48 @@ def collect_unused(store: str, roots: list[str], grace_days: float, *, look_only
     return f"{store}: {found.shards:,} shards, {found.bytes / 1e6:,.1f} MB, {done}{left}"
 
 
-def _known(root: str, name: str) -> DatasetVersions:
+def _open_versions(root: str, name: str) -> DatasetVersions:
     there = list_datasets(root)
     if name not in there:
         raise WorkError(f"{root}: no dataset {name!r} here; there: {', '.join(there) or 'none'}")
     return DatasetVersions(root, name)
 
 
-def _told(published: VersionInfo) -> str:
+def _format_version(published: VersionInfo) -> str:
     counts = ", ".join(f"{count:,} {split}" for split, count in published.counts.items())
     changes = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in published.changes.items() if count)
     counts += f"  ({changes})" if changes else ""
     return f"version {published.number}  {published.at}  {counts}" + (f"  {published.note}" if published.note else "")
 
 
-def told(before: str, after: str, limit: int) -> list[str]:
+def format_diff(before: str, after: str, limit: int) -> list[str]:
     """The lines of the comparison, at most `limit` utterances or speakers of each kind."""
     found = diff_paths(before, after)
     counts = found.counts()
     if not any(counts.values()) and not found.changed:
-        return ["the same utterances, texts, audio, speakers and splits", *_how(found)]
-    lines = [", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in counts.items()), *_how(found)]
-    lines += _splits(found)
-    lines += _listed("added", found.added, _line, limit)
-    lines += _listed("removed", found.removed, _line, limit)
-    lines += _listed("text changed", found.text_changed, _texts, limit)
-    lines += _words(found, limit)
-    lines += _listed("audio changed", found.audio_changed, _seconds, limit)
-    lines += _listed(
+        return ["the same utterances, texts, audio, speakers and splits", *_changed_settings(found)]
+    lines = [
+        ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in counts.items()),
+        *_changed_settings(found),
+    ]
+    lines += _changed_splits(found)
+    lines += _format_items("added", found.added, _format_line, limit)
+    lines += _format_items("removed", found.removed, _format_line, limit)
+    lines += _format_items("text changed", found.text_changed, _format_text_change, limit)
+    lines += _changed_words(found, limit)
+    lines += _format_items("audio changed", found.audio_changed, _format_duration_change, limit)
+    lines += _format_items(
         "split changed", found.split_changed, lambda one: f"{one.before['split']} → {one.after['split']}", limit
     )
-    lines += _listed("speaker changed", found.speaker_changed, lambda one: _both(one, "speaker"), limit)
-    lines += _speakers(found, limit)
+    lines += _format_items("speaker changed", found.speaker_changed, lambda one: _format_change(one, "speaker"), limit)
+    lines += _changed_speakers(found, limit)
     if drift := feature_drift(found.before, found.after):
         lines.append(f"features: {drift.describe()}")
     lines.append(f"{describe_comparability(found)[0].lower()}{describe_comparability(found)[1:]}")
     return lines
 
 
-def _how(found: DatasetDiff) -> list[str]:
+def _changed_settings(found: DatasetDiff) -> list[str]:
     """How features are made and texts spelled, where that is not the same."""
     pairs = {
         "features": (found.before.features.plain(), found.after.features.plain()),
@@ -144,7 +147,7 @@ def _how(found: DatasetDiff) -> list[str]:
     return [f"other {name}: {old} → {new}" for name, (old, new) in pairs.items() if old != new]
 
 
-def _splits(found: DatasetDiff) -> list[str]:
+def _changed_splits(found: DatasetDiff) -> list[str]:
     lines = []
     for split in dict.fromkeys([*found.before.counts, *found.after.counts]):
         old, new = (dataset.counts.get(split, 0) for dataset in (found.before, found.after))
@@ -153,22 +156,22 @@ def _splits(found: DatasetDiff) -> list[str]:
     return lines
 
 
-def _listed(
+def _format_items(
     kind: str, found: Sequence[ChangedUtterance] | Sequence[Line], say: Callable[[Any], str], limit: int
 ) -> list[str]:
     if not found:
         return []
     named = [f"  {one.id if isinstance(one, ChangedUtterance) else one['id']}  {say(one)}" for one in found[:limit]]
-    return [f"{kind}: {len(found):,}", *named, *_more(len(found), limit)]
+    return [f"{kind}: {len(found):,}", *named, *_omitted(len(found), limit)]
 
 
-def _words(found: DatasetDiff, limit: int) -> list[str]:
+def _changed_words(found: DatasetDiff, limit: int) -> list[str]:
     changed: Counter[tuple[str, str]] = count_word_changes(found.text_changed)
     often = [(pair, count) for pair, count in changed.most_common(limit) if count > 1]
     return [f"  {count:,} × {old or 'nothing'} → {new or 'nothing'}" for (old, new), count in often]
 
 
-def _speakers(found: DatasetDiff, limit: int) -> list[str]:
+def _changed_speakers(found: DatasetDiff, limit: int) -> list[str]:
     seconds = found.seconds_by_speaker()
     if not seconds:
         return []
@@ -176,24 +179,24 @@ def _speakers(found: DatasetDiff, limit: int) -> list[str]:
     for speaker, (old, new) in list(seconds.items())[:limit]:
         note = "  new" if not old else "  gone" if not new else ""
         lines.append(f"  {speaker or '(not told)'}  {old:,.1f} → {new:,.1f} s{note}")
-    return lines + _more(len(seconds), limit)
+    return lines + _omitted(len(seconds), limit)
 
 
-def _more(count: int, limit: int) -> list[str]:
+def _omitted(count: int, limit: int) -> list[str]:
     return [f"  … and {count - limit:,} more"] if count > limit else []
 
 
-def _line(line: Line) -> str:
+def _format_line(line: Line) -> str:
     return f"{line['split']}  {line['speaker']}  {line['text']}"
 
 
-def _texts(one: ChangedUtterance) -> str:
+def _format_text_change(one: ChangedUtterance) -> str:
     return format_word_diff(one.before["text"], one.after["text"])
 
 
-def _seconds(one: ChangedUtterance) -> str:
+def _format_duration_change(one: ChangedUtterance) -> str:
     return f"{one.before['duration']:.2f} → {one.after['duration']:.2f} s"
 
 
-def _both(one: ChangedUtterance, key: str) -> str:
+def _format_change(one: ChangedUtterance, key: str) -> str:
     return f"{one.before[key]} → {one.after[key]}"

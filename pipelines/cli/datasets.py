@@ -8,7 +8,7 @@ import typer
 Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speaker, as manifests name them.")]
 
 
-def purge(
+def run_purge_command(
     speaker: Speaker,
     store: Annotated[str, typer.Option(help="The store of the runs: a folder or gs://…")],
     roots: Annotated[
@@ -19,12 +19,12 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", help="Removes it; else it is only told what is there.")] = False,
 ) -> None:
     """Removes what is left of a speaker: rows, clips, WAVs, manifests, reports, logs. It cannot be undone."""
-    from voxline.pipelines.cli.purge_views import purged
+    from voxline.pipelines.cli.purge_views import format_purge_lines
 
-    _print(purged(speaker, store, roots or [], registry, note, do=yes))
+    _print(format_purge_lines(speaker, store, roots or [], registry, note, do=yes))
 
 
-def seen(
+def show_speaker_use(
     speaker: Speaker,
     registry: Annotated[str | None, typer.Option(help="The registry of models, or gs://…")] = None,
     roots: Annotated[
@@ -32,19 +32,19 @@ def seen(
     ] = None,
 ) -> None:
     """Says which models were trained on a speaker, and which versions of datasets hold them."""
-    from voxline.pipelines.cli.model_views import seen as told
+    from voxline.pipelines.cli.model_views import format_speaker_use as told
 
     _print(told(speaker, registry, roots or []))
 
 
-def trained_on(
+def show_training_data(
     model: Annotated[str, typer.Argument(help="The model's name.")],
     version: Annotated[int, typer.Argument(help="Its version.")],
     registry: Annotated[str, typer.Option(metavar="PLACE", help="The folder, or gs://…, of the registry.")],
     ids: Annotated[Path | None, typer.Option(help="A file to list the utterances in, JSON lines.")] = None,
 ) -> None:
     """Says which utterances a version was trained on."""
-    from voxline.pipelines.cli.model_views import trained_on as told
+    from voxline.pipelines.cli.model_views import format_training_data as told
 
     _print(told(registry, model, version, ids))
 
@@ -60,36 +60,36 @@ Name = Annotated[str, typer.Argument(help="The dataset's name.", metavar="NAME")
 datasets = typer.Typer(help="Lists, shows, compacts and clears up the versions of datasets.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
+def add_dataset_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
-    datasets.command("purge")(purge)
-    datasets.command("seen")(seen)
+    datasets.command("purge")(run_purge_command)
+    datasets.command("seen")(show_speaker_use)
     app.add_typer(datasets, name="datasets")
-    app.command("diff")(diff)
+    app.command("diff")(show_diff)
 
 
-def diff(
+def show_diff(
     before: Annotated[str, typer.Argument(help="A dataset: the folder of a version, or what extract made; or gs://…")],
     after: Annotated[str, typer.Argument(help="The one to compare with it.")],
     limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers that are named of each kind.")] = 10,
     html: Annotated[Path | None, typer.Option(help="A page to write, with plots.", show_default=False)] = None,
 ) -> None:
     """Says what changed from one dataset to another: utterances, audio, texts, splits, speakers, features."""
-    from voxline.pipelines.cli.dataset_views import told
+    from voxline.pipelines.cli.dataset_views import format_diff
 
     if html:
         from voxline.components.publish.diff_report import diff_page
 
         diff_page(before, after).write(html)
-    _print(told(before, after, limit))
+    _print(format_diff(before, after, limit))
 
 
 @datasets.command("list")
-def list_datasets(root: Datasets) -> None:
+def show_datasets(root: Datasets) -> None:
     """Names each dataset, its latest version, and what that holds."""
-    from voxline.pipelines.cli.dataset_views import table_of_datasets
+    from voxline.pipelines.cli.dataset_views import format_datasets
 
-    _print(table_of_datasets(root))
+    _print(format_datasets(root))
 
 
 @datasets.command("show")
@@ -102,13 +102,13 @@ def show_dataset(
     ] = False,
 ) -> None:
     """Shows every version of a dataset, or all that is known of one, or its utterances."""
-    from voxline.pipelines.cli.dataset_views import details_of, history_of, rows_of
+    from voxline.pipelines.cli.dataset_views import format_dataset_version, format_history, format_rows
 
     if rows:
-        for line in rows_of(root, name, version):
+        for line in format_rows(root, name, version):
             typer.echo(line)
     else:
-        _print(history_of(root, name) if version is None else details_of(root, name, version))
+        _print(format_history(root, name) if version is None else format_dataset_version(root, name, version))
 
 
 @datasets.command("compact")
@@ -143,6 +143,6 @@ def collect_shards(
 
     A dataset that was published somewhere else than told here loses its shards.
     """
-    from voxline.pipelines.cli.dataset_views import collect_unused
+    from voxline.pipelines.cli.dataset_views import format_garbage_collection
 
-    typer.echo(collect_unused(store, list(root), grace_days, look_only=dry_run))
+    typer.echo(format_garbage_collection(store, list(root), grace_days, look_only=dry_run))

@@ -14,7 +14,7 @@ from voxline.errors import VoxlineError
 from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
-from voxline.pipelines.cli.options import tell_of_places_unseen
+from voxline.pipelines.cli.options import warn_unmounted_paths
 from voxline.pipelines.graph import PIPELINES, check_pipeline
 from voxline.store.files import USER_FIXABLE_ERRNOS
 
@@ -73,19 +73,19 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Prints the
 @app.command()
 def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: RunDir = None) -> None:
     """Runs a pipeline on this machine. Work that has not changed since an earlier run is reused."""
-    from voxline.pipelines.cli.console import Screen
+    from voxline.pipelines.cli.console import Console
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.local.runner import run_pipeline
-    from voxline.pipelines.local.summary import summary
+    from voxline.pipelines.local.summary import summary_lines
 
     check_pipeline(pipeline)
-    _tensorflow_tells_errors()
-    with _signals_end_the_process():
+    _quiet_tensorflow()
+    with _exit_on_signal():
         chosen = load_config(config, set_ or [], pipeline=pipeline)
         folder = run_dir or Path("runs") / chosen.name
         typer.echo(f"voxline {pipeline}: {chosen.name}, in {folder}")
-        record, failure = run_pipeline(chosen, folder, Screen(sys.stdout))
-    for line in summary(record):
+        record, failure = run_pipeline(chosen, folder, Console(sys.stdout))
+    for line in summary_lines(record):
         typer.echo(line)
     if failure:
         for frame in failure.frames:
@@ -107,14 +107,14 @@ def step(
     evaluation: Annotated[str | None, typer.Option(help="What evaluate made.")] = None,
 ) -> None:
     """Runs one step by itself; inputs that are not given are those made last in the run's folder."""
-    from voxline.pipelines.cli.console import Screen, shown_on
+    from voxline.pipelines.cli.console import Console, redirect_stdout_to
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.local.single_step import run_step
 
-    _tensorflow_tells_errors()
+    _quiet_tensorflow()
     chosen = load_config(config, set_ or [])
     given = {"manifest": manifest, "dataset": dataset, "model": model, "evaluation": evaluation}
-    with _signals_end_the_process(), shown_on(Screen(sys.stdout)):
+    with _exit_on_signal(), redirect_stdout_to(Console(sys.stdout)):
         work = run_step(
             name, chosen, run_dir or Path("runs") / chosen.name, {key: path for key, path in given.items() if path}
         )
@@ -139,7 +139,7 @@ def compile_(
     chosen = load_config(config, set_ or [], pipeline=pipeline)
     target = output or Path(f"{chosen.name}.yaml")
     compile_pipeline(chosen, target)
-    tell_of_places_unseen(chosen)
+    warn_unmounted_paths(chosen)
     typer.echo(str(target))
 
 
@@ -151,21 +151,21 @@ def demo_corpus(
     """Writes a small corpus of generated speech; --set kind=digits, phrases, mandarin or listener for synthesis."""
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.demo_corpus.step import run as generate
-    from voxline.pipelines.cli.console import Screen, shown_on
-    from voxline.pipelines.config.yaml_files import overlay
+    from voxline.pipelines.cli.console import Console, redirect_stdout_to
+    from voxline.pipelines.config.yaml_files import apply_assignments
 
-    with _signals_end_the_process(), shown_on(Screen(sys.stdout)):
-        generate(folder, DemoCorpusSettings.of(overlay({}, set_ or [])[0], "--set"))
+    with _exit_on_signal(), redirect_stdout_to(Console(sys.stdout)):
+        generate(folder, DemoCorpusSettings.of(apply_assignments({}, set_ or [])[0], "--set"))
 
 
 app.add_typer(corpus, name="corpus")
-model_commands.register(app)
-cluster_commands.register(app)
-datasets.register(app)
+model_commands.add_model_commands(app)
+cluster_commands.add_cluster_commands(app)
+datasets.add_dataset_commands(app)
 
 
 @contextlib.contextmanager
-def _signals_end_the_process() -> Iterator[None]:
+def _exit_on_signal() -> Iterator[None]:
     """Ctrl-C and a polite kill end with a line, and the exit status that shells give to them."""
     try:
         yield
@@ -174,7 +174,7 @@ def _signals_end_the_process() -> Iterator[None]:
         _fail("stopped; start it again and it goes on from where it was", 128 + by)
 
 
-def _tensorflow_tells_errors() -> None:
+def _quiet_tensorflow() -> None:
     """And no more: its search for a GPU is no news. A level that a person has set stays."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 

@@ -20,30 +20,31 @@ from voxline.store.files import atomic_write
 from voxline.store.objects import is_remote
 
 
-def table_of_models(root: Path | str) -> list[str]:
+def format_models(root: Path | str) -> list[str]:
     """A line for each model: its name, the version in service, its error rate, since when."""
     lines = []
     for name in model_names(root):
         registry = Registry(root, name)
         version = registry.in_service()
         if version is not None:
-            lines.append(f"{name}  {_told(registry.event(version))}  (of {len(registry.versions())} versions)")
+            lines.append(f"{name}  {_format_event(registry.event(version))}  (of {len(registry.versions())} versions)")
     return lines or [f"{root}: no model was pushed here yet"]
 
 
-def journal_of(root: Path | str, model: str) -> list[str]:
+def format_journal(root: Path | str, model: str) -> list[str]:
     """A line for each change of a model, oldest first; the version in service is marked."""
-    registry = _known(root, model)
+    registry = _open_registry(root, model)
     serving = registry.in_service()
     return [
-        f"{'▸' if change.version == serving else ' '} {_told(change)}" + (f"  {change.note}" if change.note else "")
+        f"{'▸' if change.version == serving else ' '} {_format_event(change)}"
+        + (f"  {change.note}" if change.note else "")
         for change in registry.journal()
     ]
 
 
-def details_of(root: Path | str, model: str, version: int) -> list[str]:
+def format_model_version(root: Path | str, model: str, version: int) -> list[str]:
     """All that is known of one version."""
-    registry = _known(root, model)
+    registry = _open_registry(root, model)
     values = dataclasses.asdict(registry.event(version))
     shown = [f"{name:<10}{value}" for name, value in values.items() if value not in (None, "")]
     return [f"{'folder':<10}{registry.path(version)}", *shown]
@@ -51,11 +52,11 @@ def details_of(root: Path | str, model: str, version: int) -> list[str]:
 
 def roll_back(root: Path | str, model: str, to: int | None, note: str) -> str:
     """Puts an older version back into service, under a new number."""
-    change = _known(root, model).rollback(to, note)
+    change = _open_registry(root, model).rollback(to, note)
     return f"{model}: version {change.version} is in service, the same model as version {change.copy_of}"
 
 
-def model_folder(place: Path | str) -> Path:
+def resolve_model(place: Path | str) -> Path:
     """The exported model, on this machine, that a folder or gs://… means: of a registry's model, the one in service."""
     place = str(place) if is_remote(place) else str(Path(place).absolute())
     if not _is_exported(place):
@@ -75,19 +76,19 @@ def _is_exported(place: str) -> bool:
     return not folder.is_dir() or (folder / "saved_model.pb").exists() or (folder / "model").exists()
 
 
-def _known(root: Path | str, model: str) -> Registry:
+def _open_registry(root: Path | str, model: str) -> Registry:
     if model not in model_names(root):
         raise WorkError(f"{root}: no model {model!r} here; there: {', '.join(model_names(root)) or 'none'}")
     return Registry(root, model)
 
 
-def _told(change: RegistryEvent) -> str:
+def _format_event(change: RegistryEvent) -> str:
     wer = f"  WER {change.metrics['wer']:.2%}" if "wer" in change.metrics else ""
     origin = "" if change.copy_of is None else f" of version {change.copy_of}"
     return f"version {change.version}  {change.at}  {change.action}{origin}{wer}"
 
 
-def trained_on(root: str, model: str, version: int, ids: Path | None) -> list[str]:
+def format_training_data(root: str, model: str, version: int, ids: Path | None) -> list[str]:
     """What a version of a model was trained on.
 
     Args:
@@ -97,7 +98,7 @@ def trained_on(root: str, model: str, version: int, ids: Path | None) -> list[st
       WorkError: the version does not say.
     """
     registry = Registry(root, model)
-    lineage = _lineage(registry, version)
+    lineage = _read_training_data(registry, version)
     if lineage is None:
         raise WorkError(
             f"{registry.uri}/{version}: no {TRAINED_ON}: it was trained before such lists were kept; "
@@ -118,7 +119,7 @@ def trained_on(root: str, model: str, version: int, ids: Path | None) -> list[st
     return lines
 
 
-def seen(speaker: str, registry: str | None, datasets: Sequence[str]) -> list[str]:
+def format_speaker_use(speaker: str, registry: str | None, datasets: Sequence[str]) -> list[str]:
     """Which models were trained on a speaker, and which versions of datasets hold them.
 
     Raises:
@@ -126,9 +127,9 @@ def seen(speaker: str, registry: str | None, datasets: Sequence[str]) -> list[st
     """
     if not registry and not datasets:
         raise SettingsError("nowhere to look: give --registry, --datasets or both")
-    lines = [line for root in datasets for line in _in_datasets(speaker, root)]
+    lines = [line for root in datasets for line in _datasets_with_speaker(speaker, root)]
     if registry:
-        lines += _by_models(speaker, registry)
+        lines += _models_with_speaker(speaker, registry)
     records = past_purges(speaker, datasets)
     for record in records:
         saw = ", ".join(record["models"]) or "none that was served"
@@ -136,7 +137,7 @@ def seen(speaker: str, registry: str | None, datasets: Sequence[str]) -> list[st
     return lines or [f"{speaker!r} is in none of these"]
 
 
-def _in_datasets(speaker: str, root: str) -> list[str]:
+def _datasets_with_speaker(speaker: str, root: str) -> list[str]:
     lines = []
     for name in list_datasets(root):
         versions = DatasetVersions(root, name)
@@ -144,30 +145,30 @@ def _in_datasets(speaker: str, root: str) -> list[str]:
             rows = Dataset.read(versions.path(number), shards=False).rows()
             counts = Counter(row.split for row in rows if row.speaker == speaker)
             if counts:
-                lines.append(f"dataset {name} version {number}: {_lineage_told(counts)}")
+                lines.append(f"dataset {name} version {number}: {_format_counts(counts)}")
     return lines
 
 
-def _by_models(speaker: str, root: str) -> list[str]:
+def _models_with_speaker(speaker: str, root: str) -> list[str]:
     lines, unknown = [], []
     for model in model_names(root):
         registry = Registry(root, model)
         for version in registry.versions():
-            lineage = _lineage(registry, version)
+            lineage = _read_training_data(registry, version)
             if lineage is None:
                 unknown.append(f"{model}/{version}")
             elif counts := Counter(line["split"] for line in lineage.of_speaker(speaker)):
                 serving = "  in service" if version == registry.in_service() else ""
-                lines.append(f"model {model} version {version}: {_lineage_told(counts)}{serving}")
+                lines.append(f"model {model} version {version}: {_format_counts(counts)}{serving}")
     if unknown:
         lines.append(f"not known, trained before such lists were kept: {', '.join(unknown)}")
     return lines
 
 
-def _lineage(registry: Registry, version: int) -> TrainingData | None:
+def _read_training_data(registry: Registry, version: int) -> TrainingData | None:
     data = registry.read_file(version, TRAINED_ON)
     return None if data is None else read_training_data(data, f"{registry.uri}/{version}/{TRAINED_ON}")
 
 
-def _lineage_told(counts: Counter[str]) -> str:
+def _format_counts(counts: Counter[str]) -> str:
     return ", ".join(f"{count:,} {split}" for split, count in counts.items())

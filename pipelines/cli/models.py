@@ -15,15 +15,15 @@ RegistryDir = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
+def add_model_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
     app.command()(transcribe)
     app.command()(synthesize)
     models = typer.Typer(help="Lists, shows and rolls back the models in a registry.", no_args_is_help=True)
-    models.command("list")(list_models)
+    models.command("list")(show_models)
     models.command("show")(show_model)
     models.command("rollback")(roll_back_model)
-    models.command("trained-on")(datasets.trained_on)
+    models.command("trained-on")(datasets.show_training_data)
     app.add_typer(models, name="models")
 
 
@@ -33,13 +33,13 @@ def transcribe(
 ) -> None:
     """Prints what is said in recordings, a line each."""
     from voxline.inference.saved_model import Recognizer
-    from voxline.pipelines.cli.model_views import model_folder
+    from voxline.pipelines.cli.model_views import resolve_model
 
-    _tensorflow_tells_nothing()
+    _silence_tensorflow()
     for file in audio:
         if not file.is_file():
             raise SettingsError(f"{file}: no such file; give recordings, one or more")
-    texts = Recognizer(model_folder(model)).transcribe_files(audio)
+    texts = Recognizer(resolve_model(model)).transcribe_files(audio)
     for file, text in zip(audio, texts, strict=True):
         typer.echo(text if len(audio) == 1 else f"{file}\t{text}")
 
@@ -50,17 +50,17 @@ def synthesize(
     output: Annotated[Path, typer.Option("--output", "-o", help="The WAV to write.")],
 ) -> None:
     """Speaks a text into a WAV."""
-    from voxline.pipelines.cli.model_views import model_folder
+    from voxline.pipelines.cli.model_views import resolve_model
 
-    _tensorflow_tells_nothing()
-    _print(speak_into(output, text_of(text), model_folder(model)))
+    _silence_tensorflow()
+    _print(synthesize_to_file(output, read_text_argument(text), resolve_model(model)))
 
 
-def list_models(registry: RegistryDir) -> None:
+def show_models(registry: RegistryDir) -> None:
     """Names each model, and what is in service."""
-    from voxline.pipelines.cli.model_views import table_of_models
+    from voxline.pipelines.cli.model_views import format_models
 
-    _print(table_of_models(registry))
+    _print(format_models(registry))
 
 
 def show_model(
@@ -69,9 +69,9 @@ def show_model(
     version: Annotated[int | None, typer.Argument(help="All of one version.", show_default=False)] = None,
 ) -> None:
     """Shows every change of a model, or all that is known of one version."""
-    from voxline.pipelines.cli.model_views import details_of, journal_of
+    from voxline.pipelines.cli.model_views import format_journal, format_model_version
 
-    _print(journal_of(registry, model) if version is None else details_of(registry, model, version))
+    _print(format_journal(registry, model) if version is None else format_model_version(registry, model, version))
 
 
 def roll_back_model(
@@ -86,7 +86,7 @@ def roll_back_model(
     typer.echo(roll_back(registry, model, to, note))
 
 
-def _tensorflow_tells_nothing() -> None:
+def _silence_tensorflow() -> None:
     """Its search for a GPU is no part of an answer. A level that a person has set stays."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -99,7 +99,7 @@ def _print(lines: list[str]) -> None:
 STDIN = "-"
 
 
-def text_of(argument: str) -> str:
+def read_text_argument(argument: str) -> str:
     """The text itself, or for `-` what stands on standard input.
 
     Raises:
@@ -113,7 +113,7 @@ def text_of(argument: str) -> str:
         raise SettingsError(f"the text on standard input is not UTF-8: {error}; convert it") from None
 
 
-def speak_into(output: Path, text: str, model: Path) -> list[str]:
+def synthesize_to_file(output: Path, text: str, model: Path) -> list[str]:
     """Speaks a text into a WAV, whole or not at all. Returns what to tell a person.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from voxline.pipelines.cluster.kfp_client import Cluster
+    from voxline.pipelines.cluster.kfp_client import KfpServer
     from voxline.pipelines.config.run_config import RunConfig
 
 
@@ -31,28 +31,28 @@ PipelineRoot = Annotated[str, typer.Option(help="Where the server keeps artifact
 Run = Annotated[str, typer.Argument(help="A run's id, or its name.", metavar="RUN")]
 
 
-def cluster_at(host: str, namespace: str, token_file: str, ca: str, deadline: float) -> "Cluster":
-    from voxline.pipelines.cluster.access import Access
-    from voxline.pipelines.cluster.kfp_client import Cluster
+def connect(host: str, namespace: str, token_file: str, ca: str, deadline: float) -> "KfpServer":
+    from voxline.pipelines.cluster.access import KfpEndpoint
+    from voxline.pipelines.cluster.kfp_client import KfpServer
 
-    access = Access.found(host=host, namespace=namespace, token_file=token_file, ca=ca, env=os.environ)
-    return Cluster(access, deadline=deadline)
+    access = KfpEndpoint.found(host=host, namespace=namespace, token_file=token_file, ca=ca, env=os.environ)
+    return KfpServer(access, deadline=deadline)
 
 
-def service_account_of(config: Any) -> str:
+def service_account(config: Any) -> str:
     return str(config.cluster.service_account) if hasattr(config, "cluster") else ""
 
 
-def tell_of_places_unseen(config: "RunConfig") -> None:
+def warn_unmounted_paths(config: "RunConfig") -> None:
     """Warns of paths that no pod sees: the run would be booked, and fail."""
-    from voxline.pipelines.cluster.compiler import places_unseen
+    from voxline.pipelines.cluster.compiler import unmounted_paths
 
-    for line in places_unseen(config):
+    for line in unmounted_paths(config):
         typer.echo(f"voxline: {line}", err=True)
 
 
 @contextlib.contextmanager
-def interrupted(what_now: str) -> Iterator[None]:
+def exit_on_signal(what_now: str) -> Iterator[None]:
     """Ctrl-C and a polite kill end this command and nothing on the cluster; the last line says what goes on there."""
 
     def stop(number: int, _frame: FrameType | None) -> None:

@@ -8,13 +8,13 @@ from voxline.components.publish.purge.purge import PurgeFindings, find_speaker, 
 from voxline.errors import SettingsError
 from voxline.store.bucket_cache import uri_of
 
-OUTSIDE = (
+NOT_COVERED = (
     "not looked at: the corpus itself (a refresh brings back who is still in it), archives, backups, reports in "
     "folders of runs, a KFP server's artifacts, other stores"
 )
 
 
-def purged(
+def format_purge_lines(
     speaker: str, store: str, datasets: Sequence[str], registry: str | None, note: str, *, do: bool
 ) -> list[str]:
     """Lines that say what is left of a speaker, or what was removed."""
@@ -22,23 +22,28 @@ def purged(
         raise SettingsError("--speaker is empty: that would remove everybody whose speaker is not told; give an id")
     with open_locations(store, datasets, registry, to_change=do) as places:
         found = purge_speaker(speaker, places, note) if do else find_speaker(speaker, places)
-        return _told(speaker, places, found, do=do)
+        return _format_purge(speaker, places, found, do=do)
 
 
-def _told(speaker: str, places: PurgeLocations, found: PurgeFindings, *, do: bool) -> list[str]:
+def _format_purge(speaker: str, places: PurgeLocations, found: PurgeFindings, *, do: bool) -> list[str]:
     if not found.anything(places):
-        return [f"nothing of {speaker!r} in {', '.join(_looked_at(places))}", *_seen(found), *_kept(found), OUTSIDE]
+        return [
+            f"nothing of {speaker!r} in {', '.join(_searched_locations(places))}",
+            *_format_trained_models(found),
+            *_format_retained(found),
+            NOT_COVERED,
+        ]
     done = "removed" if do else "would be removed"
     head = f"{done}: {found.bytes / 1e6:,.1f} MB of {len(found.traces.ids):,} utterances"
-    lines = [head, *_listed(found), *_seen(found)]
+    lines = [head, *_format_findings(found), *_format_trained_models(found)]
     if found.traces.shared:
         lines.append(f"stay: {len(found.traces.shared):,} WAVs and clips that are told as another speaker's too")
     if found.unfinished:
         lines.append(
             f"not looked at: {found.unfinished:,} trainings that are not finished; remove what you do not need"
         )
-    lines += _kept(found)
-    lines.append(OUTSIDE)
+    lines += _format_retained(found)
+    lines.append(NOT_COVERED)
     if do:
         lines.append(f"written down in {', '.join(map(uri_of, record_files(places)))}")
     else:
@@ -46,7 +51,7 @@ def _told(speaker: str, places: PurgeLocations, found: PurgeFindings, *, do: boo
     return lines
 
 
-def _listed(found: PurgeFindings) -> list[str]:
+def _format_findings(found: PurgeFindings) -> list[str]:
     counts = found.counts()
     lines = [
         f"  {rows:,} rows of version {folder.name} of {folder.parent.name}" for folder, rows in found.versions.items()
@@ -68,16 +73,16 @@ def _listed(found: PurgeFindings) -> list[str]:
     return lines
 
 
-def _seen(found: PurgeFindings) -> list[str]:
+def _format_trained_models(found: PurgeFindings) -> list[str]:
     """What was learned of them stays learned."""
     models = [f"  {one.name}" for one in found.served if one.saw]
     models += [f"  train/{training.folder.name}" for training in found.trainings]
     return ["models that have seen them, and stay: train anew where that must not be", *models] if models else []
 
 
-def _kept(found: PurgeFindings) -> list[str]:
+def _format_retained(found: PurgeFindings) -> list[str]:
     """What buckets keep of what is deleted, and how it goes too."""
-    lines = [line for kept in found.kept for line in _kept_by(kept)]
+    lines = [line for kept in found.kept for line in _format_retained_in(kept)]
     if found.kept:
         lines.append(
             "other machines may hold copies of what was brought there: remove their mirrors (VOXLINE_MIRROR, else "
@@ -86,7 +91,7 @@ def _kept(found: PurgeFindings) -> list[str]:
     return lines
 
 
-def _kept_by(kept: Retention) -> Iterator[str]:
+def _format_retained_in(kept: Retention) -> Iterator[str]:
     bucket = "gs://" + kept.place.split("/")[2]
     if not kept.known:
         yield (
@@ -115,5 +120,5 @@ def _kept_by(kept: Retention) -> Iterator[str]:
         )
 
 
-def _looked_at(places: PurgeLocations) -> list[str]:
+def _searched_locations(places: PurgeLocations) -> list[str]:
     return [uri_of(place) for place in (places.store, *places.datasets, places.registry) if place]

@@ -16,10 +16,10 @@ from voxline.pipelines.cli.options import (
     Pipeline,
     PipelineRoot,
     TokenFile,
-    cluster_at,
-    interrupted,
-    service_account_of,
-    tell_of_places_unseen,
+    connect,
+    exit_on_signal,
+    service_account,
+    warn_unmounted_paths,
 )
 
 
@@ -58,27 +58,29 @@ def set_schedule(
     from datetime import UTC, datetime
 
     from voxline.pipelines.cluster import submit
-    from voxline.pipelines.cluster.cron import Cron, zone_of
+    from voxline.pipelines.cluster.cron import Cron, load_time_zone
     from voxline.pipelines.cluster.schedules import Schedule, Schedules
     from voxline.pipelines.config.load import load_config
 
     chosen = load_config(config, set_ or [], pipeline=pipeline)
     moments = Cron.read(cron).moved(time_zone or cluster_time_zone, cluster_time_zone)
-    cluster = cluster_at(host, namespace, token_file, ca, deadline)
-    with interrupted("start the same command again; it leaves one schedule, whatever was half done"):
-        compiled = submit.Compiled.of(chosen)
-        tell_of_places_unseen(chosen)
-        version = submit.uploaded(cluster, compiled)
+    cluster = connect(host, namespace, token_file, ca, deadline)
+    with exit_on_signal("start the same command again; it leaves one schedule, whatever was half done"):
+        compiled = submit.CompiledPipeline.of(chosen)
+        warn_unmounted_paths(chosen)
+        version = submit.upload_version(cluster, compiled)
         wanted = Schedule(
             name=name or chosen.name,
             version=version,
             cron=moments,
             experiment=experiment,
             pipeline_root=pipeline_root,
-            service_account=service_account_of(chosen),
+            service_account=service_account(chosen),
         )
         Schedules(cluster).set(wanted, typer.echo, zone=cluster_time_zone)
-    next_ = next(moments.firings(datetime.now(UTC).astimezone(zone_of(cluster_time_zone, "--cluster-time-zone"))))
+    next_ = next(
+        moments.firings(datetime.now(UTC).astimezone(load_time_zone(cluster_time_zone, "--cluster-time-zone")))
+    )
     typer.echo(f"version  {version.name}\ncron     {moments}, read in {cluster_time_zone}\nnext     {next_:%F %T %Z}")
 
 
@@ -87,9 +89,9 @@ def list_schedules(
     host: Host = "", namespace: Namespace = "", token_file: TokenFile = "", ca: Ca = "", deadline: Deadline = 120
 ) -> None:
     """Names each schedule, and whether it is enabled."""
-    from voxline.pipelines.cluster.schedules import Schedules, lines_of
+    from voxline.pipelines.cluster.schedules import Schedules, format_schedules
 
-    for line in lines_of(Schedules(cluster_at(host, namespace, token_file, ca, deadline)).all()):
+    for line in format_schedules(Schedules(connect(host, namespace, token_file, ca, deadline)).all()):
         typer.echo(line)
 
 
@@ -105,5 +107,5 @@ def remove_schedule(
     """Ends a schedule; runs that it has started go on."""
     from voxline.pipelines.cluster.schedules import Schedules
 
-    Schedules(cluster_at(host, namespace, token_file, ca, deadline)).remove(name)
+    Schedules(connect(host, namespace, token_file, ca, deadline)).remove(name)
     typer.echo(f"{name}: removed")

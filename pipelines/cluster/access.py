@@ -23,7 +23,7 @@ PORT_FORWARD = "kubectl -n kubeflow port-forward svc/ml-pipeline 8888:8888"
 
 
 @dataclass(frozen=True)
-class Token:
+class BearerToken:
     """A bearer token, known by where it comes from; its text is in no `repr`, message or traceback."""
 
     source: str
@@ -49,7 +49,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Access:
+class KfpEndpoint:
     """Where a server is, and as whom it is asked."""
 
     host: str
@@ -57,12 +57,12 @@ class Access:
     """Of the runs, on a server of several users; empty: the server has one."""
     ca: str = ""
     """PEM file of the authorities that sign the server's certificate; empty: the usual ones."""
-    token: Token | None = None
+    token: BearerToken | None = None
 
     @classmethod
     def found(
         cls, *, host: str = "", namespace: str = "", ca: str = "", token_file: str = "", env: Mapping[str, str]
-    ) -> "Access":
+    ) -> "KfpEndpoint":
         """Flags first, then the environment, then what a pod is given.
 
         Raises:
@@ -76,9 +76,9 @@ class Access:
                 "--host http://localhost:8888 reach one"
             )
         access = cls(
-            host=_checked_host(chosen, "--host" if host else HOST),
-            namespace=namespace or env.get(NAMESPACE, "") or (_text_of(POD_NAMESPACE) if in_pod else ""),
-            ca=_checked_file(ca or env.get(CA, ""), "--ca" if ca else CA),
+            host=_check_host(chosen, "--host" if host else HOST),
+            namespace=namespace or env.get(NAMESPACE, "") or (_read_text(POD_NAMESPACE) if in_pod else ""),
+            ca=_check_file(ca or env.get(CA, ""), "--ca" if ca else CA),
             token=_token(token_file, env, in_pod),
         )
         if access.token and not access.is_private:
@@ -105,20 +105,20 @@ class Access:
             return text
 
 
-def _token(file: str, env: Mapping[str, str], in_pod: bool) -> Token | None:
+def _token(file: str, env: Mapping[str, str], in_pod: bool) -> BearerToken | None:
     if file:
-        return Token("--token-file", file=Path(file))
+        return BearerToken("--token-file", file=Path(file))
     if env.get(TOKEN):
-        return Token(TOKEN, variable=TOKEN)
+        return BearerToken(TOKEN, variable=TOKEN)
     if env.get(TOKEN_FILE):
-        return Token(TOKEN_FILE, file=Path(env[TOKEN_FILE]))
+        return BearerToken(TOKEN_FILE, file=Path(env[TOKEN_FILE]))
     projected = Path(env.get(POD_TOKEN_FILE) or POD_TOKEN)
     if in_pod and projected.is_file():
-        return Token("the pod's service account", file=projected)
+        return BearerToken("the pod's service account", file=projected)
     return None
 
 
-def _checked_host(host: str, source: str) -> str:
+def _check_host(host: str, source: str) -> str:
     refusal = SettingsError(f"{source} {host!r}: accepted: https://name[:port][/path], such as https://kfp.example.com")
     try:
         url = urlsplit(host if "://" in host else f"https://{host}")
@@ -132,11 +132,11 @@ def _checked_host(host: str, source: str) -> str:
     return url.geturl().rstrip("/")
 
 
-def _checked_file(file: str, source: str) -> str:
+def _check_file(file: str, source: str) -> str:
     if file and not Path(file).is_file():
         raise SettingsError(f"{source} {file}: no such file; give the PEM file of your certificate authority")
     return file
 
 
-def _text_of(file: Path) -> str:
+def _read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""

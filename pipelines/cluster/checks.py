@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from voxline.errors import VoxlineError, WorkError
-from voxline.pipelines.cluster.access import Access
-from voxline.pipelines.cluster.kfp_client import Cluster, by_name
+from voxline.pipelines.cluster.access import KfpEndpoint
+from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.cluster.schedules import Schedules, is_enabled
-from voxline.pipelines.config.keys import get
+from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.store.bucket import Bucket
 from voxline.store.objects import is_remote
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnostic:
     """One line of `voxline doctor`."""
 
     state: Literal["ok", "problem", "not checked"]
@@ -27,15 +27,15 @@ class Finding:
     mend: str = ""
 
     @classmethod
-    def ok(cls, what: str, detail: str) -> "Finding":
+    def ok(cls, what: str, detail: str) -> "Diagnostic":
         return cls("ok", what, detail)
 
     @classmethod
-    def problem(cls, what: str, detail: str, mend: str = "") -> "Finding":
+    def problem(cls, what: str, detail: str, mend: str = "") -> "Diagnostic":
         return cls("problem", what, detail, mend)
 
     @classmethod
-    def not_checked(cls, what: str, why: str) -> "Finding":
+    def not_checked(cls, what: str, why: str) -> "Diagnostic":
         return cls("not checked", what, why)
 
     @property
@@ -45,27 +45,27 @@ class Finding:
     @property
     def line(self) -> str:
         """
-        >>> Finding.problem("image", "data:1 is not there", "make images").line
+        >>> Diagnostic.problem("image", "data:1 is not there", "make images").line
         'problem      image        data:1 is not there; mend: make images'
         """
         return f"{self.state:<12} {self.what:<12} {self.detail}" + (f"; mend: {self.mend}" if self.mend else "")
 
 
-def guarded(what: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+def catch_errors(what: str, look: Callable[[], Iterable[Diagnostic]]) -> Iterator[Diagnostic]:
     """Its findings; a refusal in its midst is a problem too, and no end of the examination."""
     try:
         yield from look()
     except VoxlineError as error:
-        yield Finding.problem(what, str(error))
+        yield Diagnostic.problem(what, str(error))
 
 
 GROUP = "pipelines.kubeflow.org"
-CREATED = {"experiments": "experiments", "runs": "runs", "jobs": "schedules", "pipelines": "pipelines"}
+CREATED_RESOURCES = {"experiments": "experiments", "runs": "runs", "jobs": "schedules", "pipelines": "pipelines"}
 """Resource of KFP's RBAC → what a person calls it."""
-NOBODY = "voxline-doctor-looks-for-none"
+ABSENT_NAME = "voxline-doctor-looks-for-none"
 
 
-def permissions(cluster: Cluster) -> Iterator[Finding]:
+def check_permissions(cluster: KfpServer) -> Iterator[Diagnostic]:
     """Whether this account may list, by listing, and create, by asking Kubernetes."""
     namespace = cluster.namespace
     client = cluster.client
@@ -77,89 +77,95 @@ def permissions(cluster: Cluster) -> Iterator[Finding]:
     }
     for what, (method, key) in listings.items():
         try:
-            by_name(method, key, NOBODY, namespace=namespace or "")
+            find_named(method, key, ABSENT_NAME, namespace=namespace or "")
         except VoxlineError as error:
             mend = (
                 f"kubectl -n {namespace or 'kubeflow'} create rolebinding voxline-submits --role=voxline-ci --user=YOU"
             )
-            yield Finding.problem("permissions", f"{what} cannot be listed: {error}", mend)
+            yield Diagnostic.problem("permissions", f"{what} cannot be listed: {error}", mend)
             return
-    yield Finding.ok("permissions", f"{', '.join(listings)} can be listed")
+    yield Diagnostic.ok("permissions", f"{', '.join(listings)} can be listed")
     if not namespace:
-        yield Finding.ok("permissions", "a server of one user lets whoever reaches it create runs")
+        yield Diagnostic.ok("permissions", "a server of one user lets whoever reaches it create runs")
         return
-    yield from _with_kubernetes("permissions", lambda kubernetes: _creations(kubernetes, namespace))
+    yield from _with_kubernetes("permissions", lambda kubernetes: _check_creation(kubernetes, namespace))
 
 
-def schedules(cluster: Cluster) -> Iterator[Finding]:
+def check_schedules(cluster: KfpServer) -> Iterator[Diagnostic]:
     """Whether a crash has left a schedule with none or two enabled."""
     found = Schedules(cluster).all()
     for name in sorted({str(one.display_name) for one in found}):
         enabled = sum(is_enabled(one) for one in found if one.display_name == name)
         if enabled == 1:
-            yield Finding.ok("schedule", name)
+            yield Diagnostic.ok("schedule", name)
         else:
-            yield Finding.problem(
+            yield Diagnostic.problem(
                 "schedule", f"{name}: {enabled} are enabled in place of 1", "run its `voxline schedule` command again"
             )
 
 
-def objects(access: Access, config: RunConfig) -> Iterator[Finding]:
+def check_kubernetes_objects(access: KfpEndpoint, config: RunConfig) -> Iterator[Diagnostic]:
     """Whether the namespace has the accounts and volumes that a config names."""
-    yield from _with_kubernetes("namespace", lambda kubernetes: _objects(kubernetes, access, config))
+    yield from _with_kubernetes("namespace", lambda kubernetes: _check_objects(kubernetes, access, config))
 
 
-def _with_kubernetes(what: str, look: Callable[[Any], Iterator[Finding]]) -> Iterator[Finding]:
+def _with_kubernetes(what: str, look: Callable[[Any], Iterator[Diagnostic]]) -> Iterator[Diagnostic]:
     from voxline.pipelines.cluster import kubernetes_api
 
     try:
         yield from look(kubernetes_api)
     except WorkError as error:
-        yield Finding.not_checked(what, str(error))
+        yield Diagnostic.not_checked(what, str(error))
     except Exception as error:  # a kubeconfig with plugins, and urllib3, raise many kinds
         told = f"{getattr(error, 'status', '')} {getattr(error, 'reason', '')}".strip() or type(error).__name__
-        yield Finding.not_checked(what, f"the Kubernetes API does not answer ({told})")
+        yield Diagnostic.not_checked(what, f"the Kubernetes API does not answer ({told})")
 
 
-def _creations(kubernetes: Any, namespace: str) -> Iterator[Finding]:
-    missing = [told for resource, told in CREATED.items() if not kubernetes.may("create", resource, namespace, GROUP)]
+def _check_creation(kubernetes: Any, namespace: str) -> Iterator[Diagnostic]:
+    missing = [
+        name
+        for resource, name in CREATED_RESOURCES.items()
+        if not kubernetes.is_allowed("create", resource, namespace, GROUP)
+    ]
     if missing:
-        yield Finding.problem(
+        yield Diagnostic.problem(
             "permissions",
             f"this kubeconfig's account may not create {', '.join(missing)} in {namespace}",
             f"kubectl -n {namespace} create rolebinding voxline-submits --role=voxline-ci --user=YOU",
         )
     else:
-        yield Finding.ok("permissions", f"{', '.join(CREATED.values())} can be created in {namespace}")
+        yield Diagnostic.ok("permissions", f"{', '.join(CREATED_RESOURCES.values())} can be created in {namespace}")
 
 
-def _objects(kubernetes: Any, access: Access, config: RunConfig) -> Iterator[Finding]:
+def _check_objects(kubernetes: Any, access: KfpEndpoint, config: RunConfig) -> Iterator[Diagnostic]:
     namespace = access.namespace or "kubeflow"
     core = kubernetes.core_api()
-    if not _is_there(lambda: core.read_namespace(namespace, _request_timeout=15)):
-        yield Finding.problem("namespace", f"there is no namespace {namespace}", "kubectl apply -k k8s/overlays/…")
+    if not _exists(lambda: core.read_namespace(namespace, _request_timeout=15)):
+        yield Diagnostic.problem("namespace", f"there is no namespace {namespace}", "kubectl apply -k k8s/overlays/…")
         return
-    yield Finding.ok("namespace", namespace)
+    yield Diagnostic.ok("namespace", namespace)
     if account := config.cluster.service_account:
-        there = _is_there(lambda: core.read_namespaced_service_account(account, namespace, _request_timeout=15))
-        yield _found("account", f"service account {account}", namespace, there)
+        there = _exists(lambda: core.read_namespaced_service_account(account, namespace, _request_timeout=15))
+        yield _existence("account", f"service account {account}", namespace, there)
     for claim in config.cluster.claims:
         read = functools.partial(
             core.read_namespaced_persistent_volume_claim, claim.name, namespace, _request_timeout=15
         )
-        yield _found("volume", f"volume claim {claim.name}", namespace, _is_there(read))
+        yield _existence("volume", f"volume claim {claim.name}", namespace, _exists(read))
     if config.cluster.secrets:
         names = ", ".join(secret.name for secret in config.cluster.secrets)
-        yield Finding.not_checked("secrets", f"{names}: to look would be to read them; `kubectl get secret` names them")
+        yield Diagnostic.not_checked(
+            "secrets", f"{names}: to look would be to read them; `kubectl get secret` names them"
+        )
 
 
-def _found(what: str, told: str, namespace: str, there: bool) -> Finding:
+def _existence(what: str, told: str, namespace: str, there: bool) -> Diagnostic:
     if there:
-        return Finding.ok(what, told)
-    return Finding.problem(what, f"{namespace} has no {told}", "kubectl apply -k k8s/overlays/…, or make it")
+        return Diagnostic.ok(what, told)
+    return Diagnostic.problem(what, f"{namespace} has no {told}", "kubectl apply -k k8s/overlays/…, or make it")
 
 
-def _is_there(read: Callable[[], Any]) -> bool:
+def _exists(read: Callable[[], Any]) -> bool:
     from kubernetes.client import ApiException
 
     try:
@@ -173,35 +179,35 @@ def _is_there(read: Callable[[], Any]) -> bool:
 
 READ = ("storage.objects.get", "storage.objects.list")
 WRITE = (*READ, "storage.objects.create", "storage.objects.delete")
-NEEDS = {"corpus.uri": READ, "store": WRITE, "registry": WRITE, "datasets": WRITE}
+REQUIRED_PERMISSIONS = {"corpus.uri": READ, "store": WRITE, "registry": WRITE, "datasets": WRITE}
 """Key → the permissions that a run needs there."""
 DEADLINE = "VOXLINE_BUCKETS_DEADLINE_SECONDS"
 
 
-def places(config: RunConfig, deadline: float) -> Iterator[Finding]:
+def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
     """Seen with the credentials of whoever looks; a pod has those of its service account.
 
     Args:
       deadline: seconds that one answer of a bucket may take, unless the environment says how many.
     """
     values = config.plain()
-    for key, needed in NEEDS.items():
-        place = str(get(values, key) or "")
+    for key, needed in REQUIRED_PERMISSIONS.items():
+        place = str(get_key(values, key) or "")
         if not place:
             continue
         if not is_remote(place):
-            yield _path(config, key, place)
+            yield _check_path(config, key, place)
             continue
         try:
-            with _patience(deadline):
-                found = list(_bucket(key, place, needed))
+            with _short_deadline(deadline):
+                found = list(_check_bucket(key, place, needed))
             yield from found
         except VoxlineError as error:
-            yield Finding.problem(key, str(error))
+            yield Diagnostic.problem(key, str(error))
 
 
 @contextlib.contextmanager
-def _patience(seconds: float) -> Iterator[None]:
+def _short_deadline(seconds: float) -> Iterator[None]:
     """A run waits for a storage for minutes; a person who asks whether it is there does not."""
     if DEADLINE in os.environ:
         yield
@@ -213,20 +219,20 @@ def _patience(seconds: float) -> Iterator[None]:
         del os.environ[DEADLINE]
 
 
-def _path(config: RunConfig, key: str, place: str) -> Finding:
+def _check_path(config: RunConfig, key: str, place: str) -> Diagnostic:
     if config.cluster.mounts(place):
-        return Finding.not_checked(key, f"{place}: it lies on a volume, which only pods see")
-    return Finding.problem(
+        return Diagnostic.not_checked(key, f"{place}: it lies on a volume, which only pods see")
+    return Diagnostic.problem(
         key, f"{place}: no volume of the config is mounted there, so pods do not see it",
         f"--set {key}=gs://bucket/folder, or a claim under cluster.claims whose mount holds it",
     )  # fmt: skip
 
 
-def _bucket(key: str, place: str, needed: tuple[str, ...]) -> Iterator[Finding]:
+def _check_bucket(key: str, place: str, needed: tuple[str, ...]) -> Iterator[Diagnostic]:
     bucket = Bucket(place)
     first = next(iter(bucket.list()), None)
     if key == "corpus.uri" and first is None:
-        yield Finding.problem(
+        yield Diagnostic.problem(
             key, f"{place}: nothing lies there", f"gcloud storage cp -r /your/corpus/* {place}/, or another corpus.uri"
         )
         return
@@ -235,16 +241,16 @@ def _bucket(key: str, place: str, needed: tuple[str, ...]) -> Iterator[Finding]:
             bucket.connection.client.bucket(bucket.bucket).test_iam_permissions(list(needed), timeout=15, retry=None)
         )
     except Exception as error:  # storages that speak Google's protocol need not know this call
-        yield Finding.ok(key, f"{place}: can be listed")
-        yield Finding.not_checked(key, f"{place}: the storage does not say what is allowed ({type(error).__name__})")
+        yield Diagnostic.ok(key, f"{place}: can be listed")
+        yield Diagnostic.not_checked(key, f"{place}: the storage does not say what is allowed ({type(error).__name__})")
         return
     missing = [one for one in needed if one not in held]
     if missing:
         role = "roles/storage.objectViewer" if needed == READ else "roles/storage.objectUser"
-        yield Finding.problem(
+        yield Diagnostic.problem(
             key,
             f"{place}: you lack {', '.join(missing)}",
             f"gcloud storage buckets add-iam-policy-binding gs://{bucket.bucket} --member=… --role={role}",
         )
     else:
-        yield Finding.ok(key, f"{place}: can be {'read' if needed == READ else 'read and written'}")
+        yield Diagnostic.ok(key, f"{place}: can be {'read' if needed == READ else 'read and written'}")

@@ -8,13 +8,13 @@ from typing import Any
 
 from voxline.errors import SettingsError
 from voxline.pipelines.config.cluster import ClusterSettings
-from voxline.pipelines.config.keys import get, pipeline_arguments
-from voxline.pipelines.config.load import PATHS
+from voxline.pipelines.config.keys import get_key, pipeline_arguments
+from voxline.pipelines.config.load import PATH_KEYS
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.store.objects import is_remote
 
 
-def pipeline_named(name: str) -> Any:
+def load_pipeline(name: str) -> Any:
     """The KFP pipeline of that name: the function of that name in the module of that name."""
     return getattr(importlib.import_module(f"voxline.pipelines.{name}"), name)
 
@@ -33,16 +33,16 @@ def compile_pipeline(config: RunConfig, output: Path) -> None:
 
     from kfp import compiler
 
-    pipeline = placed_pipeline(config.pipeline, config.cluster)
+    pipeline = pipeline_with_placement(config.pipeline, config.cluster)
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
     output.parent.mkdir(parents=True, exist_ok=True)
     compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=given)
 
 
-def places_unseen(config: RunConfig) -> list[str]:
+def unmounted_paths(config: RunConfig) -> list[str]:
     """A line for each path of the config that lies on no volume of its cluster's: pods would not see it."""
-    paths = {key: str(get(config.plain(), key) or "") for key in PATHS}
+    paths = {key: str(get_key(config.plain(), key) or "") for key in PATH_KEYS}
     return [
         f"{key} is {path}, and no claim of cluster.claims is mounted there: pods will not see it. Give a gs:// "
         "address, a path on a claim, or another one in the form when the run is started"
@@ -51,20 +51,20 @@ def places_unseen(config: RunConfig) -> list[str]:
     ]
 
 
-def placed_pipeline(name: str, cluster: ClusterSettings) -> Any:
+def pipeline_with_placement(name: str, cluster: ClusterSettings) -> Any:
     """The pipeline of that name, each task of it told what to ask of the cluster."""
     from kfp import dsl
     from kfp.dsl.pipeline_context import Pipeline
 
-    from voxline.pipelines.cluster.placement import place
+    from voxline.pipelines.cluster.placement import apply_placement
 
-    graph = pipeline_named(name)
+    graph = load_pipeline(name)
 
     @functools.wraps(graph.pipeline_func)
     def placed(*arguments: Any, **named: Any) -> None:
         graph.pipeline_func(*arguments, **named)
         for step, task in Pipeline.get_default_pipeline().tasks.items():
-            place(task, step, name, cluster)
+            apply_placement(task, step, name, cluster)
 
     config = dsl.PipelineConfig(
         active_deadline_seconds=math.ceil(cluster.deadline_hours * 3600) or None,

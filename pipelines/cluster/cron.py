@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from voxline.errors import SettingsError
 
-ANY = ("*", "?")
+WILDCARDS = ("*", "?")
 NAMES = {
     "month": ["", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
     "weekday": ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
@@ -54,7 +54,7 @@ class Cron:
             )
         cron = cls(fields)
         for (name, bounds), field in zip(FIELDS.items(), fields, strict=True):
-            _values(name, field, bounds, text)
+            _parse_field(name, field, bounds, text)
         if next(cron.firings(datetime(2024, 1, 1, tzinfo=UTC)), None) is None:
             raise SettingsError(f"--cron {text!r}: there is no such day; it would never start anything")
         return cron
@@ -65,11 +65,11 @@ class Cron:
     def firings(self, after: datetime) -> Iterator[datetime]:
         """The moments after one, in the time zone of that one."""
         second, minute, hour, day, month, weekday = (
-            _values(name, field, bounds, str(self))
+            _parse_field(name, field, bounds, str(self))
             for (name, bounds), field in zip(FIELDS.items(), self.fields, strict=True)
         )
         # As in every cron: a day of the month and a weekday, both given, mean either.
-        either = not any(self.fields[at].startswith(ANY) for at in (3, 5))
+        either = not any(self.fields[at].startswith(WILDCARDS) for at in (3, 5))
         for days in range(HORIZON_DAYS):
             date = (after + timedelta(days=days)).date()
             on_day, on_weekday = date.day in day, date.isoweekday() % 7 in weekday
@@ -92,10 +92,10 @@ class Cron:
         """
         if zone == to:
             return self
-        shift = _shift(zone, to)
+        shift = _minutes_between(zone, to)
         hours, minutes = divmod(shift, 60)
         plain = re.fullmatch(r"\d+(,\d+)*", self.fields[2])
-        if minutes or not plain or any(self.fields[at] not in ANY for at in (3, 4, 5)):
+        if minutes or not plain or any(self.fields[at] not in WILDCARDS for at in (3, 4, 5)):
             raise SettingsError(
                 f"--time-zone {zone}: the cluster reads cron in {to}, and '{self}' cannot be moved by {shift} minutes "
                 "unless it fires at whole hours, every day; write it in the cluster's time zone"
@@ -104,7 +104,7 @@ class Cron:
         return Cron((*self.fields[:2], ",".join(map(str, moved)), *self.fields[3:]))
 
 
-def zone_of(name: str, source: str) -> ZoneInfo:
+def load_time_zone(name: str, source: str) -> ZoneInfo:
     """Raises:
     SettingsError: there is no such time zone.
     """
@@ -116,9 +116,9 @@ def zone_of(name: str, source: str) -> ZoneInfo:
         ) from None
 
 
-def _shift(zone: str, to: str) -> int:
+def _minutes_between(zone: str, to: str) -> int:
     """Minutes from one zone's clock to the other's, the year round."""
-    here, there = zone_of(zone, "--time-zone"), zone_of(to, "--cluster-time-zone")
+    here, there = load_time_zone(zone, "--time-zone"), load_time_zone(to, "--cluster-time-zone")
     year = datetime.now(UTC).year
     moments = [datetime(year, month, 15, tzinfo=UTC) for month in range(1, 13)]
     shifts = {
@@ -138,7 +138,7 @@ def _shift(zone: str, to: str) -> int:
 ZERO, MINUTE = timedelta(), timedelta(minutes=1)
 
 
-def _values(name: str, field: str, bounds: tuple[int, int], whole: str) -> set[int]:
+def _parse_field(name: str, field: str, bounds: tuple[int, int], whole: str) -> set[int]:
     """The numbers that a field stands for."""
     low, high = bounds
 
@@ -158,7 +158,7 @@ def _values(name: str, field: str, bounds: tuple[int, int], whole: str) -> set[i
         span, slash, step = part.partition("/")
         if slash and (not re.fullmatch(r"\d{1,2}", step) or int(step) == 0):
             raise fault(part)
-        if span in ANY:
+        if span in WILDCARDS:
             first, last = low, high
         else:
             start, dash, end = span.partition("-")

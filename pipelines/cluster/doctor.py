@@ -13,100 +13,102 @@ import yaml
 
 from voxline.errors import VoxlineError
 from voxline.pipelines.cluster import checks
-from voxline.pipelines.cluster.access import PORT_FORWARD, Access
-from voxline.pipelines.cluster.checks import Finding, guarded
-from voxline.pipelines.cluster.image_registry import Image, NotToldError, is_there
-from voxline.pipelines.cluster.kfp_client import Cluster
+from voxline.pipelines.cluster.access import PORT_FORWARD, KfpEndpoint
+from voxline.pipelines.cluster.checks import Diagnostic, catch_errors
+from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknownError, image_exists
+from voxline.pipelines.cluster.kfp_client import KfpServer
 from voxline.pipelines.config.run_config import RunConfig
 
 
 @dataclass(frozen=True)
-class Asked:
+class DoctorRequest:
     """What is looked at."""
 
-    access: Callable[[], Access]
+    access: Callable[[], KfpEndpoint]
     config: Callable[[], RunConfig] | None
     deadline: float
 
 
-def examine(asked: Asked) -> Iterator[Finding]:
+def diagnose(asked: DoctorRequest) -> Iterator[Diagnostic]:
     """Each finding as soon as it is made."""
-    yield Finding.ok("client", f"kfp {version_of('kfp')}, voxline {version_of('voxline')}")
+    yield Diagnostic.ok("client", f"kfp {version_of('kfp')}, voxline {version_of('voxline')}")
     access = None
     try:
         access = asked.access()
     except VoxlineError as error:
-        yield Finding.problem("server", str(error))
+        yield Diagnostic.problem("server", str(error))
     if access:
-        cluster = Cluster(access, deadline=asked.deadline)
-        reached = yield from _server(cluster)
+        cluster = KfpServer(access, deadline=asked.deadline)
+        reached = yield from _check_server(cluster)
         if reached:
-            yield from guarded("permissions", lambda: checks.permissions(cluster))
-            yield from guarded("schedules", lambda: checks.schedules(cluster))
+            yield from catch_errors("permissions", lambda: checks.check_permissions(cluster))
+            yield from catch_errors("schedules", lambda: checks.check_schedules(cluster))
     if not asked.config:
         for what in ("images", "places"):
-            yield Finding.not_checked(what, "no --config was given")
+            yield Diagnostic.not_checked(what, "no --config was given")
         return
     try:
         config = asked.config()
-        compiled = _compiled(config)
+        compiled = _compiled_images(config)
     except VoxlineError as error:
-        yield Finding.problem("config", str(error))
+        yield Diagnostic.problem("config", str(error))
         return
-    yield Finding.ok("config", f"{config.name} compiles to {len(compiled)} steps")
+    yield Diagnostic.ok("config", f"{config.name} compiles to {len(compiled)} steps")
     if access:
-        yield from checks.objects(access, config)
+        yield from checks.check_kubernetes_objects(access, config)
     for image in sorted(set(compiled)):
-        yield _image(image)
-    yield from checks.places(config, asked.deadline)
+        yield _check_image(image)
+    yield from checks.check_locations(config, asked.deadline)
 
 
-def _server(cluster: Cluster) -> Any:
+def _check_server(cluster: KfpServer) -> Any:
     try:
         health = cluster.health()
         namespace = cluster.namespace
     except VoxlineError as error:
-        yield Finding.problem(
+        yield Diagnostic.problem(
             "server", str(error), f"`{PORT_FORWARD}` leads to a server without a gateway; a token and --ca to others"
         )
         return False
     users = f"namespace {namespace}" if namespace else "one user"
-    yield Finding.ok("server", f"{cluster.access.host}: KFP {health.get('tag_name', 'unknown')}, {users}")
+    yield Diagnostic.ok("server", f"{cluster.access.host}: KFP {health.get('tag_name', 'unknown')}, {users}")
     if not str(health.get("tag_name", "2")).lstrip("v").startswith("2"):
-        yield Finding.problem(
+        yield Diagnostic.problem(
             "version", f"KFP {health['tag_name']}; these graphs need 2", "upgrade Kubeflow Pipelines to 2.5 or later"
         )
     return True
 
 
-def _compiled(config: RunConfig) -> Sequence[str]:
+def _compiled_images(config: RunConfig) -> Sequence[str]:
     """The image of each step."""
-    from voxline.pipelines.cluster.submit import Compiled
+    from voxline.pipelines.cluster.submit import CompiledPipeline
 
-    document = next(iter(yaml.load_all(Compiled.of(config).text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))))
+    document = next(
+        iter(yaml.load_all(CompiledPipeline.of(config).text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    )
     return [one["container"]["image"] for one in document["deploymentSpec"]["executors"].values()]
 
 
-def _image(name: str) -> Finding:
-    image = Image.read(name)
+def _check_image(name: str) -> Diagnostic:
+    image = ImageReference.read(name)
     if not image.names_a_host:
-        return Finding.not_checked(
+        return Diagnostic.not_checked(
             "image", f"{name}: it names no registry, so only the nodes know; set cluster.images.registry"
         )
     try:
-        there = is_there(image)
-    except NotToldError as reason:
-        return Finding.not_checked("image", f"{name}: {reason}")
+        there = image_exists(image)
+    except ImageUnknownError as reason:
+        return Diagnostic.not_checked("image", f"{name}: {reason}")
     if there:
-        return Finding.ok("image", name)
-    return Finding.problem(
+        return Diagnostic.ok("image", name)
+    return Diagnostic.problem(
         "image",
         f"{name}: {image.registry} has none",
         "`make images`, then push it; or name one that is there: --set cluster.images.tag=…",
     )
 
 
-def config_of(files: Sequence[Path], assignments: Sequence[str]) -> Callable[[], RunConfig]:
+def config_loader(files: Sequence[Path], assignments: Sequence[str]) -> Callable[[], RunConfig]:
     """A config that is read when it is looked at."""
 
     def read() -> RunConfig:

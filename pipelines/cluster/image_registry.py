@@ -11,7 +11,7 @@ from typing import Any
 
 import urllib3
 
-MANIFESTS = ", ".join(
+MANIFEST_TYPES = ", ".join(
     f"application/vnd.{kind}"
     for kind in (
         "oci.image.index.v1+json",
@@ -20,20 +20,20 @@ MANIFESTS = ", ".join(
         "docker.distribution.manifest.v2+json",
     )
 )
-SECONDS = 15
+TIMEOUT_SECONDS = 15
 
 
-class NotToldError(Exception):
+class ImageUnknownError(Exception):
     """The registry does not say whether it has the image; the message says why."""
 
 
 @dataclass(frozen=True)
-class Image:
+class ImageReference:
     """Registry, name and tag or digest.
 
-    >>> Image.read("europe-docker.pkg.dev/team/voxline/data:1a2b")
+    >>> ImageReference.read("europe-docker.pkg.dev/team/voxline/data:1a2b")
     Image(registry='europe-docker.pkg.dev', name='team/voxline/data', version='1a2b')
-    >>> Image.read("voxline/data:1a2b").registry
+    >>> ImageReference.read("voxline/data:1a2b").registry
     'docker.io'
     """
 
@@ -42,7 +42,7 @@ class Image:
     version: str
 
     @classmethod
-    def read(cls, text: str) -> "Image":
+    def read(cls, text: str) -> "ImageReference":
         path, at, digest = text.partition("@")
         first, slash, rest = path.partition("/")
         is_host = bool(slash) and (set(".:") & set(first) or first == "localhost")
@@ -58,7 +58,7 @@ class Image:
         return self.registry != "docker.io"
 
 
-def is_there(image: Image) -> bool:
+def image_exists(image: ImageReference) -> bool:
     """
     Raises:
       NotToldError: it cannot be known from here.
@@ -66,26 +66,26 @@ def is_there(image: Image) -> bool:
     scheme = "http" if image.registry.partition(":")[0] in ("localhost", "127.0.0.1") else "https"
     host = "registry-1.docker.io" if image.registry == "docker.io" else image.registry
     url = f"{scheme}://{host}/v2/{image.name}/manifests/{image.version}"
-    pool = urllib3.PoolManager(retries=urllib3.Retry(2, redirect=3), timeout=SECONDS)
-    login = _login(image.registry)
+    pool = urllib3.PoolManager(retries=urllib3.Retry(2, redirect=3), timeout=TIMEOUT_SECONDS)
+    login = _docker_login(image.registry)
     try:
-        answer = _asked(pool, url, {})
+        answer = _head(pool, url, {})
         if answer.status == 401:
             wanted = answer.headers.get("WWW-Authenticate", "")
-            answer = _asked(pool, url, {"Authorization": _authorization(pool, wanted, login, scheme)})
+            answer = _head(pool, url, {"Authorization": _authorization_header(pool, wanted, login, scheme)})
     except urllib3.exceptions.HTTPError as error:
-        raise NotToldError(f"{host} cannot be reached ({type(error).__name__})") from None
+        raise ImageUnknownError(f"{host} cannot be reached ({type(error).__name__})") from None
     if answer.status in (200, 404):
         return bool(answer.status == 200)
     who = "your docker login" if login else "nobody in particular; `docker login` may help"
-    raise NotToldError(f"{host} answers {answer.status} to {who}")
+    raise ImageUnknownError(f"{host} answers {answer.status} to {who}")
 
 
-def _asked(pool: urllib3.PoolManager, url: str, headers: dict[str, str]) -> Any:
-    return pool.request("HEAD", url, headers={"Accept": MANIFESTS, **headers})
+def _head(pool: urllib3.PoolManager, url: str, headers: dict[str, str]) -> Any:
+    return pool.request("HEAD", url, headers={"Accept": MANIFEST_TYPES, **headers})
 
 
-def _authorization(pool: urllib3.PoolManager, wanted: str, login: str, scheme: str) -> str:
+def _authorization_header(pool: urllib3.PoolManager, wanted: str, login: str, scheme: str) -> str:
     """What the registry wants: the login itself, or a token that its token service gives for it."""
     kind, _, rest = wanted.partition(" ")
     if kind.lower() == "basic":
@@ -93,17 +93,17 @@ def _authorization(pool: urllib3.PoolManager, wanted: str, login: str, scheme: s
     given = dict(re.findall(r'(\w+)="([^"]*)"', rest))
     realm = given.pop("realm", "")
     if kind.lower() != "bearer" or not realm.startswith(f"{scheme}://"):
-        raise NotToldError(f"it asks for a login that is not understood ({kind or 'none named'})")
+        raise ImageUnknownError(f"it asks for a login that is not understood ({kind or 'none named'})")
     headers = {"Authorization": f"Basic {login}"} if login else {}
     answer = pool.request("GET", realm, fields=given, headers=headers)
     try:
         told = json.loads(answer.data)
         return f"Bearer {told.get('token') or told['access_token']}"
     except (ValueError, KeyError, AttributeError):
-        raise NotToldError(f"its token service answers {answer.status}; `docker login` may help") from None
+        raise ImageUnknownError(f"its token service answers {answer.status}; `docker login` may help") from None
 
 
-def _login(registry: str) -> str:
+def _docker_login(registry: str) -> str:
     """Name and password in base64, out of docker's config or its helper; empty: none."""
     file = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
     try:
@@ -115,18 +115,18 @@ def _login(registry: str) -> str:
         names.append("https://index.docker.io/v1/")
     helper = next(filter(None, (config.get("credHelpers", {}).get(name) for name in names)), config.get("credsStore"))
     if helper and re.fullmatch(r"[a-z0-9-]+", helper):
-        return _from_helper(helper, names[-1] if registry == "docker.io" else registry)
+        return _login_from_helper(helper, names[-1] if registry == "docker.io" else registry)
     return next((str(login["auth"]) for name, login in config.get("auths", {}).items() if name in names and login), "")
 
 
-def _from_helper(helper: str, registry: str) -> str:
+def _login_from_helper(helper: str, registry: str) -> str:
     try:
         told = subprocess.run(  # noqa: S603 - docker's own helper, named by docker's config; no shell
             [f"docker-credential-{helper}", "get"],
             input=registry,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
             check=True,
         )
         login = json.loads(told.stdout)

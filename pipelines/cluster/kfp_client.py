@@ -10,14 +10,14 @@ import kfp_server_api
 from kfp.client import Client
 
 from voxline.errors import WorkError
-from voxline.pipelines.cluster.access import Access
-from voxline.pipelines.cluster.retries import DEADLINE, PatientCalls, RefusalError
+from voxline.pipelines.cluster.access import KfpEndpoint
+from voxline.pipelines.cluster.retries import DEADLINE_SECONDS, RequestRefusedError, RetryingCalls
 
 
-class Cluster:
+class KfpServer:
     """A KFP server, as this account sees it."""
 
-    def __init__(self, access: Access, *, deadline: float = DEADLINE) -> None:
+    def __init__(self, access: KfpEndpoint, *, deadline: float = DEADLINE_SECONDS) -> None:
         """Nothing is asked yet.
 
         Args:
@@ -26,7 +26,7 @@ class Cluster:
         self.access = access
         self.client = _client(access)
         self.api = self.client.runs.api_client
-        self.calls = PatientCalls(access, self.api.rest_client.request, deadline)
+        self.calls = RetryingCalls(access, self.api.rest_client.request, deadline)
         self.api.request = self.calls
         self._health: dict[str, Any] | None = None
 
@@ -39,7 +39,7 @@ class Cluster:
         if self._health is None:
             try:
                 answer = self.get("/apis/v2beta1/healthz")
-            except RefusalError as refusal:
+            except RequestRefusedError as refusal:
                 if refusal.status != HTTPStatus.NOT_FOUND:
                     raise
                 answer = None
@@ -89,7 +89,7 @@ class _SilentClient(Client):  # type: ignore[misc]  # kfp has no types
         self._context_setting["namespace"] = namespace
 
 
-def _client(access: Access) -> Any:
+def _client(access: KfpEndpoint) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # "only works with v2": it is said at every start
         # A namespace is always given here, or kfp would ask the server for it at once, five times, and log tracebacks.
@@ -116,10 +116,10 @@ def _client(access: Access) -> Any:
 
 EQUALS = 1
 """`Predicate.operation` of KFP's filters."""
-PAGE = 100
+PAGE_SIZE = 100
 
 
-def every(method: Callable[..., Any], key: str, **asked: Any) -> Iterator[Any]:
+def list_all(method: Callable[..., Any], key: str, **asked: Any) -> Iterator[Any]:
     """All items of a listing, oldest first.
 
     Args:
@@ -128,19 +128,19 @@ def every(method: Callable[..., Any], key: str, **asked: Any) -> Iterator[Any]:
     """
     token = ""
     while True:
-        answer = method(page_size=PAGE, page_token=token, sort_by="created_at asc", **asked)
+        answer = method(page_size=PAGE_SIZE, page_token=token, sort_by="created_at asc", **asked)
         yield from getattr(answer, key) or []
         token = answer.next_page_token or ""
         if not token:
             return
 
 
-def named(method: Callable[..., Any], key: str, name: str, **asked: Any) -> list[Any]:
+def list_named(method: Callable[..., Any], key: str, name: str, **asked: Any) -> list[Any]:
     """All items whose display name is exactly that, oldest first."""
     predicate = {"operation": EQUALS, "key": "display_name", "stringValue": name}
-    return list(every(method, key, filter=json.dumps({"predicates": [predicate]}), **asked))
+    return list(list_all(method, key, filter=json.dumps({"predicates": [predicate]}), **asked))
 
 
-def by_name(method: Callable[..., Any], key: str, name: str, **asked: Any) -> Any | None:
+def find_named(method: Callable[..., Any], key: str, name: str, **asked: Any) -> Any | None:
     """The oldest item of that name, or None."""
-    return next(iter(named(method, key, name, **asked)), None)
+    return next(iter(list_named(method, key, name, **asked)), None)

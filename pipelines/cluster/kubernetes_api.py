@@ -17,7 +17,7 @@ def core_api() -> Any:
     return CoreV1Api(_api_client())
 
 
-def may(verb: str, resource: str, namespace: str, group: str = "") -> bool:
+def is_allowed(verb: str, resource: str, namespace: str, group: str = "") -> bool:
     """Whether this account may do that, as Kubernetes sees it (a SelfSubjectAccessReview)."""
     from kubernetes import client
 

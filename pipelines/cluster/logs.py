@@ -4,24 +4,24 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from voxline.errors import VoxlineError, WorkError
-from voxline.pipelines.cluster.kfp_client import Cluster
-from voxline.pipelines.cluster.retries import RefusalError, harmless
-from voxline.pipelines.cluster.runs import Step, steps_of
+from voxline.pipelines.cluster.kfp_client import KfpServer
+from voxline.pipelines.cluster.retries import RequestRefusedError, printable
+from voxline.pipelines.cluster.runs import StepStatus, list_steps
 
-CONTAINER = "main"
+MAIN_CONTAINER = "main"
 """Argo's name of the container that does the work."""
 RUN_LABEL = "pipeline/runid"
 NODE_ANNOTATION = "workflows.argoproj.io/node-name"
 """Such as `refresh-x7k.root.convert.executor`."""
 
 
-def print_logs(cluster: Cluster, run: Any, step: str, write: Callable[[str], None]) -> None:
+def print_logs(cluster: KfpServer, run: Any, step: str, write: Callable[[str], None]) -> None:
     """Writes what the pods of a step, or of all, have printed.
 
     Raises:
       WorkError: the run has no such step, or nothing is left of what it printed.
     """
-    steps = steps_of(run)
+    steps = list_steps(run)
     chosen = [one for one in steps if step in ("", one.name)]
     if not chosen:
         names = ", ".join(one.name for one in steps) or "none yet"
@@ -29,11 +29,11 @@ def print_logs(cluster: Cluster, run: Any, step: str, write: Callable[[str], Non
     written = 0
     reasons: list[str] = []
     for one in chosen:
-        for title, text in _of_step(cluster, run, one, reasons):
+        for title, text in _step_logs(cluster, run, one, reasons):
             if len(chosen) > 1 or title:
                 write(f"== {one.name}{title}")
             for line in text.splitlines():
-                write(harmless(line))
+                write(printable(line))
             written += 1
     if not written:
         why = reasons[-1] if reasons else "no pod of it has started yet"
@@ -43,22 +43,22 @@ def print_logs(cluster: Cluster, run: Any, step: str, write: Callable[[str], Non
         )
 
 
-def _of_step(cluster: Cluster, run: Any, step: Step, reasons: list[str]) -> Iterator[tuple[str, str]]:
+def _step_logs(cluster: KfpServer, run: Any, step: StepStatus, reasons: list[str]) -> Iterator[tuple[str, str]]:
     """A title and a text for each attempt."""
     found = False
     for number, pod in enumerate(step.pods, start=1):
         try:
-            text = _from_server(cluster, run.run_id, pod)
+            text = _log_from_kfp(cluster, run.run_id, pod)
         except VoxlineError as error:
             reasons.append(str(error))
             continue
         found = True
         yield (f", attempt {number}" if len(step.pods) > 1 else ""), text
     if not found:
-        yield from _from_kubernetes(cluster, run.run_id, step.name, reasons)
+        yield from _logs_from_kubernetes(cluster, run.run_id, step.name, reasons)
 
 
-def _from_server(cluster: Cluster, run_id: str, pod: str) -> str:
+def _log_from_kfp(cluster: KfpServer, run_id: str, pod: str) -> str:
     """The only log call that KFP 2 has: of an API version that its client does not know, by the pod's name."""
     answer = cluster.api.call_api(
         "/apis/v1alpha1/runs/{run_id}/nodes/{node_id}/log", "GET", path_params={"run_id": run_id, "node_id": pod},
@@ -67,7 +67,7 @@ def _from_server(cluster: Cluster, run_id: str, pod: str) -> str:
     return str(answer.data.decode("utf-8", errors="replace"))
 
 
-def _from_kubernetes(cluster: Cluster, run_id: str, step: str, reasons: list[str]) -> Iterator[tuple[str, str]]:
+def _logs_from_kubernetes(cluster: KfpServer, run_id: str, step: str, reasons: list[str]) -> Iterator[tuple[str, str]]:
     from kubernetes.client import ApiException
 
     from voxline.pipelines.cluster.kubernetes_api import core_api
@@ -82,12 +82,12 @@ def _from_kubernetes(cluster: Cluster, run_id: str, step: str, reasons: list[str
                 if ".executor" not in pod.metadata.annotations[NODE_ANNOTATION]:
                     continue  # the driver
                 text = core.read_namespaced_pod_log(
-                    pod.metadata.name, pod.metadata.namespace, container=CONTAINER, _request_timeout=60
+                    pod.metadata.name, pod.metadata.namespace, container=MAIN_CONTAINER, _request_timeout=60
                 )
                 yield f", pod {pod.metadata.name}", str(text)
     except ApiException as error:
         reasons.append(f"Kubernetes answers {error.status} {error.reason}")
-    except (RefusalError, WorkError) as error:
+    except (RequestRefusedError, WorkError) as error:
         reasons.append(str(error))
     except Exception as error:  # urllib3 and a kubeconfig with plugins raise many kinds
         reasons.append(f"Kubernetes: {type(error).__name__}")

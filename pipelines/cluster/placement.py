@@ -30,22 +30,22 @@ RESOURCES = {"gpu": "nvidia.com/gpu", "tpu": "google.com/tpu"}
 TYPE_LABELS = {"gpu": "cloud.google.com/gke-accelerator", "tpu": "cloud.google.com/gke-tpu-accelerator"}
 TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 SPOT_LABEL = "cloud.google.com/gke-spot"
-NODE_NAME = "workflows.argoproj.io/node-name"
+NODE_NAME_ANNOTATION = "workflows.argoproj.io/node-name"
 """Argo's annotation of every pod: which step of which run, and the number of the attempt."""
 
-IMAGES = {"ingest": "data", "convert": "data", "validate": "validate", "extract": "data", "publish": "data"}
+STEP_IMAGES = {"ingest": "data", "convert": "data", "validate": "validate", "extract": "data", "publish": "data"}
 """Step → its image; of those not named here, `model`, or the variant for the accelerator that the step has."""
 
 
-def place(task: Any, step: str, pipeline: str, cluster: ClusterSettings) -> None:
+def apply_placement(task: Any, step: str, pipeline: str, cluster: ClusterSettings) -> None:
     """Tells a task what its step's pod asks for."""
     own = cluster.steps.for_step(step)
     task.set_caching_options(False)
-    task.set_container_image(image_of(step, own, cluster))
-    _resources(task, own)
-    _nodes(task, own, cluster)
-    _sees(task, own, cluster)
-    _attempts(task, own)
+    task.set_container_image(image_reference(step, own, cluster))
+    _set_resources(task, own)
+    _set_nodes(task, own, cluster)
+    _set_environment(task, own, cluster)
+    _set_retries(task, own)
     kubernetes.set_security_context(
         task, run_as_user=cluster.user.uid, run_as_group=cluster.user.gid, run_as_non_root=True
     )
@@ -63,26 +63,26 @@ def place(task: Any, step: str, pipeline: str, cluster: ClusterSettings) -> None
         kubernetes.add_pod_annotation(task, key, value)
 
 
-def image_of(step: str, own: StepPlacement, cluster: ClusterSettings) -> str:
+def image_reference(step: str, own: StepPlacement, cluster: ClusterSettings) -> str:
     """The reference of a step's image: by digest where the config has one, and else by tag."""
     variant = f"model-{own.devices.kind}" if own.devices else "model"
-    name = own.image or IMAGES.get(step, variant)
-    said = _said_by_the_environment()
+    name = own.image or STEP_IMAGES.get(step, variant)
+    said = _images_from_environment()
     repository = f"{(cluster.images.registry or said.registry).rstrip('/') or 'voxline'}/{name}"
     digest = {str(image): digest for image, digest in cluster.images.digests.items()}.get(name)
     if digest:
         return f"{repository}@{digest}"
-    return f"{repository}:{cluster.images.tag or said.tag or _tag_of_this_code()}"
+    return f"{repository}:{cluster.images.tag or said.tag or _code_tag()}"
 
 
-def _said_by_the_environment() -> ImageSettings:
+def _images_from_environment() -> ImageSettings:
     """The registry and the tag of whoever compiles, held to what a config is held to."""
     said = {key: os.environ.get(f"VOXLINE_IMAGE_{key.upper()}", "") for key in ("registry", "tag")}
     return ImageSettings.of(said, "the environment (VOXLINE_IMAGE_REGISTRY, VOXLINE_IMAGE_TAG)")
 
 
 @functools.cache
-def _tag_of_this_code() -> str:
+def _code_tag() -> str:
     """The tag of the images which `make images` builds from this very code."""
     try:
         return content_tag(Path(__file__).resolve().parents[2], os.environ.get("VOXLINE_IMAGE_BASE", ""))
@@ -93,7 +93,7 @@ def _tag_of_this_code() -> str:
         ) from None
 
 
-def _resources(task: Any, own: StepPlacement) -> None:
+def _set_resources(task: Any, own: StepPlacement) -> None:
     task.set_cpu_request(own.cpu)
     if own.cpu_limit:
         task.set_cpu_limit(own.cpu_limit)
@@ -107,7 +107,7 @@ def _resources(task: Any, own: StepPlacement) -> None:
     kubernetes.empty_dir_mount(task, "scratch", "/tmp", size_limit=own.scratch)  # noqa: S108
 
 
-def _nodes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
+def _set_nodes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
     selector = {**cluster.node_selector, **own.node_selector}
     tolerations = [*cluster.tolerations, *own.tolerations]
     if cluster.spot or own.spot:
@@ -131,7 +131,7 @@ def _accelerator_labels(accelerator: Accelerator) -> dict[str, str]:
     return labels
 
 
-def _sees(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
+def _set_environment(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
     """Variables, Secrets and volumes."""
     both: Iterable[Placement] = (cluster, own)
     for placement in both:
@@ -146,7 +146,7 @@ def _sees(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
         kubernetes.mount_pvc(task, claim.name, claim.mount, claim.sub_path)
 
 
-def _attempts(task: Any, own: StepPlacement) -> None:
+def _set_retries(task: Any, own: StepPlacement) -> None:
     """How long an attempt may take, and how many there are.
 
     Argo counts the longest duration of a back-off from the start of the first attempt, and ends the attempt that
@@ -155,7 +155,7 @@ def _attempts(task: Any, own: StepPlacement) -> None:
     seconds = math.ceil(own.timeout_hours * 3600)
     kubernetes.set_timeout(task, seconds)
     if own.retries:
-        kubernetes.use_field_path_as_env(task, ATTEMPT_ENV, f"metadata.annotations['{NODE_NAME}']")
+        kubernetes.use_field_path_as_env(task, ATTEMPT_ENV, f"metadata.annotations['{NODE_NAME_ANNOTATION}']")
         waits = own.retry_seconds * (2**own.retries - 1)
         task.set_retry(
             own.retries,

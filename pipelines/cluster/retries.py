@@ -15,29 +15,29 @@ import urllib3
 from kfp_server_api.exceptions import ApiException
 
 from voxline.errors import TransientError, WorkError
-from voxline.pipelines.cluster.access import TOKEN_FILE, Access
+from voxline.pipelines.cluster.access import TOKEN_FILE, KfpEndpoint
 
 
-def harmless(line: str) -> str:
+def printable(line: str) -> str:
     """A line without what would steer a terminal: recordings have names, and names may be anything.
 
-    >>> harmless("a" + chr(27) + "[31mb")
+    >>> printable("a" + chr(27) + "[31mb")
     'a�[31mb'
     """
     return "".join(char if char.isprintable() or char == "\t" else "�" for char in line)
 
 
-DEADLINE = 120.0
+DEADLINE_SECONDS = 120.0
 """Seconds for one answer, retries included."""
-CONNECT, READ = 10.0, 60.0
-BUSY = (429, 502, 503, 504)
+CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
+BUSY_STATUSES = (429, 502, 503, 504)
 INTERNAL_TRIES = 3
 """A KFP server says 500 to a database that hiccups, and to what it will never do."""
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
-class RefusalError(WorkError):
+class RequestRefusedError(WorkError):
     """The server has answered, and the answer is no."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -45,14 +45,14 @@ class RefusalError(WorkError):
         self.status = status
 
 
-class NoAnswer(TransientError):  # noqa: N818
+class NoResponse(TransientError):  # noqa: N818
     """The server has not answered, or was busy, up to the deadline; whether it acted is not known."""
 
 
-class PatientCalls:
+class RetryingCalls:
     """Stands in for the `request` of the generated client; all its calls go through here."""
 
-    def __init__(self, access: Access, send: Callable[..., Any], deadline: float = DEADLINE) -> None:
+    def __init__(self, access: KfpEndpoint, send: Callable[..., Any], deadline: float = DEADLINE_SECONDS) -> None:
         self._access, self._send, self._deadline = access, send, deadline
 
     def __call__(self, method: str, url: str, **given: Any) -> Any:
@@ -68,19 +68,21 @@ class PatientCalls:
             tries += 1
             left = max(until - time.monotonic(), 1.0)
             try:
-                return self._send(method, url, **{**given, "_request_timeout": (min(CONNECT, left), min(READ, left))})
+                return self._send(
+                    method, url, **{**given, "_request_timeout": (min(CONNECT_SECONDS, left), min(READ_SECONDS, left))}
+                )
             except ApiException as error:
                 fault = f"{error.status} {error.reason}"
-                if not _may_pass(error.status, tries):
+                if not _is_transient(error.status, tries):
                     raise self._refusal(error, method, url) from None
             except urllib3.exceptions.HTTPError as error:
-                fault = _words(error)
+                fault = _error_text(error)
             pause = _pause(tries)
             if not repeatable or time.monotonic() + pause > until:
-                raise NoAnswer(self._access.without_token(self._unanswered(fault, tries))) from None
+                raise NoResponse(self._access.without_token(self._unanswered(fault, tries))) from None
             time.sleep(pause)
 
-    def once(self, find: Callable[[], Made | None], create: Callable[[], Made]) -> Made:
+    def once(self, find: Callable[[], T | None], create: Callable[[], T]) -> T:
         """What `find` finds, else what `create` creates; once, though answers get lost.
 
         Args:
@@ -94,12 +96,12 @@ class PatientCalls:
                 return found
             try:
                 return create()
-            except NoAnswer:
+            except NoResponse:
                 pause = _pause(tries)
                 if time.monotonic() + pause > until:
                     raise
                 time.sleep(pause)
-            except RefusalError as refusal:
+            except RequestRefusedError as refusal:
                 if refusal.status != HTTPStatus.CONFLICT or tries > 1:
                     raise
 
@@ -110,9 +112,11 @@ class PatientCalls:
         )
 
     def _refusal(self, error: ApiException, method: str, url: str) -> WorkError:
-        said = self._access.without_token(_said(error.body))
+        said = self._access.without_token(_server_message(error.body))
         path = url.removeprefix(self._access.host).partition("?")[0]
-        return RefusalError(f"{self._access.host}: {self._meaning(error, said)} ({method} {path})", error.status or 0)
+        return RequestRefusedError(
+            f"{self._access.host}: {self._meaning(error, said)} ({method} {path})", error.status or 0
+        )
 
     def _meaning(self, error: ApiException, said: str) -> str:
         token, namespace = self._access.token, self._access.namespace
@@ -129,8 +133,8 @@ class PatientCalls:
         return f"{error.status} {error.reason}: {said}"
 
 
-def _may_pass(status: int | None, tries: int) -> bool:
-    return status in BUSY or (status == HTTPStatus.INTERNAL_SERVER_ERROR and tries < INTERNAL_TRIES)
+def _is_transient(status: int | None, tries: int) -> bool:
+    return status in BUSY_STATUSES or (status == HTTPStatus.INTERNAL_SERVER_ERROR and tries < INTERNAL_TRIES)
 
 
 def _pause(tries: int) -> float:
@@ -138,12 +142,12 @@ def _pause(tries: int) -> float:
     return min(0.25 * 2.0**tries, 8.0) * random.uniform(0.5, 1.0)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     text = " ".join(str(error).split())
     return text.partition(": ")[2] or text or type(error).__name__
 
 
-def _said(body: Any) -> str:
+def _server_message(body: Any) -> str:
     """What a server's JSON says went wrong, the first 500 characters."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
     try:
@@ -151,4 +155,4 @@ def _said(body: Any) -> str:
         text = str(told.get("error_message") or told.get("message") or told.get("error") or text)
     except (ValueError, AttributeError):
         text = "" if "<html" in text.lower() else text
-    return harmless(" ".join(text.split())[:500])
+    return printable(" ".join(text.split())[:500])

@@ -9,15 +9,15 @@ from http import HTTPStatus
 from typing import Any
 
 from voxline.errors import WorkError
-from voxline.pipelines.cluster.kfp_client import Cluster, named
-from voxline.pipelines.cluster.retries import NoAnswer, RefusalError, harmless
+from voxline.pipelines.cluster.kfp_client import KfpServer, list_named
+from voxline.pipelines.cluster.retries import NoResponse, RequestRefusedError, printable
 
-OVER = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
+TERMINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
 """States of a run or a step that do not change any more."""
 
 
 @dataclass(frozen=True)
-class Step:
+class StepStatus:
     """A step, its state (`RUNNING`, …), its time and what went wrong."""
 
     name: str
@@ -29,27 +29,27 @@ class Step:
     """Names of the executors' nodes, oldest first: one an attempt."""
 
 
-def steps_of(run: Any) -> list[Step]:
+def list_steps(run: Any) -> list[StepStatus]:
     """The steps in the order in which they started; those that wait come last."""
     details = list(run.run_details.task_details or []) if run.run_details else []
     nodes = {key: detail for detail in details for key in (detail.task_id, detail.pod_name) if key}
     children = {key for detail in details for child in detail.child_tasks or [] for key in _keys(child)}
     children |= {detail.task_id for detail in details if detail.parent_task_id}
-    steps = [_step(detail, _below(detail, nodes)) for detail in details if _is_step(detail, children)]
+    steps = [_step(detail, _subtree(detail, nodes)) for detail in details if _is_step(detail, children)]
     return sorted(steps, key=lambda step: (step.started is None, step.started or datetime.max.replace(tzinfo=UTC)))
 
 
-def failed_step(run: Any) -> Step | None:
+def find_failed_step(run: Any) -> StepStatus | None:
     """The first that failed."""
-    return next((step for step in steps_of(run) if step.state == "FAILED"), None)
+    return next((step for step in list_steps(run) if step.state == "FAILED"), None)
 
 
-def message_of(run: Any) -> str:
+def error_message(run: Any) -> str:
     """What the server says of a run that failed."""
     return _message(run)
 
 
-def state_of(item: Any) -> str:
+def run_state(item: Any) -> str:
     """`RUNNING` and the like; a run that has just been made has none yet."""
     return str(item.state or "PENDING")
 
@@ -66,7 +66,7 @@ def _is_step(detail: Any, children: set[str]) -> bool:
     return not made_by_kfp and not is_workflow
 
 
-def _below(detail: Any, nodes: dict[str, Any]) -> list[Any]:
+def _subtree(detail: Any, nodes: dict[str, Any]) -> list[Any]:
     """The nodes under a step, itself first."""
 
     def walk(one: Any, seen: set[int]) -> Iterator[Any]:
@@ -82,13 +82,13 @@ def _below(detail: Any, nodes: dict[str, Any]) -> list[Any]:
     return list(walk(detail, set()))
 
 
-def _step(detail: Any, nodes: list[Any]) -> Step:
+def _step(detail: Any, nodes: list[Any]) -> StepStatus:
     started, ended = _time(detail.start_time), _time(detail.end_time)
-    until = ended or (datetime.now(UTC) if state_of(detail) == "RUNNING" else None)
+    until = ended or (datetime.now(UTC) if run_state(detail) == "RUNNING" else None)
     executors = [node for node in nodes if (node.display_name or "").startswith("executor")] or nodes[:1]
-    return Step(
+    return StepStatus(
         name=detail.display_name,
-        state=state_of(detail),
+        state=run_state(detail),
         started=started,
         seconds=(until - started).total_seconds() if started and until else None,
         message=next((text for text in map(_message, reversed(nodes)) if text), ""),
@@ -105,24 +105,24 @@ def _time(moment: datetime | None) -> datetime | None:
 
 def _message(item: Any) -> str:
     if item.error and item.error.message:
-        return harmless(" ".join(str(item.error.message).split()))
+        return printable(" ".join(str(item.error.message).split()))
     for status in reversed(item.state_history or []):
         if status.error and status.error.message:
-            return harmless(" ".join(str(status.error.message).split()))
+            return printable(" ".join(str(status.error.message).split()))
     return ""
 
 
-POLL = 5.0
-HEARTBEAT = 60.0
+POLL_SECONDS = 5.0
+HEARTBEAT_SECONDS = 60.0
 """Seconds after which a line says that all goes on: CI systems end jobs that are silent."""
-OUTAGE = 900.0
+OUTAGE_SECONDS = 900.0
 """Seconds without an answer after which following ends; the run does not."""
-STATES = {"RUNNING": "running", "PENDING": "waiting", "CANCELING": "being cancelled", "CANCELED": "cancelled"}
+STATE_WORDS = {"RUNNING": "running", "PENDING": "waiting", "CANCELING": "being cancelled", "CANCELED": "cancelled"}
 
-Tell = Callable[[str], None]
+Write = Callable[[str], None]
 
 
-def run_named(cluster: Cluster, run: str) -> Any:
+def find_run(cluster: KfpServer, run: str) -> Any:
     """The run of an id, or of a name that only one has.
 
     Raises:
@@ -132,13 +132,13 @@ def run_named(cluster: Cluster, run: str) -> Any:
     if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", run):
         try:
             return runs.run_service_get_run(run)
-        except RefusalError as refusal:
+        except RequestRefusedError as refusal:
             if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
             raise WorkError(
                 f"run {run}: {cluster.access.host} knows none of that id; look at its list of runs"
             ) from None
-    found = named(runs.run_service_list_runs, "runs", run, namespace=cluster.namespace or "")
+    found = list_named(runs.run_service_list_runs, "runs", run, namespace=cluster.namespace or "")
     if len(found) == 1:
         return runs.run_service_get_run(found[0].run_id)
     if not found:
@@ -147,7 +147,9 @@ def run_named(cluster: Cluster, run: str) -> Any:
     raise WorkError(f"run {run!r}: {len(found)} have that name; give one of the ids {ids}")
 
 
-def follow(cluster: Cluster, run_id: str, tell: Tell, *, poll: float = POLL, outage: float = OUTAGE) -> Any:
+def follow_run(
+    cluster: KfpServer, run_id: str, tell: Write, *, poll: float = POLL_SECONDS, outage: float = OUTAGE_SECONDS
+) -> Any:
     """Tells each change of a step, until the run is over.
 
     Raises:
@@ -160,55 +162,55 @@ def follow(cluster: Cluster, run_id: str, tell: Tell, *, poll: float = POLL, out
         try:
             run = cluster.client.runs.run_service_get_run(run_id)
             answered = time.monotonic()
-        except NoAnswer as silence:
+        except NoResponse as silence:
             if time.monotonic() - answered > outage:
-                raise NoAnswer(f"{silence}; the run goes on, `voxline status {run_id}` asks again") from None
+                raise NoResponse(f"{silence}; the run goes on, `voxline status {run_id}` asks again") from None
             tell("the server does not answer; the run goes on, trying again")
             time.sleep(poll)
             continue
-        except RefusalError as refusal:  # a token that has expired is one
+        except RequestRefusedError as refusal:  # a token that has expired is one
             again = f"the run goes on, `voxline status {run_id}` asks again"
-            raise RefusalError(f"{refusal}; {again}", refusal.status) from None
-        for step in steps_of(run):
+            raise RequestRefusedError(f"{refusal}; {again}", refusal.status) from None
+        for step in list_steps(run):
             if told.get(step.name) != step.state:
                 told[step.name], spoken = step.state, time.monotonic()
-                tell(line_of(step))
-        if state_of(run) in OVER:
+                tell(format_step(step))
+        if run_state(run) in TERMINAL_STATES:
             return run
-        if time.monotonic() - spoken > HEARTBEAT:
+        if time.monotonic() - spoken > HEARTBEAT_SECONDS:
             spoken = time.monotonic()
-            tell(", ".join(line_of(step) for step in steps_of(run) if step.state == "RUNNING") or "waiting")
+            tell(", ".join(format_step(step) for step in list_steps(run) if step.state == "RUNNING") or "waiting")
         time.sleep(poll)
 
 
-def verdict(run: Any) -> None:
+def raise_if_failed(run: Any) -> None:
     """Raises:
     WorkError: the run is over and has not succeeded: which step, why, and how to see more.
     """
-    state = state_of(run)
+    state = run_state(run)
     if state == "SUCCEEDED":
         return
     if state == "CANCELED":
         raise WorkError(f"run {run.run_id} was cancelled; submit it again, what was done by then is reused")
-    step = failed_step(run)
+    step = find_failed_step(run)
     where = f" at {step.name}" if step else ""
-    why = (step.message if step else "") or message_of(run) or f"the server says {state}, and not why"
+    why = (step.message if step else "") or error_message(run) or f"the server says {state}, and not why"
     logs = f"voxline logs {run.run_id}" + (f" {step.name}" if step else "")
     raise WorkError(f"run {run.run_id} failed{where}: {why}; `{logs}` prints what it said")
 
 
-def lines_of(run: Any) -> Iterator[str]:
+def format_run(run: Any) -> Iterator[str]:
     """The run and its steps, a line each."""
-    yield f"{run.display_name}  {run.run_id}  {STATES.get(state_of(run), state_of(run).lower())}"
-    for step in steps_of(run):
-        yield f"  {line_of(step)}"
-    if state_of(run) == "FAILED" and message_of(run):
-        yield f"  {message_of(run)}"
+    yield f"{run.display_name}  {run.run_id}  {STATE_WORDS.get(run_state(run), run_state(run).lower())}"
+    for step in list_steps(run):
+        yield f"  {format_step(step)}"
+    if run_state(run) == "FAILED" and error_message(run):
+        yield f"  {error_message(run)}"
 
 
-def line_of(step: Step) -> str:
+def format_step(step: StepStatus) -> str:
     """Such as `train      failed     12 s  out of memory`."""
-    state = STATES.get(step.state, step.state.lower())
+    state = STATE_WORDS.get(step.state, step.state.lower())
     time_ = "" if step.seconds is None else _duration(step.seconds)
     why = f"  {step.message}" if step.state == "FAILED" and step.message else ""
     return f"{step.name:<10} {state:<10} {time_:>9}{why}".rstrip()

@@ -20,12 +20,12 @@ from typing import Any
 import kfp_server_api
 
 from voxline.errors import VoxlineError, WorkError
-from voxline.pipelines.cluster.cron import Cron, zone_of
-from voxline.pipelines.cluster.kfp_client import Cluster, every, named
-from voxline.pipelines.cluster.retries import RefusalError
-from voxline.pipelines.cluster.submit import Version, experiment_id
+from voxline.pipelines.cluster.cron import Cron, load_time_zone
+from voxline.pipelines.cluster.kfp_client import KfpServer, list_all, list_named
+from voxline.pipelines.cluster.retries import RequestRefusedError
+from voxline.pipelines.cluster.submit import PipelineVersion, get_experiment_id
 
-MARK = "Set by `voxline schedule`; content "
+DESCRIPTION_PREFIX = "Set by `voxline schedule`; content "
 """How the description of each of ours begins; the hash of all that it does follows."""
 SWAP_SECONDS = 90.0
 """No swap begins this near to a firing: one that came in the middle would start both, or neither."""
@@ -36,7 +36,7 @@ class Schedule:
     """What a name shall do: which version, when, as whom."""
 
     name: str
-    version: Version
+    version: PipelineVersion
     cron: Cron
     experiment: str
     pipeline_root: str = ""
@@ -52,7 +52,7 @@ class Schedule:
 class Schedules:
     """The schedules of a server, those that this command made."""
 
-    def __init__(self, cluster: Cluster, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, cluster: KfpServer, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._cluster, self._clock = cluster, clock
         self._api = cluster.client.recurring_runs
 
@@ -64,7 +64,7 @@ class Schedules:
         """
         generations = self._generations(wanted.name)
         enabled = [one for one in generations if is_enabled(one)]
-        same = [one for one in enabled if content_of(one) == wanted.content]
+        same = [one for one in enabled if content_hash(one) == wanted.content]
         if same:
             kept = same[-1].recurring_run_id
             self._end([one for one in generations if one.recurring_run_id != kept])
@@ -92,22 +92,22 @@ class Schedules:
 
     def all(self) -> list[Any]:
         """Every generation of every schedule of ours, oldest first."""
-        found = every(
+        found = list_all(
             self._api.recurring_run_service_list_recurring_runs,
             "recurring_runs",
             namespace=self._cluster.namespace or "",
         )
-        return [one for one in found if content_of(one)]
+        return [one for one in found if content_hash(one)]
 
     def _generations(self, name: str) -> list[Any]:
-        found = named(
+        found = list_named(
             self._api.recurring_run_service_list_recurring_runs,
             "recurring_runs",
             name,
             namespace=self._cluster.namespace or "",
         )
         for one in found:
-            if not content_of(one):
+            if not content_hash(one):
                 raise WorkError(
                     f"schedule {name!r}: one of that name was not made by this command ({one.recurring_run_id}); "
                     "give another --name, or delete that one in the UI"
@@ -115,11 +115,11 @@ class Schedules:
         return found
 
     def _created_disabled(self, wanted: Schedule) -> Any:
-        description = f"{MARK}{wanted.content}, {secrets.token_hex(4)}"
+        description = f"{DESCRIPTION_PREFIX}{wanted.content}, {secrets.token_hex(4)}"
         body = kfp_server_api.V2beta1RecurringRun(
             display_name=wanted.name,
             description=description,
-            experiment_id=experiment_id(self._cluster, wanted.experiment),
+            experiment_id=get_experiment_id(self._cluster, wanted.experiment),
             mode=kfp_server_api.RecurringRunMode.DISABLE,
             max_concurrency="1",
             no_catchup=True,
@@ -141,7 +141,7 @@ class Schedules:
 
     def _swap(self, old: list[Any], new: str) -> None:
         """Never two: the old ones first. Where the new one cannot be enabled, the last old one is again."""
-        with _signals_later():
+        with _block_signals():
             try:
                 for one in old:
                     self._api.recurring_run_service_disable_recurring_run(one.recurring_run_id)
@@ -173,7 +173,7 @@ class Schedules:
     def _unless_gone(self, call: Callable[[str], Any], id_: str) -> None:
         try:
             call(id_)
-        except RefusalError as refusal:
+        except RequestRefusedError as refusal:
             if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
 
@@ -186,10 +186,10 @@ class Schedules:
 
     def _wait_for_a_calm_moment(self, crons: list[Cron], zone: str, tell: Callable[[str], None]) -> None:
         while True:
-            now = self._clock().astimezone(zone_of(zone, "--cluster-time-zone"))
+            now = self._clock().astimezone(load_time_zone(zone, "--cluster-time-zone"))
             # What has just fired counts too: our clock and the cluster's are not the same.
             earliest = min(next(cron.firings(now - timedelta(seconds=15))) for cron in crons)
-            if (earliest - now).total_seconds() > SWAP_SECONDS or _is_restless(crons, now):
+            if (earliest - now).total_seconds() > SWAP_SECONDS or _fires_too_often(crons, now):
                 return
             seconds = (earliest - now).total_seconds() + 15
             tell(f"one fires in {max(seconds - 15, 0):.0f} s; waiting until it has")
@@ -197,7 +197,7 @@ class Schedules:
 
 
 @contextlib.contextmanager
-def _signals_later() -> Iterator[None]:
+def _block_signals() -> Iterator[None]:
     """Ctrl-C and a polite kill wait until the swap is done: in its middle none is enabled."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
@@ -211,13 +211,17 @@ def is_enabled(recurring: Any) -> bool:
     return str(recurring.status) == "ENABLED"
 
 
-def content_of(recurring: Any) -> str:
+def content_hash(recurring: Any) -> str:
     """The hash of what it does, or nothing for one that a person made."""
     description = str(recurring.description or "")
-    return description.removeprefix(MARK).partition(",")[0] if description.startswith(MARK) else ""
+    return (
+        description.removeprefix(DESCRIPTION_PREFIX).partition(",")[0]
+        if description.startswith(DESCRIPTION_PREFIX)
+        else ""
+    )
 
 
-def lines_of(generations: list[Any]) -> Iterator[str]:
+def format_schedules(generations: list[Any]) -> Iterator[str]:
     """A line a schedule; one that a crash has left with none or two enabled says what mends it."""
     names = sorted({str(one.display_name) for one in generations})
     for name in names:
@@ -235,7 +239,7 @@ def _cron_of(recurring: Any) -> Cron | None:
     return Cron.read(schedule.cron) if schedule else None
 
 
-def _is_restless(crons: list[Cron], now: datetime) -> bool:
+def _fires_too_often(crons: list[Cron], now: datetime) -> bool:
     """One that fires every few minutes has no calm moment; a run more or less does not matter to it."""
     for cron in crons:
         firings = cron.firings(now)

@@ -17,14 +17,14 @@ import yaml
 
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster.compiler import compile_pipeline
-from voxline.pipelines.cluster.kfp_client import Cluster, by_name
+from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.config.run_config import RunConfig
 
 EXPERIMENT = "voxline"
 
 
 @dataclass(frozen=True)
-class Version:
+class PipelineVersion:
     """A compiled pipeline on the server."""
 
     pipeline_id: str
@@ -36,7 +36,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledPipeline:
     """What a config compiles to, and the names that it has on a server."""
 
     text: bytes
@@ -44,7 +44,7 @@ class Compiled:
     version: str
 
     @classmethod
-    def of(cls, config: RunConfig) -> "Compiled":
+    def of(cls, config: RunConfig) -> "CompiledPipeline":
         """Raises:
         SettingsError: the pipeline takes a value that the config does not give, such as `store`.
         """
@@ -52,14 +52,14 @@ class Compiled:
             file = Path(folder) / "pipeline.yaml"
             compile_pipeline(config, file)
             text = file.read_bytes()
-        _check_all_is_given(text, config)
+        _check_required_parameters(text, config)
         # Names of Kubernetes objects: a server may keep pipelines as such.
         family = f"voxline-{config.pipeline}"
         name = re.sub(r"[^a-z0-9]+", "-", f"{family}-{config.name}".lower()).strip("-")
-        return cls(text, name if config.name != config.pipeline else family, _version(name, text))
+        return cls(text, name if config.name != config.pipeline else family, _version_name(name, text))
 
 
-def uploaded(cluster: Cluster, compiled: Compiled) -> Version:
+def upload_version(cluster: KfpServer, compiled: CompiledPipeline) -> PipelineVersion:
     """The version of that content; the pipeline and the version are created where they are missing."""
     pipelines, uploads = cluster.client.pipelines, cluster.client.pipeline_uploads
     namespace = cluster.namespace
@@ -75,7 +75,7 @@ def uploaded(cluster: Cluster, compiled: Compiled) -> Version:
         return pipelines.pipeline_service_create_pipeline(wanted)
 
     pipeline = cluster.calls.once(
-        lambda: by_name(
+        lambda: find_named(
             pipelines.pipeline_service_list_pipelines, "pipelines", compiled.pipeline, namespace=namespace or ""
         ),
         create_pipeline,
@@ -90,24 +90,24 @@ def uploaded(cluster: Cluster, compiled: Compiled) -> Version:
             return uploads.upload_pipeline_version(str(file), name=compiled.version, pipelineid=pipeline.pipeline_id)
 
     version = cluster.calls.once(
-        lambda: by_name(
+        lambda: find_named(
             lambda **asked: pipelines.pipeline_service_list_pipeline_versions(pipeline.pipeline_id, **asked),
             "pipeline_versions",
             compiled.version,
         ),
         upload,
     )
-    return Version(
+    return PipelineVersion(
         pipeline.pipeline_id, version.pipeline_version_id, compiled.pipeline, compiled.version, bool(created)
     )
 
 
-def experiment_id(cluster: Cluster, name: str) -> str:
+def get_experiment_id(cluster: KfpServer, name: str) -> str:
     """The experiment of that name, created where it is missing."""
     experiments, namespace = cluster.client.experiments, cluster.namespace
     wanted = kfp_server_api.V2beta1Experiment(display_name=name, namespace=namespace)
     found = cluster.calls.once(
-        lambda: by_name(
+        lambda: find_named(
             experiments.experiment_service_list_experiments, "experiments", name, namespace=namespace or ""
         ),
         lambda: experiments.experiment_service_create_experiment(wanted),
@@ -120,9 +120,9 @@ def new_run_name(config: RunConfig) -> str:
     return f"{config.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
-def started(
-    cluster: Cluster,
-    version: Version,
+def start_run(
+    cluster: KfpServer,
+    version: PipelineVersion,
     name: str,
     *,
     experiment: str,
@@ -131,7 +131,7 @@ def started(
 ) -> str:
     """Starts a run of a version, once; the run's id."""
     runs = cluster.client.runs
-    experiment_ = experiment_id(cluster, experiment)
+    experiment_ = get_experiment_id(cluster, experiment)
     wanted = kfp_server_api.V2beta1Run(
         display_name=name,
         experiment_id=experiment_,
@@ -142,17 +142,17 @@ def started(
         service_account=service_account or None,
     )
     run = cluster.calls.once(
-        lambda: by_name(runs.run_service_list_runs, "runs", name, experiment_id=experiment_),
+        lambda: find_named(runs.run_service_list_runs, "runs", name, experiment_id=experiment_),
         lambda: runs.run_service_create_run(wanted),
     )
     return str(run.run_id)
 
 
-def _version(pipeline: str, text: bytes) -> str:
+def _version_name(pipeline: str, text: bytes) -> str:
     return f"{pipeline}-{hashlib.sha256(text).hexdigest()[:12]}"
 
 
-def _check_all_is_given(text: bytes, config: RunConfig) -> None:
+def _check_required_parameters(text: bytes, config: RunConfig) -> None:
     document = next(iter(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))))
     parameters = document["root"].get("inputDefinitions", {}).get("parameters", {})
     missing = [

@@ -9,26 +9,26 @@ from typing import Any, Literal
 
 import pydantic
 
-from voxline.pipelines.config.keys import Values, over
+from voxline.pipelines.config.keys import Values, merge
 from voxline.pipelines.config.kubernetes_types import (
-    Bytes,
-    Cpu,
-    Digest,
-    Folder,
+    AbsolutePath,
+    CpuQuantity,
+    ImageDigest,
+    ImageTag,
     LabelKey,
     LabelValue,
+    MemoryQuantity,
     ObjectName,
-    OptionalBytes,
-    OptionalCpu,
-    OptionalFolder,
+    OptionalCpuQuantity,
     OptionalKey,
+    OptionalMemoryQuantity,
     OptionalName,
-    Registry,
+    OptionalPath,
+    RegistryPath,
     SubPath,
-    Tag,
     Topology,
     VariableName,
-    amount,
+    parse_quantity,
 )
 from voxline.settings import Settings
 
@@ -40,15 +40,15 @@ _SECRET = re.compile(r"(?i)(password|passwd|secret|token|api_?key|access_?key|pr
 class ImageSettings(Settings):
     """Where the images lie: `<registry>/<name>:<tag>`, or `<registry>/<name>@<digest>`."""
 
-    registry: Registry = pydantic.Field(
+    registry: RegistryPath = pydantic.Field(
         "",
         description="such as europe-docker.pkg.dev/team/voxline; empty: VOXLINE_IMAGE_REGISTRY, else voxline",
     )
-    tag: Tag = pydantic.Field(
+    tag: ImageTag = pydantic.Field(
         "",
         description="of every image; empty: VOXLINE_IMAGE_TAG, else the one that `make images` gives to this code",
     )
-    digests: dict[ImageName, Digest] = pydantic.Field(
+    digests: dict[ImageName, ImageDigest] = pydantic.Field(
         {}, description="image → sha256:…; those named here are taken by digest, whatever the tag"
     )
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = pydantic.Field(
@@ -81,25 +81,25 @@ class Toleration(Settings):
         return self
 
 
-class Secret(Settings):
+class SecretReference(Settings):
     """A Secret of the namespace, by name: keys into variables of the environment, or all of it as files."""
 
     name: ObjectName = pydantic.Field(..., description="of the Secret")
     env: dict[str, VariableName] = pydantic.Field({}, description="key of the Secret → variable that holds its value")
-    mount: OptionalFolder = pydantic.Field("", description="folder that holds a file for each key")
+    mount: OptionalPath = pydantic.Field("", description="folder that holds a file for each key")
 
     @pydantic.model_validator(mode="after")
-    def _goes_somewhere(self) -> "Secret":
+    def _goes_somewhere(self) -> "SecretReference":
         if not self.env and not self.mount:
             raise ValueError("give `env`, `mount` or both; as it is, nothing would be read from it")
         return self
 
 
-class Claim(Settings):
+class VolumeClaim(Settings):
     """A PersistentVolumeClaim of the namespace, mounted into every step."""
 
     name: ObjectName = pydantic.Field(..., description="of the claim; ReadWriteMany, where pods run on several nodes")
-    mount: Folder = pydantic.Field(..., description="folder in the pods, such as /mnt/voxline")
+    mount: AbsolutePath = pydantic.Field(..., description="folder in the pods, such as /mnt/voxline")
     sub_path: SubPath = pydantic.Field("", description="folder in the volume; empty: all of it")
 
 
@@ -141,7 +141,7 @@ class Placement(Settings):
         False, description="on nodes that may be taken away (GKE's Spot); what was done by then is kept"
     )
     env: dict[VariableName, str] = pydantic.Field({}, description="variables; no secrets, these are readable")
-    secrets: list[Secret] = pydantic.Field([], description="Secrets that are seen")
+    secrets: list[SecretReference] = pydantic.Field([], description="Secrets that are seen")
     labels: dict[LabelKey, LabelValue] = pydantic.Field({}, description="of the pods")
     annotations: dict[LabelKey, str] = pydantic.Field({}, description="of the pods")
 
@@ -163,15 +163,17 @@ class StepPlacement(Placement):
     image: Literal["", "data", "model", "model-gpu", "model-tpu", "validate"] = pydantic.Field(
         "", description="empty: the step's own, by its accelerator"
     )
-    cpu: Cpu = pydantic.Field("1", description="cores that are reserved: 2, 0.5 or 500m")
-    cpu_limit: OptionalCpu = pydantic.Field("", description="cores at most; empty: what the node has idle")
-    memory: Bytes = pydantic.Field("4Gi", description="memory that is reserved")
-    memory_limit: OptionalBytes = pydantic.Field("", description="past which the pod is killed; empty: as reserved")
+    cpu: CpuQuantity = pydantic.Field("1", description="cores that are reserved: 2, 0.5 or 500m")
+    cpu_limit: OptionalCpuQuantity = pydantic.Field("", description="cores at most; empty: what the node has idle")
+    memory: MemoryQuantity = pydantic.Field("4Gi", description="memory that is reserved")
+    memory_limit: OptionalMemoryQuantity = pydantic.Field(
+        "", description="past which the pod is killed; empty: as reserved"
+    )
     accelerator: Accelerator | None = pydantic.Field(None, description="GPUs or TPUs; none: the CPU")
-    shared_memory: OptionalBytes = pydantic.Field(
+    shared_memory: OptionalMemoryQuantity = pydantic.Field(
         "", description="size of /dev/shm, out of the pod's memory; empty: the container engine's 64 MB"
     )
-    scratch: Bytes = pydantic.Field(
+    scratch: MemoryQuantity = pydantic.Field(
         "20Gi",
         description="size of /tmp, on the node's disk: what is fetched from a bucket; past it the pod is evicted",
     )
@@ -183,7 +185,7 @@ class StepPlacement(Placement):
     def _no_limit_is_less_than_what_is_reserved(self) -> "StepPlacement":
         for name in ("cpu", "memory"):
             reserved, limit = getattr(self, name), getattr(self, f"{name}_limit")
-            if limit and amount(limit) < amount(reserved):
+            if limit and parse_quantity(limit) < parse_quantity(reserved):
                 raise ValueError(f"{name}_limit {limit} is less than {name} {reserved}; no such pod can start")
         return self
 
@@ -220,14 +222,14 @@ class StepPlacements(Settings):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _over_defaults(cls, values: Any) -> Any:
-        return over(STEP_DEFAULTS, values) if isinstance(values, dict) else values
+        return merge(STEP_DEFAULTS, values) if isinstance(values, dict) else values
 
     def for_step(self, step: str) -> StepPlacement:
         placement: StepPlacement = getattr(self, {"validate": "validate_"}.get(step, step))
         return placement
 
 
-class User(Settings):
+class PodUser(Settings):
     """Who the steps run as; a number, since Kubernetes cannot tell of a name that it is not root."""
 
     uid: int = pydantic.Field(65532, ge=1, lt=2**31, description="user; that of the images, unless yours has another")
@@ -241,8 +243,8 @@ class ClusterSettings(Placement):
     service_account: OptionalName = pydantic.Field(
         "", description="that a submitted run has, in a config voxline-data or voxline-train; empty: the cluster's own"
     )
-    user: User = pydantic.Field(default_factory=User, description="who the steps run as")
-    claims: list[Claim] = pydantic.Field([], description="volumes, for a store or a corpus that is a path")
+    user: PodUser = pydantic.Field(default_factory=PodUser, description="who the steps run as")
+    claims: list[VolumeClaim] = pydantic.Field([], description="volumes, for a store or a corpus that is a path")
     deadline_hours: float = pydantic.Field(
         0.0, ge=0, le=24 * 365, description="after which the whole run is ended; 0: never"
     )

@@ -12,12 +12,12 @@ from voxline.components.push.settings import AsrPushSettings, TtsPushSettings
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.errors import SettingsError
-from voxline.pipelines.config.keys import Values, get, over
-from voxline.pipelines.config.run_config import NAME, Name, RunConfig, TeachingConfig
+from voxline.pipelines.config.keys import Values, get_key, merge
+from voxline.pipelines.config.run_config import NAME_PATTERN, Name, RunConfig, TrainingRunConfig
 from voxline.registry.registry import Registry
 
 
-class AsrConfig(TeachingConfig):
+class AsrConfig(TrainingRunConfig):
     """A run of the `asr` pipeline."""
 
     pipeline: Literal["asr"] = pydantic.Field("asr", description="the graph that this config is for")
@@ -45,7 +45,7 @@ class RefreshConfig(RunConfig):
     pipeline: Literal["refresh"] = pydantic.Field("refresh", description="the graph that this config is for")
     model: str = pydantic.Field(
         "",
-        pattern=NAME.replace("^", "^(").replace("$", ")?$"),
+        pattern=NAME_PATTERN.replace("^", "^(").replace("$", ")?$"),
         description="the one in service whose dataset this one is compared with; empty: nobody asks what has drifted",
     )
     datasets: str = pydantic.Field("", description="folder or gs:// of dataset versions; empty: <run-dir>/datasets")
@@ -54,8 +54,8 @@ class RefreshConfig(RunConfig):
     )
 
 
-READING = "english"
-ALPHABETS = {
+DEFAULT_FRONTEND = "english"
+FRONTEND_ALPHABETS = {
     "english": "english_speech",
     "english_phonemes": "phonemes",
     "mandarin": "pinyin_speech",
@@ -64,9 +64,9 @@ ALPHABETS = {
 """Reading → the alphabet of what it makes, where the config names none."""
 
 # One speaker is all there is, in train and in test; attention needs no frames to spell with, so CTC is not asked.
-DEFAULTS = {
+TTS_DEFAULTS = {
     "corpus": {"format": "ljspeech"},
-    "convert": {"reading": {"kind": READING}},
+    "convert": {"reading": {"kind": DEFAULT_FRONTEND}},
     "validate": {
         "schema": "synthesis",
         "ctc_feasibility": {"severity": "off"},
@@ -77,7 +77,7 @@ DEFAULTS = {
 }
 
 
-class TtsConfig(TeachingConfig):
+class TtsConfig(TrainingRunConfig):
     """A run of the `tts` pipeline."""
 
     pipeline: Literal["tts"] = pydantic.Field("tts", description="the graph that this config is for")
@@ -103,7 +103,7 @@ class TtsConfig(TeachingConfig):
 
     @classmethod
     def defaults(cls, document: Values) -> Values:
-        kind = get(document, "convert.reading.kind")
-        alphabet = ALPHABETS.get(READING if kind is None else str(kind))
+        kind = get_key(document, "convert.reading.kind")
+        alphabet = FRONTEND_ALPHABETS.get(DEFAULT_FRONTEND if kind is None else str(kind))
         follows = {"convert": {"alphabet": alphabet}} if alphabet else {}
-        return over(super().defaults(document), over(DEFAULTS, follows))
+        return merge(super().defaults(document), merge(TTS_DEFAULTS, follows))

@@ -6,15 +6,15 @@ from typing import Any
 
 import pydantic
 
-from voxline.settings import inner_settings
+from voxline.settings import nested_models
 
 Values = dict[str, Any]
 
 
-def get(values: Any, key: str) -> Any:
+def get_key(values: Any, key: str) -> Any:
     """The value at a key; None where a section on the way is absent.
 
-    >>> get({"train": {"epochs": 3}}, "train.epochs"), get({"train": None}, "train.epochs")
+    >>> get_key({"train": {"epochs": 3}}, "train.epochs"), get_key({"train": None}, "train.epochs")
     (3, None)
     """
     for part in key.split("."):
@@ -22,11 +22,11 @@ def get(values: Any, key: str) -> Any:
     return values
 
 
-def put(values: Values, key: str, value: Any) -> None:
+def set_key(values: Values, key: str, value: Any) -> None:
     """Sets the value at a key, making the sections on the way.
 
     >>> values = {}
-    >>> put(values, "train.model.units", 96)
+    >>> set_key(values, "train.model.units", 96)
     >>> values
     {'train': {'model': {'units': 96}}}
     """
@@ -36,39 +36,39 @@ def put(values: Values, key: str, value: Any) -> None:
     values[last] = value
 
 
-def over(defaults: Values, values: Values) -> Values:
+def merge(defaults: Values, values: Values) -> Values:
     """The values, and where they say nothing the defaults.
 
-    >>> over({"corpus": {"format": "ljspeech"}}, {"corpus": {"uri": "recordings"}})
+    >>> merge({"corpus": {"format": "ljspeech"}}, {"corpus": {"uri": "recordings"}})
     {'corpus': {'format': 'ljspeech', 'uri': 'recordings'}}
     """
     joined = {**defaults, **values}
     for key, default in defaults.items():
         given = values.get(key)
         if isinstance(default, dict) and isinstance(given, dict):
-            joined[key] = over(default, given)
+            joined[key] = merge(default, given)
     return joined
 
 
-def keys_of(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[str]:
+def list_keys(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[str]:
     """Every dotted key that a model accepts; of a section of several kinds, those of each."""
     for name, field in model.model_fields.items():
         key = prefix + (field.alias or name)
         yield key
         if not field.annotation or getattr(field.annotation, "__origin__", None) in (tuple, list, dict):
             continue
-        for inner in inner_settings(field.annotation):
-            yield from keys_of(inner, key + ".")
+        for inner in nested_models(field.annotation):
+            yield from list_keys(inner, key + ".")
 
 
-def is_given(config: pydantic.BaseModel, key: str) -> bool:
+def is_key_set(config: pydantic.BaseModel, key: str) -> bool:
     """Whether a key was set, rather than left at its default."""
     first, _, rest = key.partition(".")
     fields = {field.alias or name: name for name, field in type(config).model_fields.items()}
     name = fields[first]
     if name not in config.model_fields_set:
         return False
-    return not rest or is_given(getattr(config, name), rest)
+    return not rest or is_key_set(getattr(config, name), rest)
 
 
 REST = "settings"

@@ -12,15 +12,15 @@ from pathlib import Path
 import pydantic
 
 from voxline.errors import SettingsError
-from voxline.pipelines.config.keys import Values, get, is_given, keys_of, over, put
+from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, merge, set_key
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.config.yaml_files import Layers, read_layers
-from voxline.settings import explain, key_of
+from voxline.pipelines.config.yaml_files import ConfigLayers, read_layers
+from voxline.settings import dotted_key, format_validation_errors
 
-FAMILIES = {"asr": "AsrConfig", "tts": "TtsConfig", "refresh": "RefreshConfig"}
+CONFIG_CLASSES = {"asr": "AsrConfig", "tts": "TtsConfig", "refresh": "RefreshConfig"}
 """Pipeline → its config's class, in the module `pipelines.<pipeline>_config`."""
 
-PATHS = ("corpus.uri", "store", "registry", "datasets")
+PATH_KEYS = ("corpus.uri", "store", "registry", "datasets")
 """Keys that hold a path: relative to the YAML file in it, to the current folder in `--set`."""
 
 
@@ -36,37 +36,41 @@ def load_config(
     Raises:
       SettingsError: a line for each fault: where it stands, the key, what it got and what it accepts.
     """
-    layers = read_layers([files] if isinstance(files, Path) else files, assignments, PATHS)
-    family = _family(layers, pipeline)
-    config = _validated(family, over(family.defaults(layers.document), layers.document), layers)
-    return _completed(config, layers)
+    layers = read_layers([files] if isinstance(files, Path) else files, assignments, PATH_KEYS)
+    family = _config_class(layers, pipeline)
+    config = _validate(family, merge(family.defaults(layers.document), layers.document), layers)
+    return _complete(config, layers)
 
 
-def _family(layers: Layers, wanted: str | None) -> type[RunConfig]:
+def _config_class(layers: ConfigLayers, wanted: str | None) -> type[RunConfig]:
     """The class of the config that the YAML's `pipeline` names.
 
     Each is imported when it is asked for: the settings of one family need not load for the other.
     """
     named = layers.document.get("pipeline", "asr")
     where = layers.source("pipeline")
-    if not isinstance(named, str) or named not in FAMILIES:
-        raise SettingsError(f"{where}: 'pipeline' is {named!r}; accepted: {', '.join(map(repr, FAMILIES))}")
+    if not isinstance(named, str) or named not in CONFIG_CLASSES:
+        raise SettingsError(f"{where}: 'pipeline' is {named!r}; accepted: {', '.join(map(repr, CONFIG_CLASSES))}")
     if wanted is not None and named != wanted:
         raise SettingsError(
             f"{where}: 'pipeline' is {named!r}, and the command names {wanted!r}; "
             f"say {named} in place of {wanted}, or give a config that says `pipeline: {wanted}`"
         )
-    family: type[RunConfig] = getattr(importlib.import_module("voxline.pipelines.config.families"), FAMILIES[named])
+    family: type[RunConfig] = getattr(
+        importlib.import_module("voxline.pipelines.config.families"), CONFIG_CLASSES[named]
+    )
     return family
 
 
-def _validated(family: type[RunConfig], document: Values, layers: Layers) -> RunConfig:
+def _validate(family: type[RunConfig], document: Values, layers: ConfigLayers) -> RunConfig:
     try:
         return family.model_validate(document)
     except pydantic.ValidationError as error:
         lines = []
-        for fault, line in zip(error.errors(include_url=False), explain(family, error, ""), strict=True):
-            key = key_of(family, fault["loc"])
+        for fault, line in zip(
+            error.errors(include_url=False), format_validation_errors(family, error, ""), strict=True
+        ):
+            key = dotted_key(family, fault["loc"])
             if fault["type"] == "extra_forbidden" and "did you mean" not in line:
                 line = _nearest_anywhere(family, key, line)
             lines.append(layers.source(key) + line)
@@ -76,20 +80,20 @@ def _validated(family: type[RunConfig], document: Values, layers: Layers) -> Run
 def _nearest_anywhere(family: type[RunConfig], key: str, line: str) -> str:
     """Names a key of another section when it is what was meant: `epochs` at the top is `train.epochs`."""
     last = key.rsplit(".", 1)[-1]
-    known = {name.rsplit(".", 1)[-1]: name for name in keys_of(family)}
+    known = {name.rsplit(".", 1)[-1]: name for name in list_keys(family)}
     near = difflib.get_close_matches(last, known, n=1, cutoff=0.8)
     return f"{line.split(';')[0]}; did you mean {known[near[0]]!r}?" if near else line
 
 
-def _completed(config: RunConfig, layers: Layers) -> RunConfig:
+def _complete(config: RunConfig, layers: ConfigLayers) -> RunConfig:
     """Fills in what follows from other settings."""
     values = config.plain()
     for key, (value, origin) in config.follows().items():
-        given = get(values, key) if is_given(config, key) else None
+        given = get_key(values, key) if is_key_set(config, key) else None
         if given not in (None, value):
             raise SettingsError(
                 f"{layers.source(key)}: {key!r} is {given!r} and {origin!r} makes it {value!r}; "
                 f"leave {key!r} out, and it follows"
             )
-        put(values, key, value)
-    return _validated(type(config), values, layers)
+        set_key(values, key, value)
+    return _validate(type(config), values, layers)

@@ -14,12 +14,12 @@ from voxline.components.push.settings import PushSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.components.validate.settings import ValidateSettings
 from voxline.pipelines.config.cluster import ClusterSettings
-from voxline.pipelines.config.keys import Values, get
-from voxline.pipelines.config.yaml_files import write_document
+from voxline.pipelines.config.keys import Values, get_key
+from voxline.pipelines.config.yaml_files import dump_yaml
 from voxline.settings import Settings
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-Name = Annotated[str, pydantic.Field(pattern=NAME)]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]
 
 
 class RunConfig(Settings):
@@ -61,7 +61,7 @@ class RunConfig(Settings):
     def follows(self) -> dict[str, tuple[Any, str]]:
         """Key → its value, and what makes it so: a key, or words."""
         values = self.plain()
-        return {key: (get(values, origin), origin) for key, origin in self.same.items()}
+        return {key: (get_key(values, origin), origin) for key, origin in self.same.items()}
 
     def check_places(self) -> None:
         """Refuses, before any work starts, what a step would miss in the registry days later."""
@@ -83,7 +83,7 @@ class RunConfig(Settings):
         values = self.plain()
         if self.cluster == ClusterSettings(service_account=self.account):
             del values["cluster"]
-        return write_document(values)
+        return dump_yaml(values)
 
     def placed(self, run_dir: Path) -> Self:
         """The config with the store and its like where a run in this folder has them."""
@@ -91,7 +91,7 @@ class RunConfig(Settings):
         return self.model_copy(update=update)
 
 
-class TeachingConfig(RunConfig):
+class TrainingRunConfig(RunConfig):
     """A run of a pipeline, from a corpus to a pushed model; each family of models has a class of its own."""
 
     same: ClassVar[Mapping[str, str]] = {

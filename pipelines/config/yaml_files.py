@@ -16,13 +16,13 @@ from typing import Any
 import yaml
 
 from voxline.errors import SettingsError
-from voxline.pipelines.config.keys import Values, get, over, put
+from voxline.pipelines.config.keys import Values, get_key, merge, set_key
 
-MOST_VALUES = 10_000
+MAX_VALUES = 10_000
 """In a document; a config has some hundreds."""
 
 
-def read_document(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file.
 
     Raises:
@@ -42,10 +42,10 @@ def read_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def overlay(document: dict[str, Any], assignments: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
+def apply_assignments(document: dict[str, Any], assignments: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
     """The document with `a.b=c` assignments laid over it, and the dotted keys that they set.
 
-    >>> overlay({"train": {"epochs": 5}}, ["train.epochs=3", "name=quick"])[0]
+    >>> apply_assignments({"train": {"epochs": 5}}, ["train.epochs=3", "name=quick"])[0]
     {'train': {'epochs': 3}, 'name': 'quick'}
     """
     document = copy.deepcopy(document)
@@ -63,16 +63,16 @@ def overlay(document: dict[str, Any], assignments: Iterable[str]) -> tuple[dict[
             if not isinstance(inner, dict):
                 raise SettingsError(f"--set {assignment}: {section!r} is {inner!r}, which has no keys under it")
             place = inner
-        place[last] = _value(value)
+        place[last] = _parse_value(value)
         keys.add(key)
     return document, keys
 
 
-def write_document(values: dict[str, Any]) -> str:
+def dump_yaml(values: dict[str, Any]) -> str:
     return yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=100)
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """A value on the command line: a YAML scalar, list or `{...}`, and else the text itself (`a: b.wav`, `@x`)."""
     try:
         value = _parse(text, "--set")
@@ -87,7 +87,7 @@ def _parse(text: str, source: str) -> Any:
         root = loader.get_single_node()
         if root is None:
             return None
-        _written_out(root, {})
+        _count_values(root, {})
         return loader.construct_document(root)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -98,19 +98,19 @@ def _parse(text: str, source: str) -> Any:
         raise SettingsError(f"{source}: not YAML as it is accepted here: it is nested too deeply") from None
 
 
-def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
+def _count_values(node: yaml.Node, known: dict[int, int]) -> int:
     """Counts the values under a node, aliases written out; a few lines of aliases of aliases can hold billions.
 
     Raises:
-      ConstructorError: there are more than `MOST_VALUES`, or an alias stands inside what it names.
+      ConstructorError: there are more than `MAX_VALUES`, or an alias stands inside what it names.
     """
     if id(node) not in known:
-        known[id(node)] = MOST_VALUES  # until it is counted: who meets it before that is inside it
+        known[id(node)] = MAX_VALUES  # until it is counted: who meets it before that is inside it
         inner = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else []
         parts = [part for one in inner for part in (one if isinstance(one, tuple) else (one,))]
-        known[id(node)] = 1 + sum(_written_out(part, known) for part in parts)
-    if known[id(node)] > MOST_VALUES:
-        problem = f"more than {MOST_VALUES:,} values, aliases (*name) written out"
+        known[id(node)] = 1 + sum(_count_values(part, known) for part in parts)
+    if known[id(node)] > MAX_VALUES:
+        problem = f"more than {MAX_VALUES:,} values, aliases (*name) written out"
         raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
     return known[id(node)]
 
@@ -161,7 +161,7 @@ _Loader.add_implicit_resolver(
 
 
 @dataclasses.dataclass(frozen=True)
-class Layers:
+class ConfigLayers:
     """What the layers come to.
 
     Attributes:
@@ -183,14 +183,14 @@ class Layers:
         """Where a key's value came from: `--set` and the key, or the last file that has it."""
         if self.is_assigned(key):
             return f"--set {key}"
-        return str(next((file for file, said in reversed(self.files) if get(said, key) is not None), self.named))
+        return str(next((file for file, said in reversed(self.files) if get_key(said, key) is not None), self.named))
 
     def is_assigned(self, key: str) -> bool:
         """Whether `--set` gave the key, or a section that holds it."""
         return any(key == one or key.startswith(one + ".") for one in self.assigned)
 
 
-def read_layers(files: Sequence[Path], assignments: Iterable[str], paths: Iterable[str]) -> Layers:
+def read_layers(files: Sequence[Path], assignments: Iterable[str], paths: Iterable[str]) -> ConfigLayers:
     """Reads the files, and lays one over the other.
 
     Args:
@@ -199,21 +199,21 @@ def read_layers(files: Sequence[Path], assignments: Iterable[str], paths: Iterab
     Raises:
       SettingsError: a file is absent or no YAML, or an assignment is none.
     """
-    read = [(file, _absolute(read_document(file), file.absolute().parent, paths)) for file in files]
+    read = [(file, _absolute(read_yaml(file), file.absolute().parent, paths)) for file in files]
     joined: Values = {}
     for _, said in read:
-        joined = over(joined, said)
-    document, assigned = overlay(joined, assignments)
-    layers = Layers(document, read, frozenset(assigned))
+        joined = merge(joined, said)
+    document, assigned = apply_assignments(joined, assignments)
+    layers = ConfigLayers(document, read, frozenset(assigned))
     _absolute(document, Path.cwd(), [key for key in paths if layers.is_assigned(key)])
     return layers
 
 
 def _absolute(document: Values, folder: Path, paths: Iterable[str]) -> Values:
     for key in paths:
-        value = get(document, key)
+        value = get_key(document, key)
         if value is not None:
-            put(document, key, _absolute_path(value, folder))
+            set_key(document, key, _absolute_path(value, folder))
     return document
 
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from voxline.components.images import REGISTRY
+from voxline.components.images import IMAGE_REGISTRY
 from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.pipelines.config.cluster import ImageSettings
 from voxline.pipelines.images.content_tag import content_tag
@@ -27,7 +27,7 @@ VARIANTS = ("model-gpu", "model-tpu")
 SBOM = "/opt/voxline/sbom.cdx.json"
 
 
-def build(image: str, *, registry: str, tag: str, base: str, builder: str, source: str, more: list[str]) -> str:
+def build_image(image: str, *, registry: str, tag: str, base: str, builder: str, source: str, more: list[str]) -> str:
     """Builds one image, and returns its name.
 
     Args:
@@ -59,16 +59,16 @@ def build(image: str, *, registry: str, tag: str, base: str, builder: str, sourc
     return name
 
 
-def write_record(name: str, folder: Path) -> dict[str, Any]:
+def record_image(name: str, folder: Path) -> dict[str, Any]:
     """Copies the image's bill of materials into `folder`, and tells images.json there of the image."""
     image = name.rpartition("/")[2].partition(":")[0]
     folder.mkdir(parents=True, exist_ok=True)
-    container = _told("create", "--network", "none", name)
+    container = _docker_output("create", "--network", "none", name)
     try:
         _docker("cp", f"{container}:{SBOM}", str(folder / f"{image}.cdx.json"), quiet=True)
     finally:
         _docker("rm", container, quiet=True)
-    identity, size = _told("image", "inspect", "--format", "{{.Id}} {{.Size}}", name).split()
+    identity, size = _docker_output("image", "inspect", "--format", "{{.Id}} {{.Size}}", name).split()
     record = folder / "images.json"
     known = read_json(record) if record.is_file() else {}
     known[image] = {"name": name, "id": identity, "bytes": int(size), "sbom": f"{image}.cdx.json"}
@@ -90,20 +90,20 @@ def revision() -> str:
         return ""
 
 
-def published_at() -> str:
+def source_url() -> str:
     """The https address that the code was cloned from; empty where it cannot be told."""
     try:
-        return https_address(_git("remote", "get-url", "origin"))
+        return https_url(_git("remote", "get-url", "origin"))
     except (OSError, subprocess.CalledProcessError):
         return ""
 
 
-def https_address(remote: str) -> str:
+def https_url(remote: str) -> str:
     """Where a git remote can be read, without what may stand before its host; empty where that is no host.
 
-    >>> https_address("https://name:token@git.example.org:8443/team/voxline.git")
+    >>> https_url("https://name:token@git.example.org:8443/team/voxline.git")
     'https://git.example.org:8443/team/voxline'
-    >>> https_address("git@git.example.org:team/voxline.git"), https_address("/srv/voxline.git")
+    >>> https_url("git@git.example.org:team/voxline.git"), https_url("/srv/voxline.git")
     ('https://git.example.org/team/voxline', '')
     """
     found = re.fullmatch(r"(?:https://(?:[^/@]*@)?([^/@]+)/|git@([^/@:]+):)(.+?)(?:\.git)?/?", remote)
@@ -124,9 +124,9 @@ def main(arguments: list[str]) -> None:
         )
     building.add_argument("images", nargs="*", default=list(IMAGES), metavar="IMAGE", help=", ".join(IMAGES + VARIANTS))
     building.add_argument("--builder", default="", help="the image that installs: the base, and your network's needs")
-    building.add_argument("--registry", default=REGISTRY, help="what stands before an image's name")
+    building.add_argument("--registry", default=IMAGE_REGISTRY, help="what stands before an image's name")
     building.add_argument("--tag", default="", help="instead of the content tag")
-    building.add_argument("--source", default=published_at(), help="the label org.opencontainers.image.source")
+    building.add_argument("--source", default=source_url(), help="the label org.opencontainers.image.source")
     building.add_argument("--output", type=Path, default=ROOT / "dist" / "images", help="where the records go")
     ours, more = _split(arguments)
     chosen = parser.parse_args(ours)
@@ -136,9 +136,9 @@ def main(arguments: list[str]) -> None:
     if unknown := [image for image in chosen.images if image not in IMAGES + VARIANTS]:
         raise SettingsError(f"there is no {unknown[0]!r}; accepted: {', '.join(IMAGES + VARIANTS)}")
     names = ImageSettings.of({"registry": chosen.registry, "tag": chosen.tag}, "the names of images")
-    registry, tag = names.registry.rstrip("/") or REGISTRY, names.tag or content_tag(ROOT, chosen.base)
+    registry, tag = names.registry.rstrip("/") or IMAGE_REGISTRY, names.tag or content_tag(ROOT, chosen.base)
     for image in chosen.images:
-        name = build(
+        name = build_image(
             image,
             registry=registry,
             tag=tag,
@@ -147,7 +147,7 @@ def main(arguments: list[str]) -> None:
             source=chosen.source,
             more=more,
         )
-        written = write_record(name, chosen.output)
+        written = record_image(name, chosen.output)
         print(f"{name}  {written['bytes'] / 1e6:,.0f} MB  {written['id']}")
     print(f"VOXLINE_IMAGE_REGISTRY={registry} VOXLINE_IMAGE_TAG={tag}")
 
@@ -167,7 +167,7 @@ def _docker(*arguments: str, quiet: bool = False) -> None:
         raise WorkError(f"docker {arguments[0]} ended with status {ended.returncode}; what it printed says why")
 
 
-def _told(*arguments: str) -> str:
+def _docker_output(*arguments: str) -> str:
     """What docker answers, in a line."""
     ended = subprocess.run(  # noqa: S603 - a list
         [_program("docker"), *arguments], stdout=subprocess.PIPE, text=True, check=False

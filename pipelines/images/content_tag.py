@@ -44,9 +44,9 @@ def context_files(root: Path) -> list[str]:
         file.relative_to(root).as_posix()
         for allowed, pattern in rules
         if allowed and not _WILDCARD.search(pattern)
-        for file in _below(root / pattern)
+        for file in _walk(root / pattern)
     }
-    return sorted(path for path in files if _let_in(path, rules))
+    return sorted(path for path in files if _is_included(path, rules))
 
 
 def _rules(file: Path) -> Iterator[tuple[bool, str]]:
@@ -70,15 +70,15 @@ def _rules(file: Path) -> Iterator[tuple[bool, str]]:
         yield allowed, pattern
 
 
-def _below(place: Path) -> Iterator[Path]:
+def _walk(place: Path) -> Iterator[Path]:
     if place.is_dir() and not place.is_symlink():
         for entry in sorted(place.iterdir()):
-            yield from _below(entry)
+            yield from _walk(entry)
     elif place.is_symlink() or place.exists():
         yield place
 
 
-def _let_in(path: str, rules: list[tuple[bool, str]]) -> bool:
+def _is_included(path: str, rules: list[tuple[bool, str]]) -> bool:
     """Docker's rule: the last line that matches the path, or a folder above it, decides."""
     parts = path.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]

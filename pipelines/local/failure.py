@@ -8,7 +8,7 @@ from pathlib import Path
 import voxline
 from voxline import errors
 
-_OURS = Path(voxline.__path__[0])
+_PACKAGE = Path(voxline.__path__[0])
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$')
 _ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
@@ -29,10 +29,10 @@ class Failure:
     exit_status: int = 1
 
 
-def failure_in(printed: Sequence[str]) -> Failure:
+def parse_failure(printed: Sequence[str]) -> Failure:
     """Finds the last traceback in the lines that a step printed.
 
-    >>> failure_in(
+    >>> parse_failure(
     ...     [
     ...         "Traceback (most recent call last):",
     ...         '  File "/x/a.py", line 3, in f',
@@ -53,8 +53,8 @@ def failure_in(printed: Sequence[str]) -> Failure:
         frame = _FRAME.match(line)
         if frame:
             file = Path(frame["file"])
-            if file.is_relative_to(_OURS):
-                frames.append(f"{file.relative_to(_OURS.parent)}:{frame['line']} in {frame['function']}")
+            if file.is_relative_to(_PACKAGE):
+                frames.append(f"{file.relative_to(_PACKAGE.parent)}:{frame['line']} in {frame['function']}")
     if not lines:
         return Failure("it ended in the middle of a traceback", tuple(frames))
     error = _ERROR.match(lines[0])

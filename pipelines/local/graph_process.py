@@ -24,16 +24,16 @@ def main(request_file: str) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     request = read_json(Path(request_file))
     root = Path(request["pipeline_root"])
-    _name_this_python(root)
-    _hide_our_docker_folder()
+    _install_python3_shim(root)
+    _hide_docker_folder()
 
     from kfp import local
 
-    from voxline.pipelines.cluster.compiler import pipeline_named
+    from voxline.pipelines.cluster.compiler import load_pipeline
 
     workspace = root / "workspace"
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), workspace_root=str(workspace))
-    pipeline = pipeline_named(request["config"]["pipeline"])
+    pipeline = load_pipeline(request["config"]["pipeline"])
     try:
         pipeline(**pipeline_arguments(request["config"], list(pipeline.component_spec.inputs)))
     except RuntimeError as error:
@@ -51,7 +51,7 @@ def _end_with_parent() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _name_this_python(root: Path) -> None:
+def _install_python3_shim(root: Path) -> None:
     """Makes `python3` mean the Python that runs this.
 
     kfp puts `sys.executable` into a shell line without quotes, and into every argument that happens to hold
@@ -68,7 +68,7 @@ def _name_this_python(root: Path) -> None:
     sys.executable = "python3"
 
 
-def _hide_our_docker_folder() -> None:
+def _hide_docker_folder() -> None:
     """Keeps kfp from taking the project's folder `docker/` for the Docker SDK, where that is not installed."""
     found = importlib.util.find_spec("docker")
     if found is not None and found.origin is None:

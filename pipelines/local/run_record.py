@@ -11,7 +11,7 @@ from typing import Any
 
 from voxline.store.files import read_json, write_json
 
-RUN = "run.json"
+RUN_FILE = "run.json"
 PACKAGES = ("voxline", "kfp", "apache-beam", "tensorflow", "keras", "numpy", "librosa", "soundfile", "jiwer")
 
 
@@ -75,14 +75,14 @@ class RunRecord:
     def write(self) -> None:
         self.seconds = time.time() - self.started
         write_json(
-            self.run_dir / RUN,
+            self.run_dir / RUN_FILE,
             {
                 "pipeline": self.pipeline,
                 "name": self.name,
                 "status": self.status,
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started)),
                 "seconds": round(self.seconds, 1),
-                "steps": [_rounded(dataclasses.asdict(step)) for step in self.steps],
+                "steps": [_round_seconds(dataclasses.asdict(step)) for step in self.steps],
                 "metrics": self.metrics,
                 "pushed": self.pushed,
                 "reason": self.reason,
@@ -93,13 +93,13 @@ class RunRecord:
                 "inputs": {"corpus": self.config["corpus"]["uri"], "config": "config.yaml"},
                 "store": self.config["store"],
                 "registry": self.config["registry"],
-                "versions": versions(),
+                "versions": package_versions(),
                 "git_revision": git_revision(),
             },
         )
 
 
-def read_task(folder: Path, step: StepRecord) -> None:
+def read_task_output(folder: Path, step: StepRecord) -> None:
     """Fills in what a finished task told kfp of its work, from the `executor_output.json` that it left."""
     for file in folder.glob(f"*/{step.name}/executor_output.json"):
         for artifacts in read_json(file).get("artifacts", {}).values():
@@ -116,7 +116,7 @@ def read_task(folder: Path, step: StepRecord) -> None:
                 step.outputs = {name: f"{step.folder}/{path}" for name, path in metadata["outputs"].items()}
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Of Python and of the packages that decide what comes out."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
@@ -147,5 +147,5 @@ def git_revision() -> str | None:
     return described.stdout.strip() or None
 
 
-def _rounded(step: dict[str, Any]) -> dict[str, Any]:
+def _round_seconds(step: dict[str, Any]) -> dict[str, Any]:
     return {**step, "seconds": round(step["seconds"], 2), "work_seconds": round(step["work_seconds"], 2)}

@@ -26,13 +26,13 @@ from types import FrameType
 from typing import IO
 
 from voxline.errors import SettingsError, WorkError
-from voxline.pipelines.cli.console import Screen, plain
+from voxline.pipelines.cli.console import Console, strip_colors
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import STEPS
-from voxline.pipelines.local.failure import Failure, failure_in
-from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_task
-from voxline.pipelines.local.single_step import make_run_dir, remember
-from voxline.pipelines.local.summary import conclude
+from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.local.failure import Failure, parse_failure
+from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_task_output
+from voxline.pipelines.local.single_step import make_run_dir, record_output
+from voxline.pipelines.local.summary import finalize
 from voxline.store.bucket_cache import CACHE_ENV, BucketCache, cache_root
 from voxline.store.files import write_json, write_text
 from voxline.store.objects import is_remote
@@ -43,11 +43,11 @@ _GRACE_SECONDS = 5.0
 _LINES_KEPT = 5_000
 
 
-class Interrupted(KeyboardInterrupt):
+class RunInterrupted(KeyboardInterrupt):
     """Somebody asked this run to stop (SIGINT, SIGTERM, SIGHUP)."""
 
 
-def run_pipeline(config: RunConfig, run_dir: Path, screen: Screen) -> tuple[RunRecord, Failure | None]:
+def run_pipeline(config: RunConfig, run_dir: Path, screen: Console) -> tuple[RunRecord, Failure | None]:
     """Runs all the steps; the record is written whatever happens.
 
     Raises:
@@ -57,15 +57,15 @@ def run_pipeline(config: RunConfig, run_dir: Path, screen: Screen) -> tuple[RunR
     """
     run_dir = run_dir.absolute()
     config = config.placed(run_dir)
-    refuse_places(config, run_dir)
+    check_local_paths(config, run_dir)
     config.check_places()
     make_run_dir(run_dir)
-    with _held(run_dir), _stoppable():
+    with _exclusive(run_dir), _interruptible():
         write_text(run_dir / "config.yaml", config.to_yaml())
         record = RunRecord(config.pipeline, config.name, run_dir, config.plain())
         record.write()
         try:
-            failure = _walk(config, run_dir, record, screen)
+            failure = _run_graph(config, run_dir, record, screen)
             record.status = "failed" if failure else "succeeded"
             if failure:
                 record.reason = failure.message
@@ -78,7 +78,7 @@ def run_pipeline(config: RunConfig, run_dir: Path, screen: Screen) -> tuple[RunR
             for step in record.steps:
                 step.status = record.status if step.status == "running" else step.status
             try:
-                conclude(record)
+                finalize(record)
             finally:
                 record.write()
                 with contextlib.suppress(OSError):  # the terminal may be what is gone
@@ -86,7 +86,7 @@ def run_pipeline(config: RunConfig, run_dir: Path, screen: Screen) -> tuple[RunR
     return record, failure
 
 
-def refuse_places(config: RunConfig, run_dir: Path) -> None:
+def check_local_paths(config: RunConfig, run_dir: Path) -> None:
     """Refuses places that a run on this machine cannot have; a bucket may hold all but the run's own folder."""
     if re.match(r".*[a-z0-9]+:/", str(run_dir)):  # kfp.local would write to a folder called `gs:`
         raise SettingsError(
@@ -101,16 +101,19 @@ def refuse_places(config: RunConfig, run_dir: Path) -> None:
             raise SettingsError(f"{name} is {value!r}; accepted is a folder, or gs://BUCKET/FOLDER")
 
 
-def _walk(config: RunConfig, run_dir: Path, record: RunRecord, screen: Screen) -> Failure | None:
+def _run_graph(config: RunConfig, run_dir: Path, record: RunRecord, screen: Console) -> Failure | None:
     """Starts the graph's process, and follows what it prints until it ends."""
     printed: list[str] = []
     began = 0.0
-    steps = len(STEPS[config.pipeline])
-    with open(run_dir / "run.log", "w", encoding="utf-8", errors="replace") as log, _graph(config, run_dir) as process:
+    steps = len(GRAPHS[config.pipeline])
+    with (
+        open(run_dir / "run.log", "w", encoding="utf-8", errors="replace") as log,
+        _graph_process(config, run_dir) as process,
+    ):
         for line in _lines(process):
             log.write(line)
             log.flush()
-            text = plain(line)
+            text = strip_colors(line)
             if started := _STARTED.search(text):
                 printed, began = [], time.monotonic()
                 record.steps.append(StepRecord(started[1]))
@@ -119,10 +122,10 @@ def _walk(config: RunConfig, run_dir: Path, record: RunRecord, screen: Screen) -
                 step = record.steps[-1]
                 step.status = "succeeded" if ended[2] == "SUCCESS" else "failed"
                 step.seconds = time.monotonic() - began
-                read_task(run_dir / "kfp", step)
+                read_task_output(run_dir / "kfp", step)
                 record.write()
                 if step.status == "succeeded":
-                    remember(run_dir, step.name, step.folder)
+                    record_output(run_dir, step.name, step.folder)
                     screen.say(f"  {step.name} done in {step.seconds:.1f} s ({len(record.steps)} of {steps})")
             else:
                 printed = [*printed[-_LINES_KEPT:], line.rstrip("\n")]
@@ -134,7 +137,7 @@ def _walk(config: RunConfig, run_dir: Path, record: RunRecord, screen: Screen) -
         record.steps[-1].seconds = time.monotonic() - began
         record.steps[-1].status = "failed"
         record.failed_step = record.steps[-1].name
-    return failure_in(printed)
+    return parse_failure(printed)
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
@@ -144,7 +147,7 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _graph(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
+def _graph_process(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
     """The process that walks the graph, in a group of its own, which is gone when the block ends."""
     root = run_dir / "kfp"
     shutil.rmtree(root, ignore_errors=True)
@@ -198,7 +201,7 @@ def _close(pipe: IO[str] | None) -> None:
 
 
 @contextlib.contextmanager
-def _held(run_dir: Path) -> Iterator[None]:
+def _exclusive(run_dir: Path) -> Iterator[None]:
     """Holds the run's folder for this process; the lock goes when the process does, however it ends."""
     descriptor = os.open(run_dir / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -215,7 +218,7 @@ def _held(run_dir: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
+def _interruptible() -> Iterator[None]:
     """Turns the first signal into an exception, so that the steps are stopped and the record is written.
 
     Those that follow are passed over, since all ends within seconds: an impatient second Ctrl-C would leave a record
@@ -225,7 +228,7 @@ def _stoppable() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         while before:  # and none is restored: the process ends
             signal.signal(before.popitem()[0], signal.SIG_IGN)
-        raise Interrupted(number)
+        raise RunInterrupted(number)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}

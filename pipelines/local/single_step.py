@@ -7,11 +7,11 @@ from typing import Any
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.config.families import RefreshConfig
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import STEPS
+from voxline.pipelines.graph import GRAPHS
 from voxline.store.files import read_json, write_json
 from voxline.store.step_cache import StepOutput
 
-MADE = "made.json"
+LAST_OUTPUTS = "made.json"
 
 
 def make_run_dir(run_dir: Path) -> Path:
@@ -30,20 +30,20 @@ def make_run_dir(run_dir: Path) -> Path:
     return run_dir
 
 
-def remember(run_dir: Path, step: str, place: str) -> None:
-    file = run_dir / MADE
+def record_output(run_dir: Path, step: str, place: str) -> None:
+    file = run_dir / LAST_OUTPUTS
     made = read_json(file) if file.is_file() else {}
     write_json(file, {**made, step: place})
 
 
-def made_by(run_dir: Path, step: str) -> str | None:
+def last_output(run_dir: Path, step: str) -> str | None:
     """Where it lies: a folder, or gs://…"""
-    file = run_dir / MADE
+    file = run_dir / LAST_OUTPUTS
     place: str | None = read_json(file).get(step) if file.is_file() else None
     return place
 
 
-ORDER = ("model", "manifest", "dataset", "evaluation")
+INPUT_ORDER = ("model", "manifest", "dataset", "evaluation")
 """Inputs in the order in which every `run` takes them."""
 
 
@@ -51,13 +51,13 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
     """Runs a step on the inputs given, and where none is given on what was last made in `run_dir`.
 
     Args:
-      given: input name → folder or gs://… (see `voxline.pipelines.graph.STEPS`).
+      given: input name → folder or gs://… (see `voxline.pipelines.graph.GRAPHS`).
 
     Raises:
       SettingsError: there is no such step, or it takes no such input.
       WorkError: an input is neither given nor made yet; and whatever the step raises.
     """
-    steps = STEPS[config.pipeline]
+    steps = GRAPHS[config.pipeline]
     if name not in steps:
         raise SettingsError(f"step {name!r}: accepted: {', '.join(steps)}")
     needed = steps[name]
@@ -66,20 +66,22 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
         raise SettingsError(f"--{extra}: {name} does not take it; it takes {takes}")
     run_dir = run_dir.absolute()
     config = config.placed(run_dir)
-    inputs = [given.get(one) or _made(run_dir, one, needed[one], name) for one in sorted(needed, key=ORDER.index)]
+    inputs = [
+        given.get(one) or _last_output(run_dir, one, needed[one], name) for one in sorted(needed, key=INPUT_ORDER.index)
+    ]
     places: list[Any] = [config.registry] if name in ("evaluate", "push") else []
     after: list[Any] = [config.datasets] if isinstance(config, RefreshConfig) and name == "publish" else []
     in_service = {"registry": config.registry, "model_name": config.model} if name == "validate" else {}
     step = importlib.import_module(f"voxline.components.{name}.step")
     make_run_dir(run_dir)
     work: StepOutput = step.run(*inputs, *places, config.store, *after, config.section(name), **in_service)
-    remember(run_dir, name, work.place)
+    record_output(run_dir, name, work.place)
     return work
 
 
-def _made(run_dir: Path, wanted: str, maker: str, step: str) -> str:
+def _last_output(run_dir: Path, wanted: str, maker: str, step: str) -> str:
     """What a step last made for this run."""
-    place = made_by(run_dir, maker)
+    place = last_output(run_dir, maker)
     if place is None:
         raise WorkError(
             f"{step}: no --{wanted} given, and {maker} has made nothing in {run_dir} yet; "

@@ -15,11 +15,11 @@ from voxline.store.files import read_json
 from voxline.store.objects import is_remote
 
 REPORT = "report.html"
-JUDGES = ("push", "evaluate", "validate")
+REPORT_STEPS = ("push", "evaluate", "validate")
 """Steps that leave a page; the first of these that came to an end has the run's."""
 
 
-def conclude(record: RunRecord) -> None:
+def finalize(record: RunRecord) -> None:
     """Fills in what follows from the steps that came to an end."""
     evaluated, pushed = record.step("evaluate"), record.step("push")
     if evaluated:
@@ -32,12 +32,12 @@ def conclude(record: RunRecord) -> None:
     published = record.step("publish")
     if published and published.status == "succeeded":
         record.dataset = published.folder
-        record.reason = _published(record, published)
+        record.reason = _publish_reason(record, published)
 
         refresh_page(record, published).write(record.run_dir / REPORT)
         record.report = REPORT
         return
-    page = _page(record)
+    page = _report_page(record)
     if page is None:
         (record.run_dir / REPORT).unlink(missing_ok=True)
     else:
@@ -45,19 +45,19 @@ def conclude(record: RunRecord) -> None:
         record.report = REPORT
 
 
-def _published(record: RunRecord, step: StepRecord) -> str:
+def _publish_reason(record: RunRecord, step: StepRecord) -> str:
     name, number = record.config["publish"]["name"], step.counts["version"]
     if step.reused:
         return f"Nothing has changed since version {number} of {name}"
     return f"Published as version {number} of {name}"
 
 
-def _page(record: RunRecord) -> Path | None:
-    for name in JUDGES:
+def _report_page(record: RunRecord) -> Path | None:
+    for name in REPORT_STEPS:
         step = record.step(name)
         if step is None:
             continue
-        if "report" in step.outputs and (page := _there(step.outputs["report"])):
+        if "report" in step.outputs and (page := _existing(step.outputs["report"])):
             return page
         # A step that failed says nothing of its folder; what it wrote since this run began is its page.
         pages = Path(local_path(record.config["store"]), name).glob(f"**/{REPORT}")
@@ -67,7 +67,7 @@ def _page(record: RunRecord) -> Path | None:
     return None
 
 
-def _there(place: str) -> Path | None:
+def _existing(place: str) -> Path | None:
     try:
         page = localize(place)
     except WorkError:
@@ -75,28 +75,28 @@ def _there(place: str) -> Path | None:
     return page if page.is_file() else None
 
 
-def summary(record: RunRecord) -> list[str]:
+def summary_lines(record: RunRecord) -> list[str]:
     """The last lines of a run, the verdict at the very end."""
     minutes, seconds = divmod(round(record.seconds), 60)
     reused = [step.name for step in record.steps if step.reused]
     lines = [""]
-    lines += _figures(record)
+    lines += _metric_lines(record)
     lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
     if reused:
         lines.append(f"reused           {', '.join(reused)}: nothing changed since they were made")
     if record.report:
-        lines.append(f"report           {_short(record.run_dir / record.report)}")
-    lines.append(f"log              {_short(record.run_dir / 'run.log')}")
+        lines.append(f"report           {_relative(record.run_dir / record.report)}")
+    lines.append(f"log              {_relative(record.run_dir / 'run.log')}")
     if record.model:
-        lines.append(f"in service       {_short(record.model)}")
+        lines.append(f"in service       {_relative(record.model)}")
     if record.dataset:
-        lines.append(f"dataset          {_short(record.dataset)}")
+        lines.append(f"dataset          {_relative(record.dataset)}")
     if record.status == "succeeded":
         lines.append(record.reason)
     return lines
 
 
-FIGURES_TOLD = {
+HEADLINE_METRICS = {
     "asr": {"wer": "word error rate", "cer": "character errors"},
     "tts": {
         "round_trip_wer": "round-trip WER",
@@ -108,7 +108,7 @@ FIGURES_TOLD = {
 """Pipeline → the figures that stand in the last lines of a run, and what they are called there."""
 
 
-def _figures(record: RunRecord) -> list[str]:
+def _metric_lines(record: RunRecord) -> list[str]:
     """A line a figure, with its interval where there is one."""
     if published := record.step("publish"):
         shown = [
@@ -119,7 +119,7 @@ def _figures(record: RunRecord) -> list[str]:
         return []
     confidence = f"{100 * record.config['evaluate']['confidence']:g}%"
     lines = []
-    for name, title in FIGURES_TOLD[record.pipeline].items():
+    for name, title in HEADLINE_METRICS[record.pipeline].items():
         value, low, high = (record.metrics.get(name + end) for end in ("", "_low", "_high"))
         if value is None:
             continue
@@ -132,7 +132,7 @@ def _figures(record: RunRecord) -> list[str]:
     return lines
 
 
-def _short(path: Path | str) -> str:
+def _relative(path: Path | str) -> str:
     """The path as a person would type it from here."""
     if is_remote(str(path)):
         return str(path)
@@ -151,13 +151,13 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
         verdict(record.reason, f"{counts['utterances']:,} utterances in version {counts['version']:,}.", "good"),
         facts({"hours": sum(version.seconds.values()) / 3600, **version.counts}),
     )
-    made.section("What changed", *_changes(published, version))
-    made.section("What it cost", _steps(record.steps))
-    made.section("What the checks found", *_checks(record))
+    made.section("What changed", *_change_blocks(published, version))
+    made.section("What it cost", _step_table(record.steps))
+    made.section("What the checks found", *_check_blocks(record))
     return made
 
 
-def _changes(published: StepRecord, version: Dataset) -> list[Block]:
+def _change_blocks(published: StepRecord, version: Dataset) -> list[Block]:
     if published.reused:
         return [note(f"Nothing has, since version {published.counts['version']:,} was published.")]
     replaced = read_json(localize(published.outputs["version"]))["replaces"]
@@ -172,7 +172,7 @@ def _changes(published: StepRecord, version: Dataset) -> list[Block]:
     ]
 
 
-def _steps(steps: list[StepRecord]) -> Block:
+def _step_table(steps: list[StepRecord]) -> Block:
     rows = []
     for step in steps:
         counted = ", ".join(f"{n:,} {what}" for what, n in step.counts.items() if what != "version")
@@ -180,7 +180,7 @@ def _steps(steps: list[StepRecord]) -> Block:
     return table(["step", "seconds", "reused", "what it counted"], rows)
 
 
-def _checks(record: RunRecord) -> list[Block]:
+def _check_blocks(record: RunRecord) -> list[Block]:
     validated = record.step("validate")
     if validated is None or "validation" not in validated.outputs:
         return [note("Validate left nothing to read.")]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.conftest import Shell
 from tests.cluster.kfp_stand_in import StandIn
-from voxline.pipelines.cluster.image_registry import Image, NotToldError, is_there
+from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknownError, image_exists
 
 
 @dataclass
@@ -69,32 +69,32 @@ def test_an_image_is_there_or_not_for_anybody_and_for_who_has_logged_in(
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     registry.images.add("team/data:1")
-    there, absent = Image(registry.host, "team/data", "1"), Image(registry.host, "team/data", "2")
-    assert is_there(there)
-    assert not is_there(absent)
+    there, absent = ImageReference(registry.host, "team/data", "1"), ImageReference(registry.host, "team/data", "2")
+    assert image_exists(there)
+    assert not image_exists(absent)
     registry.login = "robot:password"
-    with pytest.raises(NotToldError, match="docker login"):
-        is_there(there)
+    with pytest.raises(ImageUnknownError, match="docker login"):
+        image_exists(there)
     auth = base64.b64encode(b"robot:password").decode()
     (tmp_path / "config.json").write_text(json.dumps({"auths": {registry.host: {"auth": auth}}}), encoding="utf-8")
-    assert is_there(there)
+    assert image_exists(there)
 
 
 @pytest.mark.parametrize(
     ("text", "image"),
     [
-        ("localhost:5000/data:1", Image("localhost:5000", "data", "1")),
-        ("ghcr.io/team/voxline/data@sha256:ab", Image("ghcr.io", "team/voxline/data", "sha256:ab")),
-        ("debian", Image("docker.io", "library/debian", "latest")),
+        ("localhost:5000/data:1", ImageReference("localhost:5000", "data", "1")),
+        ("ghcr.io/team/voxline/data@sha256:ab", ImageReference("ghcr.io", "team/voxline/data", "sha256:ab")),
+        ("debian", ImageReference("docker.io", "library/debian", "latest")),
     ],
 )
-def test_names_of_images_are_read_as_docker_does(text: str, image: Image) -> None:
-    assert Image.read(text) == image
+def test_names_of_images_are_read_as_docker_does(text: str, image: ImageReference) -> None:
+    assert ImageReference.read(text) == image
 
 
 def test_a_registry_that_cannot_be_reached_is_no_verdict() -> None:
-    with pytest.raises(NotToldError, match="cannot be reached"):
-        is_there(Image("127.0.0.1:1", "data", "1"))
+    with pytest.raises(ImageUnknownError, match="cannot be reached"):
+        image_exists(ImageReference("127.0.0.1:1", "data", "1"))
 
 
 def test_each_line_says_what_is_well_and_what_mends_the_rest(shell: Shell, kfp: StandIn, registry: Registry) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.buckets.emulator import Storage
-from voxline.pipelines.cluster.checks import places
+from voxline.pipelines.cluster.checks import check_locations
 from voxline.pipelines.config.load import load_config
 
 
@@ -21,7 +21,7 @@ def found(folder: Path, **given: str) -> list[str]:
     """The findings' lines, on a config with these places."""
     (folder / "run.yaml").write_text("name: nightly\ncorpus: {uri: recordings}\n", encoding="utf-8")
     config = load_config([folder / "run.yaml"], [f"{key.replace('__', '.')}={place}" for key, place in given.items()])
-    return [finding.line for finding in places(config, 30)]
+    return [finding.line for finding in check_locations(config, 30)]
 
 
 def test_a_corpus_is_there_or_it_is_not(gcs: Storage, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_storage_that_does_not_answer_is_a_problem_within_the_deadline(
     monkeypatch.delenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", raising=False)
     (tmp_path / "run.yaml").write_text("name: nightly\ncorpus: {uri: gs://team/corpus}\n", encoding="utf-8")
     began = time.monotonic()
-    (corpus,) = places(load_config(tmp_path / "run.yaml"), 1)
+    (corpus,) = check_locations(load_config(tmp_path / "run.yaml"), 1)
     assert corpus.is_problem
     assert "did not list it, however often it was asked" in corpus.line
     assert time.monotonic() - began < 20

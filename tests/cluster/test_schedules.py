@@ -9,11 +9,11 @@ import pytest
 from tests.cluster.conftest import Shell
 from tests.cluster.kfp_stand_in import Fault, StandIn
 from voxline.errors import VoxlineError
-from voxline.pipelines.cluster.access import Access
+from voxline.pipelines.cluster.access import KfpEndpoint
 from voxline.pipelines.cluster.cron import Cron
-from voxline.pipelines.cluster.kfp_client import Cluster
+from voxline.pipelines.cluster.kfp_client import KfpServer
 from voxline.pipelines.cluster.schedules import Schedule, Schedules
-from voxline.pipelines.cluster.submit import Compiled, Version, uploaded
+from voxline.pipelines.cluster.submit import CompiledPipeline, PipelineVersion, upload_version
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 IR = b"""
@@ -22,16 +22,16 @@ root: {dag: {tasks: {ingest: {taskInfo: {name: ingest}}}}}
 """
 
 
-def cluster_of(kfp: StandIn, deadline: float = 20) -> Cluster:
-    return Cluster(Access(kfp.host), deadline=deadline)
+def cluster_of(kfp: StandIn, deadline: float = 20) -> KfpServer:
+    return KfpServer(KfpEndpoint(kfp.host), deadline=deadline)
 
 
 @pytest.fixture
-def version(kfp: StandIn) -> Version:
-    return uploaded(cluster_of(kfp), Compiled(IR, "voxline-asr", "voxline-asr-1"))
+def version(kfp: StandIn) -> PipelineVersion:
+    return upload_version(cluster_of(kfp), CompiledPipeline(IR, "voxline-asr", "voxline-asr-1"))
 
 
-def nightly(version: Version, cron: str = "0 2 * * *") -> Schedule:
+def nightly(version: PipelineVersion, cron: str = "0 2 * * *") -> Schedule:
     return Schedule("nightly", version, Cron.read(cron), "voxline")
 
 
@@ -45,14 +45,14 @@ def the_only(kfp: StandIn) -> Any:
     return one
 
 
-def test_a_schedule_has_one_run_at_a_time_and_catches_nothing_up(kfp: StandIn, version: Version) -> None:
+def test_a_schedule_has_one_run_at_a_time_and_catches_nothing_up(kfp: StandIn, version: PipelineVersion) -> None:
     set_(kfp, nightly(version))
     one = the_only(kfp)
     assert (one["max_concurrency"], one["no_catchup"]) == ("1", True)
     assert one["trigger"] == {"cron_schedule": {"cron": "0 0 2 * * *"}}
 
 
-def test_the_same_again_changes_nothing_and_another_replaces_it(kfp: StandIn, version: Version) -> None:
+def test_the_same_again_changes_nothing_and_another_replaces_it(kfp: StandIn, version: PipelineVersion) -> None:
     set_(kfp, nightly(version))
     before, asked = the_only(kfp), len(kfp.changes())
     set_(kfp, nightly(version))
@@ -66,7 +66,7 @@ def test_the_same_again_changes_nothing_and_another_replaces_it(kfp: StandIn, ve
 @pytest.mark.parametrize("calls", range(12))
 @pytest.mark.parametrize("old", [0, 1, 2])
 def test_a_crash_after_any_call_is_mended_by_the_same_command(
-    kfp: StandIn, version: Version, calls: int, old: int
+    kfp: StandIn, version: PipelineVersion, calls: int, old: int
 ) -> None:
     """The server stops answering for good after so many calls: to it, that is a client that was killed."""
     if old:
@@ -85,7 +85,7 @@ def test_a_crash_after_any_call_is_mended_by_the_same_command(
     assert max(kfp.state.enabled_at_each_moment, default=1) <= most_before
 
 
-def test_only_between_two_calls_that_touch_could_a_crash_leave_none(kfp: StandIn, version: Version) -> None:
+def test_only_between_two_calls_that_touch_could_a_crash_leave_none(kfp: StandIn, version: PipelineVersion) -> None:
     none_enabled = 0
     for calls in range(12):
         kfp.state.recurring.clear()
@@ -101,7 +101,7 @@ def test_only_between_two_calls_that_touch_could_a_crash_leave_none(kfp: StandIn
 @pytest.mark.parametrize("action", [":disable", ":enable", "DELETE", "POST .*recurringruns$"])
 @pytest.mark.parametrize("fault", [{"reset": "before"}, {"reset": "after"}, {"status": 503}])
 def test_a_fault_that_passes_leaves_one_as_well(
-    kfp: StandIn, version: Version, action: str, fault: dict[str, Any]
+    kfp: StandIn, version: PipelineVersion, action: str, fault: dict[str, Any]
 ) -> None:
     set_(kfp, nightly(version, "0 3 * * *"))
     kfp.faults.append(Fault(where=action, **fault))
@@ -110,7 +110,7 @@ def test_a_fault_that_passes_leaves_one_as_well(
     assert max(kfp.state.enabled_at_each_moment) == 1
 
 
-def test_where_the_new_one_cannot_be_enabled_the_old_one_is_again(kfp: StandIn, version: Version) -> None:
+def test_where_the_new_one_cannot_be_enabled_the_old_one_is_again(kfp: StandIn, version: PipelineVersion) -> None:
     set_(kfp, nightly(version, "0 3 * * *"))
     kfp.faults.append(Fault(status=403, where=":enable"))
     with pytest.raises(VoxlineError, match="403"):
@@ -122,7 +122,7 @@ def test_where_the_new_one_cannot_be_enabled_the_old_one_is_again(kfp: StandIn, 
 
 
 def test_one_that_lay_disabled_is_not_enabled_again_or_it_would_start_what_it_missed(
-    kfp: StandIn, version: Version
+    kfp: StandIn, version: PipelineVersion
 ) -> None:
     set_(kfp, nightly(version))
     before = the_only(kfp)
@@ -131,7 +131,9 @@ def test_one_that_lay_disabled_is_not_enabled_again_or_it_would_start_what_it_mi
     assert the_only(kfp)["recurring_run_id"] != before["recurring_run_id"]
 
 
-def test_no_swap_begins_when_a_firing_is_near(kfp: StandIn, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_swap_begins_when_a_firing_is_near(
+    kfp: StandIn, version: PipelineVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_(kfp, nightly(version))
     clock = [NOON.replace(hour=1, minute=59, second=30)]
     slept: list[float] = []
@@ -146,7 +148,7 @@ def test_no_swap_begins_when_a_firing_is_near(kfp: StandIn, version: Version, mo
     the_only(kfp)
 
 
-def test_of_two_commands_at_once_one_schedule_stays(kfp: StandIn, version: Version) -> None:
+def test_of_two_commands_at_once_one_schedule_stays(kfp: StandIn, version: PipelineVersion) -> None:
     """Another command has enabled its own while this one was in its swap."""
     set_(kfp, nightly(version))
     other = {**the_only(kfp), "recurring_run_id": "other", "created_at": "2099-01-01T00:00:00Z"}

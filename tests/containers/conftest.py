@@ -59,7 +59,7 @@ def image(base: str, tag: str, tmp_path_factory: pytest.TempPathFactory) -> Imag
     def named(which: str) -> str:
         name = f"voxline-test/{which}:{tag}"
         if which not in built and subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode:
-            build.build(
+            build.build_image(
                 which,
                 registry="voxline-test",
                 tag=tag,
@@ -70,7 +70,7 @@ def image(base: str, tag: str, tmp_path_factory: pytest.TempPathFactory) -> Imag
             )
         if which not in built:
             built[which] = name
-            print(f"\n{name}: {build.write_record(name, records)['bytes'] / 1e6:,.0f} MB")
+            print(f"\n{name}: {build.record_image(name, records)['bytes'] / 1e6:,.0f} MB")
         return name
 
     return named

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from voxline.pipelines.cluster.compiler import pipeline_named
+from voxline.pipelines.cluster.compiler import load_pipeline
 from voxline.pipelines.config.keys import pipeline_arguments
 from voxline.store.files import read_json
 
@@ -38,7 +38,7 @@ def main(request_file: str) -> None:
         environment={"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"},  # as the run in processes has them
     )
     local.init(runner, pipeline_root=request["pipeline_root"])
-    pipeline = pipeline_named(request["config"]["pipeline"])
+    pipeline = load_pipeline(request["config"]["pipeline"])
     pipeline(**pipeline_arguments(request["config"], list(pipeline.component_spec.inputs)))
 
 

@@ -60,7 +60,7 @@ def test_two_builds_without_a_cache_have_the_same_layers(base_apart: str) -> Non
     base, builder = base_apart, builder_image(base_apart)
     layers = []
     for number in (1, 2):
-        name = images.build(
+        name = images.build_image(
             "tools",
             registry="voxline-test",
             tag=f"build-{number}",

@@ -12,7 +12,7 @@ import pytest
 
 from tests.containers.conftest import ROOT, Image
 from tests.pipelines.conftest import House
-from voxline.pipelines.cli.console import plain
+from voxline.pipelines.cli.console import strip_colors
 from voxline.pipelines.config.load import load_config
 from voxline.store.files import read_json
 
@@ -58,7 +58,7 @@ def stores(image: Image, tag: str, corpus: Path, tmp_path_factory: pytest.TempPa
         check=False,
     )
     assert ran.returncode == 0, f"{ran.stdout[-8000:]}\n{ran.stderr[-4000:]}"
-    told = plain(ran.stdout + ran.stderr)
+    told = strip_colors(ran.stdout + ran.stderr)
     assert [step for step in STEPS if f"Task {step!r} finished with status SUCCESS" not in told] == []
     return here.run_dir, there
 

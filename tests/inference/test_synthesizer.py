@@ -13,7 +13,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import Recognizer
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.text_limits import MAX_SYMBOLS
-from voxline.pipelines.cli.models import text_of
+from voxline.pipelines.cli.models import read_text_argument
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_what_was_recorded_is_spoken_however_long(voice: Synthesizer) -> None:
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_a_text_on_standard_input_may_begin_with_a_byte_order_mark(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{mark}12 3.\r\n".encode())))
-    assert text_of("-") == "12 3."
+    assert read_text_argument("-") == "12 3."
 
 
 def test_a_voice_transcribes_nothing(make_voice: MakeVoice) -> None:

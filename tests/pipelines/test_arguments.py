@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from voxline.pipelines.cluster.compiler import pipeline_named
+from voxline.pipelines.cluster.compiler import load_pipeline
 from voxline.pipelines.config.families import AsrConfig
 from voxline.pipelines.config.keys import pipeline_arguments
 
@@ -14,7 +14,7 @@ CONFIG = AsrConfig.model_validate({"name": "defaults", "store": "s", "registry":
 
 @pytest.fixture(scope="module")
 def inputs() -> dict[str, Any]:
-    return dict(pipeline_named("asr").component_spec.inputs)
+    return dict(load_pipeline("asr").component_spec.inputs)
 
 
 def test_a_parameter_of_the_graph_has_the_default_of_its_setting(inputs: dict[str, Any]) -> None:

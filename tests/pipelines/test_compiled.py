@@ -15,7 +15,7 @@ from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec, PlatformSpec
 
 from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import STEPS
+from voxline.pipelines.graph import GRAPHS
 
 GOLDEN = Path(__file__).parent / "golden"
 OVERLAYS = Path(__file__).parents[2] / "configs" / "cluster"
@@ -159,7 +159,7 @@ def test_every_field_of_the_form_and_every_input_of_a_step_is_described(ir: str)
 def test_steps_run_in_order_from_images_with_a_version(case: str, ir: str) -> None:
     spec = documents(ir)[0]
     tasks = spec["root"]["dag"]["tasks"]
-    steps = STEPS[CASES[case][0]]
+    steps = GRAPHS[CASES[case][0]]
     assert set(tasks) == set(steps)
     for step, inputs in steps.items():
         assert set(inputs.values()) <= set(tasks[step].get("dependentTasks", []))

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from voxline.errors import SettingsError
-from voxline.pipelines.config.yaml_files import overlay, read_document
+from voxline.pipelines.config.yaml_files import apply_assignments, read_yaml
 
 
 def document(folder: Path, text: str) -> dict[str, Any]:
     file = folder / "run.yaml"
     file.write_text(text, encoding="utf-8")
-    return read_document(file)
+    return read_yaml(file)
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_a_yaml_tag_cannot_run_code(tmp_path: Path) -> None:
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"absent\.yaml: no such file"):
-        read_document(tmp_path / "absent.yaml")
+        read_yaml(tmp_path / "absent.yaml")
 
 
 def test_assignments_win_over_the_document_and_leave_it_as_it_was() -> None:
     before = {"train": {"epochs": 5, "seed": 1}}
-    after, keys = overlay(before, ["train.epochs=3", "train.model.units=8", "corpus.uri=a: b = c"])
+    after, keys = apply_assignments(before, ["train.epochs=3", "train.model.units=8", "corpus.uri=a: b = c"])
     assert after == {"train": {"epochs": 3, "seed": 1, "model": {"units": 8}}, "corpus": {"uri": "a: b = c"}}
     assert keys == {"train.epochs", "train.model.units", "corpus.uri"}
     assert before == {"train": {"epochs": 5, "seed": 1}}
@@ -96,9 +96,9 @@ def test_assignments_win_over_the_document_and_leave_it_as_it_was() -> None:
 @pytest.mark.parametrize("assignment", ["train.epochs", "=3", "train..epochs=3", ".epochs=3"])
 def test_an_assignment_without_a_key_or_a_value_is_refused(assignment: str) -> None:
     with pytest.raises(SettingsError, match=r"give it as section\.key=value"):
-        overlay({}, [assignment])
+        apply_assignments({}, [assignment])
 
 
 def test_an_assignment_below_a_plain_value_is_refused() -> None:
     with pytest.raises(SettingsError, match="'train' is 5, which has no keys under it"):
-        overlay({"train": 5}, ["train.epochs=3"])
+        apply_assignments({"train": 5}, ["train.epochs=3"])

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from voxline.pipelines.local.failure import Failure, failure_in
+from voxline.pipelines.local.failure import Failure, parse_failure
 
 
 def printed(code: str, indentation: str = "    ") -> list[str]:
@@ -16,23 +16,23 @@ def printed(code: str, indentation: str = "    ") -> list[str]:
 
 
 def test_an_error_of_ours_is_its_message_alone() -> None:
-    told = failure_in(printed("from voxline.errors import WorkError; raise WorkError('a.flac: cut short')"))
+    told = parse_failure(printed("from voxline.errors import WorkError; raise WorkError('a.flac: cut short')"))
     assert told == Failure("a.flac: cut short")
 
 
 def test_a_wrong_setting_keeps_all_its_lines_and_its_exit_status() -> None:
     code = "from voxline.errors import SettingsError; raise SettingsError('one\\ntwo')"
-    assert failure_in(printed(code)) == Failure("one\ntwo", exit_status=2)
+    assert parse_failure(printed(code)) == Failure("one\ntwo", exit_status=2)
 
 
 @pytest.mark.parametrize("error", ["Interruption", "Changed"])
 def test_what_a_retry_may_mend_is_told_by_its_exit_status(error: str) -> None:
     code = f"from voxline.errors import {error}; raise {error}('gs://a/b: start again')"
-    assert failure_in(printed(code)) == Failure("gs://a/b: start again", exit_status=75)
+    assert parse_failure(printed(code)) == Failure("gs://a/b: start again", exit_status=75)
 
 
 def test_any_other_error_comes_with_the_way_through_our_code() -> None:
-    told = failure_in(printed("from voxline.store.files import read_json; read_json(7)"))
+    told = parse_failure(printed("from voxline.store.files import read_json; read_json(7)"))
     assert told.message.startswith("AttributeError: 'int' object has no attribute")
     assert [frame.split(":")[0] for frame in told.frames] == ["voxline/store/files.py"]
 
@@ -45,8 +45,8 @@ def test_of_chained_errors_the_last_one_counts() -> None:
         except ZeroDivisionError as error:
             raise WorkError("no frames") from error
     """
-    assert failure_in(printed(code, "")).message == "no frames"
+    assert parse_failure(printed(code, "")).message == "no frames"
 
 
 def test_a_process_that_was_killed_is_told_as_such() -> None:
-    assert "out of memory" in failure_in(["    epoch 1", ""]).message
+    assert "out of memory" in parse_failure(["    epoch 1", ""]).message

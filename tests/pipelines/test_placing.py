@@ -9,7 +9,7 @@ import yaml
 
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster import placement
-from voxline.pipelines.cluster.compiler import compile_pipeline, places_unseen
+from voxline.pipelines.cluster.compiler import compile_pipeline, unmounted_paths
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.images.content_tag import content_tag
 from voxline.store.permanent_failures import ATTEMPT_ENV
@@ -174,7 +174,7 @@ def test_where_no_image_can_be_told_of_the_setting_is_asked_for(
     monkeypatch.setattr(
         "voxline.pipelines.cluster.placement.__file__", str(tmp_path / "site-packages" / "pipelines" / "placing.py")
     )
-    placement._tag_of_this_code.cache_clear()
+    placement._code_tag.cache_clear()
     with pytest.raises(SettingsError, match=r"'images\.tag' is not set.*pyproject\.toml.*--set cluster\.images\.tag="):
         Compiled(tmp_path, UNSAID)
 
@@ -216,5 +216,5 @@ cluster: {claims: [{name: voxline-store, mount: /mnt/store}]}
 """,
         encoding="utf-8",
     )
-    (told,) = places_unseen(load_config(tmp_path / "run.yaml"))
+    (told,) = unmounted_paths(load_config(tmp_path / "run.yaml"))
     assert told.startswith("registry is /mnt/models, and no claim of cluster.claims is mounted there")

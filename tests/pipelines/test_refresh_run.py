@@ -8,7 +8,7 @@ import pytest
 
 from tests.pipelines.conftest import House, check_step_keys
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import STEPS
+from voxline.pipelines.graph import GRAPHS
 from voxline.store.files import read_json
 
 OURS = Path(__file__).parents[2] / "configs"
@@ -59,7 +59,7 @@ def runs(house: House) -> dict[str, Any]:
 
 def test_what_a_corpus_holds_is_published_as_a_version(house: House, runs: dict[str, Any]) -> None:
     record = runs["first"]["record"]
-    assert [step["name"] for step in record["steps"]] == list(STEPS["refresh"])
+    assert [step["name"] for step in record["steps"]] == list(GRAPHS["refresh"])
     assert (record["pipeline"], record["status"]) == ("refresh", "succeeded")
     assert record["dataset"] == str(house.run_dir / "datasets" / "commands" / "1")
     assert read_json(Path(record["dataset"]) / "version.json")["number"] == 1

@@ -11,7 +11,7 @@ import pytest
 
 from tests.pipelines.conftest import House, check_step_keys
 from voxline.inference.saved_model import read_model_json
-from voxline.pipelines.graph import STEPS
+from voxline.pipelines.graph import GRAPHS
 from voxline.store.files import read_json
 
 
@@ -74,7 +74,7 @@ def test_a_run_that_was_killed_goes_on_and_ends(runs: dict[str, Any]) -> None:
     refused = runs["refused"]
     assert refused["status"] == 0, refused["seen"]
     steps = refused["record"]["steps"]
-    assert [step["name"] for step in steps] == list(STEPS["asr"])
+    assert [step["name"] for step in steps] == list(GRAPHS["asr"])
     assert {step["status"] for step in steps} == {"succeeded"}
     assert [step["reused"] for step in steps] == [True] * 4 + [False] * 3
 

@@ -3,7 +3,7 @@
 import io
 import os
 
-from voxline.pipelines.cli.console import Screen, shown_on
+from voxline.pipelines.cli.console import Console, redirect_stdout_to
 
 
 class Terminal(io.StringIO):
@@ -13,7 +13,7 @@ class Terminal(io.StringIO):
 
 def test_on_a_terminal_a_passing_line_is_overwritten_by_the_next() -> None:
     terminal = Terminal()
-    screen = Screen(terminal)
+    screen = Console(terminal)
     for line in ("▹ 1/2 recordings", "▹ 2/2 recordings", "▸ convert: 2 recordings"):
         screen.line(line)
     erase = "\r\x1b[K"
@@ -22,20 +22,20 @@ def test_on_a_terminal_a_passing_line_is_overwritten_by_the_next() -> None:
 
 def test_a_passing_line_is_cut_to_the_width_of_the_terminal() -> None:
     terminal = Terminal()
-    Screen(terminal).line("▹ " + "long " * 200)
+    Console(terminal).line("▹ " + "long " * 200)
     assert "\n" not in terminal.getvalue()
     assert len(terminal.getvalue()) < 200
 
 
 def test_colours_and_indentation_of_kfp_do_not_hide_a_line() -> None:
     out = io.StringIO()
-    Screen(out).line("    \x1b[96m▸ train: done\x1b[0m\n")
+    Console(out).line("    \x1b[96m▸ train: done\x1b[0m\n")
     assert out.getvalue() == "▸ train: done\n"
 
 
 def test_what_this_process_prints_goes_to_the_screen_whole_lines_at_a_time() -> None:
     out = io.StringIO()
-    with shown_on(Screen(out)):
+    with redirect_stdout_to(Console(out)):
         print("▸ convert: ", end="")
         print("2 recordings")
         print("▹ 1/2")
@@ -47,6 +47,6 @@ def test_a_reader_that_goes_away_stops_no_run() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as out:
-        screen = Screen(out)
+        screen = Console(out)
         screen.say("nobody reads this")
         screen.say("nor this")

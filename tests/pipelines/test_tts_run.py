@@ -11,7 +11,7 @@ import soundfile
 from tests.pipelines.conftest import check_step_keys
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run as generate
-from voxline.pipelines.graph import STEPS
+from voxline.pipelines.graph import GRAPHS
 from voxline.store.files import read_json
 
 # A tiny network and a few steps: it learns nothing, and goes through everything.
@@ -76,7 +76,7 @@ def record(house: Path) -> dict[str, Any]:
 
 def test_every_step_comes_to_an_end_and_the_record_names_the_figures(record: dict[str, Any]) -> None:
     assert (record["pipeline"], record["status"]) == ("tts", "succeeded")
-    assert [step["name"] for step in record["steps"]] == list(STEPS["tts"])
+    assert [step["name"] for step in record["steps"]] == list(GRAPHS["tts"])
     assert {"mel_l1", "mel_dtw", "mcd", "attention_diagonality", "hit_limit", "rtf"} <= record["metrics"].keys()
     assert "round_trip_wer" not in record["metrics"]  # nobody listened, and nothing is made up
 

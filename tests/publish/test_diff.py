@@ -19,7 +19,7 @@ from voxline.components.publish.step import run as publish
 from voxline.components.publish.versions import DatasetVersions
 from voxline.data.dataset import Dataset
 from voxline.data.rows import ROWS_FILE, encode_row
-from voxline.pipelines.cli.dataset_views import told
+from voxline.pipelines.cli.dataset_views import format_diff
 from voxline.pipelines.cli.main import app
 from voxline.store.hashing import hash_file
 from voxline.text.alphabet import Alphabet
@@ -93,12 +93,12 @@ def test_a_version_says_what_changed_and_the_comparison_names_it(extracted: Extr
     versions = DatasetVersions(datasets, "corpus")
     assert versions.info(1).changes == {}
     assert {kind: count for kind, count in versions.info(2).changes.items() if count} == {"added": 1, "removed": 3}
-    lines = told(str(first), str(second), limit=1)
+    lines = format_diff(str(first), str(second), limit=1)
     assert lines[0].startswith("1 added, 3 removed, 0 audio changed")
     assert "  u00  train  s0  one" in lines
     assert lines[lines.index("removed: 3") + 2] == "  … and 2 more"
     assert lines[-1].startswith("the test set is the same")
-    assert told(str(first), str(first), limit=1) == ["the same utterances, texts, audio, speakers and splits"]
+    assert format_diff(str(first), str(first), limit=1) == ["the same utterances, texts, audio, speakers and splits"]
 
 
 def test_a_speaker_who_is_gone_is_named(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from kfp import dsl
 
-from voxline.components.images import MODEL
+from voxline.components.images import MODEL_IMAGE
 
 
-@dsl.component(base_image=MODEL, install_kfp_package=False)
+@dsl.component(base_image=MODEL_IMAGE, install_kfp_package=False)
 def evaluate(
     model: dsl.Input[dsl.Model],
     wavs: dsl.Input[dsl.Dataset],
