@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 
 import voxline.components.extract.beam  # noqa: F401 - imported here, not while the clock runs
 from benchmarks.table import Row, print_table
-from voxline.audio.decoding import load
-from voxline.audio.features import features
+from voxline.audio.decoding import load_audio
+from voxline.audio.features import compute_features
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.data.manifest import Utterance, write_manifest
@@ -67,7 +67,9 @@ def _loop(utterances: list[Utterance], path: Path) -> None:
     frames, sums = 0, np.zeros((2, SETTINGS.features.bins))
     with open(path, "wb") as file:
         for utterance in utterances:
-            made = features(load(utterance.audio_filepath, SETTINGS.features.sample_rate), SETTINGS.features)
+            made = compute_features(
+                load_audio(utterance.audio_filepath, SETTINGS.features.sample_rate), SETTINGS.features
+            )
             frames += len(made)
             sums += compute_cmvn_stats(made)
             example = {

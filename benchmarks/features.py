@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.table import Row, print_table
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.features import Array, features
+from voxline.audio.features import FloatArray, compute_features
 
 UTTERANCES = 24
 ROUNDS = 15
@@ -27,11 +27,11 @@ def log_mel() -> Row:
         (0.1 * random.standard_normal(int(seconds * SETTINGS.sample_rate))).astype(np.float32)
         for seconds in random.uniform(2, 15, UTTERANCES)
     ]
-    _same(features(recordings[0], SETTINGS), _librosa(recordings[0]))
+    _same(compute_features(recordings[0], SETTINGS), _librosa(recordings[0]))
     ours, peer = [], []
     with threadpool_limits(1):
         for _ in range(ROUNDS):
-            ours.append(_seconds(lambda samples: features(samples, SETTINGS), recordings))
+            ours.append(_seconds(lambda samples: compute_features(samples, SETTINGS), recordings))
             peer.append(_seconds(_librosa, recordings))
     frames = sum(SETTINGS.frames(len(samples)) for samples in recordings)
     return Row.of(
@@ -44,8 +44,8 @@ def log_mel() -> Row:
     )
 
 
-def _librosa(samples: Array) -> Array:
-    mels: Array = librosa.feature.melspectrogram(
+def _librosa(samples: FloatArray) -> FloatArray:
+    mels: FloatArray = librosa.feature.melspectrogram(
         y=samples,
         sr=SETTINGS.sample_rate,
         n_fft=SETTINGS.transform,
@@ -56,12 +56,12 @@ def _librosa(samples: Array) -> Array:
     return mels
 
 
-def _same(ours: Array, theirs: Array) -> None:
+def _same(ours: FloatArray, theirs: FloatArray) -> None:
     if not np.allclose(ours, np.log(np.maximum(theirs.T, SETTINGS.log_floor)), atol=1e-3):
         raise SystemExit("benchmarks.features: the two do not compute the same; their times say nothing")
 
 
-def _seconds(compute: Callable[[Array], Array], recordings: Sequence[Array]) -> float:
+def _seconds(compute: Callable[[FloatArray], FloatArray], recordings: Sequence[FloatArray]) -> float:
     start = time.process_time()
     for samples in recordings:
         compute(samples)

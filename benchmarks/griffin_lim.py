@@ -19,10 +19,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.table import Row, print_table
-from voxline.audio.decoding import load
+from voxline.audio.decoding import load_audio
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.features import Array, features, magnitude_spectrogram
-from voxline.audio.griffin_lim import griffin_lim, waveform
+from voxline.audio.features import FloatArray, compute_features, magnitude_spectrogram
+from voxline.audio.griffin_lim import features_to_waveform, griffin_lim
 
 RECORDINGS = 12
 ROUNDS = 3
@@ -82,7 +82,7 @@ def closeness(folder: Path) -> None:
         ("Tacotron, 16 kHz", TACOTRON, ("mel", "linear")),
         ("Tacotron 2, 22.05 kHz", TACOTRON_2, ("mel",)),
     ):
-        recordings = [load(path, how.sample_rate) for path in sorted(folder.glob("*.wav"))]
+        recordings = [load_audio(path, how.sample_rate) for path in sorted(folder.glob("*.wav"))]
         for part in parts:
             for momentum in (0.0, 0.99):
                 for iterations in (30, 60, 100):
@@ -92,23 +92,23 @@ def closeness(folder: Path) -> None:
 
 
 def _distances(
-    samples: Array, how: FeatureSettings, part: str, iterations: int, momentum: float
+    samples: FloatArray, how: FeatureSettings, part: str, iterations: int, momentum: float
 ) -> tuple[float, float, float]:
     """Mean absolute error of mels and of the linear spectrum, and spectral convergence, all in decibels."""
-    wanted = features(samples, how)
+    wanted = compute_features(samples, how)
     columns = how.mel_columns if part == "mel" else how.linear_columns
-    made = waveform(wanted[:, columns], how, iterations=iterations, momentum=momentum)
+    made = features_to_waveform(wanted[:, columns], how, iterations=iterations, momentum=momentum)
     decibels = -how.floor_db if how.kind == "mel_and_linear" else 20 / np.log(10)
-    mel = float(np.abs(features(made, how) - wanted)[:, how.mel_columns].mean() * decibels)
+    mel = float(np.abs(compute_features(made, how) - wanted)[:, how.mel_columns].mean() * decibels)
     before, after = (magnitude_spectrogram(audio, how) for audio in (samples, made))
     levels = (20 * np.log10(np.maximum(magnitudes, 1e-4)) for magnitudes in (before, after))
     linear = float(np.abs(np.subtract(*levels)).mean())
     return mel, linear, float(20 * np.log10(np.linalg.norm(after - before) / np.linalg.norm(before)))
 
 
-def _librosa(magnitudes: Array) -> Array:
+def _librosa(magnitudes: FloatArray) -> FloatArray:
     how = TACOTRON_2
-    made: Array = librosa.griffinlim(
+    made: FloatArray = librosa.griffinlim(
         magnitudes.T,
         n_iter=ITERATIONS,
         hop_length=how.hop,
@@ -120,17 +120,19 @@ def _librosa(magnitudes: Array) -> Array:
     return made
 
 
-def _timed(invert: Callable[[Array], Array], spectrograms: Sequence[Array]) -> tuple[float, list[Array]]:
+def _timed(
+    invert: Callable[[FloatArray], FloatArray], spectrograms: Sequence[FloatArray]
+) -> tuple[float, list[FloatArray]]:
     start = time.process_time()
     made = [invert(magnitudes) for magnitudes in spectrograms]
     return time.process_time() - start, made
 
 
-def _convergence(made: Array, magnitudes: Array) -> float:
+def _convergence(made: FloatArray, magnitudes: FloatArray) -> float:
     return float(np.linalg.norm(magnitude_spectrogram(made, TACOTRON_2) - magnitudes) / np.linalg.norm(magnitudes))
 
 
-def _voice(seed: int, rate: int) -> Array:
+def _voice(seed: int, rate: int) -> FloatArray:
     """Two to six seconds of harmonics of a wandering pitch with breath between them; as hard to invert as speech."""
     random = np.random.default_rng(seed)
     samples = int(random.uniform(2, 6) * rate)
@@ -139,7 +141,7 @@ def _voice(seed: int, rate: int) -> Array:
     phase = 2 * np.pi * np.cumsum(pitch) / rate
     voiced = sum(np.sin(number * phase + random.uniform(0, 6)) / number for number in range(1, 30))
     gate = (np.sin(2 * np.pi * random.uniform(1.5, 4) * time_) > -0.4) * np.abs(np.sin(2 * np.pi * 3 * time_))
-    made: Array = (0.1 * gate * voiced + 0.01 * random.standard_normal(samples)).astype(np.float32)
+    made: FloatArray = (0.1 * gate * voiced + 0.01 * random.standard_normal(samples)).astype(np.float32)
     return made
 
 

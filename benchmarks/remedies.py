@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.features import features
+from voxline.audio.features import compute_features
 from voxline.components.demo_corpus.sentences import draw_digits
 from voxline.components.demo_corpus.speech import EspeakVoice, speak
 from voxline.components.train.trainer import fit
@@ -100,7 +100,7 @@ def _features(samples: np.ndarray, rate: int) -> np.ndarray:
 
     samples = soxr.resample(samples, rate, FEATURES.sample_rate).astype(np.float32)
     loud = np.flatnonzero(np.abs(samples) > LOUD)
-    return features(samples[max(loud[0] - 400, 0) : loud[-1] + 800], FEATURES)
+    return compute_features(samples[max(loud[0] - 400, 0) : loud[-1] + 800], FEATURES)
 
 
 def row(name: str, changes: dict[str, Any], data: Dataset, folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ import soundfile
 
 from tests.spoken_tones import BLOCK, RATE, WORDS, speak
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.features import features
+from voxline.audio.features import compute_features
 from voxline.data.manifest import Utterance, write_manifest
 
 ALPHABET = "012345678 .-"
@@ -84,7 +84,7 @@ def export(
 
     voiced = [(says or {}).get(symbol, symbol) for symbol in alphabet]
     blocks = [speak([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in voiced]
-    mels = np.stack([features(block, FEATURES)[:FRAMES] for block in blocks])
+    mels = np.stack([compute_features(block, FEATURES)[:FRAMES] for block in blocks])
     lost_id, endless_id, mute_id = (alphabet.index(one) if one else -1 for one in (lost, endless, mute))
 
     class Voice(tf.Module):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.audio.decoding import decode, mono, resample, to_int16
-from voxline.audio.loudness import loudness
+from voxline.audio.decoding import decode_audio, resample, to_int16, to_mono
+from voxline.audio.loudness import integrated_loudness
 from voxline.audio.wav import read_wav, write_wav
 from voxline.components.convert.jobs import ConversionJob, Converted, RejectedRecording, Shaping, SourceChanged
 from voxline.rejects import BadAudioError, Reason
@@ -40,7 +40,7 @@ def apply_shaping(
         samples = samples[first:last]
     if shaping.loudness_lufs is not None:
         scaled = resample(samples, sample_rate, sample_rate)  # float32, whatever it was
-        before = loudness(scaled, sample_rate)
+        before = integrated_loudness(scaled, sample_rate)
         room = PEAK_DB - 20 * math.log10(float(np.abs(scaled).max()))
         gain = min(shaping.loudness_lufs - before, room)
         samples = scaled * np.float32(10 ** (gain / 20))
@@ -177,8 +177,8 @@ def _decibels(power: float) -> float:
 
 def _decode_job(job: ConversionJob) -> tuple[npt.NDArray[Any], str]:
     """The samples at the job's rate, as integers or float32, and their MD5 where the file has it."""
-    recording = decode(job.source, job.offset, job.duration)
-    samples = mono(recording.samples)
+    recording = decode_audio(job.source, job.offset, job.duration)
+    samples = to_mono(recording.samples)
     if recording.sample_rate != job.sample_rate:  # else 16-bit samples pass bit by bit
         samples = resample(samples, recording.sample_rate, job.sample_rate)
     if not len(samples):

@@ -8,7 +8,7 @@ from voxline.beam.settings import MULTI_PROCESS, RunnerSettings
 from voxline.components.convert.jobs import Shaping
 from voxline.errors import SettingsError
 from voxline.text.alphabet import Alphabet
-from voxline.text.settings import ReadingSettings
+from voxline.text.settings import FrontendSettings
 
 PROCESSES = "processes"
 
@@ -20,8 +20,8 @@ class ConvertSettings(RunnerSettings):
     alphabet: str = pydantic.Field(
         "english", description="an alphabet's name (english), or the characters that transcripts may have"
     )
-    reading: ReadingSettings = pydantic.Field(
-        default_factory=ReadingSettings, description="how a transcript becomes what the model reads or spells"
+    reading: FrontendSettings = pydantic.Field(
+        default_factory=FrontendSettings, description="how a transcript becomes what the model reads or spells"
     )
     min_seconds: float = pydantic.Field(0.1, ge=0, le=3_600, description="seconds; shorter recordings are rejected")
     max_seconds: float = pydantic.Field(60.0, gt=0, le=36_000, description="seconds; longer recordings are rejected")

@@ -16,7 +16,7 @@ from voxline.components.convert.wav_pool import WavPool
 from voxline.store.bucket_cache import localize
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step
-from voxline.text.frontend import made_by
+from voxline.text.frontend import frontend_version
 
 REVISION = 1
 
@@ -37,7 +37,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
     # How many processes did it makes no difference to what was done.
     naming = settings.naming()
     # A dictionary of a later version may read a text otherwise.
-    reading = made_by(settings.reading)
+    reading = frontend_version(settings.reading)
     named = {"settings": naming.plain(), "reading": reading, "revisions": [REVISION, POOL_REVISION]}
     with (
         WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping) as pool,

@@ -4,11 +4,13 @@ from voxline.components.convert.settings import ConvertSettings
 from voxline.data.manifest import Utterance
 from voxline.rejects import Reason, Reject
 from voxline.text.alphabet import Alphabet
-from voxline.text.frontend import Read, read
-from voxline.text.settings import Unreadable, Wordless
+from voxline.text.frontend import FrontendOutput, apply_frontend
+from voxline.text.settings import EmptyText, UnsupportedText
 
 
-def normalize_transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphabet) -> Read | Reject:
+def normalize_transcript(
+    utterance: Utterance, settings: ConvertSettings, alphabet: Alphabet
+) -> FrontendOutput | Reject:
     """The text to learn, and the words that are heard.
 
     >>> settings = ConvertSettings()
@@ -21,10 +23,10 @@ def normalize_transcript(utterance: Utterance, settings: ConvertSettings, alphab
     if not utterance.text.strip():
         return Reject(utterance.id, Reason.TRANSCRIPT_MISSING, "no transcript")
     try:
-        found = read(utterance.text, settings.reading)
-    except Wordless as wordless:
+        found = apply_frontend(utterance.text, settings.reading)
+    except EmptyText as wordless:
         return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, str(wordless))
-    except Unreadable as unreadable:
+    except UnsupportedText as unreadable:
         return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, str(unreadable))
     if not found.spoken.strip():
         return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, f"nothing is left of {utterance.text!r} once normalised")
@@ -42,7 +44,7 @@ def check_length(utterance: Utterance, duration: float, settings: ConvertSetting
     return None
 
 
-def converted_utterance(utterance: Utterance, found: Read, wav: str, name: str, duration: float) -> Utterance:
+def converted_utterance(utterance: Utterance, found: FrontendOutput, wav: str, name: str, duration: float) -> Utterance:
     """The utterance as a converted manifest has it: `text` is what the model reads, `spoken` what is heard.
 
     Args:

@@ -17,7 +17,7 @@ from voxline.components.demo_corpus.speakers import FEMALE, Speaker, draw_speake
 from voxline.components.demo_corpus.speech import EspeakVoice, speak
 from voxline.components.demo_corpus.tts_corpora import record_sentences, to_int16
 from voxline.progress import Progress, print_status
-from voxline.text.alphabet import normalise
+from voxline.text.alphabet import normalize_transcript
 
 TEMPLATES = (
     "turn the {room} {device} {switch}",
@@ -164,7 +164,7 @@ def write_round_trip_corpus(root: Path, settings: RoundTripCorpusSettings, worke
         rng = np.random.default_rng((settings.seed, 4, number))
         spoken = record_sentences(part.voice, part.sentences, settings.sample_rate, workers)
         utterances = (
-            (normalise(sentence.normalised), _heard(samples, rng, settings))
+            (normalize_transcript(sentence.normalised), _heard(samples, rng, settings))
             for sentence, samples in zip(part.sentences, spoken, strict=True)
         )
         subset = SUBSETS[part.split]

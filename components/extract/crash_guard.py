@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from voxline.components.extract.features import compute_features
+from voxline.components.extract.features import utterance_features
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import Utterance, parse_utterance
 from voxline.rejects import BadAudioError
@@ -81,7 +81,7 @@ def _compute_alone() -> None:
     asked = json.load(sys.stdin)
     utterance = parse_utterance(json.dumps(asked["utterance"]), "stdin", str(Path.cwd()))
     with contextlib.suppress(BadAudioError):
-        compute_features(utterance, asked["speed"], ExtractSettings.of(asked["settings"]))
+        utterance_features(utterance, asked["speed"], ExtractSettings.of(asked["settings"]))
 
 
 if __name__ == "__main__":

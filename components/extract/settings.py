@@ -7,7 +7,7 @@ import pydantic
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.beam.settings import RunnerSettings
 from voxline.text.alphabet import Alphabet
-from voxline.text.settings import ReadingSettings
+from voxline.text.settings import FrontendSettings
 
 
 class ExtractSettings(RunnerSettings):
@@ -20,8 +20,8 @@ class ExtractSettings(RunnerSettings):
     alphabet: str = pydantic.Field(
         "english", description="the symbols of the labels: a name (english), or the characters themselves"
     )
-    reading: ReadingSettings = pydantic.Field(
-        default_factory=ReadingSettings,
+    reading: FrontendSettings = pydantic.Field(
+        default_factory=FrontendSettings,
         description="how convert read the transcripts; the dataset remembers it, and so does the model",
     )
     speeds: list[float] = pydantic.Field(

@@ -251,7 +251,7 @@ def _dataset(
 
 def _check_rate(intake: "ScannedManifest", missing: "npt.NDArray[np.bool_]", expected: int, attempts: Path) -> None:
     """Refuses a corpus of another rate at once, and not as thousands of rejects."""
-    from voxline.audio.decoding import header
+    from voxline.audio.decoding import read_header
     from voxline.components.extract.crash_guard import crashed_clips, note_clips
     from voxline.components.extract.manifest_scan import clip_of_line
     from voxline.rejects import BadAudioError
@@ -265,7 +265,7 @@ def _check_rate(intake: "ScannedManifest", missing: "npt.NDArray[np.bool_]", exp
                 continue  # is tried in a process of its own
             begin(clip)
             with contextlib.suppress(BadAudioError):  # becomes a reject in its shard
-                rates.add(header(utterance.audio_filepath).sample_rate)
+                rates.add(read_header(utterance.audio_filepath).sample_rate)
     if rates and expected not in rates:
         raise SettingsError(
             f"extract: 'features.sample_rate' is {expected} Hz and the recordings have {rates.pop()} Hz; "

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from voxline.beam.settings import IN_PROCESS
 from voxline.components.extract.crash_guard import crashed_clips, crashes_worker, note_clips, suspect_clips
-from voxline.components.extract.features import compute_features
+from voxline.components.extract.features import utterance_features
 from voxline.components.extract.manifest_scan import clip_of_line
 from voxline.components.extract.plan import ATTEMPTS_FOLDER, ShardTask
 from voxline.components.extract.settings import ExtractSettings
@@ -66,7 +66,7 @@ def write_shard(
                     whom = "the process that read it, and one" if alone else f"{suspected[clip]} workers, and a process"
                     raise BadAudioError(Reason.UNREADABLE, f"ended {whom} of its own")
                 begin(clip)
-                made = compute_features(utterance, task.speed, settings)
+                made = utterance_features(utterance, task.speed, settings)
             except BadAudioError as failure:
                 failed.append(FailedClip(clip, str(failure.reason), failure.detail))
             else:

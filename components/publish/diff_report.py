@@ -18,16 +18,16 @@ from voxline.data.dataset import Dataset
 from voxline.report import (
     Block,
     Page,
-    bars,
+    bar_plot,
+    data_table,
     details,
-    facts,
     figure,
     histogram,
-    lines,
-    note,
+    line_plot,
     side_by_side,
-    table,
-    verdict,
+    small_print,
+    stat_cards,
+    verdict_banner,
     word_diff,
 )
 
@@ -60,16 +60,16 @@ def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page
     state = "has this content already" if reused else "is published"
     page = Page(f"Version {number} of {name}", lead=info.note or info.at, footer=versions.uri_of(number))
     page.opening(
-        verdict(f"{page.title} {state}", f"{sum(dataset.counts.values()):,} utterances.", "good"),
-        facts({"hours": sum(dataset.seconds.values()) / 3600, **dataset.counts}),
+        verdict_banner(f"{page.title} {state}", f"{sum(dataset.counts.values()):,} utterances.", "good"),
+        stat_cards({"hours": sum(dataset.seconds.values()) / 3600, **dataset.counts}),
     )
     previous = info.replaces
     if reused:
-        page.section("Changes", note(f"None since version {number} was published."))
+        page.section("Changes", small_print(f"None since version {number} was published."))
     elif previous is None:
-        page.section("Changes", note("This is the first version."))
+        page.section("Changes", small_print("This is the first version."))
     elif previous not in versions.numbers():
-        page.section("Changes", note(f"Version {previous}, which it replaces, no longer exists."))
+        page.section("Changes", small_print(f"Version {previous}, which it replaces, no longer exists."))
     else:
         diff = diff_datasets(Dataset.read(versions.path(previous), shards=False), dataset)
         page.section(f"Changes since version {previous}", comparability_verdict(diff))
@@ -80,12 +80,12 @@ def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page
 def comparability_verdict(diff: DatasetDiff) -> Block:
     """Whether metrics measured on the two datasets may be compared."""
     head, _, rest = describe_comparability(diff).partition(": ")
-    return verdict(head, rest[:1].upper() + rest[1:], "bad" if diff.test_set_changed() else "good")
+    return verdict_banner(head, rest[:1].upper() + rest[1:], "bad" if diff.test_set_changed() else "good")
 
 
 def counts_table(diff: DatasetDiff, heading: str = "changed") -> Block:
     rows = [(kind.replace("_", " "), count) for kind, count in diff.counts().items()]
-    return table(["utterances", heading], rows)
+    return data_table(["utterances", heading], rows)
 
 
 def utterance_lists(diff: DatasetDiff) -> list[Block]:
@@ -98,7 +98,7 @@ def utterance_lists(diff: DatasetDiff) -> list[Block]:
         *_folded("Split changed", diff.split_changed, _split_row),
     ]
     legend = "Above: before. Below: after. Struck through: deleted. Underlined: inserted. Boxed: substituted."
-    return [*blocks, note(legend)] if diff.text_changed else blocks
+    return [*blocks, small_print(legend)] if diff.text_changed else blocks
 
 
 def _add_sections(diff: DatasetDiff, page: Page) -> None:
@@ -114,7 +114,7 @@ def _folded(kind: str, items: Sequence[Any], row: Callable[[Any], tuple[Any, ...
     if len(items) > MAX_UTTERANCES:
         caption = f"The first {MAX_UTTERANCES:,} of {len(items):,}; `voxline diff` prints them all."
     rows = map(row, items[:MAX_UTTERANCES])
-    return [details(f"{kind}: {len(items):,}", table(["utterance", "split", ""], rows, caption))]
+    return [details(f"{kind}: {len(items):,}", data_table(["utterance", "split", ""], rows, caption))]
 
 
 def _text_row(line: Line) -> tuple[str, str, str]:
@@ -145,29 +145,29 @@ def _splits_and_speakers(diff: DatasetDiff) -> list[Block]:
         )
         for split in dict.fromkeys([*diff.before.counts, *diff.after.counts])
     ]
-    splits = table(["split", "utterances before", "hours before", "utterances after", "hours after"], rows)
+    splits = data_table(["split", "utterances before", "hours before", "utterances after", "hours after"], rows)
     durations = figure(
         histogram({"before": _durations(diff.before), "after": _durations(diff.after)}, "seconds"),
         "Durations of utterances.",
     )
     speakers = diff.seconds_by_speaker()
     if not speakers:
-        return [splits, durations, note("Every speaker has as much speech as before.")]
+        return [splits, durations, small_print("Every speaker has as much speech as before.")]
     most = {name or "(unknown)": after - before for name, (before, after) in list(speakers.items())[:MAX_SPEAKERS]}
     caption = f"The largest changes among {len(speakers):,} speakers with more or less speech than before."
-    return [splits, side_by_side(durations, figure(bars(most, "seconds more"), caption))]
+    return [splits, side_by_side(durations, figure(bar_plot(most, "seconds more"), caption))]
 
 
 def _features(diff: DatasetDiff) -> list[Block]:
     if diff.before.features != diff.after.features:
-        return [note("The feature settings differ: a model of one dataset cannot be used with the other.")]
+        return [small_print("The feature settings differ: a model of one dataset cannot be used with the other.")]
     drift = feature_drift(diff.before, diff.after)
     if drift is None:
-        return [note("Mean and standard deviation are the same.")]
+        return [small_print("Mean and standard deviation are the same.")]
     bins = list(range(len(drift.mean_shift)))
     return [
-        figure(lines(bins, {"mean": drift.mean_shift}, "bin", "deviations"), "Shift of the mean of each bin."),
-        figure(lines(bins, {"deviation": drift.deviation_ratio}, "bin", "after / before"), f"{drift.describe()}."),
+        figure(line_plot(bins, {"mean": drift.mean_shift}, "bin", "deviations"), "Shift of the mean of each bin."),
+        figure(line_plot(bins, {"deviation": drift.deviation_ratio}, "bin", "after / before"), f"{drift.describe()}."),
     ]
 
 

@@ -240,17 +240,17 @@ def _describe(folder: Path, decided: Verdict, measured: Evaluation, settings: Pu
 
 def _report(decided: Verdict, measured: Evaluation) -> str:
     """The evaluation's page, with the verdict in its slot."""
-    from voxline.report import Block, Tone, badge, fill, table, verdict
+    from voxline.report import Block, Tone, badge, data_table, fill_slot, verdict_banner
 
     tone: Tone = "good" if decided.pushed else "plain" if decided.version else "bad"
     heading = decided.heading if decided.pushed else "Not pushed"
     reasons = "" if decided.checks else f"{'; '.join(decided.reasons)}."
-    blocks = [verdict(heading, reasons, tone)]
+    blocks = [verdict_banner(heading, reasons, tone)]
     if decided.checks:
         rows = [[badge(check.name, "good" if check.passed else "bad"), check.detail] for check in decided.checks]
-        blocks.append(table(["check", "what was found"], rows))
+        blocks.append(data_table(["check", "what was found"], rows))
     html = (measured.folder / REPORT_FILE).read_text(encoding="utf-8")
-    return fill(html, VERDICT_SLOT, Block("").join(blocks))
+    return fill_slot(html, VERDICT_SLOT, Block("").join(blocks))
 
 
 def _written(

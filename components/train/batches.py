@@ -24,7 +24,7 @@ from voxline.data.rows import DatasetRow
 from voxline.data.shards import report_damage
 from voxline.data.tfrecord import DamagedRecordError, decode_example, read_record_at
 from voxline.errors import WorkError
-from voxline.text.alphabet import Alphabet, frames_needed
+from voxline.text.alphabet import Alphabet, min_ctc_frames
 
 Array = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
@@ -227,7 +227,7 @@ def _read_records(dataset: Dataset, split: str, time_stride: int, padding: int) 
 
 def _min_frames(row: DatasetRow, alphabet: Alphabet, time_stride: int, padding: int) -> int:
     """The fewest frames from which a model with this stride has an output frame for all that CTC must emit."""
-    needed = frames_needed(alphabet.encode(row.text)) if time_stride else 1
+    needed = min_ctc_frames(alphabet.encode(row.text)) if time_stride else 1
     return max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)
 
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from voxline.beam.settings import RunnerSettings
-from voxline.components.validate.tally import Tally, ranges
+from voxline.components.validate.tally import ManifestTally, byte_ranges
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.store.bucket_cache import BucketCache, is_cached, local_path, localize, uri_of
 from voxline.store.files import ABANDONED_SECONDS
 
-PIECE_BYTES = 16_000_000
+RANGE_BYTES = 16_000_000
 """Of the manifest: some forty thousand utterances, half a second of work and 5 MB of answer."""
 
 
-def tallied(manifest: Path, settings: RunnerSettings, store: Path | str) -> Tally:
+def tally_manifest(manifest: Path, settings: RunnerSettings, store: Path | str) -> ManifestTally:
     """The tally of a manifest, by whatever the settings name.
 
     Args:
@@ -32,38 +32,38 @@ def tallied(manifest: Path, settings: RunnerSettings, store: Path | str) -> Tall
       WorkError: the manifest is absent or not one of ours, or the pipeline failed.
     """
     if not manifest.is_file() or manifest.stat().st_size < settings.beam_from_megabytes * 1e6:
-        return Tally.of_piece(manifest)
+        return ManifestTally.of_piece(manifest)
     folder = local_path(store) / "tallies"
     _clear_abandoned(folder)
     folder /= secrets.token_hex(6)
     folder.mkdir(parents=True)
     try:
-        return _by_beam(manifest, settings, folder)
+        return _tally_with_beam(manifest, settings, folder)
     finally:
         _remove(folder)
 
 
-def _by_beam(manifest: Path, settings: RunnerSettings, folder: Path) -> Tally:
+def _tally_with_beam(manifest: Path, settings: RunnerSettings, folder: Path) -> ManifestTally:
     from voxline.beam.run import map_with_beam
 
-    tally, early = Tally(), dict[int, dict[str, Any]]()
-    work = functools.partial(_tallied_piece, manifest=uri_of(manifest))
+    tally, early = ManifestTally(), dict[int, dict[str, Any]]()
+    work = functools.partial(_tally_range, manifest=uri_of(manifest))
     joined = 0
-    for number, answer in map_with_beam("validate", work, ranges(manifest, PIECE_BYTES), settings, folder):
+    for number, answer in map_with_beam("validate", work, byte_ranges(manifest, RANGE_BYTES), settings, folder):
         early[number] = answer
         while joined in early:  # in the order of the manifest, whichever comes first
             piece = early.pop(joined)
             if "failed" in piece:
                 raise WorkError(piece["failed"])
-            tally.join(Tally.of(piece))
+            tally.join(ManifestTally.of(piece))
             joined += 1
     return tally
 
 
-def _tallied_piece(piece: list[int], manifest: str) -> dict[str, Any]:
+def _tally_range(piece: list[int], manifest: str) -> dict[str, Any]:
     """What a worker does with a piece. A line that is none is no fault of the runner's, which would try it again."""
     try:
-        return Tally.of_piece(localize(manifest), *piece).plain()
+        return ManifestTally.of_piece(localize(manifest), *piece).plain()
     except WorkError as error:
         return {"failed": str(error)}
 

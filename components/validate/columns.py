@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Rows = npt.NDArray[np.int64]
+RowIndices = npt.NDArray[np.int64]
 """Places of utterances in the manifest, from 0."""
 
 Codes = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
 
-class Strings:
+class StringColumn:
     """A column of strings in which many are alike: each stands once, a row holds its number.
 
     Attributes:
@@ -31,7 +31,7 @@ class Strings:
         number = self._numbers.get(name)
         self._codes.append(self._number(name) if number is None else number)
 
-    def extend(self, other: "Strings") -> None:
+    def extend(self, other: "StringColumn") -> None:
         """Puts another column below this one."""
         numbers = np.array([self._number(name) for name in other.names], dtype=np.int32)
         if len(other):
@@ -59,18 +59,18 @@ class Strings:
         return number
 
     def plain(self) -> dict[str, Any]:
-        return {"names": self.names, "codes": encoded(self._codes.tobytes())}
+        return {"names": self.names, "codes": encode_base64(self._codes.tobytes())}
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> "Strings":
+    def of(cls, plain: dict[str, Any]) -> "StringColumn":
         strings = cls()
         for name in plain["names"]:
             strings._number(name)
-        strings._codes.frombytes(decoded(plain["codes"]))
+        strings._codes.frombytes(decode_base64(plain["codes"]))
         return strings
 
 
-class Hashes:
+class HashColumn:
     """A column of hashes, of which equal ones are of equal things; 0 where nothing is known."""
 
     def __init__(self, hashes: npt.NDArray[np.uint64]) -> None:
@@ -88,15 +88,15 @@ class Hashes:
 
     @functools.cached_property
     def distinct(self) -> int:
-        return distinct(self._hashes[self._hashes != 0])
+        return count_distinct(self._hashes[self._hashes != 0])
 
     @property
-    def known(self) -> Rows:
+    def known(self) -> RowIndices:
         """The rows of which something is known."""
         return np.flatnonzero(self._hashes)
 
 
-def distinct(values: npt.NDArray[Any]) -> int:
+def count_distinct(values: npt.NDArray[Any]) -> int:
     """How many different values there are.
 
     `np.unique` would say it too, and loads all of `numpy.ma` to ask whether the array is a masked one.
@@ -111,10 +111,10 @@ def median(values: Floats) -> float:
     return float(np.mean(ordered[middle - (len(values) % 2 == 0) : middle + 1]))
 
 
-def encoded(data: bytes | bytearray) -> str:
+def encode_base64(data: bytes | bytearray) -> str:
     """Bytes as JSON bears them."""
     return base64.b64encode(data).decode("ascii")
 
 
-def decoded(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     return base64.b64decode(text)

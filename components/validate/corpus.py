@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from voxline.components.validate.columns import Codes, Floats, Hashes, Rows, Strings
+from voxline.components.validate.columns import Codes, Floats, HashColumn, RowIndices, StringColumn
 from voxline.components.validate.settings import SPLITS
-from voxline.components.validate.tally import MEASURED, Tally, hash_of, words_in
+from voxline.components.validate.tally import MEASURED, ManifestTally, hash_text, split_words
 from voxline.data.manifest import REJECTS_FILE, Utterance, manifest_path, parse_utterance, read_rejects
 from voxline.errors import WorkError
 from voxline.store.hashing import hash_value
 
 
-def rejects_beside(manifest: Path) -> tuple[dict[str, int] | None, str]:
+def read_reject_counts(manifest: Path) -> tuple[dict[str, int] | None, str]:
     """What stands in the list of rejects beside a manifest: how many of each code, and what names them."""
     beside = manifest_path(manifest).parent / REJECTS_FILE
     if not beside.is_file():
@@ -30,12 +30,12 @@ def rejects_beside(manifest: Path) -> tuple[dict[str, int] | None, str]:
     return dict(codes), hash_value(sorted([reject.id, str(reject.reason)] for reject in rejects))
 
 
-LOOKED_UP = 4_096
+CACHED_UTTERANCES = 4_096
 """Utterances that are kept once they were looked up."""
 
 
 @dataclasses.dataclass
-class Corpus:
+class CheckedCorpus:
     """The columns of a manifest.
 
     Attributes:
@@ -45,14 +45,14 @@ class Corpus:
     """
 
     file: Path
-    tally: Tally
+    tally: ManifestTally
     rejects: dict[str, int] | None = None
 
     @classmethod
-    def read(cls, manifest: Path, tally: Tally | None = None) -> "Corpus":
+    def read(cls, manifest: Path, tally: ManifestTally | None = None) -> "CheckedCorpus":
         """Reads a manifest, or takes its tally from who has read it, and the rejects beside it."""
         file = manifest_path(manifest)
-        return cls(file, tally or Tally.of_piece(file), rejects_beside(file)[0])
+        return cls(file, tally or ManifestTally.of_piece(file), read_reject_counts(file)[0])
 
     def __len__(self) -> int:
         return len(self.tally)
@@ -62,31 +62,31 @@ class Corpus:
         """Names the utterances."""
         return self.tally.fingerprint()
 
-    def rows(self, *splits: str) -> Rows:
+    def rows(self, *splits: str) -> RowIndices:
         """The rows of these splits, in the manifest's order."""
         return np.flatnonzero(np.isin(self.splits.codes, [self.splits.number(split) for split in splits]))
 
     @property
-    def speakers(self) -> Strings:
+    def speakers(self) -> StringColumn:
         return self.tally.speakers
 
     @property
-    def splits(self) -> Strings:
+    def splits(self) -> StringColumn:
         return self.tally.splits
 
     @functools.cached_property
-    def recordings(self) -> Hashes:
+    def recordings(self) -> HashColumn:
         """What names the samples."""
-        return Hashes(self.tally.hashes("recordings"))
+        return HashColumn(self.tally.hashes("recordings"))
 
     @functools.cached_property
-    def sentences(self) -> Hashes:
+    def sentences(self) -> HashColumn:
         """What names the transcripts."""
-        return Hashes(self.tally.hashes("sentences"))
+        return HashColumn(self.tally.hashes("sentences"))
 
     @functools.cached_property
-    def ids(self) -> Hashes:
-        return Hashes(self.tally.hashes("ids"))
+    def ids(self) -> HashColumn:
+        return HashColumn(self.tally.hashes("ids"))
 
     @functools.cached_property
     def durations(self) -> Floats:
@@ -127,7 +127,7 @@ class Corpus:
         counts: collections.Counter[str] = collections.Counter()
         for split in splits:
             for piece, count in self.tally.said.get(split, {}).items():
-                for word in words_in(piece):
+                for word in split_words(piece):
                     counts[word] += count
         return counts
 
@@ -138,12 +138,12 @@ class Corpus:
     def utterance(self, row: int) -> Utterance:
         """One utterance, with what stands in its line."""
         if row not in self._looked_up:
-            if len(self._looked_up) >= LOOKED_UP:
+            if len(self._looked_up) >= CACHED_UTTERANCES:
                 self._looked_up.clear()
             ((_, self._looked_up[row]),) = self.utterances(np.array([row]))
         return self._looked_up[row]
 
-    def utterances(self, rows: Rows) -> Iterator[tuple[int, Utterance]]:
+    def utterances(self, rows: RowIndices) -> Iterator[tuple[int, Utterance]]:
         """The utterances of some rows with what stands in their lines, one after the other.
 
         Raises:
@@ -155,7 +155,7 @@ class Corpus:
                 file.seek(self.tally.numbers["place"][row])
                 line = file.readline().decode(errors="replace")
                 found = parse_utterance(line, f"{self.file}:{row + 1}", folder)
-                if hash_of(found.id) != int(ids[row]):
+                if hash_text(found.id) != int(ids[row]):
                     raise WorkError(f"{self.file}: changed while it was judged; run this again when it is written")
                 yield row, found
 
@@ -164,9 +164,9 @@ class Corpus:
         return {}
 
     @functools.cached_property
-    def texts(self) -> Strings:
+    def texts(self) -> StringColumn:
         """All transcripts in memory: TFX's data validation wants them."""
-        texts = Strings()
+        texts = StringColumn()
         for _, utterance in self.utterances(np.arange(len(self))):
             texts.append(utterance.text)
         return texts

@@ -5,39 +5,39 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.validate.checks import Result
-from voxline.components.validate.columns import distinct, median
-from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.checks import CheckResult
+from voxline.components.validate.columns import count_distinct, median
+from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 from voxline.report import (
     Block,
     Page,
-    Reel,
+    PlayerBudget,
     badge,
-    bars,
+    bar_plot,
+    data_table,
     details,
-    facts,
     figure,
     histogram,
-    listing,
-    note,
-    prose,
+    item_list,
+    paragraphs,
     side_by_side,
-    table,
-    verdict,
+    small_print,
+    stat_cards,
+    verdict_banner,
 )
 from voxline.report.charts import quantiles
 from voxline.report.page import Tone
 from voxline.store.bucket_cache import ensure_local
 
-MOST_SPEAKERS = 20
-TFX = (
+MAX_SPEAKERS = 20
+TFDV_NOTE = (
     "From missing_features to drift, they are made by TFX's data validation; what it measured of every feature "
     "stands in its own page, statistics.html."
 )
 
 
-def page(corpus: Corpus, results: list[Result], settings: ValidateSettings) -> Page:
+def validation_page(corpus: CheckedCorpus, results: list[CheckResult], settings: ValidateSettings) -> Page:
     made = Page(
         "Is this corpus fit to train on?",
         lead=f"{len(corpus):,} utterances, {_time(corpus.durations.sum(dtype=float))} of audio, "
@@ -46,7 +46,7 @@ def page(corpus: Corpus, results: list[Result], settings: ValidateSettings) -> P
         "under validate.",
     )
     made.opening(_verdict(results), _facts(corpus))
-    made.section("Checks", _checks(results), note(TFX))
+    made.section("Checks", _checks(results), small_print(TFDV_NOTE))
     to_look_at = _offenders(corpus, results, settings)
     if to_look_at:
         made.section("Utterances to look at", *to_look_at)
@@ -55,22 +55,22 @@ def page(corpus: Corpus, results: list[Result], settings: ValidateSettings) -> P
     return made
 
 
-def _verdict(results: list[Result]) -> Block:
+def _verdict(results: list[CheckResult]) -> Block:
     failed = [result.check.name for result in results if result.fails_the_step]
     warned = [result.check.name for result in results if result.outcome == "failed" and not result.fails_the_step]
     warnings = f"{_counted(len(warned), 'warning')}: {', '.join(warned)}." if warned else "No warnings."
     if failed:
         heading = f"Not fit: {_counted(len(failed), 'check')} failed: {', '.join(failed)}"
-        return verdict(heading, f"Nothing is trained. {warnings}", "bad")
+        return verdict_banner(heading, f"Nothing is trained. {warnings}", "bad")
     if warned:
-        return verdict("Fit, with warnings", warnings, "caution")
-    return verdict("Fit to train on", "Every check that was made has passed.", "good")
+        return verdict_banner("Fit, with warnings", warnings, "caution")
+    return verdict_banner("Fit to train on", "Every check that was made has passed.", "good")
 
 
-def _facts(corpus: Corpus) -> Block:
+def _facts(corpus: CheckedCorpus) -> Block:
     speakers = sum(name != "" for name in corpus.speakers.names)
     rejected = None if corpus.rejects is None else sum(corpus.rejects.values())
-    return facts(
+    return stat_cards(
         {
             "utterances": len(corpus),
             "audio": _time(corpus.durations.sum(dtype=float)),
@@ -81,10 +81,10 @@ def _facts(corpus: Corpus) -> Block:
     )
 
 
-def _checks(results: list[Result]) -> Block:
+def _checks(results: list[CheckResult]) -> Block:
     order = {"failed": 0, "passed": 1, "not checked": 2, "off": 3}
     ordered = sorted(results, key=lambda result: (not result.fails_the_step, order[result.outcome]))
-    return table(
+    return data_table(
         ["result", "check", "value", "threshold", "what was found"],
         [
             [_state(result), _question(result), result.value, result.threshold, result.finding.detail]
@@ -93,41 +93,43 @@ def _checks(results: list[Result]) -> Block:
     )
 
 
-def _state(result: Result) -> Block:
+def _state(result: CheckResult) -> Block:
     if result.outcome == "failed":
         return badge("failed", "bad") if result.fails_the_step else badge("warning", "caution")
     tones: dict[str, Tone] = {"passed": "good"}
     return badge(result.outcome, tones.get(result.outcome, "plain"))
 
 
-def _question(result: Result) -> Block:
-    return prose(result.check.asks) + note(result.check.name)
+def _question(result: CheckResult) -> Block:
+    return paragraphs(result.check.asks) + small_print(result.check.name)
 
 
-def _offenders(corpus: Corpus, results: list[Result], settings: ValidateSettings) -> list[Block]:
+def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: ValidateSettings) -> list[Block]:
     """For each failed check the utterances behind it: the first few to listen to, some more by name."""
     blocks: list[Block] = []
-    reel = Reel()
+    reel = PlayerBudget()
     for result in sorted(results, key=lambda result: not result.fails_the_step):
         rows = [int(row) for row in result.finding.offenders[: settings.listed]]
         if result.outcome != "failed" or not rows:
             continue
         played, named = rows[: settings.played], rows[settings.played :]
         ensure_local(corpus.utterance(row).audio_filepath for row in played)
-        inside = [listing(*[_utterance(corpus, result, row, reel) for row in played])] if played else []
+        inside = [item_list(*[_utterance(corpus, result, row, reel) for row in played])] if played else []
         if named:
             shown = [(corpus.utterance(row), result.finding.note(row)) for row in named]
             cells = [[one.id, one.split, one.text, why] for one, why in shown]
-            inside.append(details(f"{len(named):,} more", table(["utterance", "split", "text", "why"], cells)))
+            inside.append(details(f"{len(named):,} more", data_table(["utterance", "split", "text", "why"], cells)))
         left = len(result.finding.offenders) - len(rows)
         if left:
-            inside.append(note(f"And {left:,} more that are not listed (validate.listed is {settings.listed:,})."))
+            inside.append(
+                small_print(f"And {left:,} more that are not listed (validate.listed is {settings.listed:,}).")
+            )
         heading = f"{result.check.name}: {_counted(len(result.finding.offenders), 'utterance')}"
         blocks.append(details(heading, *inside, opened=not blocks))
     return blocks
 
 
-def _utterance(corpus: Corpus, result: Result, row: int, reel: Reel) -> Block:
+def _utterance(corpus: CheckedCorpus, result: CheckResult, row: int, reel: PlayerBudget) -> Block:
     one = corpus.utterance(row)
     speaker = f"speaker {one.speaker}" if one.speaker else ""
     about = [one.id, one.split, speaker, f"{corpus.durations[row]:.2f} s"]
@@ -138,10 +140,10 @@ def _utterance(corpus: Corpus, result: Result, row: int, reel: Reel) -> Block:
         " · ".join(part for part in about if part),
         offset=one.offset,
         duration=float(corpus.durations[row]),
-    ) + prose(f"“{one.text}”")
+    ) + paragraphs(f"“{one.text}”")
 
 
-def _distributions(corpus: Corpus, settings: ValidateSettings) -> Block:
+def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
     rates = corpus.characters / np.maximum(corpus.durations, 1e-3)
     wanted = settings.speaking_rate
     rate_bounds = [wanted.lowest, wanted.highest] if wanted.unit == "characters" else []
@@ -161,7 +163,7 @@ def _distributions(corpus: Corpus, settings: ValidateSettings) -> Block:
     return side_by_side(*plots)
 
 
-def _histogram(corpus: Corpus, values: npt.NDArray[Any], label: str, bounds: list[float] | None = None) -> Block:
+def _histogram(corpus: CheckedCorpus, values: npt.NDArray[Any], label: str, bounds: list[float] | None = None) -> Block:
     by_split = {split: values[corpus.rows(split)] for split in corpus.present_splits()}
     limits = " Dashed lines: the limits that are checked." if bounds else ""
     return figure(
@@ -177,7 +179,7 @@ def _spread(values: npt.NDArray[Any]) -> str:
     return f"median {middle:.3g}, nine in ten from {low:.3g} to {high:.3g}"
 
 
-def _splits(corpus: Corpus) -> Block:
+def _splits(corpus: CheckedCorpus) -> Block:
     rows = []
     for split in corpus.present_splits():
         places = corpus.rows(split)
@@ -189,31 +191,31 @@ def _splits(corpus: Corpus) -> Block:
                 len(places),
                 _time(durations.sum(dtype=float)),
                 f"{median(durations):.2f} s",
-                distinct(voices[voices != corpus.speakers.number("")]) or None,
-                distinct(corpus.sentences.codes[places]),
+                count_distinct(voices[voices != corpus.speakers.number("")]) or None,
+                count_distinct(corpus.sentences.codes[places]),
                 int(corpus.words[places].sum()),
             ]
         )
-    return table(["split", "utterances", "audio", "median", "speakers", "distinct sentences", "words"], rows)
+    return data_table(["split", "utterances", "audio", "median", "speakers", "distinct sentences", "words"], rows)
 
 
-def _speakers(corpus: Corpus) -> list[Block]:
+def _speakers(corpus: CheckedCorpus) -> list[Block]:
     seconds = np.bincount(corpus.speakers.codes, weights=corpus.durations, minlength=1)
     known = [int(code) for code in np.argsort(-seconds, kind="stable") if code < len(corpus.speakers.names)]
     known = [code for code in known if corpus.speakers.names[code]]
     if not known:
         return []
-    shown = {corpus.speakers.names[code]: float(seconds[code] / 60) for code in known[:MOST_SPEAKERS]}
+    shown = {corpus.speakers.names[code]: float(seconds[code] / 60) for code in known[:MAX_SPEAKERS]}
     caption = "Minutes of audio by speaker"
     if len(known) > len(shown):
         caption += f", the {len(shown)} with the most of {len(known):,}"
-    return [figure(bars(shown, "minutes of audio"), caption + ".")]
+    return [figure(bar_plot(shown, "minutes of audio"), caption + ".")]
 
 
-def _rejects(corpus: Corpus) -> list[Block]:
+def _rejects(corpus: CheckedCorpus) -> list[Block]:
     if not corpus.rejects:
         return []
-    return [table(["reason", "rejected"], list(corpus.rejects.items()), "What the step before left out")]
+    return [data_table(["reason", "rejected"], list(corpus.rejects.items()), "What the step before left out")]
 
 
 def _counted(count: int, what: str) -> str:

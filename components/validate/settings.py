@@ -18,7 +18,7 @@ def _off(value: Any) -> Any:
 
 
 Severity = Annotated[Literal["error", "warning", "off"], pydantic.BeforeValidator(_off)]
-Tfdv = Annotated[Literal["auto", "required", "off"], pydantic.BeforeValidator(_off)]
+TfdvMode = Annotated[Literal["auto", "required", "off"], pydantic.BeforeValidator(_off)]
 SPLITS = ("train", "dev", "test")
 
 
@@ -29,7 +29,7 @@ class CheckSettings(Settings):
     threshold: float = pydantic.Field(0.0, ge=0, description="the largest value that passes")
 
 
-class ErrorAbove(CheckSettings):
+class ErrorCheckSettings(CheckSettings):
     """A check that fails the step unless told otherwise."""
 
     severity: Severity = pydantic.Field("error", description='"error", "warning" or "off"')
@@ -41,7 +41,7 @@ class SentenceOverlap(CheckSettings):
     )
 
 
-class CtcFeasibility(ErrorAbove):
+class CtcFeasibility(ErrorCheckSettings):
     threshold: float = pydantic.Field(
         0.01, ge=0, le=1, description="share of train utterances with fewer frames than CTC needs"
     )
@@ -74,7 +74,7 @@ class Silence(CheckSettings):
     )
 
 
-class ConstantAudio(ErrorAbove):
+class ConstantAudio(ErrorCheckSettings):
     threshold: float = pydantic.Field(0.01, ge=0, le=1, description="share of utterances that are no speech")
     lowest_crest: float = pydantic.Field(
         4.5, ge=0, description="dB from root mean square to peak; a tone has 3, a square wave 0, speech 12 to 20"
@@ -98,7 +98,7 @@ class UnseenWords(CheckSettings):
     threshold: float = pydantic.Field(0.3, ge=0, le=1, description="share of dev and test words that train has not")
 
 
-class IdenticalTranscripts(ErrorAbove):
+class IdenticalTranscripts(ErrorCheckSettings):
     threshold: float = pydantic.Field(
         0.6, ge=0, le=1, description="share of a split's utterances that have its most frequent transcript"
     )
@@ -119,7 +119,7 @@ class LevelBalance(CheckSettings):
     threshold: float = pydantic.Field(10.0, ge=0, description="dB between the median levels of two splits")
 
 
-class EmptySplits(ErrorAbove):
+class EmptySplits(ErrorCheckSettings):
     threshold: float = pydantic.Field(0, ge=0, description="empty splits, at most")
     required: list[Literal["train", "dev", "test"]] = pydantic.Field(
         ["train", "dev", "test"], description="splits that must not be empty"
@@ -137,7 +137,7 @@ class RejectsShare(CheckSettings):
     threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances that the step before rejected")
 
 
-class Drift(CheckSettings):
+class DriftCheck(CheckSettings):
     threshold: float = pydantic.Field(0, ge=0, description="features that may be further away than the schema accepts")
     thresholds: dict[str, Annotated[float, pydantic.Field(gt=0, le=1)]] = pydantic.Field(
         {}, description="by feature: the distance from which it counts as drift, in place of the schema's"
@@ -150,7 +150,7 @@ class ValidateSettings(RunnerSettings):
     # `schema` is a method of pydantic's, so the key is an alias.
     model_config = pydantic.ConfigDict(serialize_by_alias=True, validate_by_name=False)
 
-    tfdv: Tfdv = pydantic.Field(
+    tfdv: TfdvMode = pydantic.Field(
         "auto",
         description="TFX's data validation: auto (where it can run: glibc 2.39), required (fails elsewhere) or off",
     )
@@ -161,8 +161,8 @@ class ValidateSettings(RunnerSettings):
         description="a name in configs/validation, or a path or gs://….pbtxt",
     )
 
-    duplicate_ids: ErrorAbove = pydantic.Field(
-        ErrorAbove(), description="utterances whose id an earlier one has (a count)"
+    duplicate_ids: ErrorCheckSettings = pydantic.Field(
+        ErrorCheckSettings(), description="utterances whose id an earlier one has (a count)"
     )
     duplicate_audio: CheckSettings = pydantic.Field(
         CheckSettings(), description="utterances whose very samples an earlier one of the same split has (a count)"
@@ -170,8 +170,8 @@ class ValidateSettings(RunnerSettings):
     contradictory_transcripts: CheckSettings = pydantic.Field(
         CheckSettings(), description="utterances of equal samples and unequal transcripts (a count)"
     )
-    recording_overlap: ErrorAbove = pydantic.Field(
-        ErrorAbove(), description="dev and test utterances whose recording another split has too (a count)"
+    recording_overlap: ErrorCheckSettings = pydantic.Field(
+        ErrorCheckSettings(), description="dev and test utterances whose recording another split has too (a count)"
     )
     speaker_overlap: CheckSettings = pydantic.Field(
         CheckSettings(), description="share of dev and test utterances whose speaker train has too"
@@ -195,8 +195,8 @@ class ValidateSettings(RunnerSettings):
     word_balance: WordBalance = pydantic.Field(
         WordBalance(), description="how unlike train the words of dev and test are"
     )
-    unseen_characters: ErrorAbove = pydantic.Field(
-        ErrorAbove(), description="characters of dev and test that train has not (a count)"
+    unseen_characters: ErrorCheckSettings = pydantic.Field(
+        ErrorCheckSettings(), description="characters of dev and test that train has not (a count)"
     )
     unseen_words: UnseenWords = pydantic.Field(UnseenWords(), description="words of dev and test that train has not")
     identical_transcripts: IdenticalTranscripts = pydantic.Field(
@@ -210,11 +210,12 @@ class ValidateSettings(RunnerSettings):
     empty_splits: EmptySplits = pydantic.Field(EmptySplits(), description="splits without an utterance")
     small_splits: SmallSplits = pydantic.Field(SmallSplits(), description="splits too small to learn or judge from")
     rejects_share: RejectsShare = pydantic.Field(RejectsShare(), description="what the step before left out")
-    missing_features: ErrorAbove = pydantic.Field(
-        ErrorAbove(), description="features of the schema that too few utterances have (a count; TFX's data validation)"
+    missing_features: ErrorCheckSettings = pydantic.Field(
+        ErrorCheckSettings(),
+        description="features of the schema that too few utterances have (a count; TFX's data validation)",
     )
-    wrong_types: ErrorAbove = pydantic.Field(
-        ErrorAbove(), description="features of another type than the schema's (a count; TFX's data validation)"
+    wrong_types: ErrorCheckSettings = pydantic.Field(
+        ErrorCheckSettings(), description="features of another type than the schema's (a count; TFX's data validation)"
     )
     unexpected_values: CheckSettings = pydantic.Field(
         CheckSettings(), description="features with values that the schema does not list (a count; likewise)"
@@ -225,8 +226,9 @@ class ValidateSettings(RunnerSettings):
     other_anomalies: CheckSettings = pydantic.Field(
         CheckSettings(), description="features that break the schema in any other way (a count; likewise)"
     )
-    drift: Drift = pydantic.Field(
-        Drift(), description="features unlike those of the dataset that the model in service was trained on (likewise)"
+    drift: DriftCheck = pydantic.Field(
+        DriftCheck(),
+        description="features unlike those of the dataset that the model in service was trained on (likewise)",
     )
 
     frames_per_second: float | None = pydantic.Field(

@@ -14,9 +14,9 @@ from voxline.store.hashing import hash_file
 from voxline.store.step_cache import StepOutput, cached_step
 
 if TYPE_CHECKING:
-    from voxline.components.validate.checks import Result
-    from voxline.components.validate.corpus import Corpus
-    from voxline.components.validate.tfdv.results import Examination
+    from voxline.components.validate.checks import CheckResult
+    from voxline.components.validate.corpus import CheckedCorpus
+    from voxline.components.validate.tfdv.results import TfdvResult
 
 
 REVISION = 3
@@ -44,15 +44,15 @@ def run(
       SettingsError: there is no such schema, or no such Beam runner.
       WorkError: a check of severity "error" failed. All files are there, done.json is not: the next run judges anew.
     """
-    from voxline.components.validate.corpus import rejects_beside
-    from voxline.components.validate.tfdv.plan import Plan
+    from voxline.components.validate.corpus import read_reject_counts
+    from voxline.components.validate.tfdv.plan import TfdvPlan
 
-    plan = Plan.of(settings, store, registry, model_name)
+    plan = TfdvPlan.of(settings, store, registry, model_name)
     if plan.skipped and settings.tfdv != "off":
         print_status(f"validate: TFX's data validation is skipped: {plan.skipped}")
     file = manifest_path(localize(manifest))
-    corpus, utterances = _named(file, store, settings)
-    inputs = {"utterances": utterances, "rejects": rejects_beside(file)[1], **plan.named_by()}
+    corpus, utterances = _fingerprint(file, store, settings)
+    inputs = {"utterances": utterances, "rejects": read_reject_counts(file)[1], **plan.named_by()}
     with cached_step(store, "validate", settings.naming(), inputs, revision=REVISION) as work:
         if not work.reused:
             corpus = corpus or _read(file, store, settings)
@@ -61,7 +61,7 @@ def run(
     return work
 
 
-def _named(file: Path, store: Path | str, settings: ValidateSettings) -> tuple["Corpus | None", str]:
+def _fingerprint(file: Path, store: Path | str, settings: ValidateSettings) -> tuple["CheckedCorpus | None", str]:
     """What names the utterances; and the corpus, where they had to be read for that."""
     content = hash_file(file) if file.is_file() else ""
     if noted := read_fingerprint(content, store):
@@ -72,24 +72,24 @@ def _named(file: Path, store: Path | str, settings: ValidateSettings) -> tuple["
     return corpus, corpus.fingerprint
 
 
-def _read(file: Path, store: Path | str, settings: ValidateSettings) -> "Corpus":
-    from voxline.components.validate.beam import tallied
-    from voxline.components.validate.corpus import Corpus
+def _read(file: Path, store: Path | str, settings: ValidateSettings) -> "CheckedCorpus":
+    from voxline.components.validate.beam import tally_manifest
+    from voxline.components.validate.corpus import CheckedCorpus
 
-    return Corpus.read(file, tallied(file, settings, store))
+    return CheckedCorpus.read(file, tally_manifest(file, settings, store))
 
 
-def _judge(work: StepOutput, corpus: "Corpus", examination: "Examination", settings: ValidateSettings) -> None:
+def _judge(work: StepOutput, corpus: "CheckedCorpus", examination: "TfdvResult", settings: ValidateSettings) -> None:
     """Makes every check, and writes what came of it.
 
     Raises:
       WorkError: one of severity "error" failed.
     """
-    from voxline.components.validate.checks import look
-    from voxline.components.validate.report import page
+    from voxline.components.validate.checks import run_checks
+    from voxline.components.validate.report import validation_page
     from voxline.components.validate.tfdv.report import statistics_page
 
-    results = look(corpus, settings, examination)
+    results = run_checks(corpus, settings, examination)
     failed = [result for result in results if result.fails_the_step]
     warned = [result for result in results if result.outcome == "failed" and not result.fails_the_step]
     work.outputs = {"validation": VALIDATION, "report": REPORT, "statistics_page": STATISTICS_PAGE}
@@ -114,18 +114,18 @@ def _judge(work: StepOutput, corpus: "Corpus", examination: "Examination", setti
             "checks": [result.plain(corpus, settings.listed) for result in results],
         },
     )
-    page(corpus, results, settings).write(work.path("report"))
+    validation_page(corpus, results, settings).write(work.path("report"))
     statistics_page(examination).write(work.path("statistics_page"))
     for result in warned:
-        print_status(f"validate: warning: {_told(result)}")
+        print_status(f"validate: warning: {_describe(result)}")
     if failed:
         raise WorkError(
-            f"validate: {'; '.join(map(_told, failed))}. Look at {work.place_of('report')}, then mend the corpus, "
+            f"validate: {'; '.join(map(_describe, failed))}. Look at {work.place_of('report')}, then mend the corpus, "
             f"or raise validate.{failed[0].check.name}.threshold, or make its severity a warning"
         )
     print_status(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.place_of('report')}")
 
 
-def _told(result: "Result") -> str:
+def _describe(result: "CheckResult") -> str:
     """One check in one line: its name, its numbers."""
     return f"{result.check.name} is {result.value}, at most {result.threshold} accepted ({result.finding.detail})"

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.validate.columns import Strings, decoded, encoded
+from voxline.components.validate.columns import StringColumn, decode_base64, encode_base64
 from voxline.data.json_codec import parse_line
 from voxline.errors import WorkError
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, canonical_json, hash_digest
 
 
-def each_line(manifest: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+def iter_line_values(manifest: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """(place, values) of each line that begins at these bytes; several ranges that touch have each line once.
 
     Raises:
@@ -39,24 +39,24 @@ def each_line(manifest: Path, start: int = 0, stop: int | None = None) -> Iterat
             if stop is not None and place >= stop:
                 break
             if not line.isspace():
-                yield place, _values_of(line, manifest, place)
+                yield place, _parse_line(line, manifest, place)
             place += len(line)
 
 
-def ranges(manifest: Path, length: int) -> list[tuple[int, int]]:
+def byte_ranges(manifest: Path, length: int) -> list[tuple[int, int]]:
     """The bytes of a manifest in pieces of this length."""
     size = manifest.stat().st_size
     return [(start, min(start + length, size)) for start in range(0, size, length)]
 
 
-def _values_of(line: bytes, manifest: Path, place: int) -> dict[str, Any]:
+def _parse_line(line: bytes, manifest: Path, place: int) -> dict[str, Any]:
     try:
         return parse_line(line, "")
     except WorkError:
-        return parse_line(line, f"{manifest}:{_number(manifest, place)}")  # once more, for what it says
+        return parse_line(line, f"{manifest}:{_line_number(manifest, place)}")  # once more, for what it says
 
 
-def _number(manifest: Path, place: int) -> int:
+def _line_number(manifest: Path, place: int) -> int:
     """The number of the line that begins there, which nobody counts as long as all is well."""
     number, passed = 1, 0
     with open(manifest, "rb") as file:
@@ -68,7 +68,7 @@ def _number(manifest: Path, place: int) -> int:
     return number
 
 
-class _Kept(dict[int, int | None]):
+class _SpokenCharacters(dict[int, int | None]):
     """For `str.translate`: a code point, or None for one that is nothing said. Each is looked up once."""
 
     def __missing__(self, code: int) -> int | None:
@@ -77,22 +77,22 @@ class _Kept(dict[int, int | None]):
         return self[code]
 
 
-_KEPT = _Kept()
+_SPOKEN = _SpokenCharacters()
 
 
-def characters_in(text: str) -> int:
+def count_characters(text: str) -> int:
     """Characters that are neither space nor punctuation; an apostrophe is part of its word.
 
-    >>> characters_in("it's late, go!"), characters_in("ni3 hao3 .")
+    >>> count_characters("it's late, go!"), count_characters("ni3 hao3 .")
     (10, 7)
     """
-    return len(text.translate(_KEPT))
+    return len(text.translate(_SPOKEN))
 
 
-def words_in(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Words (in pinyin, syllables) without the punctuation around them.
 
-    >>> words_in("no - it's late, go!"), words_in("ni3 hao3 .")
+    >>> split_words("no - it's late, go!"), split_words("ni3 hao3 .")
     (['no', "it's", 'late', 'go'], ['ni3', 'hao3'])
     """
     return [kept for word in text.split() if (kept := _bare(word))]
@@ -100,9 +100,9 @@ def words_in(text: str) -> list[str]:
 
 def _bare(word: str) -> str:
     start, end = 0, len(word)
-    while start < end and _KEPT[ord(word[start])] is None:
+    while start < end and _SPOKEN[ord(word[start])] is None:
         start += 1
-    while end > start and _KEPT[ord(word[end - 1])] is None:
+    while end > start and _SPOKEN[ord(word[end - 1])] is None:
         end -= 1
     return word[start:end]
 
@@ -113,13 +113,13 @@ NUMBERS = {"place": "Q", "duration": "f", **dict.fromkeys(MEASURED, "f"), **dict
 """Columns of numbers, and how each is held (as `array` names it)."""
 HASH_BYTES = 8
 HASHED = {"ids": HASH_BYTES, "recordings": HASH_BYTES, "sentences": HASH_BYTES, "identities": DIGEST_BYTES}
-KNOWN_PIECES = 100_000
+MAX_CACHED_TOKENS = 100_000
 """Words whose counts are remembered."""
 
 _UNKNOWN, _NOTHING, _NAN = bytes(HASH_BYTES), dict[str, Any](), float("nan")
 
 
-class Tally:
+class ManifestTally:
     """The columns of some utterances, and what they say.
 
     Attributes:
@@ -135,19 +135,19 @@ class Tally:
     def __init__(self) -> None:
         self.numbers: dict[str, array.array[Any]] = {name: array.array(kind) for name, kind in NUMBERS.items()}
         self.hashed = {name: bytearray() for name in HASHED}
-        self.speakers, self.splits = Strings(), Strings()
+        self.speakers, self.splits = StringColumn(), StringColumn()
         self.said: dict[str, collections.Counter[str]] = {}
         self.names_all = True
 
     @classmethod
-    def of_piece(cls, manifest: Path, start: int = 0, stop: int | None = None) -> "Tally":
+    def of_piece(cls, manifest: Path, start: int = 0, stop: int | None = None) -> "ManifestTally":
         """The tally of the lines that begin at these bytes of a manifest.
 
         Raises:
           WorkError: the manifest is absent or not one of ours.
         """
-        tally, pieces = cls(), _Pieces()
-        for place, values in each_line(manifest, start, stop):
+        tally, pieces = cls(), _TokenCounts()
+        for place, values in iter_line_values(manifest, start, stop):
             try:
                 tally._add(place, values, pieces)
             except (
@@ -174,7 +174,7 @@ class Tally:
             found.add(digests[at : at + DIGEST_BYTES])
         return found.name()
 
-    def join(self, after: "Tally") -> None:
+    def join(self, after: "ManifestTally") -> None:
         """Puts the tally of what stands after this in the manifest to it."""
         for name, numbers in after.numbers.items():
             self.numbers[name].extend(numbers)
@@ -186,7 +186,7 @@ class Tally:
             self.said.setdefault(split, collections.Counter()).update(counts)
         self.names_all = self.names_all and after.names_all
 
-    def _add(self, place: int, values: dict[str, Any], pieces: "_Pieces") -> None:
+    def _add(self, place: int, values: dict[str, Any], pieces: "_TokenCounts") -> None:
         text, measured = values["text"], values.get("measured") or _NOTHING
         split = values.get("split", "train")
         numbers, hashed = self.numbers, self.hashed
@@ -204,7 +204,7 @@ class Tally:
         self.names_all = self.names_all and bool(values.get("audio_hash"))
         self._count(text, split, pieces)
 
-    def _count(self, text: str, split: str, pieces: "_Pieces") -> None:
+    def _count(self, text: str, split: str, pieces: "_TokenCounts") -> None:
         parts = text.split(" ")
         if split not in self.said:
             self.said[split] = collections.Counter()
@@ -227,8 +227,8 @@ class Tally:
     def plain(self) -> dict[str, Any]:
         """As JSON."""
         return {
-            "numbers": {name: encoded(numbers.tobytes()) for name, numbers in self.numbers.items()},
-            "hashed": {name: encoded(hashes) for name, hashes in self.hashed.items()},
+            "numbers": {name: encode_base64(numbers.tobytes()) for name, numbers in self.numbers.items()},
+            "hashed": {name: encode_base64(hashes) for name, hashes in self.hashed.items()},
             "speakers": self.speakers.plain(),
             "splits": self.splits.plain(),
             "said": self.said,
@@ -236,29 +236,29 @@ class Tally:
         }
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> "Tally":
+    def of(cls, plain: dict[str, Any]) -> "ManifestTally":
         tally = cls()
         for name, numbers in tally.numbers.items():
-            numbers.frombytes(decoded(plain["numbers"][name]))
-        tally.hashed = {name: bytearray(decoded(plain["hashed"][name])) for name in HASHED}
-        tally.speakers, tally.splits = Strings.of(plain["speakers"]), Strings.of(plain["splits"])
+            numbers.frombytes(decode_base64(plain["numbers"][name]))
+        tally.hashed = {name: bytearray(decode_base64(plain["hashed"][name])) for name in HASHED}
+        tally.speakers, tally.splits = StringColumn.of(plain["speakers"]), StringColumn.of(plain["splits"])
         tally.said = {split: collections.Counter(counts) for split, counts in plain["said"].items()}
         tally.names_all = plain["names_all"]
         return tally
 
 
-class _Pieces(dict[str, tuple[int, int, int]]):
+class _TokenCounts(dict[str, tuple[int, int, int]]):
     """(characters, words, letters that stand twice in a row) of what stands between two spaces; each counted once."""
 
     def __missing__(self, piece: str) -> tuple[int, int, int]:
-        if len(self) >= KNOWN_PIECES:
+        if len(self) >= MAX_CACHED_TOKENS:
             self.clear()
         twice = sum(left == right for left, right in itertools.pairwise(piece))
-        counts = self[piece] = (characters_in(piece), len(words_in(piece)), twice)
+        counts = self[piece] = (count_characters(piece), len(split_words(piece)), twice)
         return counts
 
 
-def hash_of(text: str) -> int:
+def hash_text(text: str) -> int:
     """As it stands in a column of hashes."""
     return int.from_bytes(_hash(text), "little")
 

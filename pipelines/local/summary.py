@@ -9,7 +9,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.metrics.catalog import CATALOG
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
-from voxline.report import Block, Page, facts, note, table, verdict
+from voxline.report import Block, Page, data_table, small_print, stat_cards, verdict_banner
 from voxline.store.bucket_cache import local_path, localize
 from voxline.store.files import read_json
 from voxline.store.objects import is_remote
@@ -148,8 +148,8 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
         record.reason, lead=f"What {record.config['corpus']['uri']} held, as a dataset.", footer=published.folder
     )
     made.opening(
-        verdict(record.reason, f"{counts['utterances']:,} utterances in version {counts['version']:,}.", "good"),
-        facts({"hours": sum(version.seconds.values()) / 3600, **version.counts}),
+        verdict_banner(record.reason, f"{counts['utterances']:,} utterances in version {counts['version']:,}.", "good"),
+        stat_cards({"hours": sum(version.seconds.values()) / 3600, **version.counts}),
     )
     made.section("What changed", *_change_blocks(published, version))
     made.section("What it cost", _step_table(record.steps))
@@ -159,15 +159,15 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
 
 def _change_blocks(published: StepRecord, version: Dataset) -> list[Block]:
     if published.reused:
-        return [note(f"Nothing has, since version {published.counts['version']:,} was published.")]
+        return [small_print(f"Nothing has, since version {published.counts['version']:,} was published.")]
     replaced = read_json(localize(published.outputs["version"]))["replaces"]
     if replaced is None:
-        return [note("This is the first version.")]
+        return [small_print("This is the first version.")]
     place = published.folder.rpartition("/")[0]
     found = diff_datasets(Dataset.read(localize(f"{place}/{replaced}"), shards=False), version)
     return [
         counts_table(found, f"since version {replaced}"),
-        note(describe_comparability(found)),
+        small_print(describe_comparability(found)),
         *utterance_lists(found),
     ]
 
@@ -177,16 +177,20 @@ def _step_table(steps: list[StepRecord]) -> Block:
     for step in steps:
         counted = ", ".join(f"{n:,} {what}" for what, n in step.counts.items() if what != "version")
         rows.append((step.name, f"{step.seconds:.1f}", step.reused, counted))
-    return table(["step", "seconds", "reused", "what it counted"], rows)
+    return data_table(["step", "seconds", "reused", "what it counted"], rows)
 
 
 def _check_blocks(record: RunRecord) -> list[Block]:
     validated = record.step("validate")
     if validated is None or "validation" not in validated.outputs:
-        return [note("Validate left nothing to read.")]
+        return [small_print("Validate left nothing to read.")]
     found = read_json(localize(validated.outputs["validation"]))
     rows = [
         (check["name"], check["severity"], check["detail"]) for check in found["checks"] if check["outcome"] == "failed"
     ]
     page = f"All of them, with plots and players: {validated.outputs['report']}"
-    return [table(["check", "severity", "in words"], rows), note(page)] if rows else [note("No warnings."), note(page)]
+    return (
+        [data_table(["check", "severity", "in words"], rows), small_print(page)]
+        if rows
+        else [small_print("No warnings."), small_print(page)]
+    )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from voxline.audio.decoding import decode, header, load, mono, resample, to_int16
+from voxline.audio.decoding import decode_audio, load_audio, read_header, resample, to_int16, to_mono
 from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
@@ -24,11 +24,11 @@ def test_librispeech_comes_out_bit_by_bit(real_data: Path) -> None:
     files = sorted((real_data / "LibriSpeech").rglob("*.flac"))
     assert len(files) == 10
     for file in files:
-        recording = decode(file)
+        recording = decode_audio(file)
         expected, rate = soundfile.read(file, dtype="int16")
-        assert recording.sample_rate == rate == header(file).sample_rate
-        assert header(file).frames == len(expected)
-        np.testing.assert_array_equal(to_int16(mono(recording.samples)), expected)
+        assert recording.sample_rate == rate == read_header(file).sample_rate
+        assert read_header(file).frames == len(expected)
+        np.testing.assert_array_equal(to_int16(to_mono(recording.samples)), expected)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_librispeech_comes_out_bit_by_bit(real_data: Path) -> None:
 def test_a_segment_is_the_same_samples_as_in_the_whole(tmp_path: Path, form: str, subtype: str) -> None:
     path = tmp_path / "take"
     soundfile.write(path, tone(3), RATE, format=form, subtype=subtype)
-    part = decode(path, offset=1.25, duration=0.5).samples
-    np.testing.assert_array_equal(part, decode(path).samples[20_000:28_000])
-    np.testing.assert_array_equal(decode(path, offset=2.5).samples, decode(path).samples[40_000:])
+    part = decode_audio(path, offset=1.25, duration=0.5).samples
+    np.testing.assert_array_equal(part, decode_audio(path).samples[20_000:28_000])
+    np.testing.assert_array_equal(decode_audio(path, offset=2.5).samples, decode_audio(path).samples[40_000:])
 
 
 def test_a_segment_of_a_long_flac_costs_no_decoding_of_the_rest(tmp_path: Path) -> None:
@@ -50,9 +50,9 @@ def test_a_segment_of_a_long_flac_costs_no_decoding_of_the_rest(tmp_path: Path) 
     at = len(content) * 5 // 6
     content[at : at + 2_000] = bytes(2_000)
     path.write_bytes(content)
-    assert len(decode(path, offset=5, duration=1).samples) == RATE
+    assert len(decode_audio(path, offset=5, duration=1).samples) == RATE
     with pytest.raises(BadAudioError):
-        decode(path)
+        decode_audio(path)
 
 
 @pytest.mark.parametrize(("offset", "duration"), [(2.5, 1.0), (1.5, 1.0)])
@@ -60,28 +60,28 @@ def test_a_segment_past_the_end_is_a_bad_entry(tmp_path: Path, offset: float, du
     path = tmp_path / "take.wav"
     soundfile.write(path, tone(2), RATE)
     with pytest.raises(BadAudioError, match="recording ends at 2 s") as caught:
-        decode(path, offset, duration)
+        decode_audio(path, offset, duration)
     assert caught.value.reason is Reason.BAD_ENTRY
 
 
 def test_a_duration_rounded_by_a_manifest_loses_no_samples(tmp_path: Path) -> None:
     path = tmp_path / "take.flac"
     soundfile.write(path, tone(1.2345), RATE)
-    assert len(decode(path, 0.0, 1.23).samples) == header(path).frames == round(1.2345 * RATE)
+    assert len(decode_audio(path, 0.0, 1.23).samples) == read_header(path).frames == round(1.2345 * RATE)
 
 
 def test_channels_are_averaged(tmp_path: Path) -> None:
     left, right = tone(0.5, 300), tone(0.5, 500)
     path = tmp_path / "stereo.flac"
     soundfile.write(path, np.stack([left, right], axis=1), RATE)
-    mixed = to_int16(mono(decode(path).samples))
+    mixed = to_int16(to_mono(decode_audio(path).samples))
     np.testing.assert_allclose(mixed, 32768 * (left + right) / 2, atol=1.01)
 
 
 def test_24_bits_are_rounded_not_cut(tmp_path: Path) -> None:
     path = tmp_path / "deep.wav"
     soundfile.write(path, np.array([255, 128, 127, -129, -255], np.int32) << 8, RATE, subtype="PCM_24")
-    assert to_int16(mono(decode(path).samples)).tolist() == [1, 0, 0, -1, -1]
+    assert to_int16(to_mono(decode_audio(path).samples)).tolist() == [1, 0, 0, -1, -1]
 
 
 @given(arrays.arrays(np.int16, st.integers(1, 50)))
@@ -97,7 +97,7 @@ def test_resampling_keeps_what_fits_and_removes_what_would_alias(tmp_path: Path)
     for hertz, expected in ((1_000, 0.5), (7_000, 0.5), (9_000, 0.0), (15_000, 0.0)):
         path = tmp_path / f"{hertz}.wav"
         soundfile.write(path, tone(1, hertz, 44_100), 44_100)
-        middle = load(path, RATE)[2_000:-2_000]
+        middle = load_audio(path, RATE)[2_000:-2_000]
         assert np.sqrt(2 * np.mean(middle**2)) == pytest.approx(expected, abs=0.005)
 
 
@@ -105,7 +105,7 @@ def test_resampling_keeps_what_fits_and_removes_what_would_alias(tmp_path: Path)
 def test_other_formats_that_libsndfile_reads(tmp_path: Path, form: str) -> None:
     path = tmp_path / "take"
     soundfile.write(path, tone(1), RATE, format=form)
-    assert len(load(path, RATE)) == RATE
+    assert len(load_audio(path, RATE)) == RATE
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -113,14 +113,14 @@ def test_samples_that_are_no_numbers_are_unreadable(tmp_path: Path, bad: float) 
     path = tmp_path / "take.wav"
     soundfile.write(path, np.append(tone(0.1), bad), RATE, subtype="FLOAT")
     with pytest.raises(BadAudioError, match="1 of its samples are not numbers") as caught:
-        decode(path)
+        decode_audio(path)
     assert caught.value.reason is Reason.UNREADABLE
 
 
 @pytest.mark.parametrize("name", ["noise.wav", "noise.flac", "noise.mp3", "noise.m4a", "noise"])
 def test_bytes_that_are_no_audio_are_unreadable_whatever_their_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(np.random.default_rng(3).bytes(5_000))
-    for read in (decode, header):
+    for read in (decode_audio, read_header):
         with pytest.raises(BadAudioError) as caught:
             read(tmp_path / name)
         assert caught.value.reason is Reason.UNREADABLE
@@ -129,7 +129,7 @@ def test_bytes_that_are_no_audio_are_unreadable_whatever_their_name(tmp_path: Pa
 def test_float_samples_far_beyond_full_scale_are_unreadable_not_a_square_wave(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "int.wav", np.array([3.0, -20_000.0] * 99, np.float32), 16_000, subtype="FLOAT")
     with pytest.raises(BadAudioError, match="reach 20000") as caught:
-        decode(tmp_path / "int.wav")
+        decode_audio(tmp_path / "int.wav")
     assert caught.value.reason is Reason.UNREADABLE
 
 
@@ -139,7 +139,7 @@ def test_nothing_there_and_nothing_in_it_are_told_apart(tmp_path: Path) -> None:
     reasons = {}
     for name in ("absent.wav", "empty.flac", "header.wav"):
         with pytest.raises(BadAudioError) as caught:
-            decode(tmp_path / name)
+            decode_audio(tmp_path / name)
         reasons[name] = caught.value.reason
     assert reasons == {
         "absent.wav": Reason.MISSING_FILE,
@@ -154,6 +154,6 @@ def test_any_bytes_are_audio_or_a_stated_fault(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "anything"
     path.write_bytes(head + tail)
-    for read in (decode, header):
+    for read in (decode_audio, read_header):
         with contextlib.suppress(BadAudioError):  # anything else would stop a run
             read(path)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from voxline.audio.decoding import decode, header, load
-from voxline.audio.ffmpeg import foreign_format
+from voxline.audio.decoding import decode_audio, load_audio, read_header
+from voxline.audio.ffmpeg import ffmpeg_format
 from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
@@ -38,16 +38,16 @@ def test_a_tone_comes_through_unchanged(tmp_path: Path, suffix: str, monkeypatch
     monkeypatch.setenv("PATH", "")  # neither ffmpeg nor ffprobe to be found
     with pytest.raises(soundfile.LibsndfileError):
         soundfile.info(path)
-    samples = load(path, RATE)
+    samples = load_audio(path, RATE)
     assert len(samples) == pytest.approx(RATE, abs=RATE // 10)
-    assert header(path).seconds == pytest.approx(1, abs=0.1)
+    assert read_header(path).seconds == pytest.approx(1, abs=0.1)
     spectrum = np.abs(np.fft.rfft(samples[2_000:12_000] * np.hanning(10_000)))
     assert np.argmax(spectrum) * RATE / 10_000 == pytest.approx(440, abs=2)
 
 
 def test_a_segment_of_an_m4a(tmp_path: Path) -> None:
     path = encode(tmp_path / "tone.m4a")
-    np.testing.assert_array_equal(decode(path, 0.25, 0.5).samples, decode(path).samples[12_000:36_000])
+    np.testing.assert_array_equal(decode_audio(path, 0.25, 0.5).samples, decode_audio(path).samples[12_000:36_000])
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.95])
@@ -57,7 +57,7 @@ def test_a_truncated_m4a_is_rejected_not_shortened(tmp_path: Path, kept: float, 
     path = tmp_path / "cut.m4a"
     path.write_bytes(content[: int(kept * len(content))])
     with pytest.raises(BadAudioError) as caught:
-        decode(path)
+        decode_audio(path)
     assert caught.value.reason is Reason.TRUNCATED
 
 
@@ -75,7 +75,7 @@ def test_garbage_behind_a_familiar_beginning_is_a_stated_fault(tmp_path: Path, s
     path = tmp_path / "take"
     path.write_bytes(start + np.random.default_rng(4).bytes(2_000))
     with pytest.raises(BadAudioError):
-        decode(path)
+        decode_audio(path)
 
 
 def test_a_playlist_cannot_make_ffmpeg_read_another_file(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_playlist_cannot_make_ffmpeg_read_another_file(tmp_path: Path) -> None
         path = tmp_path / "innocent.m4a"
         path.write_text(text)
         with pytest.raises(BadAudioError) as caught:
-            decode(path)
+            decode_audio(path)
         assert caught.value.reason is Reason.UNREADABLE
 
 
@@ -95,4 +95,4 @@ def test_what_libsndfile_reads_never_goes_to_ffmpeg(tmp_path: Path) -> None:
     for form in ("WAV", "FLAC", "OGG", "MP3", "AIFF", "RF64"):
         path = tmp_path / "take"
         soundfile.write(path, np.zeros(4_000), RATE, format=form)
-        assert foreign_format(path.read_bytes()[:16]) is None
+        assert ffmpeg_format(path.read_bytes()[:16]) is None

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from voxline.audio.decoding import decode, header
-from voxline.audio.flac import NOT_SET, stream_info
+from voxline.audio.decoding import decode_audio, read_header
+from voxline.audio.flac import NO_MD5, read_stream_info
 from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
@@ -24,7 +24,7 @@ def flac(tmp_path: Path) -> Path:
 
 def reason_of(path: Path) -> Reason:
     with pytest.raises(BadAudioError) as caught:
-        decode(path)
+        decode_audio(path)
     return caught.value.reason
 
 
@@ -56,8 +56,8 @@ def test_damage_in_the_middle_is_unreadable_and_no_truncation(flac: Path) -> Non
 def test_the_md5_of_every_width_is_checked(tmp_path: Path, subtype: str, channels: int) -> None:
     path = tmp_path / "take.flac"
     soundfile.write(path, np.random.default_rng(2).normal(0, 0.1, (5_000, channels)), RATE, subtype=subtype)
-    assert stream_info(path).md5 != NOT_SET
-    assert decode(path).samples.shape == (5_000, channels)
+    assert read_stream_info(path).md5 != NO_MD5
+    assert decode_audio(path).samples.shape == (5_000, channels)
     content = bytearray(path.read_bytes())
     content[STREAM_INFO + 18] ^= 1
     path.write_bytes(content)
@@ -66,26 +66,26 @@ def test_the_md5_of_every_width_is_checked(tmp_path: Path, subtype: str, channel
 
 def test_an_md5_that_was_never_set_is_not_compared(flac: Path) -> None:
     content = bytearray(flac.read_bytes())
-    content[STREAM_INFO + 18 : STREAM_INFO + 34] = NOT_SET
+    content[STREAM_INFO + 18 : STREAM_INFO + 34] = NO_MD5
     flac.write_bytes(content)
-    assert len(decode(flac).samples) == 3 * RATE
+    assert len(decode_audio(flac).samples) == 3 * RATE
 
 
 def test_a_flac_from_a_pipe_that_does_not_say_its_length_is_read_whole(flac: Path) -> None:
-    expected = decode(flac).samples
+    expected = decode_audio(flac).samples
     content = bytearray(flac.read_bytes())
     content[STREAM_INFO + 13] &= 0xF0
     content[STREAM_INFO + 14 : STREAM_INFO + 18] = bytes(4)
     flac.write_bytes(content)
-    assert stream_info(flac).frames == 0
-    np.testing.assert_array_equal(decode(flac).samples, expected)
-    np.testing.assert_array_equal(decode(flac, 1.0, 0.5).samples, expected[RATE : RATE * 3 // 2])
-    assert header(flac).seconds == 3
+    assert read_stream_info(flac).frames == 0
+    np.testing.assert_array_equal(decode_audio(flac).samples, expected)
+    np.testing.assert_array_equal(decode_audio(flac, 1.0, 0.5).samples, expected[RATE : RATE * 3 // 2])
+    assert read_header(flac).seconds == 3
 
 
 def test_a_header_that_promises_hours_claims_no_memory(flac: Path) -> None:
     content = bytearray(flac.read_bytes())
     content[STREAM_INFO + 13] |= 0x0F
     flac.write_bytes(content)
-    assert header(flac).frames > 2**35
+    assert read_header(flac).frames > 2**35
     assert reason_of(flac) is Reason.TRUNCATED

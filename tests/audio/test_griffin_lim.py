@@ -10,26 +10,32 @@ from hypothesis import strategies as st
 
 from tests.audio.test_features import TACOTRON, TACOTRON_2
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.features import Array, emphasise, features, magnitude_spectrogram, mel_filterbank
-from voxline.audio.griffin_lim import deemphasise, griffin_lim, linear_to_magnitude, mel_to_magnitude, waveform
+from voxline.audio.features import FloatArray, compute_features, magnitude_spectrogram, mel_filterbank, preemphasize
+from voxline.audio.griffin_lim import (
+    deemphasize,
+    features_to_waveform,
+    griffin_lim,
+    linear_to_magnitude,
+    mel_to_magnitude,
+)
 
 
-def read(real_data: Path, rate: int, name: str = "LJ001-0002") -> Array:
+def read(real_data: Path, rate: int, name: str = "LJ001-0002") -> FloatArray:
     """A recording by LJSpeech's reader, two seconds of it."""
     import soxr
 
     samples, found = soundfile.read(real_data / "LJSpeech-1.1" / "wavs" / f"{name}.wav", dtype="float32")
-    resampled: Array = soxr.resample(samples, found, rate).astype(np.float32)
+    resampled: FloatArray = soxr.resample(samples, found, rate).astype(np.float32)
     return resampled
 
 
-def decibels(values: Array, how: FeatureSettings) -> Array:
+def decibels(values: FloatArray, how: FeatureSettings) -> FloatArray:
     """Features as decibels of magnitude."""
     scale = -how.floor_db if how.kind == "mel_and_linear" else 20 / np.log(10) / (1 if how.of_magnitude else 2)
     return values * np.float32(scale)
 
 
-def convergence(made: Array, magnitudes: Array, how: FeatureSettings) -> float:
+def convergence(made: FloatArray, magnitudes: FloatArray, how: FeatureSettings) -> float:
     """Norm of what the waveform's magnitudes differ by, as a share of the norm of the magnitudes."""
     found = magnitude_spectrogram(made, how)
     return float(np.linalg.norm(found - magnitudes) / np.linalg.norm(magnitudes))
@@ -44,12 +50,12 @@ def test_re_analysis_of_the_waveform_is_close_in_decibels(
 ) -> None:
     samples = read(real_data, how.sample_rate)
     columns = how.mel_columns if part == "mel" else how.linear_columns
-    wanted = features(samples, how)[:, columns]
-    made = waveform(wanted, how)
+    wanted = compute_features(samples, how)[:, columns]
+    made = features_to_waveform(wanted, how)
     assert made.dtype == np.float32
     assert len(made) == how.samples(len(wanted))
     assert 0 <= len(samples) - len(made) < how.hop
-    error = np.abs(decibels(features(made, how)[:, columns] - wanted, how)).mean()
+    error = np.abs(decibels(compute_features(made, how)[:, columns] - wanted, how)).mean()
     assert error < accepted
 
 
@@ -58,7 +64,7 @@ def test_it_comes_as_near_as_librosas(real_data: Path, how: FeatureSettings) -> 
     import librosa
 
     samples = read(real_data, how.sample_rate)
-    wanted = magnitude_spectrogram(emphasise(samples, how).astype(np.float32), how)
+    wanted = magnitude_spectrogram(preemphasize(samples, how).astype(np.float32), how)
     theirs = librosa.griffinlim(
         wanted.T, n_iter=60, n_fft=how.transform, hop_length=how.hop, win_length=how.window, random_state=0
     )
@@ -75,7 +81,7 @@ def test_momentum_brings_it_nearer(real_data: Path) -> None:
 
 @pytest.mark.parametrize("how", [TACOTRON, TACOTRON_2, FeatureSettings(mels=40)])
 def test_the_magnitudes_of_mels_have_these_mels_and_are_not_negative(real_data: Path, how: FeatureSettings) -> None:
-    mels = features(read(real_data, how.sample_rate), how)[:, how.mel_columns]
+    mels = compute_features(read(real_data, how.sample_rate), how)[:, how.mel_columns]
     found = mel_to_magnitude(mels, how)
     assert found.min() >= 0
     again = (found if how.of_magnitude else found**2) @ mel_filterbank(how)
@@ -89,7 +95,7 @@ def test_the_magnitudes_of_mels_have_these_mels_and_are_not_negative(real_data: 
 def test_the_mels_are_nearer_than_those_of_librosas_least_squares(real_data: Path) -> None:
     import librosa
 
-    wanted = np.exp(features(read(real_data, 22_050)[:11_025], TACOTRON_2))
+    wanted = np.exp(compute_features(read(real_data, 22_050)[:11_025], TACOTRON_2))
     basis = mel_filterbank(TACOTRON_2)
     theirs = librosa.util.nnls(basis.T, wanted.T).T @ basis
     ours = mel_to_magnitude(np.log(wanted), TACOTRON_2) @ basis
@@ -101,14 +107,14 @@ def test_the_mels_are_nearer_than_those_of_librosas_least_squares(real_data: Pat
 def test_the_linear_spectrum_is_undone_above_its_floor() -> None:
     samples = 0.05 * np.random.default_rng(0).standard_normal(8_000).astype(np.float32)
     for how in (TACOTRON, FeatureSettings(kind="linear")):
-        found = linear_to_magnitude(features(samples, how)[:, how.linear_columns], how)
-        wanted = magnitude_spectrogram(emphasise(samples, how).astype(np.float32), how)
+        found = linear_to_magnitude(compute_features(samples, how)[:, how.linear_columns], how)
+        wanted = magnitude_spectrogram(preemphasize(samples, how).astype(np.float32), how)
         np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
 
 
 def test_de_emphasis_undoes_emphasis() -> None:
     samples = 0.1 * np.random.default_rng(0).standard_normal(50_000).astype(np.float32)
-    again = deemphasise(emphasise(samples, TACOTRON).astype(np.float32), TACOTRON)
+    again = deemphasize(preemphasize(samples, TACOTRON).astype(np.float32), TACOTRON)
     np.testing.assert_allclose(again, samples, atol=1e-5)
 
 
@@ -116,21 +122,21 @@ def test_de_emphasis_undoes_emphasis() -> None:
 @given(frames=st.integers(0, 70), how=st.sampled_from([TACOTRON, TACOTRON_2, FeatureSettings()]))
 def test_any_number_of_frames_gives_its_samples_the_same_each_time(frames: int, how: FeatureSettings) -> None:
     mels = np.random.default_rng(frames).uniform(0, 1, (frames, how.mels)).astype(np.float32)
-    made = waveform(mels, how, iterations=2)
+    made = features_to_waveform(mels, how, iterations=2)
     assert made.shape == (max(frames - 1, 0) * how.hop,)
     assert np.isfinite(made).all()
-    np.testing.assert_array_equal(made, waveform(mels, how, iterations=2))
+    np.testing.assert_array_equal(made, features_to_waveform(mels, how, iterations=2))
 
 
 def test_silence_stays_silence() -> None:
-    mels = features(np.zeros(8_000, np.float32), TACOTRON)[:, TACOTRON.mel_columns]
-    assert np.abs(waveform(mels, TACOTRON)).max() < 1e-3
+    mels = compute_features(np.zeros(8_000, np.float32), TACOTRON)[:, TACOTRON.mel_columns]
+    assert np.abs(features_to_waveform(mels, TACOTRON)).max() < 1e-3
 
 
 def test_spectra_of_another_width_are_refused_naming_both() -> None:
     with pytest.raises(ValueError, match=r"\(10, 80\); \[frames, 257\] is accepted"):
         griffin_lim(np.zeros((10, 80), np.float32), FeatureSettings())
     with pytest.raises(ValueError, match=r"mels of shape \(10, 40\); \[frames, 80\]"):
-        waveform(np.zeros((10, 40), np.float32), FeatureSettings())
+        features_to_waveform(np.zeros((10, 40), np.float32), FeatureSettings())
     with pytest.raises(ValueError, match="kind mfcc have no such part"):
-        waveform(np.zeros((10, 26), np.float32), FeatureSettings(kind="mfcc"))
+        features_to_waveform(np.zeros((10, 26), np.float32), FeatureSettings(kind="mfcc"))

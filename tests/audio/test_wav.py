@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from voxline.audio.decoding import decode
+from voxline.audio.decoding import decode_audio
 from voxline.audio.wav import read_wav, write_wav
 from voxline.rejects import BadAudioError, Reason
 
@@ -41,7 +41,7 @@ SAMPLES = np.arange(-500, 500, dtype=np.int16)
 
 def reason_of(path: Path) -> Reason:
     with pytest.raises(BadAudioError) as caught:
-        decode(path)
+        decode_audio(path)
     return caught.value.reason
 
 
@@ -51,7 +51,7 @@ def reason_of(path: Path) -> Reason:
 def test_a_truncated_wav_is_rejected_not_shortened(tmp_path: Path, form: str, endian: str) -> None:
     path = tmp_path / "take.wav"
     soundfile.write(path, SAMPLES, RATE, format=form, endian=endian)
-    assert len(decode(path).samples) == len(SAMPLES)
+    assert len(decode_audio(path).samples) == len(SAMPLES)
     content = path.read_bytes()
     for kept in (len(content) - 1, len(content) - 1_000, content.index(b"data") + 8, content.index(b"fmt ") + 6):
         path.write_bytes(content[:kept])
@@ -62,7 +62,7 @@ def test_a_truncated_wav_is_rejected_not_shortened(tmp_path: Path, form: str, en
 def test_a_wav_from_a_pipe_is_read_to_its_end(tmp_path: Path, size: int) -> None:
     path = tmp_path / "take.wav"
     path.write_bytes(wav_bytes(SAMPLES, riff_size=min(size + 36, 0xFFFFFFFF), data_size=size))
-    np.testing.assert_array_equal(decode(path).samples[:, 0], SAMPLES)
+    np.testing.assert_array_equal(decode_audio(path).samples[:, 0], SAMPLES)
 
 
 def test_a_recorder_stopped_before_it_finished_its_header_is_truncated(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_chunks_after_the_samples_are_no_samples(tmp_path: Path) -> None:
     path = tmp_path / "take.wav"
     more = b"LIST" + struct.pack("<I", 4) + b"INFO"
     path.write_bytes(wav_bytes(SAMPLES, more=more))
-    assert len(decode(path).samples) == len(SAMPLES)
+    assert len(decode_audio(path).samples) == len(SAMPLES)
     path.write_bytes(wav_bytes(SAMPLES[:0], more=more))
     assert reason_of(path) is Reason.EMPTY_AUDIO
 

@@ -10,7 +10,7 @@ import pytest
 from tests.containers.conftest import Ran
 from tests.validate.takes import SMALL, Take, fit, speech, written
 from voxline.components.validate.step import STATISTICS, VALIDATION
-from voxline.components.validate.tfdv.report import BEFORE, HERE
+from voxline.components.validate.tfdv.report import IN_SERVICE, THIS_CORPUS
 from voxline.data.manifest import MANIFEST_FILE
 from voxline.registry.registry import PROVENANCE
 from voxline.store.files import read_json, write_json
@@ -129,8 +129,8 @@ def test_anomalies_and_drift_are_found_and_the_utterances_named(
     assert drifted["speaker"]["distance"] == pytest.approx(14 / 60)
     assert found["drift"]["outcome"] == "failed"
     page = (work / "statistics.html").read_text(encoding="utf-8")
-    assert HERE in page
-    assert BEFORE in page
+    assert THIS_CORPUS in page
+    assert IN_SERVICE in page
     assert "<script" not in page
     assert "src=" not in page
 

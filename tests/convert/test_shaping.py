@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.convert.conftest import RATE, good_flac, manifest_of, utterance
-from voxline.audio.loudness import loudness
+from voxline.audio.loudness import integrated_loudness
 from voxline.audio.wav import read_wav
 from voxline.components.convert.jobs import Shaping
 from voxline.components.convert.recording import apply_shaping
@@ -98,15 +98,15 @@ def test_trimming_keeps_the_loudest_sample_and_never_all_of_nothing(
 @pytest.mark.parametrize("rate", [16_000, 22_050, 44_100, 48_000])
 def test_a_sine_of_997_hz_has_the_loudness_that_the_recommendation_gives_it(rate: int) -> None:
     sine = np.sin(2 * np.pi * 997 * np.arange(3 * rate) / rate).astype(np.float32)
-    assert loudness(sine, rate) == pytest.approx(-3.01, abs=0.05)
-    assert loudness(sine * np.float32(0.1), rate) == pytest.approx(-23.01, abs=0.05)
+    assert integrated_loudness(sine, rate) == pytest.approx(-3.01, abs=0.05)
+    assert integrated_loudness(sine * np.float32(0.1), rate) == pytest.approx(-23.01, abs=0.05)
 
 
 def test_quiet_blocks_do_not_count() -> None:
     """EBU Tech 3341, case 3: -36, -23 and -36 dB, 10, 60 and 10 s; the relative gate leaves the middle."""
     levels = np.repeat([-36.0, -23.0, -36.0], [10 * 8_000, 60 * 8_000, 10 * 8_000])
     sine = np.sin(2 * np.pi * 1_000 * np.arange(len(levels)) / 8_000) * 10 ** (levels / 20)
-    assert loudness(sine.astype(np.float32), 8_000) == pytest.approx(-23.0 - 3.01, abs=0.1)
+    assert integrated_loudness(sine.astype(np.float32), 8_000) == pytest.approx(-23.0 - 3.01, abs=0.1)
 
 
 @pytest.mark.parametrize("seconds", [0.35, 0.6, 4.0])
@@ -128,7 +128,7 @@ def test_it_measures_what_ffmpeg_measures(tmp_path: Path, seconds: float) -> Non
     ]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     measured = float(re.findall(r"I:\s+(-?[\d.]+) LUFS", told)[-1])
-    assert loudness(samples, 48_000) == pytest.approx(measured, abs=0.15 if seconds >= 0.4 else 1.0)
+    assert integrated_loudness(samples, 48_000) == pytest.approx(measured, abs=0.15 if seconds >= 0.4 else 1.0)
 
 
 @pytest.mark.parametrize("level", [0.002, 0.05, 0.2])
@@ -137,9 +137,9 @@ def test_it_measures_what_ffmpeg_measures(tmp_path: Path, seconds: float) -> Non
 def test_every_recording_gets_the_loudness_asked_for(level: float, seconds: float, rate: int) -> None:
     samples = as_pcm(take(0.0, seconds, 0.0, level))
     shaped, done = apply_shaping(samples, rate, Shaping(loudness_lufs=-26))
-    assert loudness(shaped, rate) == pytest.approx(-26, abs=0.05)
+    assert integrated_loudness(shaped, rate) == pytest.approx(-26, abs=0.05)
     assert done["loudness_lufs"] == -26
-    before = loudness((samples / 32768).astype(np.float32), rate)
+    before = integrated_loudness((samples / 32768).astype(np.float32), rate)
     assert done["gain_db"] == pytest.approx(-26 - before, abs=0.01)
 
 

@@ -11,10 +11,10 @@ from voxline.components.convert.transcript import converted_utterance, normalize
 from voxline.data.manifest import Utterance, read_manifest
 from voxline.rejects import Reason, Reject
 from voxline.text.alphabet import Alphabet
-from voxline.text.frontend import Read
-from voxline.text.settings import Kind, ReadingSettings
+from voxline.text.frontend import FrontendOutput
+from voxline.text.settings import FrontendKind, FrontendSettings
 
-VOICE = ConvertSettings(alphabet="english_speech", reading=ReadingSettings(kind="english"), workers=1)
+VOICE = ConvertSettings(alphabet="english_speech", reading=FrontendSettings(kind="english"), workers=1)
 
 
 def test_a_line_holds_what_is_read_and_what_is_heard(tmp_path: Path) -> None:
@@ -27,7 +27,9 @@ def test_a_line_holds_what_is_read_and_what_is_heard(tmp_path: Path) -> None:
 
 def test_spoken_stands_only_where_it_differs_and_never_from_before() -> None:
     before = Utterance("a", "a.wav", 1.0, "Yes", extra={"spoken": "of another reading", "accent": "us"})
-    assert converted_utterance(before, Read("yes", "yes"), "/wavs/9f.wav", "9f", 1.0).extra == {"accent": "us"}
+    assert converted_utterance(before, FrontendOutput("yes", "yes"), "/wavs/9f.wav", "9f", 1.0).extra == {
+        "accent": "us"
+    }
 
 
 def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
@@ -38,8 +40,8 @@ def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["english", "english_phonemes", "mandarin", "pinyin"])
-def test_punctuation_alone_is_a_transcript_with_nothing_in_it(kind: Kind) -> None:
-    settings = VOICE.model_copy(update={"reading": ReadingSettings(kind=kind)})
+def test_punctuation_alone_is_a_transcript_with_nothing_in_it(kind: FrontendKind) -> None:
+    settings = VOICE.model_copy(update={"reading": FrontendSettings(kind=kind)})
     found = normalize_transcript(Utterance("a", "a.wav", 1.0, "?!… —"), settings, Alphabet.named(VOICE.alphabet))
     assert isinstance(found, Reject)
     assert found.reason is Reason.TRANSCRIPT_EMPTY
@@ -52,7 +54,7 @@ def test_another_version_of_a_dictionary_reads_the_corpus_anew_and_nothing_else(
     good_flac(tmp_path / "a.flac")
     hanzi = manifest_of(tmp_path, [utterance(tmp_path / "a.flac", "你好")])
     words = manifest_of(tmp_path / "english", [utterance(tmp_path / "a.flac", "Well, then!")])
-    mandarin = ConvertSettings(alphabet="pinyin_speech", reading=ReadingSettings(kind="mandarin"), workers=1)
+    mandarin = ConvertSettings(alphabet="pinyin_speech", reading=FrontendSettings(kind="mandarin"), workers=1)
     before = run(hanzi, tmp_path / "store", mandarin)
     plain = run(words, tmp_path / "store", ConvertSettings(workers=1))
     assert run(hanzi, tmp_path / "store", mandarin).reused

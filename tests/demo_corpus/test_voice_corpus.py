@@ -15,8 +15,8 @@ from voxline.components.demo_corpus.settings import DemoCorpusSettings, Sentence
 from voxline.components.demo_corpus.step import run
 from voxline.errors import SettingsError
 from voxline.store.files import hash_folder
-from voxline.text.frontend import read
-from voxline.text.settings import ReadingSettings
+from voxline.text.frontend import apply_frontend
+from voxline.text.settings import FrontendSettings
 
 SMALL = {"train": 60, "dev": 5, "test": 6, "longer": 4}
 
@@ -50,10 +50,10 @@ def test_digits_are_written_as_figures_and_said_as_words(tmp_path: Path) -> None
 
 
 def test_hanzi_are_read_as_the_voice_says_them() -> None:
-    how = ReadingSettings(kind="mandarin", sandhi=False)
+    how = FrontendSettings(kind="mandarin", sandhi=False)
     drawn = draw_sentences("mandarin", np.random.default_rng(5), {"train": 600, "test": 1}, longer=100)
     for sentence in drawn["train"] + drawn["test"]:
-        assert read(sentence.written, how).spoken == sentence.normalised, sentence.written
+        assert apply_frontend(sentence.written, how).spoken == sentence.normalised, sentence.written
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("digits", 22050), ("mandarin", 16000)])

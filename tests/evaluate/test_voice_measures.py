@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.features import features
-from voxline.audio.griffin_lim import waveform
+from voxline.audio.features import compute_features
+from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.evaluate.tts.evaluate import _picked
 from voxline.data.manifest import Utterance
 from voxline.metrics import f0
@@ -43,7 +43,7 @@ def test_distortion_is_nearly_the_same_whatever_the_features_are() -> None:
     other = np.convolve(one, [1, -0.8], "same").astype(np.float32)
     found = {}
     for name, settings in KINDS.items():
-        mels = [features(samples, settings)[:, settings.mel_columns] for samples in (one, other)]
+        mels = [compute_features(samples, settings)[:, settings.mel_columns] for samples in (one, other)]
         found[name] = mel_cepstral_distortion(*(mel_cepstra(side, settings, 13) for side in mels)).distance
     assert found["power"] == pytest.approx(found["magnitude"], rel=0.1)
     assert found["power"] == pytest.approx(found["tacotron"], rel=0.1)
@@ -103,7 +103,7 @@ def test_a_recording_has_the_pitch_and_the_voicing_of_itself() -> None:
 def test_griffin_lim_alone_keeps_pitch_and_voicing() -> None:
     """So what these figures show of a voice is the voice's."""
     settings = FeatureSettings(mels=80, window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, spectrum="magnitude")
-    found = f0.compare_pair(job(words(), waveform(features(words(), settings), settings)))
+    found = f0.compare_pair(job(words(), features_to_waveform(compute_features(words(), settings), settings)))
     assert found.voicing_error < 0.1
     assert found.hertz is not None
     assert found.hertz < 5

@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 from tests.extract.conftest import write_wav
-from voxline.audio.features import features
+from voxline.audio.features import compute_features
 from voxline.components.extract.features import change_speed, read_samples
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
@@ -98,7 +98,7 @@ def test_real_speech_is_read_back_by_tensorflow_with_equal_features(real_data: P
         samples, rate = soundfile.read(utterance.audio_filepath, dtype="float32")
         assert rate == 16_000
         made = tf.reshape(tf.io.decode_raw(example["features"], tf.float32), [example["frames"], 80])
-        np.testing.assert_array_equal(made, features(samples, dataset.features))
+        np.testing.assert_array_equal(made, compute_features(samples, dataset.features))
         assert example["speed"].numpy() == 1.0
     assert not by_clip
     assert [(row.id, row.text, row.speaker) for row in dataset.rows()] == sorted(
@@ -134,7 +134,7 @@ def test_a_recording_for_a_voice_is_read_back_with_its_features_and_statistics(
     )
     work = run(tmp_path, tmp_path / "store", how)
     found, dataset = read(work), Dataset.read(work.folder)
-    made = [features(soundfile.read(path, dtype="float32")[0], dataset.features) for path in files]
+    made = [compute_features(soundfile.read(path, dtype="float32")[0], dataset.features) for path in files]
     assert dataset.features.bins == {"mel_and_linear": 80 + 1_025, "log_mel": 80}[kind]
     for path, expected in zip(files, made, strict=True):
         np.testing.assert_array_equal(found[path.stem, 1.0]["features"], expected)
@@ -156,7 +156,7 @@ def test_only_training_is_copied_at_other_speeds_and_statistics_are_of_training_
     for utterance in train:
         samples = change_speed(read_samples(utterance, 16_000), 0.9)
         assert len(samples) == pytest.approx(utterance.duration * 16_000 / 0.9, abs=2)
-        np.testing.assert_array_equal(found[utterance.id, 0.9]["features"], features(samples, how.features))
+        np.testing.assert_array_equal(found[utterance.id, 0.9]["features"], compute_features(samples, how.features))
     every = np.concatenate([found[u.id, 1.0]["features"] for u in train]).astype(np.float64)
     np.testing.assert_allclose(dataset.mean, every.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(dataset.deviation, every.std(axis=0), rtol=1e-6)

@@ -27,24 +27,24 @@ from voxline.errors import WorkError
 from voxline.report import (
     Page,
     Panel,
-    Reel,
+    PlayerBudget,
+    audio_player,
     badge,
-    bars,
+    bar_plot,
+    data_table,
     details,
-    facts,
     figure,
-    fill,
+    fill_slot,
     histogram,
-    lines,
-    listing,
-    note,
-    player,
-    prose,
-    scatter,
+    item_list,
+    line_plot,
+    paragraphs,
+    scatter_plot,
     side_by_side,
     slot,
-    table,
-    verdict,
+    small_print,
+    stat_cards,
+    verdict_banner,
     word_diff,
 )
 from voxline.report import media as pictures
@@ -63,20 +63,27 @@ def full_page(text: str = "plain words", audio: np.ndarray | Path | None = None)
     """A page with every kind of block, all of it saying `text`."""
     page = Page(text, lead=text, footer=text)
     values = np.random.default_rng(0).gamma(3.0, 1.0, 200)
-    page.opening(slot("verdict", verdict(text, text, "caution")), text)
-    page.section(text, prose(text), note(text), facts({text: text}), table([text], [[text]], text), badge(text, "bad"))
+    page.opening(slot("verdict", verdict_banner(text, text, "caution")), text)
+    page.section(
+        text,
+        paragraphs(text),
+        small_print(text),
+        stat_cards({text: text}),
+        data_table([text], [[text]], text),
+        badge(text, "bad"),
+    )
     page.section(
         "Plots",
         side_by_side(
             figure(histogram({text: values, "other": values[:50]}, text, bounds=[1.0]), text, text),
-            figure(bars({text: 0.2, "b": 0.4}, text, intervals={text: (0.1, 0.3)}, percent=True), text, text),
-            figure(lines([1, 2, 3], {text: [1, float("nan"), 2], "other": [1, 2, 3]}, text, text), text),
-            figure(scatter(values, values[::-1], text, text, diagonal=True), text),
+            figure(bar_plot({text: 0.2, "b": 0.4}, text, intervals={text: (0.1, 0.3)}, percent=True), text, text),
+            figure(line_plot([1, 2, 3], {text: [1, float("nan"), 2], "other": [1, 2, 3]}, text, text), text),
+            figure(scatter_plot(values, values[::-1], text, text, diagonal=True), text),
         ),
     )
     sound = tone(0.5) if audio is None else audio
-    page.section("Speech", listing(player(sound, text, sample_rate=RATE), word_diff(text, f"{text} {text}")))
-    page.section("More", details(text, prose(text), "a < b", opened=True))
+    page.section("Speech", item_list(audio_player(sound, text, sample_rate=RATE), word_diff(text, f"{text} {text}")))
+    page.section("More", details(text, paragraphs(text), "a < b", opened=True))
     return page
 
 
@@ -162,15 +169,15 @@ def test_plots_take_their_colours_from_the_page_and_leave_no_background() -> Non
 def test_plots_bear_values_that_are_absent_alike_or_not_finite(values: list[float]) -> None:
     for plot in (
         histogram({"a": values}, "x"),
-        scatter(values, values, "x", "y"),
-        lines(values, {"a": values}, "x", "y"),
+        scatter_plot(values, values, "x", "y"),
+        line_plot(values, {"a": values}, "x", "y"),
     ):
         assert plot.startswith("<svg")
         assert plot.endswith("</svg>")
 
 
 def test_a_scatter_of_many_points_shows_a_part_and_says_so() -> None:
-    plot = scatter(np.arange(50_000), np.arange(50_000), "x", "y")
+    plot = scatter_plot(np.arange(50_000), np.arange(50_000), "x", "y")
     assert "2,000 of 50,000" in plot
     assert len(plot) < 400_000
 
@@ -179,7 +186,7 @@ def test_a_plot_says_what_it_shows_to_those_who_cannot_see_it() -> None:
     plot = histogram({"train": [1.0, 2.0, 4.0], "test": [2.5]}, "seconds")
     assert "<title>Distribution of seconds</title>" in plot
     assert "<desc>train: 3 values from 1 to 4, median 2; test: 1 value from 2.5 to 2.5, median 2.5</desc>" in plot
-    assert "<desc>a: 20.0%; b: —</desc>" in bars({"a": 0.2, "b": float("nan")}, "share", percent=True)
+    assert "<desc>a: 20.0%; b: —</desc>" in bar_plot({"a": 0.2, "b": float("nan")}, "share", percent=True)
 
 
 @settings(deadline=None, max_examples=60)
@@ -224,28 +231,28 @@ def test_pages_with_plots_are_made_without_a_library_that_draws() -> None:
 
 
 def test_a_table_aligns_numbers_and_says_what_is_absent() -> None:
-    text = table(["name", "n", "share"], [["a", 12_345, 0.123456], ["b", None, float("nan")]])
+    text = data_table(["name", "n", "share"], [["a", 12_345, 0.123456], ["b", None, float("nan")]])
     assert '<td>a</td><td class="number">12,345</td><td class="number">0.1235</td>' in text
     assert text.count("—") == 2
 
 
 def test_a_row_of_the_wrong_length_is_refused() -> None:
     with pytest.raises(ValueError, match="1 cells for 2 columns"):
-        table(["a", "b"], [[1]], "counts")
+        data_table(["a", "b"], [[1]], "counts")
 
 
 def test_a_slot_is_filled_and_filled_again() -> None:
     page = full_page(HOSTILE).html()
-    refused = fill(page, "verdict", verdict("Refused", "3 < 4", "bad"))
-    pushed = fill(refused, "verdict", verdict("Pushed", "", "good"))
+    refused = fill_slot(page, "verdict", verdict_banner("Refused", "3 < 4", "bad"))
+    pushed = fill_slot(refused, "verdict", verdict_banner("Pushed", "", "good"))
     assert "3 &lt; 4" in refused
     assert "Refused" not in pushed
-    assert fill(refused, "verdict", "x") == fill(page, "verdict", "x")
+    assert fill_slot(refused, "verdict", "x") == fill_slot(page, "verdict", "x")
 
 
 def test_filling_a_slot_that_is_not_there_is_an_error() -> None:
     with pytest.raises(WorkError, match="no slot 'other'"):
-        fill(full_page().html(), "other", "x")
+        fill_slot(full_page().html(), "other", "x")
 
 
 def samples_of(block: Markup) -> tuple[np.ndarray, int]:
@@ -259,7 +266,7 @@ def samples_of(block: Markup) -> tuple[np.ndarray, int]:
 def test_a_player_holds_the_samples_of_the_file(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.flac", tone(1.0), RATE)
     wanted, _ = soundfile.read(tmp_path / "a.flac", dtype="int16")
-    samples, rate = samples_of(player(tmp_path / "a.flac"))
+    samples, rate = samples_of(audio_player(tmp_path / "a.flac"))
     assert rate == RATE
     np.testing.assert_array_equal(samples, wanted)
 
@@ -267,12 +274,12 @@ def test_a_player_holds_the_samples_of_the_file(tmp_path: Path) -> None:
 def test_a_player_holds_the_segment_that_is_meant(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(-9_000, 9_000, 2 * RATE).astype(np.int16)
     soundfile.write(tmp_path / "a.wav", noise, RATE)
-    samples, _ = samples_of(player(tmp_path / "a.wav", offset=0.5, duration=0.25))
+    samples, _ = samples_of(audio_player(tmp_path / "a.wav", offset=0.5, duration=0.25))
     np.testing.assert_array_equal(samples, noise[8_000:12_000])
 
 
 def test_a_player_says_what_it_left_out() -> None:
-    block = player(tone(3.0), sample_rate=RATE, seconds=1.0)
+    block = audio_player(tone(3.0), sample_rate=RATE, seconds=1.0)
     assert len(samples_of(block)[0]) == RATE
     assert "The first 1 s of 3.0 s." in block
 
@@ -281,13 +288,13 @@ def test_a_player_says_what_it_left_out() -> None:
 def test_a_player_of_an_unreadable_file_says_so(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "a.wav").write_bytes(content)
-    block = player(tmp_path / "a.wav", "the one")
+    block = audio_player(tmp_path / "a.wav", "the one")
     assert "<audio" not in block
     assert "a.wav cannot be read" in block
 
 
 def test_a_reel_stays_within_its_limit_and_says_what_was_left_out() -> None:
-    reel = Reel(limit=100_000)
+    reel = PlayerBudget(limit=100_000)
     blocks = [reel.player(tone(1.0), f"clip {place}", sample_rate=RATE) for place in range(5)]
     assert sum("<audio" in block for block in blocks) == 2
     assert reel.left_out == 3
@@ -393,7 +400,9 @@ def test_in_a_browser_the_audio_plays_and_the_console_stays_silent(browser: Any,
 def test_in_a_browser_a_narrow_page_does_not_scroll_sideways(browser: Any, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     made = full_page(audio=tone(0.1))
-    made.section("Wide", table([f"column {n}" for n in range(30)], [list(range(30))]), word_diff("a " * 60, "b " * 60))
+    made.section(
+        "Wide", data_table([f"column {n}" for n in range(30)], [list(range(30))]), word_diff("a " * 60, "b " * 60)
+    )
     made.write(page)
     widths, _ = browser(page, "[document.documentElement.scrollWidth, innerWidth]", width=390)
     assert widths == [390, 390]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxline.text.alphabet import ALPHABETS
-from voxline.text.frontend import read
-from voxline.text.mandarin import NEUTRAL
-from voxline.text.settings import ReadingSettings, Unreadable
+from voxline.text.frontend import apply_frontend
+from voxline.text.mandarin import NEUTRAL_TONE_WORDS
+from voxline.text.settings import FrontendSettings, UnsupportedText
 
 KINDS = {
     "english": "english_speech",
@@ -32,32 +32,32 @@ POLYPHONES = """长大 zhang3 da4|长城 chang2 cheng2|银行 yin2 hang2|行走 
 @settings(max_examples=150, deadline=None)
 @given(text=TEXTS)
 def test_any_text_is_read_into_the_alphabet_or_refused(kind: str, text: str) -> None:
-    how = ReadingSettings(kind=kind)
+    how = FrontendSettings(kind=kind)
     try:
-        found = read(text, how)
-    except Unreadable:
+        found = apply_frontend(text, how)
+    except UnsupportedText:
         return
     assert found.symbols
     assert set(found.symbols) <= set(ALPHABETS[KINDS[kind]])
     if kind in ("english", "pinyin"):
-        assert read(found.symbols, how).symbols == found.symbols
+        assert apply_frontend(found.symbols, how).symbols == found.symbols
 
 
 @pytest.mark.parametrize("kind", ["english", "mandarin", "pinyin"])
 @pytest.mark.parametrize("character", "a1.,'-/$:I%°½–…不一儿第3 ☃")
 def test_ten_thousand_of_one_character_take_less_than_a_second(kind: str, character: str) -> None:
-    how = ReadingSettings(kind=kind)
+    how = FrontendSettings(kind=kind)
     for warm in (character, character * 10_000):
         start = time.process_time()
-        with contextlib.suppress(Unreadable):
-            read(warm, how)
+        with contextlib.suppress(UnsupportedText):
+            apply_frontend(warm, how)
     assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize("pair", POLYPHONES.replace("\n", "|").split("|"))
 def test_phrases_decide_how_a_character_is_read(pair: str) -> None:
     hanzi, _, said = pair.partition(" ")
-    assert read(hanzi, ReadingSettings(kind="mandarin", sandhi=False)).spoken == said
+    assert apply_frontend(hanzi, FrontendSettings(kind="mandarin", sandhi=False)).spoken == said
 
 
 @pytest.mark.parametrize(
@@ -80,26 +80,26 @@ def test_phrases_decide_how_a_character_is_read(pair: str) -> None:
     ],
 )
 def test_english_is_said_in_words(text: str, said: str) -> None:
-    assert read(text, ReadingSettings(kind="english")).spoken == said
+    assert apply_frontend(text, FrontendSettings(kind="english")).spoken == said
 
 
 def test_what_has_no_sound_is_named() -> None:
-    with pytest.raises(Unreadable, match="U\\+2603 SNOWMAN"):
-        read("snow ☃", ReadingSettings(kind="english"))
-    with pytest.raises(Unreadable, match="xyz3"):
-        read("xyz3", ReadingSettings(kind="pinyin"))
-    with pytest.raises(Unreadable, match="U\\+0061"):
-        read("你a", ReadingSettings(kind="mandarin"))
+    with pytest.raises(UnsupportedText, match="U\\+2603 SNOWMAN"):
+        apply_frontend("snow ☃", FrontendSettings(kind="english"))
+    with pytest.raises(UnsupportedText, match="xyz3"):
+        apply_frontend("xyz3", FrontendSettings(kind="pinyin"))
+    with pytest.raises(UnsupportedText, match="U\\+0061"):
+        apply_frontend("你a", FrontendSettings(kind="mandarin"))
 
 
 def test_words_of_the_table_end_without_a_tone() -> None:
-    for word in NEUTRAL:
-        first, second = read(word, ReadingSettings(kind="mandarin", sandhi=False)).spoken.split()
+    for word in NEUTRAL_TONE_WORDS:
+        first, second = apply_frontend(word, FrontendSettings(kind="mandarin", sandhi=False)).spoken.split()
         assert (first[-1] in "1234", second[-1]) == (True, "5"), word
 
 
 def test_a_measure_word_is_not_the_word_for_only() -> None:
-    assert read("三只猫只吃鱼", ReadingSettings(kind="mandarin")).spoken == "san1 zhi1 mao1 zhi3 chi1 yu2"
+    assert apply_frontend("三只猫只吃鱼", FrontendSettings(kind="mandarin")).spoken == "san1 zhi1 mao1 zhi3 chi1 yu2"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_measure_word_is_not_the_word_for_only() -> None:
     ],
 )
 def test_mandarin_is_said_as_it_is_spoken(text: str, said: str) -> None:
-    assert read(text, ReadingSettings(kind="mandarin")).symbols == said
+    assert apply_frontend(text, FrontendSettings(kind="mandarin")).symbols == said
 
 
 @pytest.mark.parametrize(
@@ -130,18 +130,18 @@ def test_mandarin_is_said_as_it_is_spoken(text: str, said: str) -> None:
     ],
 )
 def test_pinyin_is_taken_with_marks_or_digits_together_or_apart(text: str, said: str) -> None:
-    assert read(text, ReadingSettings(kind="pinyin")).symbols == said
+    assert apply_frontend(text, FrontendSettings(kind="pinyin")).symbols == said
 
 
 def test_pinyin_without_tones_is_refused() -> None:
-    with pytest.raises(Unreadable, match="has no tone; hao5"):
-        read("ni3 hao", ReadingSettings(kind="pinyin"))
+    with pytest.raises(UnsupportedText, match="has no tone; hao5"):
+        apply_frontend("ni3 hao", FrontendSettings(kind="pinyin"))
 
 
 def test_phonemes_do_not_depend_on_what_was_read_before() -> None:
     words = "the apple of a quaint read bottle record mountain genre twenty live wound present café".split()  # noqa: SIM905
     texts = [" ".join(words[one:] + words[:one]) for one in range(len(words))] * 5
-    how = ReadingSettings(kind="english_phonemes")
-    there = [read(text, how).symbols for text in texts]
-    assert there == [read(text, how).symbols for text in reversed(texts)][::-1]
+    how = FrontendSettings(kind="english_phonemes")
+    there = [apply_frontend(text, how).symbols for text in texts]
+    assert there == [apply_frontend(text, how).symbols for text in reversed(texts)][::-1]
     assert len(set(there)) == len(words)

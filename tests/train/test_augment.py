@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.features import features
+from voxline.audio.features import compute_features
 from voxline.components.train.asr.augmentation import LOG_POWER_PER_DECIBEL, Augmentation, stretch_time, warp_frequency
 from voxline.components.train.asr.settings import AugmentSettings
 from voxline.errors import SettingsError
@@ -48,11 +48,11 @@ def test_speed_stays_within_its_share_and_never_leaves_fewer_frames_than_labels_
 def test_volume_is_a_gain_on_the_recording() -> None:
     random = np.random.default_rng(0)
     samples = random.standard_normal(8_000).astype(np.float32) * 0.1
-    quiet = features(samples, FEATURES)
+    quiet = compute_features(samples, FEATURES)
     changed = augmentation(volume=6)(quiet, 1, np.random.default_rng(5))
     decibels = (changed - quiet).mean() / LOG_POWER_PER_DECIBEL
     assert 0.1 < abs(decibels) <= 6
-    np.testing.assert_allclose(changed, features(samples * 10 ** (decibels / 20), FEATURES), atol=1e-3)
+    np.testing.assert_allclose(changed, compute_features(samples * 10 ** (decibels / 20), FEATURES), atol=1e-3)
 
 
 def test_tilt_raises_one_end_as_much_as_it_lowers_the_other() -> None:

@@ -34,7 +34,7 @@ def test_features_equal_those_of_extract_in_a_padded_batch(kind: str) -> None:
     waveforms[4, 5_000:] = np.nan  # beyond the end nothing is listened to
     found, frames = frontend.graph_features(waveforms, lengths, settings)
     for row, length in enumerate(lengths):
-        expected = spectra.features(waveforms[row, :length], settings)
+        expected = spectra.compute_features(waveforms[row, :length], settings)
         assert frames[row] == len(expected)
         np.testing.assert_allclose(found[row, : frames[row]], expected, atol=1e-3)
 
@@ -44,7 +44,7 @@ def test_features_of_real_speech_equal_those_of_extract(real_data: Any) -> None:
     samples, rate = soundfile.read(file, dtype="float32")
     settings = FeatureSettings(sample_rate=rate)
     found, _ = frontend.graph_features(samples[None], np.array([len(samples)], np.int32), settings)
-    np.testing.assert_allclose(found[0], spectra.features(samples, settings), atol=1e-3)
+    np.testing.assert_allclose(found[0], spectra.compute_features(samples, settings), atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, AsrTra
     text = exported.signatures["transcribe"](**batch)
     np.testing.assert_allclose(text["log_probabilities"], tf.nn.log_softmax(found["logits"]), atol=1e-5)
     for row, each in enumerate(spoken):
-        features = spectra.features(each.waveform, tones.features)[None]
+        features = spectra.compute_features(each.waveform, tones.features)[None]
         logits, frames = model(features, np.array([features.shape[1]]))
         assert found["frames"][row] == frames[0]
         np.testing.assert_allclose(found["logits"][row, : frames[0]], logits[0], atol=1e-3)

@@ -75,8 +75,12 @@ def test_the_export_equals_the_model_that_was_trained(
         samples = found["samples"][row]
         assert samples == tones.features.samples(int(frames))
         # By their spectra: Griffin-Lim makes much of a rounding.
-        wanted = griffin_lim.waveform(mels[row, :frames], tones.features, iterations=settings.vocoder.iterations)
-        heard = [spectra.features(sound, tones.features) for sound in (found["waveforms"][row, :samples], wanted)]
+        wanted = griffin_lim.features_to_waveform(
+            mels[row, :frames], tones.features, iterations=settings.vocoder.iterations
+        )
+        heard = [
+            spectra.compute_features(sound, tones.features) for sound in (found["waveforms"][row, :samples], wanted)
+        ]
         np.testing.assert_allclose(heard[0].mean(0), heard[1].mean(0), atol=1e-2)
 
     recorded = {"features": tf.constant(batch.features), "frames": tf.constant(batch.frames)}

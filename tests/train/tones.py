@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.features import features
+from voxline.audio.features import compute_features
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.data import testing as by_hand
@@ -57,7 +57,7 @@ def write_dataset(
     how: FeatureSettings = FEATURES,
 ) -> Dataset:
     """Writes shards and dataset.json, as extract does; `change` may spoil the features of an utterance."""
-    heard = {each.id: features(each.waveform, how) for each in spoken}
+    heard = {each.id: compute_features(each.waveform, how) for each in spoken}
     made = [
         by_hand.DatasetExample(
             each.id, each.text, each.split, heard[each.id] if change is None else change(each, heard[each.id]), "tone"

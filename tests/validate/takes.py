@@ -10,11 +10,11 @@ import pytest
 import soundfile
 
 from voxline.components.convert.recording import measure_level
-from voxline.components.validate.checks import look
-from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.checks import run_checks
+from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run
-from voxline.components.validate.tfdv.results import Examination
+from voxline.components.validate.tfdv.results import TfdvResult
 from voxline.data.manifest import Utterance, write_manifest, write_rejects
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
@@ -91,8 +91,8 @@ def written(folder: Path, takes: list[Take], rejects: int = 0) -> Path:
 def judged(folder: Path, takes: list[Take], rejects: int = 0, **changes: Any) -> dict[str, dict[str, Any]]:
     """The checks of these takes by name, as they stand in validation.json."""
     chosen = ValidateSettings.of({**SMALL, **changes})
-    corpus = Corpus.read(written(folder, takes, rejects))
-    results = look(corpus, chosen, Examination(skipped="these tests are of our own checks"))
+    corpus = CheckedCorpus.read(written(folder, takes, rejects))
+    results = run_checks(corpus, chosen, TfdvResult(skipped="these tests are of our own checks"))
     return {result.check.name: result.plain(corpus, chosen.listed) for result in results}
 
 

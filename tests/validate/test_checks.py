@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from tests.validate.takes import RATE, Take, failed, fit, judged, of, speech
 from voxline.beam.settings import RunnerSettings
-from voxline.components.validate.checks import CHECKS, TFX_CHECKS, leakage, transcripts
-from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.checks import CHECKS, TFDV_CHECKS, leakage, transcripts
+from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.errors import SettingsError
-from voxline.text.alphabet import frames_needed
+from voxline.text.alphabet import min_ctc_frames
 
 
 def test_every_check_has_its_settings() -> None:
     fields = set(ValidateSettings.model_fields) - {"tfdv", "schema_", "frames_per_second", "listed", "played"}
     fields -= set(RunnerSettings.model_fields)
-    assert {one.name for one in (*CHECKS, *TFX_CHECKS)} == fields
+    assert {one.name for one in (*CHECKS, *TFDV_CHECKS)} == fields
 
 
 Fault = Callable[[list[Take]], Any]
@@ -227,9 +227,9 @@ utterances = st.lists(
 )
 
 
-def columns(lines: list[Utterance], folder: Path) -> Corpus:
+def columns(lines: list[Utterance], folder: Path) -> CheckedCorpus:
     write_manifest(folder / "manifest.jsonl", lines)
-    return Corpus.read(folder)
+    return CheckedCorpus.read(folder)
 
 
 @settings(deadline=None, max_examples=60)
@@ -242,7 +242,7 @@ def test_ctc_feasibility_is_what_counting_each_utterance_gives(
     train = [one for one in lines if one.split == "train"]
     slow = [
         one.id for one in train
-        if int(float(np.float32(one.duration)) * 33.3) < frames_needed([ord(letter) for letter in one.text])
+        if int(float(np.float32(one.duration)) * 33.3) < min_ctc_frames([ord(letter) for letter in one.text])
     ]  # fmt: skip
     assert [corpus.utterance(row).id for row in found.offenders] == slow
     assert found.value == (len(slow) / len(train) if train else None)

@@ -6,10 +6,10 @@ import pytest
 
 from tests.validate.takes import SMALL, fit, written
 from voxline.components.validate import beam
-from voxline.components.validate.beam import tallied
+from voxline.components.validate.beam import tally_manifest
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run
-from voxline.components.validate.tally import Tally
+from voxline.components.validate.tally import ManifestTally
 from voxline.errors import SettingsError, WorkError
 
 RUNNERS = ["FnApiRunner", "multi_process"]
@@ -45,9 +45,9 @@ def test_a_line_that_is_none_is_told_as_one_process_tells_it(tmp_path: Path, run
     lines = manifest.read_text().splitlines(keepends=True)
     manifest.write_text("".join([*lines[:30], "no JSON\n", *lines[30:]]))
     with pytest.raises(WorkError) as alone:
-        Tally.of_piece(manifest)
+        ManifestTally.of_piece(manifest)
     with pytest.raises(WorkError) as spread:
-        tallied(manifest, by(runner), tmp_path / "store")
+        tally_manifest(manifest, by(runner), tmp_path / "store")
     assert str(spread.value) == str(alone.value)
     assert "manifest.jsonl:31: not a JSON line" in str(alone.value)
 
@@ -55,7 +55,7 @@ def test_a_line_that_is_none_is_told_as_one_process_tells_it(tmp_path: Path, run
 def test_a_small_manifest_is_read_without_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beam, "_by_beam", lambda *_: pytest.fail("Beam was started"))
     manifest = written(tmp_path / "corpus", fit()) / "manifest.jsonl"
-    assert len(tallied(manifest, by("multi_process", beam_from_megabytes=1), tmp_path / "store")) == 60
+    assert len(tally_manifest(manifest, by("multi_process", beam_from_megabytes=1), tmp_path / "store")) == 60
 
 
 def test_who_does_the_work_is_no_part_of_its_name(tmp_path: Path) -> None:

@@ -13,12 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.validate import takes
-from voxline.components.validate.columns import Hashes, Strings, distinct, median
-from voxline.components.validate.corpus import Corpus
-from voxline.components.validate.tally import Tally, characters_in, each_line, ranges, words_in
+from voxline.components.validate.columns import HashColumn, StringColumn, count_distinct, median
+from voxline.components.validate.corpus import CheckedCorpus
+from voxline.components.validate.tally import (
+    ManifestTally,
+    byte_ranges,
+    count_characters,
+    iter_line_values,
+    split_words,
+)
 from voxline.data.manifest import Utterance, fingerprint_utterances, iter_manifest, write_manifest
 from voxline.errors import WorkError
-from voxline.text.alphabet import frames_needed
+from voxline.text.alphabet import min_ctc_frames
 
 LINE = '{"id": "a", "audio_filepath": "a.wav", "duration": 1.0, "text": "one"}\n'
 
@@ -45,7 +51,7 @@ def written(lines: list[Utterance], folder: Path) -> Path:
     return folder / "manifest.jsonl"
 
 
-def held(tally: Tally) -> dict[str, Any]:
+def held(tally: ManifestTally) -> dict[str, Any]:
     """All that stands in a tally, the order of what was said included."""
     return {**tally.plain(), "said": {split: list(counts.items()) for split, counts in tally.said.items()}}
 
@@ -56,10 +62,10 @@ def test_tallies_of_pieces_come_to_that_of_the_whole(
     tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance], length: int
 ) -> None:
     manifest = written(lines, tmp_path_factory.mktemp("lines"))
-    joined = Tally()
-    for piece in ranges(manifest, length):
-        joined.join(Tally.of(json.loads(json.dumps(Tally.of_piece(manifest, *piece).plain()))))
-    assert held(joined) == held(Tally.of_piece(manifest))
+    joined = ManifestTally()
+    for piece in byte_ranges(manifest, length):
+        joined.join(ManifestTally.of(json.loads(json.dumps(ManifestTally.of_piece(manifest, *piece).plain()))))
+    assert held(joined) == held(ManifestTally.of_piece(manifest))
 
 
 @settings(deadline=None, max_examples=60)
@@ -68,7 +74,7 @@ def test_a_tally_names_the_utterances_as_all_steps_do(
     tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
 ) -> None:
     manifest = written(lines, tmp_path_factory.mktemp("lines"))
-    assert Tally.of_piece(manifest).fingerprint() == fingerprint_utterances(iter_manifest(manifest))
+    assert ManifestTally.of_piece(manifest).fingerprint() == fingerprint_utterances(iter_manifest(manifest))
 
 
 @settings(deadline=None, max_examples=100)
@@ -76,27 +82,27 @@ def test_a_tally_names_the_utterances_as_all_steps_do(
 def test_what_is_counted_is_what_each_transcript_holds(
     tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
 ) -> None:
-    corpus = Corpus.read(written(lines, tmp_path_factory.mktemp("lines")))
+    corpus = CheckedCorpus.read(written(lines, tmp_path_factory.mktemp("lines")))
     texts = [one.text for one in lines]
-    assert corpus.characters.tolist() == [characters_in(text) for text in texts]
-    assert corpus.words.tolist() == [len(words_in(text)) for text in texts]
-    assert corpus.labels.tolist() == [frames_needed([ord(letter) for letter in text]) for text in texts]
+    assert corpus.characters.tolist() == [count_characters(text) for text in texts]
+    assert corpus.words.tolist() == [len(split_words(text)) for text in texts]
+    assert corpus.labels.tolist() == [min_ctc_frames([ord(letter) for letter in text]) for text in texts]
     for split in ("train", "dev", "test"):
         inside = [one.text for one in lines if one.split == split]
         assert corpus.characters_said(split) == collections.Counter("".join(inside))
-        words = collections.Counter(word for text in inside for word in words_in(text))
+        words = collections.Counter(word for text in inside for word in split_words(text))
         assert corpus.words_said(split).most_common() == words.most_common()  # also in the order of those as frequent
     assert [one for _, one in corpus.utterances(np.arange(len(lines)))] == lines
 
 
 def test_hashes_are_numbered_in_order_of_appearance() -> None:
-    hashes = Hashes(np.array([7, 0, 3, 7, 9, 0], dtype=np.uint64))
+    hashes = HashColumn(np.array([7, 0, 3, 7, 9, 0], dtype=np.uint64))
     assert hashes.codes.tolist() == [0, -1, 2, 0, 3, -1]
     assert (hashes.distinct, hashes.known.tolist()) == (3, [0, 2, 3, 4])
 
 
 def test_strings_of_two_columns_share_their_numbers() -> None:
-    above, below = Strings(), Strings()
+    above, below = StringColumn(), StringColumn()
     for name in ("x", "y"):
         above.append(name)
     for name in ("z", "y", "z"):
@@ -121,25 +127,25 @@ def test_strings_of_two_columns_share_their_numbers() -> None:
 def test_a_line_that_is_none_is_told_by_its_number(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "manifest.jsonl").write_text(f"{LINE}\n  \n{line}\n{LINE}")
     with pytest.raises(WorkError, match=message):
-        Corpus.read(tmp_path)
+        CheckedCorpus.read(tmp_path)
 
 
 def test_what_is_not_utf_8_is_told_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_bytes(LINE.encode() + b'{"id": "\xff"}\n')
     with pytest.raises(WorkError, match=r"manifest.jsonl:2: no manifest: not UTF-8 \(byte 8\)"):
-        Corpus.read(tmp_path)
+        CheckedCorpus.read(tmp_path)
 
 
 def test_a_manifest_without_its_last_line_end_is_read_whole(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.jsonl"
     manifest.write_bytes(LINE.replace("\n", "\r\n").encode() + LINE.strip().encode())
-    assert [place for place, _ in each_line(manifest)] == [0, len(LINE) + 1]
+    assert [place for place, _ in iter_line_values(manifest)] == [0, len(LINE) + 1]
 
 
 def test_a_manifest_that_changes_while_it_is_judged_is_told(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.jsonl"
     manifest.write_text(LINE)
-    corpus = Corpus.read(manifest)
+    corpus = CheckedCorpus.read(manifest)
     manifest.write_text(LINE.replace('"a"', '"b"'))
     with pytest.raises(WorkError, match="changed while it was judged"):
         corpus.utterance(0)
@@ -148,7 +154,7 @@ def test_a_manifest_that_changes_while_it_is_judged_is_told(tmp_path: Path) -> N
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 5)))
 def test_distinct_values_are_counted(values: list[int]) -> None:
-    assert distinct(np.array(values, dtype=np.int32)) == len(set(values))
+    assert count_distinct(np.array(values, dtype=np.int32)) == len(set(values))
 
 
 @settings(max_examples=50)
@@ -176,4 +182,4 @@ def test_to_judge_a_corpus_imports_nothing_that_takes_long(tmp_path: Path) -> No
 def test_what_is_no_number_of_a_manifest_is_told_with_the_id(tmp_path: Path, more: str) -> None:
     (tmp_path / "manifest.jsonl").write_text(LINE + LINE.replace('"a"', '"b"').replace("}", f", {more}}}"))
     with pytest.raises(WorkError, match=r"manifest\.jsonl: b: .*give what convert made"):
-        Tally.of_piece(tmp_path / "manifest.jsonl")
+        ManifestTally.of_piece(tmp_path / "manifest.jsonl")

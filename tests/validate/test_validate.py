@@ -9,8 +9,8 @@ import pytest
 
 from tests.validate.takes import RATE, SMALL, failed, fit, judged, report_of, written
 from tests.validate.test_checks import a_recording_of_train_in_test, a_tone_that_passes_for_speech
-from voxline.components.validate.checks import CHECKS, TFX_CHECKS
-from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.checks import CHECKS, TFDV_CHECKS
+from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run
 from voxline.data.manifest import Utterance, write_manifest
@@ -22,7 +22,7 @@ HOSTILE = "<script>alert(1)</script> </p><img src=x onerror=alert(2)>"
 def test_a_fit_corpus_passes_every_check(tmp_path: Path) -> None:
     work = run(written(tmp_path / "corpus", fit()), tmp_path / "store", ValidateSettings.of(SMALL))
     validation = json.loads(work.path("validation").read_text())
-    ours, tfx = {one.name: "passed" for one in CHECKS}, {one.name: "not checked" for one in TFX_CHECKS}
+    ours, tfx = {one.name: "passed" for one in CHECKS}, {one.name: "not checked" for one in TFDV_CHECKS}
     assert {one["name"]: one["outcome"] for one in validation["checks"]} == {**ours, **tfx}
     assert validation["passed"] is True
     assert validation["utterances"] == {"train": 40, "dev": 10, "test": 10}
@@ -124,7 +124,7 @@ def test_a_manifest_seen_before_is_parsed_only_to_be_judged(tmp_path: Path, monk
     first = run(manifest, store, ValidateSettings.of(SMALL))
     again = run(manifest, store, ValidateSettings.of({**SMALL, "listed": 3}))
     assert (again.reused, again.counts, again.key == first.key) == (False, first.counts, False)
-    monkeypatch.setattr(Corpus, "read", lambda *_: pytest.fail("it was parsed"))
+    monkeypatch.setattr(CheckedCorpus, "read", lambda *_: pytest.fail("it was parsed"))
     assert run(manifest, store, ValidateSettings.of(SMALL)).reused
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.validate.takes import SMALL, Take, failed, fit, judged, of, speech, written
-from voxline.components.validate.checks import TFX_CHECKS
+from voxline.components.validate.checks import TFDV_CHECKS
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run
 from voxline.errors import WorkError
@@ -37,7 +37,7 @@ def test_one_voice_passes_every_check_that_is_not_off(tmp_path: Path) -> None:
     for one in checks:
         outcomes.setdefault(one["outcome"], set()).add(one["name"])
     assert outcomes["off"] == {"speaker_overlap", "dominant_speaker", "ctc_feasibility"}
-    assert outcomes.get("not checked", set()) <= {one.name for one in TFX_CHECKS}
+    assert outcomes.get("not checked", set()) <= {one.name for one in TFDV_CHECKS}
     assert set(outcomes) - {"not checked"} == {"off", "passed"}
 
 

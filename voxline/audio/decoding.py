@@ -15,29 +15,39 @@ import numpy.typing as npt
 import soundfile
 
 from voxline.audio import flac, wav
-from voxline.audio.ffmpeg import decode_foreign, foreign_format
+from voxline.audio.ffmpeg import decode_with_ffmpeg, ffmpeg_format
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, BadAudioError, Reason
 
-__all__ = ["BadAudioError", "Header", "Recording", "decode", "header", "load", "mono", "resample", "to_int16"]
+__all__ = [
+    "AudioHeader",
+    "BadAudioError",
+    "DecodedAudio",
+    "decode_audio",
+    "load_audio",
+    "read_header",
+    "resample",
+    "to_int16",
+    "to_mono",
+]
 
-BLOCK = 1 << 20
+BLOCK_FRAMES = 1 << 20
 """Frames read at once: a header that lies about its length must not claim the memory for it."""
 
-SAME_SECONDS = 0.01
+WHOLE_RECORDING_TOLERANCE = 0.01
 """A duration this near to the whole recording's is the whole recording: manifests round theirs."""
 
-LOUDEST = 100.0
+MAX_FLOAT_PEAK = 100.0
 """Of float samples, whose full scale is 1: 40 dB beyond it no level is meant; clipping leaves a square wave."""
 
-LOWEST_RATE = 1_000
+MIN_SAMPLE_RATE = 1_000
 """Hz; a header that says less is damaged, and resampling by it would ask for gigabytes."""
 
-_EXACT = {"PCM_16": "int16", "PCM_S8": "int16", "PCM_U8": "int16", "ULAW": "int16", "ALAW": "int16"}
-_WIDE = {"PCM_24": "int32", "PCM_32": "int32"}
+_INT16_SUBTYPES = {"PCM_16": "int16", "PCM_S8": "int16", "PCM_U8": "int16", "ULAW": "int16", "ALAW": "int16"}
+_INT32_SUBTYPES = {"PCM_24": "int32", "PCM_32": "int32"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Header:
+class AudioHeader:
     """What a file says of itself, before its samples are decoded.
 
     Attributes:
@@ -55,7 +65,7 @@ class Header:
 
 
 @dataclasses.dataclass(frozen=True)
-class Recording:
+class DecodedAudio:
     """Decoded samples, as they lie in the file.
 
     Attributes:
@@ -69,19 +79,19 @@ class Recording:
     md5: str = ""
 
 
-def load(
+def load_audio(
     path: Path | str, sample_rate: int, offset: float = 0.0, duration: float | None = None
 ) -> npt.NDArray[np.float32]:
     """Mono samples at the rate asked for: float32 [samples], in [-1, 1] (a little beyond, where resampling overshoots).
 
     Raises:
-      BadAudio: see `decode`.
+      BadAudio: see `decode_audio`.
     """
-    recording = decode(path, offset, duration)
-    return resample(mono(recording.samples), recording.sample_rate, sample_rate)
+    recording = decode_audio(path, offset, duration)
+    return resample(to_mono(recording.samples), recording.sample_rate, sample_rate)
 
 
-def decode(path: Path | str, offset: float = 0.0, duration: float | None = None) -> Recording:
+def decode_audio(path: Path | str, offset: float = 0.0, duration: float | None = None) -> DecodedAudio:
     """Reads a recording, or `duration` seconds of it from `offset` on, and checks that it is sound.
 
     A FLAC that is read as a whole is compared with its MD5. Nothing else of the file is decoded for a segment.
@@ -90,60 +100,60 @@ def decode(path: Path | str, offset: float = 0.0, duration: float | None = None)
       BadAudio: missing, empty, unreadable, truncated, MD5 mismatch, or a segment beyond the end.
     """
     path = Path(path)
-    start = _first_bytes(path)
-    if form := foreign_format(start):
-        samples, rate = decode_foreign(path, form)
-        first, count = _span(Header(len(samples), rate, samples.shape[1]), offset, duration)
-        return _sound(Recording(samples[first : first + count], rate))
-    info = _check_file(path, start)
+    start = _read_first_bytes(path)
+    if form := ffmpeg_format(start):
+        samples, rate = decode_with_ffmpeg(path, form)
+        first, count = _frame_range(AudioHeader(len(samples), rate, samples.shape[1]), offset, duration)
+        return _check_samples(DecodedAudio(samples[first : first + count], rate))
+    info = _check_container(path, start)
     try:
-        with _Forward(os.fspath(path)) as file:
-            head = _header(file)
-            first, count = _span(head, offset, duration)
+        with _ForwardSoundFile(os.fspath(path)) as file:
+            head = _header_of(file)
+            first, count = _frame_range(head, offset, duration)
             if first:
                 file.seek(first)
-            blocks = _read(file, count)
+            blocks = _read_blocks(file, count)
             rate = int(file.samplerate)
     except soundfile.LibsndfileError as error:
-        raise _unreadable(path, info, error) from None
+        raise _explain_failure(path, info, error) from None
     frames = sum(len(block) for block in blocks)
     if head.frames and frames < count:
         raise BadAudioError(Reason.TRUNCATED, f"its header says {head.frames:,} frames, {first + frames:,} are there")
     md5 = ""
     if info and frames and first == 0 and count == head.frames:
-        flac.check_md5(info, blocks)
-        if info.bits == 16 and info.md5 != flac.NOT_SET:
+        flac.verify_md5(info, blocks)
+        if info.bits == 16 and info.md5 != flac.NO_MD5:
             md5 = info.md5.hex()
-    return _sound(Recording(blocks[0] if len(blocks) == 1 else np.concatenate(blocks), rate, md5))
+    return _check_samples(DecodedAudio(blocks[0] if len(blocks) == 1 else np.concatenate(blocks), rate, md5))
 
 
-def header(path: Path | str) -> Header:
+def read_header(path: Path | str) -> AudioHeader:
     """Reads a recording's length, rate and channels; cheap, except for what only ffmpeg reads.
 
     Raises:
-      BadAudio: as `decode`, as far as a header shows it.
+      BadAudio: as `decode_audio`, as far as a header shows it.
     """
     path = Path(path)
-    start = _first_bytes(path)
-    if form := foreign_format(start):
-        samples, rate = decode_foreign(path, form)
-        return Header(len(samples), rate, samples.shape[1])
-    info = _check_file(path, start)
+    start = _read_first_bytes(path)
+    if form := ffmpeg_format(start):
+        samples, rate = decode_with_ffmpeg(path, form)
+        return AudioHeader(len(samples), rate, samples.shape[1])
+    info = _check_container(path, start)
     try:
-        with _Forward(os.fspath(path)) as file:
-            head = _header(file)
+        with _ForwardSoundFile(os.fspath(path)) as file:
+            head = _header_of(file)
     except soundfile.LibsndfileError as error:
-        raise _unreadable(path, info, error) from None
+        raise _explain_failure(path, info, error) from None
     if head.frames == 0:
-        recording = decode(path)  # a FLAC whose encoder could not know; raises where there is truly nothing
+        recording = decode_audio(path)  # a FLAC whose encoder could not know; raises where there is truly nothing
         head = dataclasses.replace(head, frames=len(recording.samples))
     return head
 
 
-def mono(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def to_mono(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The mean over channels, [frames]; one channel is returned as it is, several as float32 in [-1, 1].
 
-    >>> mono(np.array([[16384, -16384], [16384, 0]], np.int16))
+    >>> to_mono(np.array([[16384, -16384], [16384, 0]], np.int16))
     array([0.  , 0.25], dtype=float32)
     """
     if samples.shape[1] == 1:
@@ -181,7 +191,7 @@ def _full_scale(dtype: np.dtype[Any]) -> float:
     return float(2 ** (8 * dtype.itemsize - 1)) if dtype.kind == "i" else 1.0
 
 
-def _first_bytes(path: Path) -> bytes:
+def _read_first_bytes(path: Path) -> bytes:
     try:
         with open(path, "rb") as file:
             start = file.read(16)
@@ -194,43 +204,43 @@ def _first_bytes(path: Path) -> bytes:
     return start
 
 
-def _check_file(path: Path, start: bytes) -> flac.StreamInfo | None:
+def _check_container(path: Path, start: bytes) -> flac.StreamInfo | None:
     """What must hold before libsndfile may be trusted with the file."""
     if wav.is_wav(start):
-        wav.check_whole(path)
+        wav.check_wav_complete(path)
     if start[:4] == flac.MAGIC or start[:3] == b"ID3":
         try:
-            return flac.stream_info(path)
+            return flac.read_stream_info(path)
         except BadAudioError:
             if start[:4] == flac.MAGIC:
                 raise
     return None
 
 
-class _Forward(soundfile.SoundFile):  # type: ignore[misc]
+class _ForwardSoundFile(soundfile.SoundFile):  # type: ignore[misc]
     """Only reads on: soundfile seeks after every read, which fails at the end of a FLAC of unstated length."""
 
     def seekable(self) -> bool:
         return False
 
 
-def _header(file: soundfile.SoundFile) -> Header:
+def _header_of(file: soundfile.SoundFile) -> AudioHeader:
     """The header that libsndfile read; 0 frames where a FLAC does not say how many."""
     frames = int(file.frames)
-    if file.samplerate < LOWEST_RATE:
+    if file.samplerate < MIN_SAMPLE_RATE:
         raise BadAudioError(
-            Reason.UNREADABLE, f"its header says {file.samplerate} Hz; {LOWEST_RATE:,} or more are accepted"
+            Reason.UNREADABLE, f"its header says {file.samplerate} Hz; {MIN_SAMPLE_RATE:,} or more are accepted"
         )
-    return Header(0 if frames >= 2**62 else frames, int(file.samplerate), int(file.channels))
+    return AudioHeader(0 if frames >= 2**62 else frames, int(file.samplerate), int(file.channels))
 
 
-def _span(head: Header, offset: float, duration: float | None) -> tuple[int, int]:
+def _frame_range(head: AudioHeader, offset: float, duration: float | None) -> tuple[int, int]:
     """The first frame and how many; -1 for all of a FLAC that does not say how many it has."""
     first = round(offset * head.sample_rate)
     if not head.frames:
         return first, -1 if duration is None else round(duration * head.sample_rate)
     last = head.frames if duration is None else round((offset + duration) * head.sample_rate)
-    if first == 0 and abs(last - head.frames) <= SAME_SECONDS * head.sample_rate:
+    if first == 0 and abs(last - head.frames) <= WHOLE_RECORDING_TOLERANCE * head.sample_rate:
         last = head.frames
     if first >= head.frames or last > head.frames + DURATION_TOLERANCE_SECONDS * head.sample_rate:
         raise BadAudioError(
@@ -240,12 +250,12 @@ def _span(head: Header, offset: float, duration: float | None) -> tuple[int, int
     return first, min(last, head.frames) - first
 
 
-def _read(file: soundfile.SoundFile, count: int) -> list[npt.NDArray[Any]]:
+def _read_blocks(file: soundfile.SoundFile, count: int) -> list[npt.NDArray[Any]]:
     """Blocks of [frames, channels] in the narrowest type that holds the file's samples exactly."""
-    dtype = _EXACT.get(file.subtype) or _WIDE.get(file.subtype) or "float32"
+    dtype = _INT16_SUBTYPES.get(file.subtype) or _INT32_SUBTYPES.get(file.subtype) or "float32"
     blocks: list[npt.NDArray[Any]] = []
     while count:
-        block = file.read(min(count, BLOCK) if count > 0 else BLOCK, dtype=dtype, always_2d=True)
+        block = file.read(min(count, BLOCK_FRAMES) if count > 0 else BLOCK_FRAMES, dtype=dtype, always_2d=True)
         blocks.append(block)
         if not len(block):
             break
@@ -253,7 +263,7 @@ def _read(file: soundfile.SoundFile, count: int) -> list[npt.NDArray[Any]]:
     return blocks or [np.zeros((0, file.channels), dtype)]
 
 
-def _sound(recording: Recording) -> Recording:
+def _check_samples(recording: DecodedAudio) -> DecodedAudio:
     """The recording, if it holds samples and all of them are numbers."""
     if not len(recording.samples):
         raise BadAudioError(Reason.EMPTY_AUDIO, "no samples")
@@ -262,12 +272,12 @@ def _sound(recording: Recording) -> Recording:
         if not np.isfinite(peak):
             bad = int(np.count_nonzero(~np.isfinite(recording.samples)))
             raise BadAudioError(Reason.UNREADABLE, f"{bad:,} of its samples are not numbers (NaN or infinite)")
-        if peak > LOUDEST:
+        if peak > MAX_FLOAT_PEAK:
             raise BadAudioError(Reason.UNREADABLE, f"its samples reach {peak:g}, full scale of float samples is 1")
     return recording
 
 
-def _unreadable(path: Path, info: flac.StreamInfo | None, error: soundfile.LibsndfileError) -> BadAudioError:
+def _explain_failure(path: Path, info: flac.StreamInfo | None, error: soundfile.LibsndfileError) -> BadAudioError:
     """Names what libsndfile stumbled over: the end is missing, something within is damaged, or it is no audio."""
     said = error.error_string.strip()
     if info is None:
@@ -276,6 +286,6 @@ def _unreadable(path: Path, info: flac.StreamInfo | None, error: soundfile.Libsn
         return BadAudioError(Reason.UNREADABLE, f"libsndfile: {said}")
     if info.bits > 24:
         return BadAudioError(Reason.UNREADABLE, f"FLAC of {info.bits} bits; up to 24 are read, encode it again")
-    if flac.ends_whole(path):
+    if flac.ends_with_whole_frame(path):
         return BadAudioError(Reason.UNREADABLE, f"damaged within; its end is there (libsndfile: {said})")
     return BadAudioError(Reason.TRUNCATED, f"ends before the {info.frames:,} frames that its header says ({said})")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Warped:
+class DtwResult:
     """Two recordings, laid over each other.
 
     Attributes:
@@ -29,7 +29,7 @@ class Warped:
     path: "Path"
 
 
-def warp(one: "Frames", other: "Frames") -> Warped:
+def dtw(one: "Frames", other: "Frames") -> DtwResult:
     """Warps by the mean absolute difference of two frames.
 
     Args:
@@ -39,7 +39,7 @@ def warp(one: "Frames", other: "Frames") -> Warped:
       ValueError: the bins differ, or there is no frame.
 
     >>> import numpy as np
-    >>> warp(np.array([[0.0], [1.0], [4.0]]), np.array([[0.0], [0.0], [1.0], [3.0]])).distance
+    >>> dtw(np.array([[0.0], [1.0], [4.0]]), np.array([[0.0], [0.0], [1.0], [3.0]])).distance
     0.25
     """
     from scipy.spatial.distance import cdist
@@ -48,10 +48,10 @@ def warp(one: "Frames", other: "Frames") -> Warped:
         raise ValueError(
             f"shapes {one.shape} and {other.shape}: [frames, bins] with frames and equal bins are accepted"
         )
-    return along(cdist(one, other, "cityblock") / one.shape[1])
+    return align_by_cost(cdist(one, other, "cityblock") / one.shape[1])
 
 
-def along(costs: "Costs") -> Warped:
+def align_by_cost(costs: "Costs") -> DtwResult:
     """Warps by a given cost of each pair of frames.
 
     Args:
@@ -64,11 +64,11 @@ def along(costs: "Costs") -> Warped:
 
     if costs.ndim != 2 or not costs.size or not np.isfinite(costs).all():
         raise ValueError(f"costs {costs.shape}: finite costs [frames, frames] with at least one frame are accepted")
-    path = _backwards(_summed(costs))
-    return Warped(float(costs[path[:, 0], path[:, 1]].mean()), path)
+    path = _trace_back(_accumulate_costs(costs))
+    return DtwResult(float(costs[path[:, 0], path[:, 1]].mean()), path)
 
 
-def _summed(costs: "Costs") -> "Costs":
+def _accumulate_costs(costs: "Costs") -> "Costs":
     """The least sum of costs up to each pair, by anti-diagonals: [rows + columns - 1, rows + 1].
 
     Pair (i, j) stands at [i + j, i + 1]; all of an anti-diagonal follow from the two before it at once, so
@@ -92,7 +92,7 @@ def _summed(costs: "Costs") -> "Costs":
     return summed
 
 
-def _backwards(summed: "Costs") -> "Path":
+def _trace_back(summed: "Costs") -> "Path":
     """From the last pair back to the first; where sums are equal, on in both."""
     import numpy as np
 

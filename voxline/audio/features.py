@@ -31,12 +31,12 @@ def rfft(frames: npt.NDArray[np.float32]) -> npt.NDArray[np.complex64]:
     >>> rfft(np.ones((1, 4), np.float32))
     array([[4.+0.j, 0.+0.j, 0.+0.j]], dtype=complex64)
     """
-    found: npt.NDArray[np.complex64] = _transform()(frames)
+    found: npt.NDArray[np.complex64] = _load_rfft()(frames)
     return found
 
 
 @functools.cache
-def _transform() -> Callable[[npt.NDArray[np.float32]], Any]:
+def _load_rfft() -> Callable[[npt.NDArray[np.float32]], Any]:
     scipy = importlib.util.find_spec("scipy")
     for folder in (scipy.submodule_search_locations or []) if scipy else []:
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
@@ -52,60 +52,60 @@ def _transform() -> Callable[[npt.NDArray[np.float32]], Any]:
     return lambda frames: fft.rfft(frames, axis=1)
 
 
-Array = npt.NDArray[np.float32]
+FloatArray = npt.NDArray[np.float32]
 
-BLOCK = 256
+BLOCK_FRAMES = 256
 """Frames transformed at a time: 256 × 512 floats stay in the cache, a whole utterance does not (2.5 times slower)."""
 
 
-BAND = 16
+BAND_MELS = 16
 """Mel filters multiplied at a time."""
 
-SMALLEST_MAGNITUDE = 1e-5
+MIN_MAGNITUDE = 1e-5
 """Tacotron's decibels are cut here: -100 dB, far under the floor that its settings have."""
 
 
-def features(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Array:
+def compute_features(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
     """The features of one recording, float32 `[frames, bins]`.
 
     Args:
       samples: `[samples]`, in [-1, 1], at `settings.sample_rate`.
 
-    >>> features(np.zeros(16_000, np.float32), FeatureSettings(mels=40)).shape
+    >>> compute_features(np.zeros(16_000, np.float32), FeatureSettings(mels=40)).shape
     (101, 40)
     """
     if settings.kind == "linear":
         spectrum = power_spectrogram(samples, settings)
         return np.log(np.maximum(spectrum, settings.log_floor, out=spectrum), out=spectrum)
     if settings.kind == "mel_and_linear":
-        both = _spectrogram(emphasise(samples, settings), settings, mels=True, spectrum=True, magnitude=True)
-        return _share_of_range(both, settings)
+        both = _spectrogram(preemphasize(samples, settings), settings, mels=True, spectrum=True, magnitude=True)
+        return _normalize_decibels(both, settings)
     mels = _spectrogram(samples, settings, mels=True, magnitude=settings.of_magnitude)
     logarithm = np.log(np.maximum(mels, settings.log_floor, out=mels), out=mels)
     if settings.kind == "log_mel":
         return logarithm
-    return stack(logarithm @ cepstral_basis(settings), settings.context)
+    return stack_context(logarithm @ cepstral_basis(settings), settings.context)
 
 
-def power_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Array:
+def power_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
     """Squared magnitudes of the transform, float32 `[frames, transform // 2 + 1]`."""
     return _spectrogram(samples, settings, spectrum=True)
 
 
-def mel_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Array:
+def mel_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
     """Power in each mel band, float32 `[frames, mels]`; `librosa.feature.melspectrogram`, transposed."""
     return _spectrogram(samples, settings, mels=True)
 
 
-def magnitude_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> Array:
+def magnitude_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
     """Magnitudes of the transform, float32 `[frames, transform // 2 + 1]`; of the samples as they are given."""
     return _spectrogram(samples, settings, spectrum=True, magnitude=True)
 
 
-def emphasise(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> npt.NDArray[np.floating]:
+def preemphasize(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> npt.NDArray[np.floating]:
     """Takes a share of the sample before off each, which lifts what is high: float32 `[samples]`.
 
-    >>> emphasise(np.ones(3), FeatureSettings(kind="mel_and_linear", preemphasis=0.75)).tolist()
+    >>> preemphasize(np.ones(3), FeatureSettings(kind="mel_and_linear", preemphasis=0.75)).tolist()
     [1.0, 0.25, 0.25]
     """
     if not settings.emphasis:
@@ -116,14 +116,14 @@ def emphasise(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> n
 
 
 @functools.lru_cache(maxsize=16)
-def window(settings: FeatureSettings) -> Array:
+def hann_window(settings: FeatureSettings) -> FloatArray:
     """The periodic Hann window, float32 `[window]`."""
     phase = 2 * np.pi * np.arange(settings.window) / settings.window
-    return constant(0.5 - 0.5 * np.cos(phase))
+    return read_only(0.5 - 0.5 * np.cos(phase))
 
 
 @functools.lru_cache(maxsize=16)
-def mel_filterbank(settings: FeatureSettings) -> Array:
+def mel_filterbank(settings: FeatureSettings) -> FloatArray:
     """The weights from power spectrum to mel bands, float32 `[transform // 2 + 1, mels]`.
 
     Triangles on Slaney's scale (Auditory Toolbox, 1998), each of unit area in Hz: `librosa.filters.mel`,
@@ -135,11 +135,11 @@ def mel_filterbank(settings: FeatureSettings) -> Array:
     left, middle, right = edges[:-2], edges[1:-1], edges[2:]
     rising = (frequencies - left) / (middle - left)
     falling = (right - frequencies) / (right - middle)
-    return constant(np.maximum(0, np.minimum(rising, falling)) * 2 / (right - left))
+    return read_only(np.maximum(0, np.minimum(rising, falling)) * 2 / (right - left))
 
 
 @functools.lru_cache(maxsize=16)
-def cepstral_basis(settings: FeatureSettings) -> Array:
+def cepstral_basis(settings: FeatureSettings) -> FloatArray:
     """From natural logarithms of mel power to MFCC, float32 `[mels, coefficients]`.
 
     The orthonormal DCT-II, times 10 / ln 10, since librosa takes the cepstrum of decibels.
@@ -147,13 +147,13 @@ def cepstral_basis(settings: FeatureSettings) -> Array:
     band = np.arange(settings.mels)[:, None] + 0.5
     basis = np.cos(np.pi / settings.mels * band * np.arange(settings.coefficients)) * np.sqrt(2 / settings.mels)
     basis[:, 0] /= np.sqrt(2)
-    return constant(basis * 10 / np.log(10))
+    return read_only(basis * 10 / np.log(10))
 
 
-def stack(frames: Array, context: int) -> Array:
+def stack_context(frames: FloatArray, context: int) -> FloatArray:
     """Each frame between its neighbours: `[frames, bins]` to `[frames, (2 context + 1) bins]`.
 
-    >>> stack(np.array([[1], [2], [3]], np.float32), 1).tolist()
+    >>> stack_context(np.array([[1], [2], [3]], np.float32), 1).tolist()
     [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 0.0]]
     """
     if context == 0:
@@ -163,9 +163,9 @@ def stack(frames: Array, context: int) -> Array:
     return np.ascontiguousarray(neighbours.transpose(0, 2, 1)).reshape(len(frames), -1)
 
 
-def _share_of_range(magnitudes: Array, settings: FeatureSettings) -> Array:
+def _normalize_decibels(magnitudes: FloatArray, settings: FeatureSettings) -> FloatArray:
     """Magnitudes to decibels, and those to [0, 1], in place."""
-    decibels = np.log(np.maximum(magnitudes, SMALLEST_MAGNITUDE, out=magnitudes), out=magnitudes)
+    decibels = np.log(np.maximum(magnitudes, MIN_MAGNITUDE, out=magnitudes), out=magnitudes)
     decibels *= 20 / np.log(10) / -settings.floor_db
     decibels += 1 + settings.reference_db / settings.floor_db
     return np.clip(decibels, 0, 1, out=decibels)
@@ -178,7 +178,7 @@ def _spectrogram(
     mels: bool = False,
     spectrum: bool = False,
     magnitude: bool = False,
-) -> Array:
+) -> FloatArray:
     """Power or magnitude of every frame, in mel bands, in bins or in both; block by block, in float32 throughout."""
     if samples.ndim != 1:
         raise ValueError(f"samples of shape {samples.shape}; one channel, [samples], is accepted")
@@ -187,14 +187,14 @@ def _spectrogram(
     audible = samples[: len(padded) - settings.padding]  # what lies beyond the last window is not looked at
     padded[settings.padding : settings.padding + len(audible)] = audible
     windows = np.lib.stride_tricks.sliding_window_view(padded, settings.window)[:: settings.hop][:count]
-    hann = window(settings)
+    hann = hann_window(settings)
     bands, first = (_bands(settings), settings.mels) if mels else ([], 0)
     # A shorter window than transform stands at the start of its frame, not in the middle as in librosa:
     # that turns phases, and neither power nor magnitude has any.
-    block = np.zeros((min(BLOCK, count), settings.transform), np.float32)
+    block = np.zeros((min(BLOCK_FRAMES, count), settings.transform), np.float32)
     result = np.zeros((count, first + settings.transform_bins if spectrum else first), np.float32)
-    for start in range(0, count, BLOCK):
-        rows = slice(start, min(start + BLOCK, count))
+    for start in range(0, count, BLOCK_FRAMES):
+        rows = slice(start, min(start + BLOCK_FRAMES, count))
         frames = block[: rows.stop - start]
         np.multiply(windows[rows], hann, out=frames[:, : settings.window])
         parts = rfft(frames).view(np.float32)
@@ -214,7 +214,7 @@ class _Band(NamedTuple):
 
     bins: slice
     mels: slice
-    weights: Array
+    weights: FloatArray
 
 
 @functools.lru_cache(maxsize=16)
@@ -222,8 +222,8 @@ def _bands(settings: FeatureSettings) -> list[_Band]:
     """The filterbank without most of its zeros, which takes a quarter of the time of the whole matrix."""
     weights = mel_filterbank(settings)
     bands = []
-    for first in range(0, settings.mels, BAND):
-        mels = slice(first, min(first + BAND, settings.mels))
+    for first in range(0, settings.mels, BAND_MELS):
+        mels = slice(first, min(first + BAND_MELS, settings.mels))
         used = np.flatnonzero(weights[:, mels].any(axis=1))
         if len(used):  # none where the transform is too coarse for so many mels
             bins = slice(int(used[0]), int(used[-1]) + 1)
@@ -243,7 +243,7 @@ def _hz(mels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(mels < _LINEAR_MEL, mels * 200 / 3, _LINEAR_HZ * np.exp(_LOG_STEP * (mels - _LINEAR_MEL)))
 
 
-def constant(values: npt.NDArray[np.float64]) -> Array:
+def read_only(values: npt.NDArray[np.float64]) -> FloatArray:
     """Cached arrays are handed to many callers; none may write to them."""
     array = np.ascontiguousarray(values, np.float32)
     array.flags.writeable = False

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from voxline.rejects import BadAudioError, Reason
 
 
-def foreign_format(start: bytes) -> str | None:
+def ffmpeg_format(start: bytes) -> str | None:
     """ffmpeg's name of the format of a file that begins so (16 bytes); None where libsndfile is to read it.
 
-    >>> foreign_format(b"\\x00\\x00\\x00\\x1cftypM4A \\x00\\x00\\x02\\x00")
+    >>> ffmpeg_format(b"\\x00\\x00\\x00\\x1cftypM4A \\x00\\x00\\x02\\x00")
     'mov'
     """
     if start[4:8] == b"ftyp":
@@ -32,7 +32,7 @@ def foreign_format(start: bytes) -> str | None:
     return None
 
 
-def decode_foreign(path: Path, form: str) -> tuple[npt.NDArray[np.int16], int]:
+def decode_with_ffmpeg(path: Path, form: str) -> tuple[npt.NDArray[np.int16], int]:
     """All samples of a recording, int16 [frames, channels], and Hz.
 
     Raises:

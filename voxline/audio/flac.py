@@ -14,8 +14,8 @@ import numpy.typing as npt
 from voxline.rejects import BadAudioError, Reason
 
 MAGIC = b"fLaC"
-NOT_SET = bytes(16)
-LARGEST_FRAME = 1 << 18
+NO_MD5 = bytes(16)
+MAX_FRAME_BYTES = 1 << 18
 """Bytes; more than any encoder writes for one frame."""
 
 
@@ -36,7 +36,7 @@ class StreamInfo:
     md5: bytes
 
 
-def stream_info(path: Path) -> StreamInfo:
+def read_stream_info(path: Path) -> StreamInfo:
     """Reads STREAMINFO.
 
     Raises:
@@ -68,7 +68,7 @@ def stream_info(path: Path) -> StreamInfo:
     )
 
 
-def check_md5(info: StreamInfo, blocks: list[npt.NDArray[Any]]) -> None:
+def verify_md5(info: StreamInfo, blocks: list[npt.NDArray[Any]]) -> None:
     """Compares decoded samples with the MD5 that the encoder took of them.
 
     Args:
@@ -77,7 +77,7 @@ def check_md5(info: StreamInfo, blocks: list[npt.NDArray[Any]]) -> None:
     Raises:
       BadAudio: they differ, so the file was damaged after it was encoded, or decodes wrongly.
     """
-    if info.md5 == NOT_SET:
+    if info.md5 == NO_MD5:
         return
     digest = hashlib.md5(usedforsecurity=False)
     for block in blocks:
@@ -100,20 +100,20 @@ def _packed(block: npt.NDArray[Any], bits: int) -> bytes | memoryview:
     return little.view(np.uint8).reshape(-1, little.dtype.itemsize)[:, :width].tobytes()
 
 
-def ends_whole(path: Path) -> bool:
+def ends_with_whole_frame(path: Path) -> bool:
     """Whether the file's last bytes are a sound frame; else the end is missing.
 
     Tells a file that was cut from one that was damaged in the middle. A frame begins with a sync code and
     ends with a CRC-16 of itself, so the CRC of all of it is zero.
     """
     with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - LARGEST_FRAME))
+        file.seek(max(0, path.stat().st_size - MAX_FRAME_BYTES))
         tail = file.read()
-    starts = [at for sync in (b"\xff\xf8", b"\xff\xf9") for at in _every(sync, tail)]
+    starts = [at for sync in (b"\xff\xf8", b"\xff\xf9") for at in _find_all(sync, tail)]
     return any(_crc16(tail[at:]) == 0 for at in sorted(starts, reverse=True)[:32])
 
 
-def _every(needle: bytes, hay: bytes) -> list[int]:
+def _find_all(needle: bytes, hay: bytes) -> list[int]:
     found, at = [], hay.find(needle)
     while at >= 0:
         found.append(at)

@@ -13,33 +13,33 @@ import numpy as np
 from voxline.audio import features as spectra
 from voxline.audio.feature_settings import FeatureSettings
 
-Array = spectra.Array
+FloatArray = spectra.FloatArray
 
-BLOCK = 32
+BLOCK_FRAMES = 32
 """Frames at a time: what one iteration makes of them stays in the cache."""
 
 UPDATES = 16
 """Steps after the pseudo-inverse; the mels are then 0.002 to 0.06 dB off, and by least squares 0.04 to 0.4."""
 
-SMALLEST = 1e-12
+MIN_POWER = 1e-12
 """Stands in for nought where a division by it would follow; far under what 16 bits can tell from silence."""
 
-CIRCLE, TURN = 4_096, 1 << 20
-SCATTER = (648_056, 434_334, 767_622)
+PHASES, TURN = 4_096, 1 << 20
+PHASE_STEPS = (648_056, 434_334, 767_622)
 """Of 1 << 20, the fractions of the golden ratio and of the roots of 2 and 3: no two phases side by side are alike."""
 
-SMALLEST_SUM = 1e-4
+MIN_WINDOW_SUM = 1e-4
 """Of squared windows that overlap; less is found only where hops are longer than windows, and nothing is there."""
 
 
-def waveform(
-    part: Array,
+def features_to_waveform(
+    part: FloatArray,
     settings: FeatureSettings,
     *,
     iterations: int = 60,
     momentum: float = 0.99,
     power: float = 1.0,
-) -> Array:
+) -> FloatArray:
     """The waveform of features, float32 `[(frames - 1) hop]` in about [-1, 1].
 
     Args:
@@ -54,10 +54,12 @@ def waveform(
     magnitudes = linear_to_magnitude(part, settings) if linear else mel_to_magnitude(part, settings)
     if power != 1:
         magnitudes **= power
-    return deemphasise(griffin_lim(magnitudes, settings, iterations, momentum), settings)
+    return deemphasize(griffin_lim(magnitudes, settings, iterations, momentum), settings)
 
 
-def griffin_lim(magnitudes: Array, settings: FeatureSettings, iterations: int = 60, momentum: float = 0.99) -> Array:
+def griffin_lim(
+    magnitudes: FloatArray, settings: FeatureSettings, iterations: int = 60, momentum: float = 0.99
+) -> FloatArray:
     """A waveform whose magnitudes are near the given ones, float32 `[(frames - 1) hop]`.
 
     Args:
@@ -65,7 +67,7 @@ def griffin_lim(magnitudes: Array, settings: FeatureSettings, iterations: int = 
       iterations: each costs a transform and its inverse; 0 takes the first guess of phases as it is.
       momentum: how far each phase goes on in the direction of its last step; 0 is the method of 1984.
 
-    The first phases are the same for the same input: see `first_phases`.
+    The first phases are the same for the same input: see `initial_phases`.
 
     >>> how = FeatureSettings()
     >>> griffin_lim(np.zeros((101, 257), np.float32), how).shape
@@ -77,9 +79,9 @@ def griffin_lim(magnitudes: Array, settings: FeatureSettings, iterations: int = 
             f"{settings.transform} samples"
         )
     magnitudes = np.ascontiguousarray(magnitudes, np.float32)
-    overlap = _Overlap(len(magnitudes), settings)
+    overlap = _OverlapAdd(len(magnitudes), settings)
     for rows in overlap.blocks:
-        overlap.add(rows, magnitudes[rows] * first_phases(rows.start, rows.stop, settings))
+        overlap.add(rows, magnitudes[rows] * initial_phases(rows.start, rows.stop, settings))
     before = np.zeros(magnitudes.shape, np.complex64)
     weight = np.float32(momentum / (1 + momentum))
     for _ in range(iterations):
@@ -93,8 +95,8 @@ def griffin_lim(magnitudes: Array, settings: FeatureSettings, iterations: int = 
     return overlap.samples()
 
 
-def mel_to_magnitude(mels: Array, settings: FeatureSettings) -> Array:
-    """Magnitudes whose mels are the given ones, float32 `[frames, transform // 2 + 1]`, by `spectrum_of_bands`.
+def mel_to_magnitude(mels: FloatArray, settings: FeatureSettings) -> FloatArray:
+    """Magnitudes whose mels are the given ones, float32 `[frames, transform // 2 + 1]`, by `mel_to_spectrum`.
 
     Args:
       mels: float32 `[frames, mels]`, of log_mel or the mels of mel_and_linear.
@@ -102,23 +104,25 @@ def mel_to_magnitude(mels: Array, settings: FeatureSettings) -> Array:
     _ = settings.mel_columns  # refuses a kind without
     if mels.shape[1:] != (settings.mels,):
         raise ValueError(f"mels of shape {mels.shape}; [frames, {settings.mels}] is accepted")
-    bands = _from_range(mels, settings) if settings.kind == "mel_and_linear" else np.exp(mels, dtype=np.float32)
-    found = spectrum_of_bands(bands, settings)
+    bands = (
+        _denormalize_decibels(mels, settings) if settings.kind == "mel_and_linear" else np.exp(mels, dtype=np.float32)
+    )
+    found = mel_to_spectrum(bands, settings)
     return found if settings.of_magnitude else np.sqrt(found, out=found)
 
 
-def linear_to_magnitude(linear: Array, settings: FeatureSettings) -> Array:
+def linear_to_magnitude(linear: FloatArray, settings: FeatureSettings) -> FloatArray:
     """Magnitudes of the transform from features of it: float32 `[frames, transform // 2 + 1]`, both."""
     _ = settings.linear_columns
     if linear.shape[1:] != (settings.transform_bins,):
         raise ValueError(f"a linear spectrum of shape {linear.shape}; [frames, {settings.transform_bins}] is accepted")
     if settings.kind == "mel_and_linear":
-        return _from_range(linear, settings)
-    magnitudes: Array = np.exp(np.float32(0.5) * linear, dtype=np.float32)
+        return _denormalize_decibels(linear, settings)
+    magnitudes: FloatArray = np.exp(np.float32(0.5) * linear, dtype=np.float32)
     return magnitudes
 
 
-def spectrum_of_bands(bands: Array, settings: FeatureSettings) -> Array:
+def mel_to_spectrum(bands: FloatArray, settings: FeatureSettings) -> FloatArray:
     """A non-negative spectrum whose mel bands are the given ones.
 
     The pseudo-inverse first, without what is negative in it; then multiplicative updates for the Kullback-Leibler
@@ -132,57 +136,57 @@ def spectrum_of_bands(bands: Array, settings: FeatureSettings) -> Array:
       float32 `[frames, transform // 2 + 1]`.
     """
     forth = spectra.mel_filterbank(settings)  # [bins, mels]
-    found: Array = np.maximum(bands @ pseudo_inverse(settings), np.float32(SMALLEST))
-    back = shares(settings)
+    found: FloatArray = np.maximum(bands @ mel_pseudo_inverse(settings), np.float32(MIN_POWER))
+    back = bin_weights(settings)
     for _ in range(UPDATES):
         has = found @ forth
-        found *= (bands / np.maximum(has, np.float32(SMALLEST), out=has)) @ back
+        found *= (bands / np.maximum(has, np.float32(MIN_POWER), out=has)) @ back
     return found
 
 
 @functools.lru_cache(maxsize=16)
-def shares(settings: FeatureSettings) -> Array:
+def bin_weights(settings: FeatureSettings) -> FloatArray:
     """How much each mel band has to say about each bin, `[mels, transform // 2 + 1]`: columns of sum 1, or 0."""
     weights = spectra.mel_filterbank(settings).astype(np.float64)
-    return spectra.constant((weights / np.maximum(weights.sum(axis=1, keepdims=True), SMALLEST)).T)
+    return spectra.read_only((weights / np.maximum(weights.sum(axis=1, keepdims=True), MIN_POWER)).T)
 
 
 @functools.lru_cache(maxsize=16)
-def pseudo_inverse(settings: FeatureSettings) -> Array:
+def mel_pseudo_inverse(settings: FeatureSettings) -> FloatArray:
     """From mel bands to the spectrum of the least energy that has them, float32 `[mels, transform // 2 + 1]`."""
-    return spectra.constant(np.linalg.pinv(spectra.mel_filterbank(settings).astype(np.float64)))
+    return spectra.read_only(np.linalg.pinv(spectra.mel_filterbank(settings).astype(np.float64)))
 
 
-def deemphasise(samples: Array, settings: FeatureSettings) -> Array:
+def deemphasize(samples: FloatArray, settings: FeatureSettings) -> FloatArray:
     """Undoes the pre-emphasis of `spectra.emphasise`: float32 `[samples]`."""
     from scipy import signal
 
     if not settings.emphasis:
         return samples
-    lowered: Array = signal.lfilter([1.0], [1.0, -settings.emphasis], samples).astype(np.float32)
+    lowered: FloatArray = signal.lfilter([1.0], [1.0, -settings.emphasis], samples).astype(np.float32)
     return lowered
 
 
-def first_phases(start: int, stop: int, settings: FeatureSettings) -> np.typing.NDArray[np.complex64]:
+def initial_phases(start: int, stop: int, settings: FeatureSettings) -> np.typing.NDArray[np.complex64]:
     """The first guess, complex64 `[stop - start, transform // 2 + 1]` of size 1: as scattered as random phases.
 
     They come as near in the end, are the same every time, and the same in a graph, where a row must not depend on
     what stands beside it: multiples of irrational numbers, modulo a turn.
     """
     frame, bin_ = np.arange(start, stop)[:, None], np.arange(settings.transform_bins)
-    scattered = frame * bin_ * SCATTER[0] + bin_ * bin_ * SCATTER[1] + frame * frame * SCATTER[2]
-    phases: np.typing.NDArray[np.complex64] = circle()[scattered % TURN // (TURN // CIRCLE)]
+    scattered = frame * bin_ * PHASE_STEPS[0] + bin_ * bin_ * PHASE_STEPS[1] + frame * frame * PHASE_STEPS[2]
+    phases: np.typing.NDArray[np.complex64] = phase_table()[scattered % TURN // (TURN // PHASES)]
     return phases
 
 
 @functools.cache
-def circle() -> np.typing.NDArray[np.complex64]:
+def phase_table() -> np.typing.NDArray[np.complex64]:
     """All phases that a first guess may have, complex64 `[CIRCLE]`."""
-    phases: np.typing.NDArray[np.complex64] = np.exp(2j * np.pi / CIRCLE * np.arange(CIRCLE)).astype(np.complex64)
+    phases: np.typing.NDArray[np.complex64] = np.exp(2j * np.pi / PHASES * np.arange(PHASES)).astype(np.complex64)
     return phases
 
 
-def _from_range(share: Array, settings: FeatureSettings) -> Array:
+def _denormalize_decibels(share: FloatArray, settings: FeatureSettings) -> FloatArray:
     """Tacotron's decibels in [0, 1] to magnitudes; what a model predicts outside of that is cut."""
     decibels = np.clip(share, 0, 1).astype(np.float32)
     decibels *= -settings.floor_db
@@ -192,33 +196,33 @@ def _from_range(share: Array, settings: FeatureSettings) -> Array:
     return decibels
 
 
-def _with_magnitude(turned: np.typing.NDArray[np.complex64], magnitudes: Array) -> np.typing.NDArray[np.complex64]:
+def _with_magnitude(turned: np.typing.NDArray[np.complex64], magnitudes: FloatArray) -> np.typing.NDArray[np.complex64]:
     """Keeps each phase and replaces each magnitude, in place."""
     parts = turned.view(np.float32)
     squares = np.square(parts)
     scale = squares[:, 0::2] + squares[:, 1::2]
-    scale += np.float32(SMALLEST)
+    scale += np.float32(MIN_POWER)
     np.divide(magnitudes, np.sqrt(scale, out=scale), out=scale)
     parts[:, 0::2] *= scale
     parts[:, 1::2] *= scale
     return turned
 
 
-class _Overlap:
+class _OverlapAdd:
     """Frames of a recording, added where they overlap; the recording that is read, and the one that grows."""
 
     def __init__(self, count: int, settings: FeatureSettings) -> None:
         self.settings, self.count = settings, count
-        self.blocks = [slice(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK)]
+        self.blocks = [slice(start, min(start + BLOCK_FRAMES, count)) for start in range(0, count, BLOCK_FRAMES)]
         hop, window = settings.hop, settings.window
         self.hops = -(-window // hop)
         length = settings.samples(count)
         self.real = slice(settings.padding, settings.padding + length)
-        self.hann = spectra.window(settings)
+        self.hann = spectra.hann_window(settings)
         shape = (count - 1 + self.hops, hop)
         self.read, self.grows = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        self.frames = np.zeros((min(BLOCK, count), settings.transform), np.float32)
-        self.windowed = np.zeros((min(BLOCK, count), self.hops * hop), np.float32)
+        self.frames = np.zeros((min(BLOCK_FRAMES, count), settings.transform), np.float32)
+        self.windowed = np.zeros((min(BLOCK_FRAMES, count), self.hops * hop), np.float32)
         sums = np.zeros(shape, np.float32)
         squares = np.zeros(self.hops * hop, np.float32)
         squares[:window] = self.hann**2
@@ -226,7 +230,7 @@ class _Overlap:
             sums[number : number + count] += part
         # Zero beyond the recording's ends, where every transform of it finds zeros.
         self.scale = np.zeros_like(sums)
-        self.scale.reshape(-1)[self.real] = 1 / np.maximum(sums.reshape(-1)[self.real], np.float32(SMALLEST_SUM))
+        self.scale.reshape(-1)[self.real] = 1 / np.maximum(sums.reshape(-1)[self.real], np.float32(MIN_WINDOW_SUM))
 
     def add(self, rows: slice, spectrum: np.typing.NDArray[np.complex64]) -> None:
         """Adds the frames of a spectrum `[rows, bins]` to the recording that grows."""
@@ -256,5 +260,5 @@ class _Overlap:
         found: np.typing.NDArray[np.complex64] = fft.rfft(frames, axis=1)
         return found
 
-    def samples(self) -> Array:
+    def samples(self) -> FloatArray:
         return self.read.reshape(-1)[self.real].copy()

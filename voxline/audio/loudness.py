@@ -18,7 +18,7 @@ _OFFSET = -0.691
 """So that a sine of 997 Hz at full scale has -3.01 LUFS."""
 
 
-def loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> float:
+def integrated_loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> float:
     """Integrated loudness in LUFS.
 
     A clip shorter than 400 ms is one block, as long as it is. Where no block passes the gates (a word in a long
@@ -28,11 +28,11 @@ def loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> float:
       samples: float32 [samples], full scale 1; not all zero.
 
     >>> sine = np.sin(2 * np.pi * 997 * np.arange(48_000) / 48_000).astype(np.float32)
-    >>> round(loudness(sine, 48_000), 2)
+    >>> round(integrated_loudness(sine, 48_000), 2)
     -3.01
     """
-    weighted = _weighted(samples.astype(np.float64), sample_rate)
-    powers = np.maximum(_powers(weighted, sample_rate), 1e-20)
+    weighted = _k_weighted(samples.astype(np.float64), sample_rate)
+    powers = np.maximum(_block_powers(weighted, sample_rate), 1e-20)
     levels = _OFFSET + 10 * np.log10(powers)
     loud = powers[levels > ABSOLUTE_GATE]
     if not loud.size:
@@ -42,7 +42,7 @@ def loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> float:
     return _OFFSET + 10 * math.log10(counted.mean())
 
 
-def _weighted(samples: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.float64]:
+def _k_weighted(samples: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.float64]:
     from scipy.signal import sosfilt
 
     weighted: npt.NDArray[np.float64] = sosfilt(np.array([_shelf(rate), _high_pass(rate)]), samples)
@@ -72,7 +72,7 @@ def _high_pass(rate: int) -> list[float]:
     return [1.0, -2.0, 1.0, 1.0, 2 * (warped**2 - 1) / scale, (1 - warped / quality + warped**2) / scale]
 
 
-def _powers(weighted: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.float64]:
+def _block_powers(weighted: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.float64]:
     """The mean square of each whole block, [blocks]; of all of it where it is shorter than one."""
     block, step = round(BLOCK_SECONDS * rate), round(STEP_SECONDS * rate)
     if len(weighted) < block:

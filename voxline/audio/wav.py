@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 HEADER_BYTES = 44
-STREAMED = {0xFFFFFFFF, 0x7FFFF000}
+STREAMED_SIZES = {0xFFFFFFFF, 0x7FFFF000}
 """Data sizes that ffmpeg and SoX write into a pipe, where they cannot come back to fill them in."""
 
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
@@ -28,7 +28,7 @@ def is_wav(start: bytes) -> bool:
     return start[:4] in (b"RIFF", b"RIFX", b"RF64") and start[8:12] == b"WAVE"
 
 
-def check_whole(path: Path) -> None:
+def check_wav_complete(path: Path) -> None:
     """Compares the size of the data chunk with what the file holds.
 
     A size that says "streamed" is taken as "up to the file's end". A size of 0 with bytes behind it is what a
@@ -63,7 +63,7 @@ def check_whole(path: Path) -> None:
         present = total - file.tell()
         if long_size is not None and size == 0xFFFFFFFF:
             size = long_size
-        elif size in STREAMED:
+        elif size in STREAMED_SIZES:
             return
         if size > present:
             raise BadAudioError(Reason.TRUNCATED, f"its header says {size:,} bytes of samples, {present:,} are there")

@@ -25,7 +25,7 @@ from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_file
 from voxline.store.objects import is_remote
 from voxline.text.alphabet import Alphabet
-from voxline.text.settings import ReadingSettings
+from voxline.text.settings import FrontendSettings
 
 if TYPE_CHECKING:
     from voxline.data.rows import RecordLocations
@@ -87,7 +87,7 @@ class Dataset:
     rows_hash: str = ""
     places: str = ""
     folder: Path = Path()
-    reading: dict[str, Any] = dataclasses.field(default_factory=lambda: ReadingSettings().plain())
+    reading: dict[str, Any] = dataclasses.field(default_factory=lambda: FrontendSettings().plain())
 
     def rows(self) -> Iterator[DatasetRow]:
         """Every utterance, by id.

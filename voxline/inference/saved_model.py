@@ -197,11 +197,11 @@ def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: f
     Raises:
       WorkError: the file is absent, damaged, or no audio.
     """
-    from voxline.audio.decoding import load
+    from voxline.audio.decoding import load_audio
     from voxline.rejects import BadAudioError
 
     try:
-        return load(file, sample_rate, offset, duration)
+        return load_audio(file, sample_rate, offset, duration)
     except BadAudioError as bad:
         raise WorkError(f"{file}: cannot be transcribed: {bad.detail} ({bad.reason})") from None
 

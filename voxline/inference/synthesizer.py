@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from voxline.text.frontend import Read
+    from voxline.text.frontend import FrontendOutput
 
     Array = npt.NDArray[np.float32]
 
@@ -118,19 +118,19 @@ class Synthesizer:
         self._speak([self.alphabet.symbols[-1:]])  # the first call pays for building the graph
         self.seconds = self.audio_seconds = 0.0
 
-    def read(self, text: str) -> "Read":
+    def read(self, text: str) -> "FrontendOutput":
         """What the voice reads for a text, as its training read it.
 
         Raises:
           SettingsError: there is nothing to say, it is too long, or holds what the voice cannot read.
         """
-        from voxline.text.frontend import read
-        from voxline.text.settings import ReadingSettings, Unreadable
+        from voxline.text.frontend import apply_frontend
+        from voxline.text.settings import FrontendSettings, UnsupportedText
 
         self._speakable.check_text(text)
         try:
-            found = read(" ".join(text.split()), ReadingSettings.of(self.about["reading"], str(self.folder)))
-        except Unreadable as unreadable:
+            found = apply_frontend(" ".join(text.split()), FrontendSettings.of(self.about["reading"], str(self.folder)))
+        except UnsupportedText as unreadable:
             raise SettingsError(f"the text {quote_text(text)} cannot be read: {unreadable}") from None
         self._speakable.check_symbols(found.symbols, text)
         self._speakable.check_length(found.symbols, text)

@@ -8,8 +8,8 @@ same values.
 >>> page = Page("Test of a <model>", lead="Ten utterances, read aloud.")
 >>> page.section(
 ...     "Result",
-...     facts({"word error rate": "3.1%", "utterances": 10}),
-...     table(["said", "heard"], [["one two", word_diff("one two", "one too")]]),
+...     stat_cards({"word error rate": "3.1%", "utterances": 10}),
+...     data_table(["said", "heard"], [["one two", word_diff("one two", "one too")]]),
 ... )
 >>> "<title>Test of a &lt;model&gt;</title>" in page.html()
 True
@@ -22,52 +22,52 @@ What there is:
   speech    player, Reel (players that together stay within a size), word_diff, diff_legend
 """
 
-from voxline.report.charts import bars, histogram, lines, scatter
-from voxline.report.media import Panel, Reel, pictures, player
+from voxline.report.charts import bar_plot, histogram, line_plot, scatter_plot
+from voxline.report.media import Panel, PlayerBudget, audio_player, image_panels
 from voxline.report.page import (
     Block,
     Page,
     Tone,
     badge,
+    data_table,
     details,
-    diff_legend,
-    facts,
     figure,
-    fill,
-    listing,
-    note,
-    prose,
+    fill_slot,
+    item_list,
+    paragraphs,
     side_by_side,
     slot,
-    table,
-    verdict,
+    small_print,
+    stat_cards,
+    verdict_banner,
     word_diff,
+    word_diff_legend,
 )
 
 __all__ = [
     "Block",
     "Page",
     "Panel",
-    "Reel",
+    "PlayerBudget",
     "Tone",
+    "audio_player",
     "badge",
-    "bars",
+    "bar_plot",
+    "data_table",
     "details",
-    "diff_legend",
-    "facts",
     "figure",
-    "fill",
+    "fill_slot",
     "histogram",
-    "lines",
-    "listing",
-    "note",
-    "pictures",
-    "player",
-    "prose",
-    "scatter",
+    "image_panels",
+    "item_list",
+    "line_plot",
+    "paragraphs",
+    "scatter_plot",
     "side_by_side",
     "slot",
-    "table",
-    "verdict",
+    "small_print",
+    "stat_cards",
+    "verdict_banner",
     "word_diff",
+    "word_diff_legend",
 ]

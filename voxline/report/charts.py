@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.report.page import Block
-from voxline.report.svg import WIDTH, Drawing, Scale, shortened
+from voxline.report.svg import WIDTH, Drawing, Scale, shorten_label
 
 Numbers = Sequence[float] | npt.NDArray[Any]
 
-MOST_POINTS = 2_000
+MAX_POINTS = 2_000
 """Of a scatter plot; an SVG with more is slow to open."""
 
-LARGEST = 1e300
+MAX_VALUE = 1e300
 """Beyond it, differences of two values are no numbers any more."""
 
 
@@ -28,7 +28,7 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
     finite = {name: _finite(values) for name, values in series.items()}
     together = np.concatenate([*finite.values(), np.empty(0)])
     if not together.size:
-        return _without_data(label, "share")
+        return _empty_plot(label, "share")
     edges = _edges(together, bins)
     low, high = float(edges[0]), float(edges[-1])
     shares = {
@@ -39,7 +39,7 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
     near = [bound for bound in bounds if low - (high - low) / 2 < bound < high + (high - low) / 2]
     drawing = Drawing(
         f"Distribution of {label}",
-        "; ".join(f"{name}: {_spread(values)}" for name, values in finite.items()),
+        "; ".join(f"{name}: {_describe_values(values)}" for name, values in finite.items()),
         Scale.around(min(low, *near, high), max(high, *near, low), whole=_integral(together)),
         Scale(0.0, 1.06 * max(float(some.max()) for some in shares.values()), percent=True),
         label=label,
@@ -55,7 +55,7 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
     return drawing.svg()
 
 
-def bars(
+def bar_plot(
     values: Mapping[str, float],
     label: str,
     *,
@@ -64,17 +64,17 @@ def bars(
 ) -> Block:
     """A bar for each name, from the first downwards, with its interval where there is one (low, high)."""
     if not values:
-        return _without_data(label, "", height=90)
+        return _empty_plot(label, "", height=90)
     names, lengths, within = list(values), [float(one) for one in values.values()], intervals or {}
     ends = [one for one in lengths if math.isfinite(one)]
     ends += [end for name in names for end in within.get(name, ()) if math.isfinite(end)]
     drawing = Drawing(
         label,
-        "; ".join(f"{name}: {_told(length, percent)}" for name, length in zip(names, lengths, strict=True)),
+        "; ".join(f"{name}: {_format_value(length, percent)}" for name, length in zip(names, lengths, strict=True)),
         Scale(min(0.0, *ends, 0.0), max(1.18 * max(ends, default=0.0), 1e-9), percent=percent),
         label=label,
         height=max(70, 48 + 19 * len(names)),
-        names=[shortened(name) for name in names],
+        names=[shorten_label(name) for name in names],
     )
     for row, (name, length) in enumerate(zip(names, lengths, strict=True)):
         reach = max(length, 0.0) if math.isfinite(length) else 0.0
@@ -86,20 +86,22 @@ def bars(
             for end in (low, high):
                 drawing.rule((end, row - 0.16), (end, row + 0.16))
             reach = max(reach, high)
-        drawing.told(reach, row, _told(length, percent))
+        drawing.told(reach, row, _format_value(length, percent))
     return drawing.svg()
 
 
-def lines(x: Numbers, series: Mapping[str, Numbers], label: str, value_label: str, *, percent: bool = False) -> Block:
+def line_plot(
+    x: Numbers, series: Mapping[str, Numbers], label: str, value_label: str, *, percent: bool = False
+) -> Block:
     """Curves over a common axis; values that are not finite leave a gap."""
     across = _bounded(x)
     heights = {name: _bounded(values) for name, values in series.items()}
     known = _finite(np.concatenate([*heights.values(), np.empty(0)]))
     if not _finite(across).size or not known.size:
-        return _without_data(label, value_label)
+        return _empty_plot(label, value_label)
     drawing = Drawing(
         f"{value_label} over {label}",
-        "; ".join(f"{name}: {_spread(_finite(values))}" for name, values in heights.items()),
+        "; ".join(f"{name}: {_describe_values(_finite(values))}" for name, values in heights.items()),
         Scale.around(float(np.nanmin(across)), float(np.nanmax(across)), whole=_integral(_finite(across))),
         Scale.around(float(known.min()), float(known.max()), percent=percent),
         label=label,
@@ -114,22 +116,22 @@ def lines(x: Numbers, series: Mapping[str, Numbers], label: str, value_label: st
     return drawing.svg()
 
 
-def scatter(x: Numbers, y: Numbers, label: str, value_label: str, *, diagonal: bool = False) -> Block:
+def scatter_plot(x: Numbers, y: Numbers, label: str, value_label: str, *, diagonal: bool = False) -> Block:
     """A dot for each pair; `diagonal` adds the line on which both are equal. Says so when it shows a part."""
     across, up = _bounded(x), _bounded(y)
     finite = np.flatnonzero(np.isfinite(across) & np.isfinite(up))
     if not finite.size:
-        return _without_data(label, value_label)
+        return _empty_plot(label, value_label)
     shown = finite
-    if finite.size > MOST_POINTS:
-        shown = finite[np.linspace(0, finite.size - 1, MOST_POINTS).astype(int)]
+    if finite.size > MAX_POINTS:
+        shown = finite[np.linspace(0, finite.size - 1, MAX_POINTS).astype(int)]
     across, up = across[shown], up[shown]
     ends = [(float(some.min()), float(some.max())) for some in (across, up)]
     if diagonal:
         ends = [(min(ends[0][0], ends[1][0]), max(ends[0][1], ends[1][1]))] * 2
     drawing = Drawing(
         f"{value_label} over {label}",
-        f"{finite.size:,} points; {label}: {_spread(across)}; {value_label}: {_spread(up)}",
+        f"{finite.size:,} points; {label}: {_describe_values(across)}; {value_label}: {_describe_values(up)}",
         Scale.around(*ends[0]),
         Scale.around(*ends[1]),
         label=label,
@@ -159,7 +161,7 @@ def quantiles(values: npt.NDArray[Any], *shares: float) -> list[float]:
     return found
 
 
-def _without_data(label: str, value_label: str, height: float = 235) -> Block:
+def _empty_plot(label: str, value_label: str, height: float = 235) -> Block:
     empty = Scale(0.0, 1.0, most=0)
     drawing = Drawing(label, "nothing to show", empty, empty, label=label, value_label=value_label, height=height)
     drawing.told(0.5, 0.5, "nothing to show", shift=-WIDTH / 11)
@@ -191,13 +193,13 @@ def _integral(values: npt.NDArray[np.float64]) -> bool:
     return bool((values == np.round(values)).all())
 
 
-def _told(value: float, percent: bool) -> str:
+def _format_value(value: float, percent: bool) -> str:
     if not math.isfinite(value):
         return "—"
     return (f"{value:.1%}" if percent else f"{value:,.4g}").replace("-", "−")
 
 
-def _spread(values: npt.NDArray[np.float64]) -> str:
+def _describe_values(values: npt.NDArray[np.float64]) -> str:
     """A series in words."""
     if not values.size:
         return "no values"
@@ -207,7 +209,7 @@ def _spread(values: npt.NDArray[np.float64]) -> str:
 
 def _bounded(values: Numbers) -> npt.NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
-    return np.where(np.isfinite(array), np.clip(array, -LARGEST, LARGEST), np.nan)
+    return np.where(np.isfinite(array), np.clip(array, -MAX_VALUE, MAX_VALUE), np.nan)
 
 
 def _finite(values: Numbers) -> npt.NDArray[np.float64]:

@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from voxline.report.page import Block, _block
+from voxline.report.page import Block, _render_block
 
-SECONDS = 20.0
+MAX_PLAYER_SECONDS = 20.0
 """What one player holds at most; 16-bit WAV at 16 kHz takes 43 kB a second in a page."""
 
-PAGE_BYTES = 12_000_000
+MAX_PAGE_BYTES = 12_000_000
 """What the players of one page hold together at most: browsers and mail still take such a page."""
 
 Samples = npt.NDArray[np.float32] | npt.NDArray[np.float64] | npt.NDArray[np.int16]
 
 
-class Reel:
+class PlayerBudget:
     """The players of one page, which together stay within a size.
 
     Once `limit` is used up, players become a remark that names the file instead.
@@ -35,7 +35,7 @@ class Reel:
       left_out: players that did not fit.
     """
 
-    def __init__(self, limit: int = PAGE_BYTES) -> None:
+    def __init__(self, limit: int = MAX_PAGE_BYTES) -> None:
         self.limit, self.used, self.left_out = limit, 0, 0
 
     def player(
@@ -46,29 +46,31 @@ class Reel:
         sample_rate: int | None = None,
         offset: float = 0.0,
         duration: float | None = None,
-        seconds: float = SECONDS,
+        seconds: float = MAX_PLAYER_SECONDS,
     ) -> Block:
-        """As `player`, within the limit."""
+        """As `audio_player`, within the limit."""
         if self.used < self.limit:
-            block = player(audio, caption, sample_rate=sample_rate, offset=offset, duration=duration, seconds=seconds)
+            block = audio_player(
+                audio, caption, sample_rate=sample_rate, offset=offset, duration=duration, seconds=seconds
+            )
             if self.used + len(block) <= self.limit:
                 self.used += len(block)
                 return block
         self.left_out += 1
         where = "" if isinstance(audio, np.ndarray) else f"; it lies in {Path(audio).name}"
-        return _block(
+        return _render_block(
             "player", caption, "", f"No player: the {self.limit / 1e6:g} MB of audio here are used up{where}."
         )
 
 
-def player(
+def audio_player(
     audio: Path | str | Samples,
     caption: str = "",
     *,
     sample_rate: int | None = None,
     offset: float = 0.0,
     duration: float | None = None,
-    seconds: float = SECONDS,
+    seconds: float = MAX_PLAYER_SECONDS,
 ) -> Block:
     """A player with the audio inside it, as 16-bit WAV, which every browser plays.
 
@@ -89,12 +91,14 @@ def player(
             else _read(Path(audio), offset, duration, seconds)
         )
     except (OSError, soundfile.LibsndfileError) as error:
-        return _block("player", caption, "", f"No player: {Path(str(audio)).name} cannot be read ({_why(error)}).")
+        return _render_block(
+            "player", caption, "", f"No player: {Path(str(audio)).name} cannot be read ({_why(error)})."
+        )
     if not len(samples):
-        return _block("player", caption, "", "No player: there is no sound in it.")
+        return _render_block("player", caption, "", "No player: there is no sound in it.")
     held = len(samples) / rate
     remark = f"The first {held:.0f} s of {whole:.1f} s." if whole - held > 0.01 else ""
-    return _block("player", caption, _data_uri(samples, rate), remark)
+    return _render_block("player", caption, _data_uri(samples, rate), remark)
 
 
 def _read(path: Path, offset: float, duration: float | None, seconds: float) -> tuple[Samples, int, float]:
@@ -135,7 +139,7 @@ def _why(error: Exception) -> str:
     return str(getattr(error, "error_string", error)).strip(" .") or type(error).__name__
 
 
-DOTS = 110
+DPI = 110
 """To an inch: sharp enough to follow a harmonic, a hundred kB a row."""
 
 
@@ -156,7 +160,7 @@ class Panel:
     highest: float | None = None
 
 
-def pictures(panels: Sequence[Panel], alt: str) -> Block:
+def image_panels(panels: Sequence[Panel], alt: str) -> Block:
     """Panels beside each other in one PNG; `alt` says in words what they show."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -174,7 +178,7 @@ def pictures(panels: Sequence[Panel], alt: str) -> Block:
         axes.set_ylabel(panel.value_label, fontsize=8)
         axes.tick_params(labelsize=7)
     memory = io.BytesIO()
-    figure.savefig(memory, format="png", dpi=DOTS, metadata={"Software": None})
+    figure.savefig(memory, format="png", dpi=DPI, metadata={"Software": None})
     data = base64.b64encode(memory.getvalue()).decode("ascii")
     return Markup('<img src="data:image/png;base64,{}" alt="{}" loading="lazy" style="max-width: 100%">').format(
         data, alt

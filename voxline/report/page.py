@@ -23,32 +23,32 @@ Tone = Literal["good", "bad", "caution", "plain"]
 """What a mark says. Each has a sign of its own beside its colour: ✓ ✗ ! ·"""
 
 SIGNS: dict[Tone, str] = {"good": "✓", "bad": "✗", "caution": "!", "plain": "·"}
-NOTHING = "—"
+MISSING_VALUE = "—"
 """Stands where a value is absent or not a number."""
 
 
-def prose(text: str) -> Block:
+def paragraphs(text: str) -> Block:
     """Paragraphs; an empty line parts two."""
-    return _block("prose", [part.strip() for part in text.split("\n\n") if part.strip()])
+    return _render_block("prose", [part.strip() for part in text.split("\n\n") if part.strip()])
 
 
-def note(text: str) -> Block:
+def small_print(text: str) -> Block:
     """A remark in small type: what was left out, how a number is to be read."""
-    return _block("note", text)
+    return _render_block("note", text)
 
 
-def facts(values: Mapping[str, Any]) -> Block:
+def stat_cards(values: Mapping[str, Any]) -> Block:
     """Cards of a name and its value, the value large."""
-    return _block("facts", [(name, _shown(value)) for name, value in values.items()])
+    return _render_block("facts", [(name, _format_cell(value)) for name, value in values.items()])
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> Block:
+def data_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> Block:
     """A table that scrolls sideways where the page is narrow.
 
     Columns that hold only numbers are aligned to the right. Integers are shown with thousands parted, floats
     to four significant digits; give a string where another form is wanted.
 
-    >>> print(table(["name", "n"], [["<b>", 1234]]).count("&lt;b&gt;"), "1,234" in table(["n"], [[1234]]))
+    >>> print(data_table(["name", "n"], [["<b>", 1234]]).count("&lt;b&gt;"), "1,234" in data_table(["n"], [[1234]]))
     1 True
     """
     cells = [list(row) for row in rows]
@@ -56,41 +56,41 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = 
     if wrong is not None:
         raise ValueError(f"table {caption!r}: a row has {len(wrong)} cells for {len(columns)} columns: {wrong!r}")
     numeric = [bool(cells) and all(_is_numeric(row[place]) for row in cells) for place in range(len(columns))]
-    return _block("table", columns, [[_shown(cell) for cell in row] for row in cells], numeric, caption)
+    return _render_block("table", columns, [[_format_cell(cell) for cell in row] for row in cells], numeric, caption)
 
 
 def badge(text: str, tone: Tone = "plain") -> Block:
     """A short mark in a line or a cell: a sign, a word, a colour."""
-    return _block("badge", text, tone, SIGNS[tone])
+    return _render_block("badge", text, tone, SIGNS[tone])
 
 
-def verdict(heading: str, text: str = "", tone: Tone = "plain") -> Block:
+def verdict_banner(heading: str, text: str = "", tone: Tone = "plain") -> Block:
     """The answer that the page gives, before anything else."""
-    return _block("verdict", heading, text, tone, SIGNS[tone])
+    return _render_block("verdict", heading, text, tone, SIGNS[tone])
 
 
 def figure(plot: Block, caption: str = "", alt: str = "") -> Block:
     """A plot with its caption; `alt` says in words what it shows, for those who cannot see it."""
-    return _block("figure", plot, caption, alt or caption)
+    return _render_block("figure", plot, caption, alt or caption)
 
 
 def side_by_side(*blocks: Block) -> Block:
     """Blocks beside each other where the page is wide, under each other where it is not."""
-    return _block("side_by_side", blocks)
+    return _render_block("side_by_side", blocks)
 
 
 def details(summary: str, *blocks: Block, opened: bool = False) -> Block:
     """Blocks that are shown when a person asks for them."""
-    return _block("details", summary, blocks, opened)
+    return _render_block("details", summary, blocks, opened)
 
 
-def listing(*blocks: Block) -> Block:
+def item_list(*blocks: Block) -> Block:
     """Blocks under each other, parted by a line: utterance after utterance."""
-    return _block("listing", blocks)
+    return _render_block("listing", blocks)
 
 
 @functools.cache
-def environment() -> "jinja2.Environment":
+def template_environment() -> "jinja2.Environment":
     """The templates of this folder; all of them escape, and none accepts a name that it does not know."""
     import jinja2
 
@@ -103,22 +103,22 @@ def environment() -> "jinja2.Environment":
     )
 
 
-def _block(macro: str, *values: Any) -> Block:
+def _render_block(macro: str, *values: Any) -> Block:
     """Renders one macro of blocks.html.j2."""
-    return Markup(str(getattr(environment().get_template("blocks.html.j2").module, macro)(*values)))  # noqa: S704
+    return Markup(str(getattr(template_environment().get_template("blocks.html.j2").module, macro)(*values)))  # noqa: S704
 
 
 def _is_numeric(cell: Any) -> bool:
     if isinstance(cell, str) and not isinstance(cell, Markup):
         # A list of counts begins with a digit too, and is read as a sentence.
-        return cell == NOTHING or (", " not in cell and cell.lstrip("+-−")[:1].isdigit())
+        return cell == MISSING_VALUE or (", " not in cell and cell.lstrip("+-−")[:1].isdigit())
     return cell is None or (isinstance(cell, int | float | np.number) and not isinstance(cell, bool))
 
 
-def _shown(cell: Any) -> str | Markup:
+def _format_cell(cell: Any) -> str | Markup:
     """A value as a person reads it."""
     if cell is None:
-        return NOTHING
+        return MISSING_VALUE
     if isinstance(cell, bool | np.bool_):
         return "yes" if cell else "no"
     if isinstance(cell, int | np.integer):
@@ -126,12 +126,12 @@ def _shown(cell: Any) -> str | Markup:
     if isinstance(cell, float | np.floating):
         number = float(cell)
         if not math.isfinite(number):
-            return NOTHING
+            return MISSING_VALUE
         return f"{number:,.0f}" if abs(number) >= 10_000 else f"{number:.4g}"
     return cell if isinstance(cell, str) else str(cell)
 
 
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; media-src data:; img-src data:; base-uri 'none'; form-action 'none'"
 )
 """What a browser lets the page do: its own styles, sound and pictures that lie in it; no script, no network."""
@@ -161,7 +161,7 @@ class Page:
 
     def html(self) -> str:
         return (
-            environment()
+            template_environment()
             .get_template("page.html.j2")
             .render(
                 title=self.title,
@@ -169,7 +169,7 @@ class Page:
                 footer=self.footer,
                 opening=self._opening,
                 sections=self._sections,
-                policy=POLICY,
+                policy=CONTENT_SECURITY_POLICY,
             )
         )
 
@@ -179,35 +179,35 @@ class Page:
 
 
 def slot(name: str, content: Block | str = "") -> Block:
-    """A place that `fill` finds again; it shows `content` until then."""
-    return Markup("{}{}{}").format(_begin(name), content, _end(name))
+    """A place that `fill_slot` finds again; it shows `content` until then."""
+    return Markup("{}{}{}").format(_slot_start(name), content, _slot_end(name))
 
 
-def fill(html: str, name: str, content: Block | str) -> str:
+def fill_slot(html: str, name: str, content: Block | str) -> str:
     """A page with its slot filled, whatever stood there before; text that is no block is escaped.
 
     >>> page = Page("A model")
     >>> page.opening(slot("verdict", "not judged yet"))
-    >>> judged = fill(page.html(), "verdict", "refused: 3 < 4")
+    >>> judged = fill_slot(page.html(), "verdict", "refused: 3 < 4")
     >>> "not judged yet" in judged, "refused: 3 &lt; 4" in judged
     (False, True)
 
     Raises:
       WorkError: the page has no such slot.
     """
-    before, begin, rest = html.partition(_begin(name))
-    _, end, after = rest.partition(_end(name))
+    before, begin, rest = html.partition(_slot_start(name))
+    _, end, after = rest.partition(_slot_end(name))
     if not begin or not end:
         raise WorkError(f"the page has no slot {name!r} to fill; evaluate writes one, so run it again")
     return f"{before}{begin}{escape(content)}{end}{after}"
 
 
-def _begin(name: str) -> Markup:
+def _slot_start(name: str) -> Markup:
     # Text cannot forge a mark: its "<" is always escaped.
     return Markup("<!-- slot: {} -->").format(name)
 
 
-def _end(name: str) -> Markup:
+def _slot_end(name: str) -> Markup:
     return Markup("<!-- end of slot: {} -->").format(name)
 
 
@@ -218,18 +218,18 @@ def word_diff(reference: str, hypothesis: str) -> Block:
     >>> [html.count(f"pair {kind}") for kind in ("delete", "substitute", "insert")]
     [1, 1, 1]
     """
-    return _block("word_diff", _aligned(reference.split(), hypothesis.split()))
+    return _render_block("word_diff", _align_words(reference.split(), hypothesis.split()))
 
 
-def diff_legend(heard_by: str = "the model") -> Block:
+def word_diff_legend(heard_by: str = "the model") -> Block:
     """How `word_diff` is to be read; once a section."""
-    return note(
+    return small_print(
         f"Above: what was said. Below: what {heard_by} heard. Struck through and “−”: left out; underlined and “+”: "
         "added; both, boxed: one word taken for another."
     )
 
 
-def _aligned(said: list[str], heard: list[str]) -> list[tuple[str, str, str]]:
+def _align_words(said: list[str], heard: list[str]) -> list[tuple[str, str, str]]:
     """Pairs of words: (kind, said, heard), kind as jiwer names it: equal, delete, insert or substitute."""
     if not said or not heard:
         return [("delete", word, "") for word in said] + [("insert", "", word) for word in heard]

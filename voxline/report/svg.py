@@ -89,7 +89,7 @@ WIDTH, HEIGHT = 380, 235
 SMALL, LARGE = 9, 10
 """Heights of type: of ticks and legends, of the axes' names."""
 
-COLOURS, INK, FAINT = 6, "currentColor", "var(--line)"
+COLORS, INK, FAINT = 6, "currentColor", "var(--line)"
 DASHES = ["", "7 2.8", "2.1 2.1", "7 2.1 2.1 2.1", "11 2.8", "4.2 4.2"]
 """Series differ in stroke as well as in colour."""
 
@@ -122,7 +122,7 @@ class Drawing:
     ) -> None:
         self.title, self.desc, self.across, self.up, self.height = title, desc, across, up, height
         self.label, self.value_label, self.names, self.remark = label, value_label, names, remark
-        self._legend = _in_rows(series) if len(series) > 1 else []
+        self._legend = _legend_rows(series) if len(series) > 1 else []
         self._marks: list[Markup] = []
         sides = [told for _, told in up.ticks] if up else names
         self.left = 8 + max((_width(told) for told in sides), default=0) + (16 if value_label else 4)
@@ -146,25 +146,25 @@ class Drawing:
                 continue
             way.append(f"{pen}{self.x(across):.1f} {self.y(up):.1f}")
             pen = "L"
-        style = f"fill: none; stroke: {colour(series)}; stroke-width: {width}; stroke-linejoin: round"
+        style = f"fill: none; stroke: {series_color(series)}; stroke-width: {width}; stroke-linejoin: round"
         dash = DASHES[series % len(DASHES)]
         self._marks.append(_element("path", style + (f"; stroke-dasharray: {dash}" if dash else ""), d="".join(way)))
 
     def area(self, points: Sequence[Point], series: int) -> None:
         """What lies below a curve, tinted."""
         way = "L".join(f"{self.x(across):.1f} {self.y(up):.1f}" for across, up in points)
-        self._marks.append(_element("path", f"fill: {colour(series)}; fill-opacity: 0.18", d=f"M{way}Z"))
+        self._marks.append(_element("path", f"fill: {series_color(series)}; fill-opacity: 0.18", d=f"M{way}Z"))
 
     def bar(self, row: int, length: float) -> None:
         begin, end = sorted((self.x(0), self.x(length)))
         high = 0.62 * (self.bottom - self.top) / len(self.names)
         where = {"x": begin, "y": self.y(row) - high / 2, "width": end - begin, "height": high}
-        style = f"fill: {colour(0)}; fill-opacity: 0.55"
+        style = f"fill: {series_color(0)}; fill-opacity: 0.55"
         self._marks.append(_element("rect", style, **{name: f"{value:.1f}" for name, value in where.items()}))
 
     def dots(self, points: Iterable[Point], series: int, radius: float = 1.6, opacity: float = 1.0) -> None:
         circles = [f'<circle cx="{self.x(across):.1f}" cy="{self.y(up):.1f}" r="{radius}"/>' for across, up in points]
-        style = f"fill: {colour(series)}; fill-opacity: {opacity}"
+        style = f"fill: {series_color(series)}; fill-opacity: {opacity}"
         self._marks.append(Markup(f'<g style="{style}">{"".join(circles)}</g>'))  # noqa: S704  (numbers alone)
 
     def rule(self, one: Point, other: Point, *, dashed: bool = False, width: float = 1.0) -> None:
@@ -217,7 +217,9 @@ class Drawing:
         for row, entries in enumerate(self._legend):
             for place, across, name in entries:
                 dash = DASHES[place % len(DASHES)]
-                style = f"stroke: {colour(place)}; stroke-width: 1.8" + (f"; stroke-dasharray: {dash}" if dash else "")
+                style = f"stroke: {series_color(place)}; stroke-width: 1.8" + (
+                    f"; stroke-dasharray: {dash}" if dash else ""
+                )
                 begin, level = self.left + across, 9.0 + 14 * row
                 ends = {"x1": f"{begin:.1f}", "x2": f"{begin + 18:.1f}", "y1": f"{level:.1f}", "y2": f"{level:.1f}"}
                 texts += [_element("line", style, **ends), _text(begin + 22, level + 3, name)]
@@ -227,11 +229,11 @@ class Drawing:
         return self.up.ticks if self.up else []
 
 
-def colour(series: int) -> str:
-    return f"var(--series-{series % COLOURS + 1})"
+def series_color(series: int) -> str:
+    return f"var(--series-{series % COLORS + 1})"
 
 
-def shortened(name: str, most: float = 24 * 5.4) -> str:
+def shorten_label(name: str, most: float = 24 * 5.4) -> str:
     """A name that leaves room for what it names."""
     kept = name
     while _width(kept) > most:
@@ -239,11 +241,11 @@ def shortened(name: str, most: float = 24 * 5.4) -> str:
     return kept if kept == name else f"{kept}…"
 
 
-def _in_rows(names: Sequence[str]) -> list[list[tuple[int, float, str]]]:
+def _legend_rows(names: Sequence[str]) -> list[list[tuple[int, float, str]]]:
     """The entries of a legend as they fit beside each other: (series, where it begins, its name)."""
     rows: list[list[tuple[int, float, str]]] = [[]]
     reached = 0.0
-    for place, name in enumerate(map(shortened, names)):
+    for place, name in enumerate(map(shorten_label, names)):
         needed = 22 + _width(name) + 14
         if rows[-1] and reached + needed > WIDTH - 70:
             rows.append([])

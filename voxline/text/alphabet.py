@@ -1,7 +1,7 @@
 """Transcripts: how they are normalised, and the alphabet that a recogniser spells them in.
 
 Text is Unicode in normal form C everywhere. A character outside the alphabet is never dropped in
-silence: `normalise` maps what it is told to map, and `Alphabet.unknown` names what is left.
+silence: `normalize_transcript` maps what it is told to map, and `Alphabet.unknown` names what is left.
 """
 
 import dataclasses
@@ -29,10 +29,10 @@ _DASHES = re.compile(r"[-‐‑‒–—―/_]+")
 _PUNCTUATION = re.compile(r"[.,;:!?\"“”„«»()\[\]{}…。，、；：！？（）《》]+")
 
 
-def normalise(text: str) -> str:
+def normalize_transcript(text: str) -> str:
     """Lower case, NFC, plain apostrophes, no punctuation, single spaces.
 
-    >>> normalise("  Mister  O’Neill’s — “FIRST-rate” café. ")
+    >>> normalize_transcript("  Mister  O’Neill’s — “FIRST-rate” café. ")
     "mister o'neill's first rate café"
     """
     text = unicodedata.normalize("NFC", text).translate(_APOSTROPHES).lower()
@@ -103,10 +103,10 @@ class Alphabet:
         return "".join(self.symbols[label] for label in labels)
 
 
-def frames_needed(labels: Sequence[int]) -> int:
+def min_ctc_frames(labels: Sequence[int]) -> int:
     """The fewest frames in which CTC can emit the labels: a blank must part two that are alike.
 
-    >>> frames_needed([3, 3, 4])
+    >>> min_ctc_frames([3, 3, 4])
     4
     """
     return len(labels) + sum(left == right for left, right in itertools.pairwise(labels))

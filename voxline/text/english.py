@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from voxline.text import english_numbers as numbers
 from voxline.text.english_abbreviations import expand_abbreviations, expand_units
-from voxline.text.settings import Wordless, refusal, shown
+from voxline.text.settings import EmptyText, quote_text, unsupported_characters
 
 _LETTERS = {
     "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",
@@ -35,10 +35,10 @@ _ACCENT = re.compile("[̀-ͯ]+")
 _DASHES = re.compile(r"\s?\s–\s|\s?--+|\s-\s")
 
 
-def fold(text: str) -> str:
+def fold_to_ascii(text: str) -> str:
     """Text without accents, ligatures and typographic marks; what has no Latin counterpart stays as it is.
 
-    >>> fold("Café “Łódź” – naïve…")
+    >>> fold_to_ascii("Café “Łódź” – naïve…")
     'Cafe Lodz, naive...'
     """
     text = unicodedata.normalize("NFC", text).translate(_TABLE)
@@ -48,8 +48,8 @@ def fold(text: str) -> str:
     return " ".join(_DASHES.sub(", ", text).split())
 
 
-ACCEPTED = "letters with or without accents, digits, common signs and punctuation are accepted"
-TERMINAL = ".!?"
+ACCEPTED_CHARACTERS = "letters with or without accents, digits, common signs and punctuation are accepted"
+FINAL_MARKS = ".!?"
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -79,34 +79,34 @@ _REGNAL = frozenset(
 )
 
 
-def english(text: str) -> str:
+def normalize_english(text: str) -> str:
     """The text in lower-case ASCII letters, spaces and `.,;:!?'-`, with a mark at its end.
 
-    >>> english("Dr. Smith paid $3.50 on March 5, 1984…")
+    >>> normalize_english("Dr. Smith paid $3.50 on March 5, 1984…")
     'doctor smith paid three dollars and fifty cents on march fifth, nineteen eighty-four.'
-    >>> english("Henry VIII ran 5 km at 10:05 p.m.")
+    >>> normalize_english("Henry VIII ran 5 km at 10:05 p.m.")
     'henry the eighth ran five kilometers at ten oh five p m.'
 
     Raises:
       Unreadable: it holds what English has no sound for, or nothing to say.
     """
-    said = _once(text)
+    said = _apply_rules(text)
     # A rule may leave what another one would read ("mr2" → "mr two"): what a voice is given is read to its end.
     for _ in range(8):
-        again = _once(said)
+        again = _apply_rules(said)
         if again == said:
             break
         said = again
     return said
 
 
-def _once(text: str) -> str:
-    said = fold(text)
+def _apply_rules(text: str) -> str:
+    said = fold_to_ascii(text)
     for rule in _RULES:
         said = rule(said)
     said = said.lower()
     if unknown := _UNKNOWN.findall(said):
-        raise refusal(unknown, text, ACCEPTED)
+        raise unsupported_characters(unknown, text, ACCEPTED_CHARACTERS)
     return _tidy(said, text)
 
 
@@ -162,7 +162,7 @@ def _time(match: re.Match[str]) -> str:
 
 def _roman(match: re.Match[str]) -> str:
     before, numeral = match[1].lower(), match[2]
-    value = numbers.roman(numeral)
+    value = numbers.parse_roman(numeral)
     if not value:
         return match[0]
     if before in _CARDINAL_AFTER:
@@ -177,7 +177,7 @@ def _money(match: re.Match[str]) -> str:
 
 
 def _telephone(match: re.Match[str]) -> str:
-    return f"{numbers.one_by_one(match[1])}, {numbers.one_by_one(match[2])}"
+    return f"{numbers.digit_by_digit(match[1])}, {numbers.digit_by_digit(match[2])}"
 
 
 def _bare(match: re.Match[str]) -> str:
@@ -185,7 +185,7 @@ def _bare(match: re.Match[str]) -> str:
     digits = match[0]
     if len(digits) == 4 and digits.isdigit() and ("1100" <= digits <= "1999" or "2000" < digits <= "2099"):
         return f" {numbers.year(digits)} "
-    return f" {numbers.number(digits)} "
+    return f" {numbers.decimal(digits)} "
 
 
 _RULES: tuple[Callable[[str], str], ...] = (
@@ -201,7 +201,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
     _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),
     _sub(rf"([$£€¥])\s?({_NUMBER}){_SCALE}", _money),
-    _sub(rf"(?<![0-9.,])({_NUMBER})\s?¢", lambda m: f"{numbers.number(m[1])} {'cent' if m[1] == '1' else 'cents'}"),
+    _sub(rf"(?<![0-9.,])({_NUMBER})\s?¢", lambda m: f"{numbers.decimal(m[1])} {'cent' if m[1] == '1' else 'cents'}"),
     _sub(r"(?<![0-9.])([0-9]{3})-([0-9]{4})(?![0-9])", _telephone),
     _sub(r"(?<=[0-9])\s?[-–]\s?(?=[0-9])", " to "),
     _sub(r"(?<![\w.])-(?=[0-9])", "minus "),
@@ -236,19 +236,19 @@ def _tidy(said: str, text: str) -> str:
     said = _MARKS.sub(lambda match: f"{_strongest(match[0])} ", said)
     said = " ".join(said.split()).lstrip(" .,;:!?-")
     if not re.search("[a-z]", said):
-        raise Wordless(f"{shown(text)} has no word; letters or digits are accepted")
+        raise EmptyText(f"{quote_text(text)} has no word; letters or digits are accepted")
     said = said.rstrip(" ,;:-")
-    return said if said[-1] in TERMINAL else said + "."
+    return said if said[-1] in FINAL_MARKS else said + "."
 
 
 def _strongest(marks: str) -> str:
     return next(mark for mark in "?!.;:," if mark in marks)
 
 
-def heard(symbols: str) -> str:
+def english_words(symbols: str) -> str:
     """The words of what was read.
 
-    >>> heard("it's twenty-one.")
+    >>> english_words("it's twenty-one.")
     "it's twenty one"
     """
     return " ".join(re.sub(r"[^a-z0-9']", " ", symbols).split())

@@ -92,4 +92,4 @@ def expand_units(text: str) -> str:
 
 
 def _unit(match: re.Match[str]) -> str:
-    return f"{numbers.number(match[1])} {_UNITS[match[2]][match[1] != '1']}"
+    return f"{numbers.decimal(match[1])} {_UNITS[match[2]][match[1] != '1']}"

@@ -4,7 +4,7 @@ import functools
 import re
 from typing import Any
 
-LONGEST = 15
+MAX_DIGITS = 15
 """Digits of a number that is said as a whole; a longer one is said digit by digit."""
 
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -35,12 +35,12 @@ def cardinal(digits: str) -> str:
     ('twelve thousand three hundred forty-five', 'zero zero seven')
     """
     digits = digits.replace(",", "")
-    if len(digits) > LONGEST or (digits[0] == "0" and len(digits) > 1):
-        return one_by_one(digits)
+    if len(digits) > MAX_DIGITS or (digits[0] == "0" and len(digits) > 1):
+        return digit_by_digit(digits)
     return _words(int(digits))
 
 
-def one_by_one(digits: str) -> str:
+def digit_by_digit(digits: str) -> str:
     return " ".join(_DIGITS[int(digit)] for digit in digits)
 
 
@@ -50,8 +50,8 @@ def ordinal(digits: str) -> str:
     ('twenty-first', 'one hundredth')
     """
     digits = digits.replace(",", "").lstrip("0") or "0"
-    if len(digits) > LONGEST:
-        return one_by_one(digits)
+    if len(digits) > MAX_DIGITS:
+        return digit_by_digit(digits)
     return str(_engine().ordinal(_words(int(digits))))
 
 
@@ -75,21 +75,21 @@ def decade(digits: str) -> str:
     ('nineteen nineties', 'eighties', 'nineteen hundreds')
     """
     said = year(digits) if len(digits) == 4 else cardinal(digits)
-    return plural(said)
+    return pluralize(said)
 
 
-def plural(words: str) -> str:
+def pluralize(words: str) -> str:
     return words[:-1] + "ies" if words.endswith("y") else words + "s" * (not words.endswith("s"))
 
 
-def number(digits: str) -> str:
+def decimal(digits: str) -> str:
     """A number that may have a decimal point, or several as a version has.
 
-    >>> number("3.14"), number("1,000.5")
+    >>> decimal("3.14"), decimal("1,000.5")
     ('three point one four', 'one thousand point five')
     """
     whole, *fractions = digits.split(".")
-    return " point ".join([cardinal(whole), *(one_by_one(fraction) for fraction in fractions)])
+    return " point ".join([cardinal(whole), *(digit_by_digit(fraction) for fraction in fractions)])
 
 
 def fraction(above: str, below: str) -> str:
@@ -101,7 +101,7 @@ def fraction(above: str, below: str) -> str:
         return f"{cardinal(above)} over {cardinal(below)}"
     named = {"2": "half", "4": "quarter"}.get(below) or ordinal(below)
     if above != "1":
-        named = "halves" if named == "half" else plural(named)
+        named = "halves" if named == "half" else pluralize(named)
     return f"{cardinal(above)} {named}"
 
 
@@ -112,10 +112,10 @@ def money(sign: str, amount: str, scale: str) -> str:
     """
     one, many, small, smalls = _CURRENCIES[sign]
     if scale:
-        return f"{number(amount)} {scale} {many}"
+        return f"{decimal(amount)} {scale} {many}"
     whole, _, part = amount.partition(".")
     if len(part) > 2 or "." in part:
-        return f"{number(amount)} {many}"
+        return f"{decimal(amount)} {many}"
     whole, cents = whole.replace(",", "") or "0", int(part.ljust(2, "0") or 0)
     said = [f"{cardinal(whole)} {one if whole == '1' else many}"] if whole != "0" or not cents else []
     if cents:
@@ -127,10 +127,10 @@ _ROMAN = re.compile(r"M{0,3}(CM|CD|D?C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 
 
-def roman(numeral: str) -> int:
+def parse_roman(numeral: str) -> int:
     """What a Roman numeral counts; 0 where it is none.
 
-    >>> roman("XIV"), roman("IIX")
+    >>> parse_roman("XIV"), parse_roman("IIX")
     (14, 0)
     """
     if not _ROMAN.fullmatch(numeral):

@@ -7,14 +7,14 @@ import dataclasses
 import unicodedata
 from importlib.metadata import version
 
-from voxline.text.alphabet import normalise
-from voxline.text.settings import Kind, ReadingSettings, Unreadable, Wordless
+from voxline.text.alphabet import normalize_transcript
+from voxline.text.settings import EmptyText, FrontendKind, FrontendSettings, UnsupportedText
 
-__all__ = ["Read", "Unreadable", "Wordless", "read"]
+__all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Read:
+class FrontendOutput:
     """A text, read.
 
     Attributes:
@@ -26,10 +26,10 @@ class Read:
     spoken: str
 
 
-def read(text: str, settings: ReadingSettings) -> Read:
+def apply_frontend(text: str, settings: FrontendSettings) -> FrontendOutput:
     """Reads a text.
 
-    >>> read("Well, THEN!", ReadingSettings())
+    >>> apply_frontend("Well, THEN!", FrontendSettings())
     Read(symbols='well then', spoken='well then')
 
     Raises:
@@ -37,32 +37,32 @@ def read(text: str, settings: ReadingSettings) -> Read:
       Wordless: there is nothing to say in it.
     """
     if settings.kind == "transcript":
-        words = normalise(text)
-        return Read(words, words)
+        words = normalize_transcript(text)
+        return FrontendOutput(words, words)
     if settings.kind == "as_is":
         text = unicodedata.normalize("NFC", text)
-        return Read(text, text)
+        return FrontendOutput(text, text)
     if settings.kind in ("mandarin", "pinyin"):
         return _mandarin(text, settings)
-    from voxline.text.english import english, heard
-    from voxline.text.phonemes import phonemes
+    from voxline.text.english import english_words, normalize_english
+    from voxline.text.phonemes import phonemize
 
-    words = english(text)
-    return Read(words if settings.kind == "english" else phonemes(words), heard(words))
+    words = normalize_english(text)
+    return FrontendOutput(words if settings.kind == "english" else phonemize(words), english_words(words))
 
 
-def _mandarin(text: str, settings: ReadingSettings) -> Read:
-    from voxline.text.mandarin import mandarin
-    from voxline.text.pinyin import heard, pinyin
+def _mandarin(text: str, settings: FrontendSettings) -> FrontendOutput:
+    from voxline.text.mandarin import hanzi_to_pinyin
+    from voxline.text.pinyin import normalize_pinyin, pinyin_syllables
 
-    symbols = mandarin(text, settings.sandhi) if settings.kind == "mandarin" else pinyin(text)
-    return Read(symbols, heard(symbols))
+    symbols = hanzi_to_pinyin(text, settings.sandhi) if settings.kind == "mandarin" else normalize_pinyin(text)
+    return FrontendOutput(symbols, pinyin_syllables(symbols))
 
 
 REVISION = 1
 """Raised whenever our own rules read a text otherwise than before."""
 
-_LIBRARIES: dict[Kind, tuple[str, ...]] = {
+_LIBRARIES: dict[FrontendKind, tuple[str, ...]] = {
     "english": ("inflect",),
     "english_phonemes": ("inflect", "espeakng-loader"),
     "mandarin": ("pypinyin",),
@@ -70,12 +70,12 @@ _LIBRARIES: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def made_by(settings: ReadingSettings) -> dict[str, int | str]:
+def frontend_version(settings: FrontendSettings) -> dict[str, int | str]:
     """The versions that decide how a text is read; empty where it is only put into its normal form.
 
-    >>> made_by(ReadingSettings())
+    >>> frontend_version(FrontendSettings())
     {}
-    >>> sorted(made_by(ReadingSettings(kind="mandarin")))
+    >>> sorted(frontend_version(FrontendSettings(kind="mandarin")))
     ['pypinyin', 'revision']
     """
     libraries = _LIBRARIES.get(settings.kind, ())

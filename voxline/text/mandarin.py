@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from voxline.text.mandarin_numbers import say_numbers
-from voxline.text.pinyin import MARKS, ended
-from voxline.text.settings import Wordless, refusal, shown
+from voxline.text.mandarin_numbers import expand_mandarin_numbers
+from voxline.text.pinyin import PUNCTUATION, with_final_mark
+from voxline.text.settings import EmptyText, quote_text, unsupported_characters
 
-_WORDS = """
+_NEUTRAL_TONE_LIST = """
     爸爸 妈妈 哥哥 姐姐 弟弟 妹妹 爷爷 奶奶 叔叔 舅舅 姑姑 婆婆 公公 太太 姥姥 娃娃 星星 谢谢 朋友 学生 先生 师傅
     丈夫 媳妇 姑娘 闺女 亲戚 兄弟 女婿 大夫 护士 和尚 裁缝 木匠 铁匠 丫头 早上 晚上 乡下 里头 前头 后头 时候 月亮
     云彩 地方 东西 事情 故事 消息 意思 主意 名字 知识 学问 道士 规矩 关系 交情 脾气 力气 运气 福气 客气 生意 买卖
@@ -21,7 +21,7 @@ _WORDS = """
     打算 打扮 打发 答应 招呼 收拾 休息 欺负 吓唬 耽误 折腾 张罗 应酬 称呼 琢磨 溜达 凑合 将就 念叨 在乎 对付 挑剔
 """
 
-NEUTRAL = frozenset(_WORDS.split())
+NEUTRAL_TONE_WORDS = frozenset(_NEUTRAL_TONE_LIST.split())
 
 
 _COUNTING = "第十百千万亿零〇点两二三四五六七八九一"
@@ -29,37 +29,40 @@ _ORDINAL_AFTER = "月号日楼一二三四五六七八九十零〇"
 _DIGITS = "零一二三四五六七八九"
 
 
-def together(words: Sequence[str], tones: Sequence[str]) -> list[str]:
+def apply_tone_sandhi(words: Sequence[str], tones: Sequence[str]) -> list[str]:
     """Syllables as they are said.
 
     Args:
       words: the hanzi of a clause, parted into words.
       tones: a syllable for each of its hanzi, with the tone that it has alone.
 
-    >>> together(["你", "好"], ["ni3", "hao3"]), together(["不", "对"], ["bu4", "dui4"])
+    >>> apply_tone_sandhi(["你", "好"], ["ni3", "hao3"]), apply_tone_sandhi(["不", "对"], ["bu4", "dui4"])
     (['ni2', 'hao3'], ['bu2', 'dui4'])
-    >>> together(["我", "很", "好"], ["wo3", "hen3", "hao3"]), together(["展览馆"], ["zhan3", "lan3", "guan3"])
+    >>> (
+    ...     apply_tone_sandhi(["我", "很", "好"], ["wo3", "hen3", "hao3"]),
+    ...     apply_tone_sandhi(["展览馆"], ["zhan3", "lan3", "guan3"]),
+    ... )
     (['wo3', 'hen2', 'hao3'], ['zhan2', 'lan2', 'guan3'])
     """
-    said = _one_and_not("".join(words), list(tones))
+    said = _apply_yi_bu("".join(words), list(tones))
     starts, place = [], 0
     for word in words:
         starts.append(place)
         for one in range(place, place + len(word) - 1):
-            _rise(said, one)
+            _apply_third_tone(said, one)
         place += len(word)
     # From the end, so that of a row of short words every other one rises: wo3 hen2 hao3.
     for start in reversed(starts[1:]):
-        _rise(said, start - 1)
+        _apply_third_tone(said, start - 1)
     return said
 
 
-def _rise(said: list[str], place: int) -> None:
+def _apply_third_tone(said: list[str], place: int) -> None:
     if said[place][-1] == "3" and said[place + 1][-1] == "3":
         said[place] = said[place][:-1] + "2"
 
 
-def _one_and_not(hanzi: str, tones: list[str]) -> list[str]:
+def _apply_yi_bu(hanzi: str, tones: list[str]) -> list[str]:
     """不 before a fourth tone is bu2; 一 is yi2 or yi4 before a syllable, unless it counts."""
     said = list(tones)
     for place, one in enumerate(hanzi[:-1]):
@@ -70,12 +73,12 @@ def _one_and_not(hanzi: str, tones: list[str]) -> list[str]:
             said[place] = "bu5" if between else "bu2" if fourth else tones[place]
         elif one == "一" and between and before not in _COUNTING:
             said[place] = "yi5"
-        elif one == "一" and not _counts(hanzi, place):
+        elif one == "一" and not _is_numeral(hanzi, place):
             said[place] = "yi2" if fourth else "yi4"
     return said
 
 
-def _counts(hanzi: str, place: int) -> bool:
+def _is_numeral(hanzi: str, place: int) -> bool:
     """Whether 一 is a numeral in a row or a rank, which keeps its tone: 十一, 第一, 一月, 一点五; 一百 is not."""
     before, after, next_one = hanzi[place - 1 : place], hanzi[place + 1], hanzi[place + 2 : place + 3]
     if before and before in _COUNTING:
@@ -95,41 +98,45 @@ _PHRASES = {
 }  # fmt: skip
 
 
-def mandarin(text: str, sandhi: bool = True) -> str:
+def hanzi_to_pinyin(text: str, sandhi: bool = True) -> str:
     """Reads hanzi. Latin words are refused: nothing tells how they are to be said.
 
-    >>> mandarin("你好，银行有50%！")
+    >>> hanzi_to_pinyin("你好，银行有50%！")
     'ni2 hao3, yin2 hang2 you2 bai3 fen1 zhi1 wu3 shi2!'
 
     Raises:
       Unreadable: a character that Mandarin has no sound for, or nothing to say.
     """
-    written = unicodedata.normalize("NFKC", text.translate(MARKS)).translate(_DROPPED).translate(MARKS)
-    said = re.sub("--+", ",", "".join(say_numbers(" ".join(written.split())).split()))
+    written = unicodedata.normalize("NFKC", text.translate(PUNCTUATION)).translate(_DROPPED).translate(PUNCTUATION)
+    said = re.sub("--+", ",", "".join(expand_mandarin_numbers(" ".join(written.split())).split()))
     if unknown := re.findall(rf"[^{_HANZI}.,;:!?]", said):
         latin = re.findall("[A-Za-z]+", said)
         named = f"; Latin here: {', '.join(dict.fromkeys(latin[:10]))}" if latin else ""
-        raise refusal(unknown, text, f"hanzi, digits and punctuation are accepted, Latin words are not{named}")
+        raise unsupported_characters(
+            unknown, text, f"hanzi, digits and punctuation are accepted, Latin words are not{named}"
+        )
     parts = []
     for part in re.findall(r"[.,;:!?]+|[^.,;:!?]+", said):
-        parts.append(part[0] if part[0] in ".,;:!?" else " " + " ".join(_clause(part, text, sandhi)))
+        parts.append(part[0] if part[0] in ".,;:!?" else " " + " ".join(_clause_syllables(part, text, sandhi)))
     symbols = "".join(parts).lstrip(" .,;:!?")
     if not symbols:
-        raise Wordless(f"{shown(text)} has nothing to say; hanzi are accepted")
-    return ended(symbols)
+        raise EmptyText(f"{quote_text(text)} has nothing to say; hanzi are accepted")
+    return with_final_mark(symbols)
 
 
-def _clause(hanzi: str, text: str, sandhi: bool) -> list[str]:
-    read = _reader()(hanzi)
+def _clause_syllables(hanzi: str, text: str, sandhi: bool) -> list[str]:
+    read = _load_pypinyin()(hanzi)
     if len(read) != len(hanzi) or (
         bad := [c for c, one in zip(hanzi, read, strict=True) if not re.fullmatch("[a-z]+[1-5]", one)]
     ):
-        raise refusal(hanzi if len(read) != len(hanzi) else bad, text, "characters of the dictionary are accepted")
+        raise unsupported_characters(
+            hanzi if len(read) != len(hanzi) else bad, text, "characters of the dictionary are accepted"
+        )
     read = [{"一": "yi1", "不": "bu4"}.get(one, said) for one, said in zip(hanzi, read, strict=True)]
-    words = _words(hanzi)
-    read = _in_company(words, read)
+    words = _segment(hanzi)
+    read = _resolve_particles(words, read)
     if sandhi:
-        read = together(words, read)
+        read = apply_tone_sandhi(words, read)
     joined: list[str] = []
     for place, (one, said) in enumerate(zip(hanzi, read, strict=True)):
         # 花儿 is one syllable; 女儿, 儿子 and 儿童 are two.
@@ -145,7 +152,7 @@ def _clause(hanzi: str, text: str, sandhi: bool) -> list[str]:
     return joined
 
 
-def _in_company(words: list[str], read: list[str]) -> list[str]:
+def _resolve_particles(words: list[str], read: list[str]) -> list[str]:
     """Words of one hanzi whose sound the word before them decides.
 
     得 and 地 are particles behind a word that they belong to: 长得高, 高兴地说; not 这块地. 只 counts behind a number:
@@ -163,14 +170,14 @@ def _in_company(words: list[str], read: list[str]) -> list[str]:
     return said
 
 
-def _words(hanzi: str) -> list[str]:
+def _segment(hanzi: str) -> list[str]:
     from pypinyin.seg import mmseg
 
     return [str(word) for word in mmseg.seg.cut(hanzi)]
 
 
 @cache
-def _reader() -> Any:
+def _load_pypinyin() -> Any:
     from pypinyin import Style, lazy_pinyin, load_phrases_dict
     from pypinyin.contrib.tone_convert import to_tone
 
@@ -178,6 +185,6 @@ def _reader() -> Any:
         return lazy_pinyin(hanzi, style=Style.TONE3, neutral_tone_with_five=True, v_to_u=False, errors=list)  # type: ignore[arg-type]
 
     # Both parts are told by the same dictionary: what is a word, and how it sounds.
-    phrases = {word: f"{syllables(word)[0]} {syllables(word)[1][:-1]}5" for word in NEUTRAL} | _PHRASES
+    phrases = {word: f"{syllables(word)[0]} {syllables(word)[1][:-1]}5" for word in NEUTRAL_TONE_WORDS} | _PHRASES
     load_phrases_dict({phrase: [[to_tone(one)] for one in said.split()] for phrase, said in phrases.items()})
     return syllables

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 DIGITS = "零一二三四五六七八九"
-LONGEST = 16
+MAX_DIGITS = 16
 """Digits of a number that is said as a whole; a longer one is said digit by digit."""
 
 _UNITS = {
@@ -18,10 +18,10 @@ _COUNTED = "个次只张本位件条块元天年点分小名岁米斤克公台�
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 
 
-def say_numbers(text: str) -> str:
+def expand_mandarin_numbers(text: str) -> str:
     """Hanzi in place of digits and of the signs about them.
 
-    >>> say_numbers("2024年3月15日14:30,有50%的人花了12.5元买2个")
+    >>> expand_mandarin_numbers("2024年3月15日14:30,有50%的人花了12.5元买2个")
     '二零二四年三月十五日十四点三十分,有百分之五十的人花了十二点五元买两个'
     """
     for rule in _RULES:
@@ -29,17 +29,17 @@ def say_numbers(text: str) -> str:
     return text
 
 
-def number(digits: str) -> str:
+def hanzi_number(digits: str) -> str:
     """
-    >>> number("10"), number("10086"), number("3.05"), number("007"), number("100000000")
+    >>> hanzi_number("10"), hanzi_number("10086"), hanzi_number("3.05"), hanzi_number("007"), hanzi_number("100000000")
     ('十', '一万零八十六', '三点零五', '零零七', '一亿')
     """
     whole, _, fraction = digits.partition(".")
-    row = len(whole) > LONGEST or (len(whole) > 1 and whole[0] == "0")
-    return (one_by_one(whole) if row else _whole(int(whole))) + ("点" + one_by_one(fraction) if fraction else "")
+    row = len(whole) > MAX_DIGITS or (len(whole) > 1 and whole[0] == "0")
+    return (hanzi_digits(whole) if row else _whole(int(whole))) + ("点" + hanzi_digits(fraction) if fraction else "")
 
 
-def one_by_one(digits: str) -> str:
+def hanzi_digits(digits: str) -> str:
     return "".join(DIGITS[int(digit)] for digit in digits)
 
 
@@ -79,7 +79,7 @@ def _date(match: re.Match[str]) -> str:
     month, day = int(match[2]), int(match[3])
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return match[0]
-    return f"{one_by_one(match[1])}年{_whole(month)}月{_whole(day)}日"
+    return f"{hanzi_digits(match[1])}年{_whole(month)}月{_whole(day)}日"
 
 
 def _time(match: re.Match[str]) -> str:
@@ -91,27 +91,27 @@ def _time(match: re.Match[str]) -> str:
 
 
 def _telephone(match: re.Match[str]) -> str:
-    return one_by_one(match[0]).replace("一", "幺")
+    return hanzi_digits(match[0]).replace("一", "幺")
 
 
 def _unit(match: re.Match[str]) -> str:
-    said = "两" if match[1] == "2" and match[2] not in ("%", "°C", "℃", "°") else number(match[1])
-    return f"百分之{number(match[1])}" if match[2] == "%" else said + _UNITS[match[2]]
+    said = "两" if match[1] == "2" and match[2] not in ("%", "°C", "℃", "°") else hanzi_number(match[1])
+    return f"百分之{hanzi_number(match[1])}" if match[2] == "%" else said + _UNITS[match[2]]
 
 
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", ""),
     _sub(r"(?<![0-9])([0-9]{4})[-/]([0-9]{1,2})[-/]([0-9]{1,2})(?![0-9])", _date),
-    _sub(r"(?<![0-9])([0-9]{4})(?=年)", lambda m: one_by_one(m[1])),
+    _sub(r"(?<![0-9])([0-9]{4})(?=年)", lambda m: hanzi_digits(m[1])),
     _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?![0-9:])", _time),
     _sub(r"(?<![0-9.])1[3-9][0-9]{9}(?![0-9.])", _telephone),
-    _sub(rf"([¥￥$€£])({_NUMBER})(万|亿)?", lambda m: number(m[2]) + (m[3] or "") + _MONEY[m[1]]),
-    _sub(r"(?<![0-9/])([0-9]{1,4})/([0-9]{1,4})(?![0-9/])", lambda m: f"{number(m[2])}分之{number(m[1])}"),
+    _sub(rf"([¥￥$€£])({_NUMBER})(万|亿)?", lambda m: hanzi_number(m[2]) + (m[3] or "") + _MONEY[m[1]]),
+    _sub(r"(?<![0-9/])([0-9]{1,4})/([0-9]{1,4})(?![0-9/])", lambda m: f"{hanzi_number(m[2])}分之{hanzi_number(m[1])}"),
     _sub(r"(?<=[0-9%])[-~～](?=[0-9])", "到"),
     _sub(r"(?<![0-9])-(?=[0-9])", "负"),
     _sub(
         rf"(?<![0-9.])({_NUMBER}) ?({'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![a-z])", _unit
     ),
     _sub(rf"(?<![0-9.第])2(?=[{_COUNTED}])(?!分之|点[零一二三四五六七八九]|年级)", "两"),
-    _sub(_NUMBER, lambda m: number(m[0])),
+    _sub(_NUMBER, lambda m: hanzi_number(m[0])),
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.text.alphabet import ALPHABETS
-from voxline.text.settings import refusal
+from voxline.text.settings import unsupported_characters
 
 _SYNCHRONOUS, _DO_NOT_EXIT, _UTF8, _IPA = 2, 0x8000, 1, 2  # of speak_lib.h, espeak-ng 1.52
 _LONGEST_DATA_PATH = 120
@@ -20,28 +20,30 @@ _LONGEST_DATA_PATH = 120
 _lock = threading.Lock()
 
 
-def phonemes(words: str) -> str:
+def phonemize(words: str) -> str:
     """IPA of English that was read, with its punctuation.
 
-    >>> phonemes("hello there, world!")
+    >>> phonemize("hello there, world!")
     'həlˈoʊ ðˈɛɹ, wˈɜːld!'
 
     Raises:
       Unreadable: espeak-ng gives a sound that the alphabet has not.
     """
     pieces = re.split(r"([.,;:!?])", words)
-    said = [piece if piece in ".,;:!?" else f" {_phonemes(piece)}" for piece in pieces if piece.strip()]
+    said = [piece if piece in ".,;:!?" else f" {_espeak_ipa(piece)}" for piece in pieces if piece.strip()]
     symbols = unicodedata.normalize("NFC", "".join(said).strip())
     if unknown := [one for one in symbols if one not in ALPHABETS["phonemes"]]:
-        raise refusal(unknown, symbols, "the sounds of the alphabet 'phonemes' are accepted; write the word otherwise")
+        raise unsupported_characters(
+            unknown, symbols, "the sounds of the alphabet 'phonemes' are accepted; write the word otherwise"
+        )
     return symbols
 
 
-def _phonemes(words: str) -> str:
+def _espeak_ipa(words: str) -> str:
     buffer = ctypes.create_string_buffer(words.encode())
     place, said = ctypes.c_void_p(ctypes.addressof(buffer)), []
     with _lock:
-        library = _library()
+        library = _load_espeak()
         while place.value:
             said.append(library.espeak_TextToPhonemes(ctypes.byref(place), _UTF8, _IPA).decode())
     # (fr) and the like tell that a word is said as in another language.
@@ -49,7 +51,7 @@ def _phonemes(words: str) -> str:
 
 
 @cache
-def _library() -> Any:
+def _load_espeak() -> Any:
     import espeakng_loader
 
     library = ctypes.CDLL(espeakng_loader.get_library_path())

@@ -11,19 +11,19 @@ from voxline.metrics.evaluation import VERDICT_SLOT
 from voxline.report import (
     Block,
     Page,
-    Reel,
+    PlayerBudget,
     badge,
-    bars,
+    bar_plot,
+    data_table,
     details,
-    diff_legend,
-    facts,
     figure,
-    listing,
-    note,
-    prose,
+    item_list,
+    paragraphs,
     slot,
-    table,
+    small_print,
+    stat_cards,
     word_diff,
+    word_diff_legend,
 )
 
 MAX_SLICES = 30
@@ -48,13 +48,15 @@ def write_asr_report(
         f"{metrics['seconds'] / 60:.1f} minutes by {metrics['test']['speakers']:,} speakers.",
         footer=f"Evaluation {metrics['key']}. Model {digest}. Test utterances {metrics['test']['fingerprint']}.",
     )
-    page.opening(slot(VERDICT_SLOT, note("Not judged yet: push judges, and writes its verdict here.")), _facts(metrics))
+    page.opening(
+        slot(VERDICT_SLOT, small_print("Not judged yet: push judges, and writes its verdict here.")), _facts(metrics)
+    )
     page.section("Errors", *_errors(metrics))
     page.section("Compared with the model in service", *_comparison(metrics, rows))
     page.section("By speaker, duration and more", *_slices(metrics))
     page.section("Most confused words", *_confusions(metrics, settings))
     page.section("Worst utterances", *_worst(rows, utterances, settings))
-    page.section("How this was measured", prose(_method(metrics)))
+    page.section("How this was measured", paragraphs(_method(metrics)))
     page.write(path)
 
 
@@ -68,7 +70,7 @@ def _facts(metrics: dict[str, Any]) -> Block:
         "utterances with an error": _percent(metrics["sentence_error_rate"]),
         "real-time factor": f"{factor:.3g} ({1 / factor:.0f}× real time)" if factor else "—",
     }
-    return facts(values)
+    return stat_cards(values)
 
 
 def _errors(metrics: dict[str, Any]) -> list[Block]:
@@ -77,21 +79,21 @@ def _errors(metrics: dict[str, Any]) -> list[Block]:
         of = metrics[key]
         counts = [of["insertions"], of["deletions"], of["substitutions"], of["length"]]
         rows.append([unit, _percent(of["rate"]), _range(of["interval"]), *counts])
-    return [table(["", "error rate", "interval", "inserted", "left out", "taken for another", "said"], rows)]
+    return [data_table(["", "error rate", "interval", "inserted", "left out", "taken for another", "said"], rows)]
 
 
 def _comparison(metrics: dict[str, Any], rows: Sequence[AsrResult]) -> list[Block]:
     if not metrics["champion"]:
-        return [note("No other model is in service under this name; there is nothing to compare with.")]
+        return [small_print("No other model is in service under this name; there is nothing to compare with.")]
     compared, version = metrics["comparison"], metrics["champion"]["version"]
     better = sum(row.champion is not None and row.words.errors < row.champion.words.errors for row in rows)
     worse = sum(row.champion is not None and row.words.errors > row.champion.words.errors for row in rows)
     rates = {"this model": metrics["wer"]["rate"], f"version {version}": compared["champion_wer"]}
     drawn = zip(rates, (metrics["wer"]["interval"], compared["champion_interval"]), strict=True)
     intervals = {name: (interval["low"], interval["high"]) for name, interval in drawn}
-    plot = bars(rates, "word error rate", intervals=intervals, percent=True)
+    plot = bar_plot(rates, "word error rate", intervals=intervals, percent=True)
     return [
-        facts(
+        stat_cards(
             {
                 f"version {version}": _percent(compared["champion_wer"]),
                 "difference, in points": _points(compared["difference"]),
@@ -102,7 +104,9 @@ def _comparison(metrics: dict[str, Any], rows: Sequence[AsrResult]) -> list[Bloc
             }
         ),
         figure(plot, "Both models on the same recordings."),
-        note("Both heard the same recordings; the difference is taken utterance by utterance. Above zero is worse."),
+        small_print(
+            "Both heard the same recordings; the difference is taken utterance by utterance. Above zero is worse."
+        ),
     ]
 
 
@@ -119,7 +123,7 @@ def _slices(metrics: dict[str, Any]) -> list[Block]:
             for value, figures in drawn.items()
         }
         left_out = f", the {MAX_SLICES} worst of {len(shown):,}" if len(shown) > MAX_SLICES else ""
-        plot = bars(rates, "word error rate", intervals=intervals, percent=True)
+        plot = bar_plot(rates, "word error rate", intervals=intervals, percent=True)
         blocks.append(figure(plot, f"Word error rate by {name}{left_out}, with intervals."))
         blocks.append(details(f"By {name}, in figures", _slice_table(name, shown[: 10 * MAX_SLICES])))
     return blocks
@@ -132,7 +136,7 @@ def _slice_table(name: str, values: Sequence[tuple[str, dict[str, Any]]]) -> Blo
         difference = _points(compared["difference"]) if compared else None
         counts = [figures["utterances"], wer["length"]]
         rows.append([value, *counts, _percent(wer["rate"]), _range(wer["interval"]), difference])
-    return table([name, "utterances", "words", "error rate", "interval", "points over the model in service"], rows)
+    return data_table([name, "utterances", "words", "error rate", "interval", "points over the model in service"], rows)
 
 
 def _confusions(metrics: dict[str, Any], settings: AsrEvaluateSettings) -> list[Block]:
@@ -141,8 +145,8 @@ def _confusions(metrics: dict[str, Any], settings: AsrEvaluateSettings) -> list[
         for pair in metrics["confusions"][: settings.confusions]
     ]
     if not rows:
-        return [note("Not one word was heard wrongly.")]
-    return [table(["said", "heard", "times"], rows)]
+        return [small_print("Not one word was heard wrongly.")]
+    return [data_table(["said", "heard", "times"], rows)]
 
 
 def _worst(rows: Sequence[AsrResult], utterances: Sequence[Utterance], settings: AsrEvaluateSettings) -> list[Block]:
@@ -150,8 +154,8 @@ def _worst(rows: Sequence[AsrResult], utterances: Sequence[Utterance], settings:
     order = sorted(range(len(rows)), key=lambda i: (-rows[i].words.errors * rows[i].words.rate, rows[i].id))
     order = [index for index in order if rows[index].words.errors][: settings.worst]
     if not order:
-        return [note("No utterance has an error.")]
-    reel = Reel(round(settings.audio_megabytes * 1e6))
+        return [small_print("No utterance has an error.")]
+    reel = PlayerBudget(round(settings.audio_megabytes * 1e6))
     shown = []
     for index in order:
         row, utterance = rows[index], utterances[index]
@@ -160,7 +164,7 @@ def _worst(rows: Sequence[AsrResult], utterances: Sequence[Utterance], settings:
         player = reel.player(utterance.audio_filepath, caption, offset=utterance.offset, duration=utterance.duration)
         said, heard = row.reference[:MAX_TEXT], row.hypothesis[:MAX_TEXT]
         shown.append(player + word_diff(said, heard))
-    return [diff_legend(), listing(*shown)]
+    return [word_diff_legend(), item_list(*shown)]
 
 
 def _method(metrics: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from voxline.audio.griffin_lim import waveform
+from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.evaluate.tts.round_trip import reference_text
 from voxline.components.evaluate.tts.synthesize import Sample, SampleGallery
@@ -15,20 +15,20 @@ from voxline.report import (
     Block,
     Page,
     Panel,
-    Reel,
-    bars,
+    PlayerBudget,
+    bar_plot,
+    data_table,
     details,
-    diff_legend,
-    facts,
     figure,
-    listing,
-    note,
-    pictures,
-    prose,
+    image_panels,
+    item_list,
+    paragraphs,
     side_by_side,
     slot,
-    table,
+    small_print,
+    stat_cards,
     word_diff,
+    word_diff_legend,
 )
 
 OPENING = ("round_trip_wer", "mcd", "mel_dtw", "attention_diagonality", "hit_limit")
@@ -53,14 +53,16 @@ def write_tts_report(
         f"{metrics['seconds'] / 60:.1f} minutes as recorded.",
         footer=f"Evaluation {metrics['key']}. Model {digest}. Test utterances {metrics['test']['fingerprint']}.",
     )
-    reel = Reel(round(settings.audio_megabytes * 1e6))
+    reel = PlayerBudget(round(settings.audio_megabytes * 1e6))
     told = {row.id: row for row in rows}
-    page.opening(slot(VERDICT_SLOT, note("Not judged yet: push judges, and writes its verdict here.")), _facts(metrics))
+    page.opening(
+        slot(VERDICT_SLOT, small_print("Not judged yet: push judges, and writes its verdict here.")), _facts(metrics)
+    )
     page.section("Figures", *_figures(metrics))
     page.section("Listen", *_takes(gallery.samples, told, voice, reel, "No utterance is shown (evaluate.typical)."))
     page.section("Worst utterances", *_takes(gallery.worst, told, voice, reel, "None is shown (evaluate.worst)."))
     page.section("By length of the text and more", *_slices(metrics))
-    page.section("How this was measured", prose(_method(metrics)))
+    page.section("How this was measured", paragraphs(_method(metrics)))
     page.write(path)
 
 
@@ -68,7 +70,7 @@ def _facts(metrics: dict[str, Any]) -> Block:
     found = metrics["figures"]
     values = {CATALOG[name].title: CATALOG[name].shown(found[name]["value"]) for name in OPENING if name in found}
     factor = metrics["real_time_factor"]
-    return facts({**values, "real-time factor": f"{factor:.3g} ({1 / factor:.0f}× real time)" if factor else "—"})
+    return stat_cards({**values, "real-time factor": f"{factor:.3g} ({1 / factor:.0f}× real time)" if factor else "—"})
 
 
 def _figures(metrics: dict[str, Any]) -> list[Block]:
@@ -89,33 +91,35 @@ def _figures(metrics: dict[str, Any]) -> list[Block]:
                 f"{worse:.0%}" if worse is not None and compared["measured"] else None,
             ]
         rows.append(row)
-    blocks = [table(columns, rows)]
+    blocks = [data_table(columns, rows)]
     if not champion:
-        blocks.append(note("No other voice is in service under this name; there is nothing to compare with."))
+        blocks.append(small_print("No other voice is in service under this name; there is nothing to compare with."))
     if listener:
         blocks.append(
-            note(
+            small_print(
                 f"The listener is version {listener['version']} of {listener['name']}; of the recordings themselves it "
                 f"gets {metrics['recorded_wer']:.2%} of the words wrong."
             )
         )
     else:
-        blocks.append(note("No listener was set, so nothing here says whether the voice is understood."))
+        blocks.append(small_print("No listener was set, so nothing here says whether the voice is understood."))
     return blocks
 
 
 def _takes(
-    takes: Sequence[Sample], rows: dict[str, UtteranceResult], voice: Synthesizer, reel: Reel, none: str
+    takes: Sequence[Sample], rows: dict[str, UtteranceResult], voice: Synthesizer, reel: PlayerBudget, none: str
 ) -> list[Block]:
     if not takes:
-        return [note(none)]
-    legend = [diff_legend("the listener")] if any("heard" in rows[take.utterance.id].told for take in takes) else []
-    return [*legend, listing(*(_take(take, rows[take.utterance.id], voice, reel) for take in takes))]
+        return [small_print(none)]
+    legend = (
+        [word_diff_legend("the listener")] if any("heard" in rows[take.utterance.id].told for take in takes) else []
+    )
+    return [*legend, item_list(*(_take(take, rows[take.utterance.id], voice, reel) for take in takes))]
 
 
-def _take(take: Sample, row: UtteranceResult, voice: Synthesizer, reel: Reel) -> Block:
+def _take(take: Sample, row: UtteranceResult, voice: Synthesizer, reel: PlayerBudget) -> Block:
     utterance, rate = take.utterance, voice.sample_rate
-    forced = waveform(take.forced.mels, voice.features)
+    forced = features_to_waveform(take.forced.mels, voice.features)
     ended = "ran into the step limit" if take.spoken.hit_limit else "ended by itself"
     found = {name: CATALOG[name].shown(row.figures[name].value) for name in ("mel_l1", "mel_dtw", "mcd")}
     caption = (
@@ -127,7 +131,7 @@ def _take(take: Sample, row: UtteranceResult, voice: Synthesizer, reel: Reel) ->
         reel.player(forced, "teacher-forced", sample_rate=rate),
         reel.player(take.spoken.waveform, "free-running", sample_rate=rate),
     )
-    parts = [prose(utterance.text[:MAX_TEXT]), players, figure(_picture(take, voice), caption)]
+    parts = [paragraphs(utterance.text[:MAX_TEXT]), players, figure(_picture(take, voice), caption)]
     if "heard" in row.told:
         parts.append(word_diff(reference_text(utterance)[:MAX_TEXT], row.told["heard"][:MAX_TEXT]))
     return Block("").join(parts)
@@ -139,7 +143,7 @@ def _picture(take: Sample, voice: Synthesizer) -> Block:
     shown = [("recorded", mels), ("teacher-forced", take.forced.mels), ("free-running", take.spoken.mels)]
     panels = [Panel(title, values, lowest=low, highest=high) for title, values in shown]
     aligned = Panel("attention, free-running", take.spoken.alignment, "decoder step", "symbol", 0.0, 1.0)
-    return pictures([*panels, aligned], f"Mel spectrograms and alignment of {take.utterance.id}")
+    return image_panels([*panels, aligned], f"Mel spectrograms and alignment of {take.utterance.id}")
 
 
 def _slices(metrics: dict[str, Any]) -> list[Block]:
@@ -155,13 +159,13 @@ def _slices(metrics: dict[str, Any]) -> list[Block]:
             if end["low"] is not None and end["high"] is not None
         }
         title = name.replace("_", " ")
-        plot = bars(lengths, first.title, intervals=intervals, percent=first.unit == "%")
+        plot = bar_plot(lengths, first.title, intervals=intervals, percent=first.unit == "%")
         blocks.append(figure(plot, f"{first.title.capitalize()} by {title}, with intervals."))
         rows = [
             [value, of["utterances"], *(one.shown(of["figures"][one.name]["value"]) for one in drawn)]
             for value, of in values.items()
         ]
-        in_figures = table([title, "utterances", *(one.title for one in drawn)], rows)
+        in_figures = data_table([title, "utterances", *(one.title for one in drawn)], rows)
         blocks.append(details(f"By {title}, in figures", in_figures, opened=True))
     return blocks
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxline.audio.dtw import warp
+from voxline.audio.dtw import dtw
 from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer, reference_text
 from voxline.data.manifest import Utterance
@@ -133,10 +133,10 @@ def synthesize_samples(voice: Synthesizer, utterances: Sequence[Utterance]) -> l
     Raises:
       WorkError: a recording cannot be read. SettingsError: a text that the voice cannot speak; both name the utterance.
     """
-    from voxline.audio.features import features
+    from voxline.audio.features import compute_features
 
     recorded = [_waveform(utterance, voice.sample_rate) for utterance in utterances]
-    found = [features(samples, voice.features) for samples in recorded]
+    found = [compute_features(samples, voice.features) for samples in recorded]
     texts = [utterance.text for utterance in utterances]
     for utterance in utterances:
         try:
@@ -157,7 +157,7 @@ def _measured(
     """All figures but those of a listener and of pitch; and how recorded and spoken frames go together."""
     mels = take.features[:, voice.features.mel_columns]
     free = take.spoken.mels
-    warped = warp(mels, free)
+    warped = dtw(mels, free)
     one, other = (mel_cepstra(side, voice.features, settings.cepstra) for side in (mels, free))
     read = attention.compute_attention_metrics(take.spoken.alignment)
     ratio = len(take.spoken.waveform) / max(len(take.recorded), 1)

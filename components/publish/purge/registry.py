@@ -18,7 +18,7 @@ from voxline.errors import WorkError
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
 from voxline.registry.registry import EVALUATION, PROVENANCE, Registry, model_names
 from voxline.registry.training_data import TRAINED_ON, read_training_data
-from voxline.report import Page, note
+from voxline.report import Page, small_print
 from voxline.store.files import atomic_write, read_json, write_json
 from voxline.store.hashing import hash_value
 
@@ -74,7 +74,7 @@ def purge_registry_use(registry: Path | str, one: RegistryUse, traces: Footprint
         if one.shown or one.judged:
             text = f"The page of this evaluation showed and played a speaker who was purged, {at}. Its figures stay."
             page = Page(f"Evaluation of {one.name}", footer=str(read_json(folder / METRICS_FILE)["key"]))
-            page.opening(note(text))
+            page.opening(small_print(text))
             page.write(folder / REPORT_FILE)
             ground.sent(folder / REPORT_FILE)
         if one.judged:

@@ -38,14 +38,14 @@ def smoke_test_tts(model: Path, symbols: str, mels: Path, seconds: float) -> Gat
 def main(model: str, symbols: str, mels: str) -> None:
     import numpy as np
 
-    from voxline.audio.dtw import warp
+    from voxline.audio.dtw import dtw
     from voxline.inference.synthesizer import Synthesizer
 
     try:
         expected = np.load(mels)
         (spoken,) = Synthesizer(model).speak([symbols])
         told = {
-            "distance": warp(expected, spoken.mels).distance,
+            "distance": dtw(expected, spoken.mels).distance,
             "deviation": float(expected.std()),
             "frames": len(spoken.mels),
             "expected": len(expected),

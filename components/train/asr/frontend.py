@@ -67,7 +67,7 @@ def _power(waveforms: Tensor, settings: FeatureSettings) -> Tensor:
     # The last window may end before the last sample, or after it.
     beyond = tf.maximum(needed - settings.padding - tf.shape(waveforms)[1], 0)
     padded = tf.pad(waveforms, [[0, 0], [settings.padding, beyond]])[:, :needed]
-    windows = tf.signal.frame(padded, settings.window, settings.hop) * spectra.window(settings)
+    windows = tf.signal.frame(padded, settings.window, settings.hop) * spectra.hann_window(settings)
     transform = tf.signal.rfft(windows, [settings.transform])
     return tf.square(tf.math.real(transform)) + tf.square(tf.math.imag(transform))
 

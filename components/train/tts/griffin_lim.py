@@ -67,9 +67,9 @@ def _griffin_lim(
     """Waveforms of magnitudes [batch, time, bins], of which `real` [batch, time, 1] says which frames there are."""
     time = tf.shape(magnitudes)[1]
     longest = tf.maximum(time - 1, 0) * settings.hop
-    hann = spectra.window(settings)
+    hann = spectra.hann_window(settings)
     # What overlaps at each sample is that row's own frames, and beyond its ends every transform finds zeros.
-    sums = tf.maximum(_overlap(real * tf.constant(hann**2), settings, longest), griffin_lim.SMALLEST_SUM)
+    sums = tf.maximum(_overlap(real * tf.constant(hann**2), settings, longest), griffin_lim.MIN_WINDOW_SUM)
     scale = tf.where(tf.sequence_mask(samples, longest), 1 / sums, 0.0)
     after = (time - 1) * settings.hop + settings.window - settings.padding - longest
 
@@ -84,7 +84,7 @@ def _griffin_lim(
     def step(waveform: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         found = transform(waveform)
         turned = found - weight * before
-        size = tf.sqrt(tf.square(tf.math.real(turned)) + tf.square(tf.math.imag(turned)) + griffin_lim.SMALLEST)
+        size = tf.sqrt(tf.square(tf.math.real(turned)) + tf.square(tf.math.imag(turned)) + griffin_lim.MIN_POWER)
         return inverse(turned * tf.cast(magnitudes / size, tf.complex64)), found
 
     weight = tf.constant(momentum / (1 + momentum), tf.complex64)
@@ -124,10 +124,10 @@ def _overlap(windows: Tensor, settings: FeatureSettings, longest: Tensor) -> Ten
 
 def _mel_to_magnitude(mels: Tensor, settings: FeatureSettings) -> Tensor:
     bands = _from_range(mels, settings) if settings.kind == "mel_and_linear" else tf.exp(mels)
-    forth, back = tf.constant(spectra.mel_filterbank(settings)), tf.constant(griffin_lim.shares(settings))
-    found = tf.maximum(tf.matmul(bands, griffin_lim.pseudo_inverse(settings)), griffin_lim.SMALLEST)
+    forth, back = tf.constant(spectra.mel_filterbank(settings)), tf.constant(griffin_lim.bin_weights(settings))
+    found = tf.maximum(tf.matmul(bands, griffin_lim.mel_pseudo_inverse(settings)), griffin_lim.MIN_POWER)
     for _ in range(griffin_lim.UPDATES):
-        found *= tf.matmul(bands / tf.maximum(tf.matmul(found, forth), griffin_lim.SMALLEST), back)
+        found *= tf.matmul(bands / tf.maximum(tf.matmul(found, forth), griffin_lim.MIN_POWER), back)
     return found if settings.of_magnitude else tf.sqrt(found)
 
 
@@ -143,10 +143,10 @@ def _from_range(share: Tensor, settings: FeatureSettings) -> Tensor:
 def _first_phases(time: Tensor, settings: FeatureSettings) -> Tensor:
     """complex64 [time, bins]."""
     frame, bin_ = tf.range(tf.cast(time, tf.int64))[:, None], tf.range(settings.transform_bins, dtype=tf.int64)
-    by_both, by_bin, by_frame = griffin_lim.SCATTER
+    by_both, by_bin, by_frame = griffin_lim.PHASE_STEPS
     scattered = frame * bin_ * by_both + bin_ * bin_ * by_bin + frame * frame * by_frame
-    turns = scattered % griffin_lim.TURN // (griffin_lim.TURN // griffin_lim.CIRCLE)
-    return tf.gather(tf.constant(griffin_lim.circle()), turns)
+    turns = scattered % griffin_lim.TURN // (griffin_lim.TURN // griffin_lim.PHASES)
+    return tf.gather(tf.constant(griffin_lim.phase_table()), turns)
 
 
 def _deemphasise(samples: Tensor, settings: FeatureSettings) -> Tensor:

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.audio.dtw import warp
+from voxline.audio.dtw import dtw
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.griffin_lim import waveform
+from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.train import devices
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.task import TrainingTask, ValidationOutput, evenly_spaced
@@ -58,7 +58,7 @@ def render_comparison(made: Values, recorded: Values) -> Image:
 
 def render_audio(part: Values, features: FeatureSettings, power: float = 1.0) -> npt.NDArray[np.float32]:
     """A waveform of raw features, float32 [samples], never louder than 1."""
-    made = waveform(np.asarray(part, np.float32), features, iterations=GRIFFIN_LIM_ITERATIONS, power=power)
+    made = features_to_waveform(np.asarray(part, np.float32), features, iterations=GRIFFIN_LIM_ITERATIONS, power=power)
     loudest = float(np.abs(made).max(initial=0.0))
     return made / np.float32(loudest) if loudest > 1 else made
 
@@ -119,7 +119,7 @@ class TtsTask(TrainingTask):
             frames = max(int(spoken.frames[row]), 1)
             steps = -(-frames // reduction)
             read = compute_attention_metrics(np.asarray(spoken.alignment[row, :steps, : batch.counts[row]], np.float64))
-            apart = warp(spoken.mels[row, :frames], wanted[row, : batch.frames[row]]).distance
+            apart = dtw(spoken.mels[row, :frames], wanted[row, : batch.frames[row]]).distance
             seen.append([apart, read.diagonality, read.coverage, float(spoken.hit_limit[row])])
         last = max(step - 1, 0)
         forced = [float(loss) for each in self.dev.epoch(0) for _, loss in self.learner.examined(each, last)]

@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from voxline.components.validate.checks.finding import Finding, not_checked, share_of
+from voxline.components.validate.checks.finding import CheckFinding, not_checked, share_finding
 from voxline.components.validate.columns import Floats
-from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 
 
-def clipping(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def clipping(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     limit = settings.clipping.clipped_share
     shares = corpus.measured["clipped_share"]
-    return _beyond(
+    return _beyond_limit(
         shares,
         shares - limit,
         f"utterances have more than {limit:.2%} of their samples at full scale",
@@ -21,10 +21,10 @@ def clipping(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def level(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def level(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     limits = settings.level
     levels = corpus.measured["rms_db"]
-    return _beyond(
+    return _beyond_limit(
         levels,
         np.maximum(limits.lowest - levels, levels - limits.highest),
         f"utterances are under {limits.lowest:g} or over {limits.highest:g} dB",
@@ -32,10 +32,10 @@ def level(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def silence(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def silence(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     limit = settings.silence.silence_share
     shares = corpus.measured["silence_share"]
-    return _beyond(
+    return _beyond_limit(
         shares,
         shares - limit,
         f"utterances are silent for more than {limit:.0%}",
@@ -43,11 +43,11 @@ def silence(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def constant_audio(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def constant_audio(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     """By the crest factor: peak over root mean square. Speech comes in bursts, so its peaks tower."""
     limit = settings.constant_audio.lowest_crest
     crest = corpus.measured["peak_db"] - corpus.measured["rms_db"]
-    return _beyond(
+    return _beyond_limit(
         crest,
         limit - crest,
         f"utterances have peaks less than {limit:g} dB above their mean level, as tones and hums do",
@@ -55,7 +55,7 @@ def constant_audio(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def _beyond(measured: Floats, excess: Floats, what: str, note: Callable[[int], str]) -> Finding:
+def _beyond_limit(measured: Floats, excess: Floats, what: str, note: Callable[[int], str]) -> CheckFinding:
     """The share of utterances whose excess over a limit is positive, worst first."""
     known = int(np.isfinite(measured).sum())
     if not known:
@@ -64,4 +64,4 @@ def _beyond(measured: Floats, excess: Floats, what: str, note: Callable[[int], s
     offenders = offenders[np.argsort(-excess[offenders], kind="stable")]
     if known < len(measured):
         what += f" ({len(measured) - known:,} were not measured)"
-    return share_of(offenders, known, what, note)
+    return share_finding(offenders, known, what, note)

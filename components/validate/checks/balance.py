@@ -6,32 +6,32 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.validate.checks.finding import Finding, not_checked
-from voxline.components.validate.columns import Rows, median
-from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.checks.finding import CheckFinding, not_checked
+from voxline.components.validate.columns import RowIndices, median
+from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import SPLITS, ValidateSettings
 
-REST = "\0"
+OTHER_WORDS = "\0"
 """Stands for all words that are not among the frequent ones."""
 
 
-def empty_splits(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def empty_splits(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     empty = [split for split in settings.empty_splits.required if split not in corpus.splits.names]
-    return Finding(len(empty), f"empty: {', '.join(empty)}" if empty else "none is empty")
+    return CheckFinding(len(empty), f"empty: {', '.join(empty)}" if empty else "none is empty")
 
 
-def small_splits(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def small_splits(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     sizes = {split: len(corpus.rows(split)) for split in SPLITS}
     wanted = {split: getattr(settings.small_splits, split) for split in SPLITS}
     # An empty split is the affair of empty_splits.
     small = [split for split in SPLITS if 0 < sizes[split] < wanted[split]]
-    return Finding(
+    return CheckFinding(
         len(small),
         ", ".join(f"{split} {sizes[split]:,}" + f" (wanted: {wanted[split]:,})" * (split in small) for split in SPLITS),
     )
 
 
-def rejects_share(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def rejects_share(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     if corpus.rejects is None:
         return not_checked("no rejects.jsonl beside the manifest")
     rejected = sum(corpus.rejects.values())
@@ -39,56 +39,58 @@ def rejects_share(corpus: Corpus, settings: ValidateSettings) -> Finding:
     if not total:
         return not_checked("nothing came in")
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in corpus.rejects.items())
-    return Finding(rejected / total, f"{rejected:,} of {total:,} were rejected" + (f": {reasons}" if reasons else ""))
+    return CheckFinding(
+        rejected / total, f"{rejected:,} of {total:,} were rejected" + (f": {reasons}" if reasons else "")
+    )
 
 
-def dominant_speaker(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def dominant_speaker(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     rows = corpus.rows("train")
     rows = rows[corpus.speakers.codes[rows] != corpus.speakers.number("")]
     if not rows.size:
         return not_checked("no utterance of train names its speaker")
     seconds = np.bincount(corpus.speakers.codes[rows], weights=corpus.durations[rows])
     most = int(seconds.argmax())
-    return Finding(
+    return CheckFinding(
         float(seconds[most] / seconds.sum()),
         f"speaker {corpus.speakers.names[most]}: {seconds[most]:,.0f} of {seconds.sum():,.0f} s",
     )
 
 
-def duration_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def duration_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     medians = _medians(corpus, corpus.durations)
     if len(medians) < 2:
         return not_checked("fewer than two splits have utterances")
-    return Finding(
+    return CheckFinding(
         max(medians.values()) / max(min(medians.values()), 1e-3),
         "medians: " + ", ".join(f"{split} {median:.2f} s" for split, median in medians.items()),
     )
 
 
-def level_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def level_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     medians = _medians(corpus, corpus.measured["rms_db"])
     if len(medians) < 2:
         return not_checked("fewer than two splits were measured")
-    return Finding(
+    return CheckFinding(
         max(medians.values()) - min(medians.values()),
         "medians: " + ", ".join(f"{split} {median:.1f} dB" for split, median in medians.items()),
     )
 
 
-def character_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def character_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     counts = {split: corpus.characters_said(split) for split in SPLITS}
     for characters in counts.values():
         del characters[" "]
-    return _furthest(counts)
+    return _largest_divergence(counts)
 
 
-def word_balance(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def word_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     counts = {split: corpus.words_said(split) for split in SPLITS}
     frequent = {word for word, _ in counts["train"].most_common(settings.word_balance.words)}
-    return _furthest({split: _folded(words, frequent) for split, words in counts.items()})
+    return _largest_divergence({split: _merge_rare(words, frequent) for split, words in counts.items()})
 
 
-def _furthest(counts: Mapping[str, collections.Counter[str]]) -> Finding:
+def _largest_divergence(counts: Mapping[str, collections.Counter[str]]) -> CheckFinding:
     """How far from train the split lies that is least like it."""
     if not counts.get("train") or not any(counts.get(split) for split in ("dev", "test")):
         return not_checked("train, or dev and test, are empty")
@@ -99,8 +101,8 @@ def _furthest(counts: Mapping[str, collections.Counter[str]]) -> Finding:
         unit: shares[furthest].get(unit, 0.0) - shares["train"].get(unit, 0.0)
         for unit in {**shares["train"], **shares[furthest]}
     }
-    units = sorted((unit for unit in gaps if unit != REST), key=lambda unit: (-abs(gaps[unit]), unit))[:3]
-    return Finding(
+    units = sorted((unit for unit in gaps if unit != OTHER_WORDS), key=lambda unit: (-abs(gaps[unit]), unit))[:3]
+    return CheckFinding(
         distances[furthest],
         f"{furthest} against train; most unlike: "
         + ", ".join(
@@ -126,18 +128,18 @@ def _shares(counts: collections.Counter[str]) -> dict[str, float]:
     return {unit: count / counts.total() for unit, count in counts.items()}
 
 
-def _folded(counts: collections.Counter[str], kept: set[str]) -> collections.Counter[str]:
+def _merge_rare(counts: collections.Counter[str], kept: set[str]) -> collections.Counter[str]:
     folded: collections.Counter[str] = collections.Counter()
     for unit, count in counts.items():
-        folded[unit if unit in kept else REST] += count
+        folded[unit if unit in kept else OTHER_WORDS] += count
     return folded
 
 
-def _by_split(corpus: Corpus) -> dict[str, Rows]:
+def _by_split(corpus: CheckedCorpus) -> dict[str, RowIndices]:
     return {split: corpus.rows(split) for split in SPLITS}
 
 
-def _medians(corpus: Corpus, values: npt.NDArray[np.float32]) -> dict[str, float]:
+def _medians(corpus: CheckedCorpus, values: npt.NDArray[np.float32]) -> dict[str, float]:
     """The median by split, of those that have any."""
     finite = {split: values[rows][np.isfinite(values[rows])] for split, rows in _by_split(corpus).items()}
     return {split: median(some) for split, some in finite.items() if some.size}

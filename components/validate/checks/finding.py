@@ -5,15 +5,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from voxline.components.validate.columns import Rows
+from voxline.components.validate.columns import RowIndices
 
 
-def no_rows() -> Rows:
+def no_rows() -> RowIndices:
     return np.empty(0, dtype=np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """One number, and the utterances that make it what it is.
 
     Attributes:
@@ -25,15 +25,15 @@ class Finding:
 
     value: float | None
     detail: str
-    offenders: Rows = dataclasses.field(default_factory=no_rows)
+    offenders: RowIndices = dataclasses.field(default_factory=no_rows)
     note: Callable[[int], str] = lambda row: ""
 
 
-def not_checked(why: str) -> Finding:
-    return Finding(None, why)
+def not_checked(why: str) -> CheckFinding:
+    return CheckFinding(None, why)
 
 
-def share_of(offenders: Rows, total: int, what: str, note: Callable[[int], str]) -> Finding:
+def share_finding(offenders: RowIndices, total: int, what: str, note: Callable[[int], str]) -> CheckFinding:
     """The finding of a check that counts utterances: their share of those that were looked at."""
     share = len(offenders) / total
-    return Finding(share, f"{len(offenders):,} of {total:,} {what}", offenders, note)
+    return CheckFinding(share, f"{len(offenders):,} of {total:,} {what}", offenders, note)

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.validate.checks.finding import Finding, not_checked, share_of
-from voxline.components.validate.columns import Codes, Rows, distinct
-from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.checks.finding import CheckFinding, not_checked, share_finding
+from voxline.components.validate.columns import Codes, RowIndices, count_distinct
+from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 
-JUDGED = ("dev", "test")
+HELD_OUT = ("dev", "test")
 
 
-def duplicate_ids(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def duplicate_ids(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     original = _first_alike(corpus.ids.codes)
     offenders = np.flatnonzero(original != np.arange(len(corpus)))
-    return Finding(
+    return CheckFinding(
         len(offenders),
         f"{len(offenders):,} utterances have an id that stands earlier in the manifest",
         offenders,
@@ -25,7 +25,7 @@ def duplicate_ids(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def duplicate_audio(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def duplicate_audio(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     rows = corpus.recordings.known
     if not rows.size:
         return not_checked("no utterance has an audio_hash")
@@ -34,7 +34,7 @@ def duplicate_audio(corpus: Corpus, settings: ValidateSettings) -> Finding:
     original = rows[_first_alike(within)]
     offenders = rows[original != rows]
     same = dict(zip(offenders.tolist(), original[original != rows].tolist(), strict=True))
-    return Finding(
+    return CheckFinding(
         len(offenders),
         f"{len(offenders):,} utterances have the very samples of an earlier one in their split",
         offenders,
@@ -42,7 +42,7 @@ def duplicate_audio(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def recording_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def recording_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     rows = corpus.recordings.known
     if not rows.size:
         return not_checked("no utterance has an audio_hash")
@@ -52,7 +52,7 @@ def recording_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
         [dev[np.isin(codes[dev], codes[train])], test[np.isin(codes[test], codes[np.concatenate([train, dev])])]]
     )
     twin = _first_of(codes, np.concatenate([train, dev]))
-    return Finding(
+    return CheckFinding(
         len(offenders),
         f"{len(offenders):,} utterances of dev and test are recordings that another split has too",
         offenders,
@@ -60,14 +60,14 @@ def recording_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def speaker_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
-    judged = corpus.rows(*JUDGED)
+def speaker_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    judged = corpus.rows(*HELD_OUT)
     judged = judged[corpus.speakers.codes[judged] != corpus.speakers.number("")]
     if not judged.size:
         return not_checked("no utterance of dev or test names its speaker")
     offenders = _also_in_train(corpus, corpus.speakers.codes, judged)
-    voices = distinct(corpus.speakers.codes[offenders])
-    return share_of(
+    voices = count_distinct(corpus.speakers.codes[offenders])
+    return share_finding(
         offenders,
         len(judged),
         "utterances of dev and test are by speakers of train" + (f", {voices:,} of them" if voices else ""),
@@ -75,13 +75,13 @@ def speaker_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def sentence_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
-    judged = corpus.rows(*JUDGED)
+def sentence_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    judged = corpus.rows(*HELD_OUT)
     if not judged.size:
         return not_checked("dev and test are empty")
     offenders = _also_in_train(corpus, corpus.sentences.codes, judged)
     twin = _first_of(corpus.sentences.codes, corpus.rows("train"))
-    return share_of(
+    return share_finding(
         offenders,
         len(judged),
         "utterances of dev and test say a sentence of train",
@@ -89,7 +89,7 @@ def sentence_overlap(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def _also_in_train(corpus: Corpus, codes: Codes, judged: Rows) -> Rows:
+def _also_in_train(corpus: CheckedCorpus, codes: Codes, judged: RowIndices) -> RowIndices:
     """The rows of dev and test whose code train has too; one of each code first, so that a list shows them all."""
     rows = judged[np.isin(codes[judged], codes[corpus.rows("train")])]
     _, first = np.unique(codes[rows], return_index=True)
@@ -97,13 +97,13 @@ def _also_in_train(corpus: Corpus, codes: Codes, judged: Rows) -> Rows:
     return np.concatenate([rows[first], np.delete(rows, first)])
 
 
-def _first_alike(codes: npt.NDArray[Any]) -> Rows:
+def _first_alike(codes: npt.NDArray[Any]) -> RowIndices:
     """For each row the first that has its code."""
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     return first[inverse]
 
 
-def _first_of(codes: Codes, rows: Rows) -> Callable[[int], int]:
+def _first_of(codes: Codes, rows: RowIndices) -> Callable[[int], int]:
     """Given a row, the first of these rows that has its code."""
     found, first = np.unique(codes[rows], return_index=True)
     return lambda row: int(rows[first[np.searchsorted(found, codes[row])]])

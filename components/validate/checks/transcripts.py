@@ -4,14 +4,14 @@ import collections
 
 import numpy as np
 
-from voxline.components.validate.checks.finding import Finding, not_checked, share_of
-from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.checks.finding import CheckFinding, not_checked, share_finding
+from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
-from voxline.components.validate.tally import words_in
+from voxline.components.validate.tally import split_words
 from voxline.data.manifest import Utterance
 
 
-def contradictory_transcripts(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def contradictory_transcripts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     rows = corpus.recordings.known
     if not rows.size:
         return not_checked("no utterance has an audio_hash")
@@ -25,7 +25,7 @@ def contradictory_transcripts(corpus: Corpus, settings: ValidateSettings) -> Fin
     def told(one: Utterance) -> str:
         return f"{one.id} has the same samples and says: {one.text}"
 
-    return Finding(
+    return CheckFinding(
         len(offenders),
         f"{len(offenders):,} utterances have the samples of an earlier one and another transcript",
         offenders,
@@ -33,7 +33,7 @@ def contradictory_transcripts(corpus: Corpus, settings: ValidateSettings) -> Fin
     )
 
 
-def identical_transcripts(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def identical_transcripts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     limits = settings.identical_transcripts
     worst, finding = -1.0, not_checked(f"no split has {limits.fewest} utterances")
     for split in corpus.present_splits():
@@ -47,11 +47,11 @@ def identical_transcripts(corpus: Corpus, settings: ValidateSettings) -> Finding
             worst, most = share, int(counts.argmax())
             text = corpus.utterance(int(rows[firsts[most]])).text
             offenders = rows[sentences == codes[most]] if share > limits.threshold else rows[:0]
-            finding = Finding(share, f"in {split}, {counts.max():,} of {len(rows):,} say: {text}", offenders)
+            finding = CheckFinding(share, f"in {split}, {counts.max():,} of {len(rows):,} say: {text}", offenders)
     return finding
 
 
-def ctc_feasibility(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def ctc_feasibility(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     """CTC emits at most a label a frame, and needs a blank between two labels that are alike."""
     rate = settings.frames_per_second
     if rate is None:
@@ -61,7 +61,7 @@ def ctc_feasibility(corpus: Corpus, settings: ValidateSettings) -> Finding:
         return not_checked("train is empty")
     frames = np.floor(corpus.durations.astype(np.float64) * rate).astype(np.int64)
     offenders = rows[frames[rows] < corpus.labels[rows]]
-    return share_of(
+    return share_finding(
         offenders,
         len(rows),
         f"utterances of train have fewer frames (at {rate:g} a second) than labels and repeats",
@@ -69,7 +69,7 @@ def ctc_feasibility(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def speaking_rate(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def speaking_rate(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     limits = settings.speaking_rate
     if not len(corpus):
         return not_checked("there are no utterances")
@@ -79,7 +79,7 @@ def speaking_rate(corpus: Corpus, settings: ValidateSettings) -> Finding:
     excess = np.maximum(rates / limits.highest, limits.lowest / np.maximum(rates, 1e-6))
     offenders = np.flatnonzero(excess > 1)
     offenders = offenders[np.argsort(-excess[offenders], kind="stable")]
-    return share_of(
+    return share_finding(
         offenders,
         len(corpus),
         f"utterances have under {limits.lowest:g} or over {limits.highest:g} {limits.unit} a second",
@@ -87,15 +87,15 @@ def speaking_rate(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def unseen_characters(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def unseen_characters(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     train, judged = corpus.rows("train"), corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
     unseen = sorted(set(corpus.characters_said("dev", "test")) - set(corpus.characters_said("train")))
     if not unseen:
-        return Finding(0, "train has them all")
+        return CheckFinding(0, "train has them all")
     offenders = [row for row, one in corpus.utterances(judged) if any(character in one.text for character in unseen)]
-    return Finding(
+    return CheckFinding(
         len(unseen),
         f"characters that train has not: {' '.join(map(repr, unseen[:40]))}",
         np.array(offenders, dtype=np.int64),
@@ -103,26 +103,28 @@ def unseen_characters(corpus: Corpus, settings: ValidateSettings) -> Finding:
     )
 
 
-def unseen_words(corpus: Corpus, settings: ValidateSettings) -> Finding:
+def unseen_words(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     train, judged = corpus.rows("train"), corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
     known, heard = corpus.words_said("train"), corpus.words_said("dev", "test")
     total = max(heard.total(), 1)
     if heard.keys() <= known.keys():
-        return Finding(0.0, f"0 of {total:,} words")
+        return CheckFinding(0.0, f"0 of {total:,} words")
     unseen: collections.Counter[str] = collections.Counter()
     shares: dict[int, float] = {}
     for row, one in corpus.utterances(judged):
-        words = words_in(one.text)
+        words = split_words(one.text)
         foreign = [word for word in words if word not in known]
         unseen.update(foreign)
         if foreign:
             shares[row] = len(foreign) / len(words)
     often = [word for word, _ in unseen.most_common(10)]
-    return Finding(
+    return CheckFinding(
         unseen.total() / total,
         f"{unseen.total():,} of {total:,} words, most often: {', '.join(often)}",
         np.array(sorted(shares, key=lambda row: (-shares[row], row)), dtype=np.int64),
-        lambda row: "has " + ", ".join(dict.fromkeys(w for w in words_in(corpus.utterance(row).text) if w in unseen)),
+        lambda row: (
+            "has " + ", ".join(dict.fromkeys(w for w in split_words(corpus.utterance(row).text) if w in unseen))
+        ),
     )

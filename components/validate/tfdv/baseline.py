@@ -55,7 +55,7 @@ class Baseline:
         utterances = "" if provenance is None else _trained_on(provenance, f"{name}: {PROVENANCE}")
         if not utterances:
             return cls(absent=f"{name} does not say what it was trained on")
-        statistics = kept_statistics(store, utterances)
+        statistics = find_statistics(store, utterances)
         if statistics is None:
             return cls(absent=f"{store} keeps no statistics of the utterances that {name} was trained on")
         return cls(name, utterances, statistics)
@@ -80,7 +80,7 @@ REVISION = 1
 """Raised when the features change in a way that makes old statistics no measure of new ones."""
 
 
-def statistics_of(examples: Examples, utterances: str, store: Path | str) -> StepOutput:
+def compute_statistics(examples: Examples, utterances: str, store: Path | str) -> StepOutput:
     """The statistics of these utterances, made if need be; output `statistics`."""
     with cached_step(store, STEP, Settings(), {"utterances": utterances}, revision=REVISION) as work:
         if not work.reused:
@@ -92,7 +92,7 @@ def statistics_of(examples: Examples, utterances: str, store: Path | str) -> Ste
     return work
 
 
-def kept_statistics(store: Path | str, utterances: str) -> Path | None:
+def find_statistics(store: Path | str, utterances: str) -> Path | None:
     """The statistics of the utterances of that fingerprint, where the store has them; brought, where it is a bucket.
 
     Raises:

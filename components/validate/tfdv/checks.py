@@ -4,29 +4,29 @@ from collections.abc import Callable
 
 import numpy as np
 
-from voxline.components.validate.checks.finding import Finding, no_rows, not_checked
-from voxline.components.validate.columns import Rows
+from voxline.components.validate.checks.finding import CheckFinding, no_rows, not_checked
+from voxline.components.validate.columns import RowIndices
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.tfdv.examples import Examples
-from voxline.components.validate.tfdv.results import Anomaly, Drift, Examination, Kind
+from voxline.components.validate.tfdv.results import Anomaly, AnomalyKind, FeatureDrift, TfdvResult
 
-Look = Callable[[tuple[Examination, Examples], ValidateSettings], Finding]
+TfdvCheck = Callable[[tuple[TfdvResult, Examples], ValidateSettings], CheckFinding]
 
 
-def anomalies_of(kind: Kind) -> Look:
+def anomaly_check(kind: AnomalyKind) -> TfdvCheck:
     """The check of one kind of anomaly: how many features have any, and the utterances behind it."""
 
-    def look(subject: tuple[Examination, Examples], settings: ValidateSettings) -> Finding:
+    def look(subject: tuple[TfdvResult, Examples], settings: ValidateSettings) -> CheckFinding:
         examination, examples = subject
         if examination.skipped:
             return not_checked(_skipped(examination))
         found = [anomaly for anomaly in examination.anomalies if anomaly.kind == kind]
         features = list(dict.fromkeys(anomaly.feature for anomaly in found))
         if not found:
-            return Finding(0, f"none against the schema {examination.schema}")
+            return CheckFinding(0, f"none against the schema {examination.schema}")
         offenders = {feature: _outside(feature, examination, examples) for feature in features}
         rows = np.unique(np.concatenate([no_rows(), *offenders.values()]))
-        return Finding(
+        return CheckFinding(
             len(features),
             "; ".join(map(_told, found)),
             rows,
@@ -38,7 +38,7 @@ def anomalies_of(kind: Kind) -> Look:
     return look
 
 
-def drift(subject: tuple[Examination, Examples], settings: ValidateSettings) -> Finding:
+def drifted_features(subject: tuple[TfdvResult, Examples], settings: ValidateSettings) -> CheckFinding:
     """How many features are further from the dataset of the model in service than the schema accepts."""
     examination, _ = subject
     if examination.skipped:
@@ -47,17 +47,17 @@ def drift(subject: tuple[Examination, Examples], settings: ValidateSettings) -> 
         return not_checked(examination.not_compared)
     drifted = [one for one in examination.drifts if one.drifted]
     if drifted:
-        return Finding(len(drifted), f"against {examination.against}: " + "; ".join(map(_distance, drifted)))
+        return CheckFinding(len(drifted), f"against {examination.against}: " + "; ".join(map(_distance, drifted)))
     furthest = max(
         (one for one in examination.drifts if one.distance is not None and one.measure != "utterances"),
         key=lambda one: (one.distance or 0.0) / max(one.threshold, 1e-9),
         default=None,
     )
     nearest = f"; the furthest: {_distance(furthest)}" if furthest else ""
-    return Finding(0, f"{len(examination.drifts)} compared with {examination.against}{nearest}")
+    return CheckFinding(0, f"{len(examination.drifts)} compared with {examination.against}{nearest}")
 
 
-def _skipped(examination: Examination) -> str:
+def _skipped(examination: TfdvResult) -> str:
     return f"TFX's data validation was skipped: {examination.skipped}"
 
 
@@ -65,7 +65,7 @@ def _told(anomaly: Anomaly) -> str:
     return f"{anomaly.feature or 'the dataset'}: {anomaly.told}"
 
 
-def _distance(one: Drift) -> str:
+def _distance(one: FeatureDrift) -> str:
     if one.distance is None:
         return f"{one.feature}: {one.told}"
     if one.measure == "utterances":
@@ -74,7 +74,7 @@ def _distance(one: Drift) -> str:
     return f"{one.feature} {one.distance:.3f}{unit} ({one.measure}), {one.threshold:g} accepted"
 
 
-def _outside(feature: str, examination: Examination, examples: Examples) -> Rows:
+def _outside(feature: str, examination: TfdvResult, examples: Examples) -> RowIndices:
     """The utterances whose value of a feature the schema does not accept."""
     limits = examination.limits.get(feature)
     if limits is None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from voxline.components.validate.tfdv.examples import Examples
-from voxline.components.validate.tfdv.results import Anomaly, Drift, anomaly_kind, whole
+from voxline.components.validate.tfdv.results import Anomaly, FeatureDrift, all_examples, anomaly_kind
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import import_tensorflow
 from voxline.store.files import atomic_write
@@ -37,11 +37,11 @@ with contextlib.redirect_stderr(io.StringIO()):  # it misses IPython, which only
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-ROWS = 20_000
+BATCH_ROWS = 20_000
 """Of a batch: with transcripts as tokens, some megabytes."""
-TOP = 200
+TOP_VALUES = 200
 """Most frequent values of a text that are kept by name."""
-BUCKETS = 40
+HISTOGRAM_BUCKETS = 40
 """Of a histogram. With TFDV's 10, one recording of a minute among 3,000 of seconds comes to a drift of 0.09 bits: all
 others fall into one bucket. With 40 it is 0.03."""
 MEASURES = {
@@ -52,11 +52,13 @@ MEASURES = {
 
 def write_statistics(examples: Examples, path: Path) -> None:
     """Statistics of all the utterances, and of each split: a DatasetFeatureStatisticsList, whole or not at all."""
-    options = tfdv.StatsOptions(num_top_values=TOP, num_rank_histogram_buckets=TOP, num_histogram_buckets=BUCKETS)
+    options = tfdv.StatsOptions(
+        num_top_values=TOP_VALUES, num_rank_histogram_buckets=TOP_VALUES, num_histogram_buckets=HISTOGRAM_BUCKETS
+    )
     options.experimental_slice_functions = [tfdv.experimental_get_feature_value_slicer({"split": None})]
     computed = path.with_name(f"{path.name}.computed")
     try:
-        with _quiet(), beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([])) as pipeline:
+        with _quiet_beam(), beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([])) as pipeline:
             _ = (
                 pipeline
                 | "utterances" >> beam.Create(list(_batches(examples)))
@@ -110,10 +112,10 @@ def read_schema(text: str, name: str, thresholds: dict[str, float]) -> Any:
     return schema
 
 
-def look(statistics: Any, schema: Any, before: Any | None) -> tuple[list[Anomaly], list[Drift]]:
+def validate_statistics(statistics: Any, schema: Any, before: Any | None) -> tuple[list[Anomaly], list[FeatureDrift]]:
     """What of the statistics breaks the schema, and how far they are from those before."""
-    previous = None if before is None else _only_whole(before)
-    found = tfdv.validate_statistics(_only_whole(statistics), schema, previous_statistics=previous)
+    previous = None if before is None else _only_all_examples(before)
+    found = tfdv.validate_statistics(_only_all_examples(statistics), schema, previous_statistics=previous)
     reasons = [("", reason) for reason in found.dataset_anomaly_info.reason]
     reasons += [(name, reason) for name, info in found.anomaly_info.items() for reason in info.reason]
     anomalies, told = [], {}
@@ -128,7 +130,7 @@ def look(statistics: Any, schema: Any, before: Any | None) -> tuple[list[Anomaly
     return sorted(anomalies, key=lambda one: (one.feature, one.code)), drifts
 
 
-def _drifts(measured: Any, told: dict[str, str], schema: Any, statistics: Any, before: Any) -> list[Drift]:
+def _drifts(measured: Any, told: dict[str, str], schema: Any, statistics: Any, before: Any) -> list[FeatureDrift]:
     drifts = []
     for info in measured:
         (feature,) = info.path.step
@@ -136,17 +138,19 @@ def _drifts(measured: Any, told: dict[str, str], schema: Any, statistics: Any, b
             drifted = one.value > one.threshold
             measure: Any = MEASURES[one.type]
             drifts.append(
-                Drift(feature, measure, one.value, one.threshold, drifted, told.pop(feature, "") if drifted else "")
+                FeatureDrift(
+                    feature, measure, one.value, one.threshold, drifted, told.pop(feature, "") if drifted else ""
+                )
             )
     counts = schema.dataset_constraints.num_examples_drift_comparator
     if counts.HasField("min_fraction_threshold"):
-        share = whole(statistics).num_examples / max(whole(before).num_examples, 1)
+        share = all_examples(statistics).num_examples / max(all_examples(before).num_examples, 1)
         fewest = counts.min_fraction_threshold
-        drifts.append(Drift("", "utterances", share, fewest, share < fewest, told.pop("", "")))
+        drifts.append(FeatureDrift("", "utterances", share, fewest, share < fewest, told.pop("", "")))
     comparators = {feature.name: _measures(feature) for feature in schema.feature}
     for feature, words in told.items():  # what one side lacks cannot be measured, and is drift all the same
         measure = "L-infinity" if "infinity_norm" in comparators.get(feature, ()) else "Jensen-Shannon"
-        drifts.append(Drift(feature, measure, None, 0.0, True, words))
+        drifts.append(FeatureDrift(feature, measure, None, 0.0, True, words))
     return drifts
 
 
@@ -156,9 +160,9 @@ def _measures(feature: Any) -> list[str]:
     return [name for name in names if feature.drift_comparator.HasField(name)]
 
 
-def _only_whole(statistics: Any) -> Any:
+def _only_all_examples(statistics: Any) -> Any:
     """The statistics without those of the splits, which a schema is not held against."""
-    return statistics_pb2.DatasetFeatureStatisticsList(datasets=[whole(statistics)])
+    return statistics_pb2.DatasetFeatureStatisticsList(datasets=[all_examples(statistics)])
 
 
 def _batches(examples: Examples) -> Iterator[Any]:
@@ -166,8 +170,8 @@ def _batches(examples: Examples) -> Iterator[Any]:
 
     What no row of a batch has is left out of it: TFX's slicing has crashed on a column of nothing but nulls.
     """
-    for start in range(0, len(examples), ROWS):
-        stop = min(start + ROWS, len(examples))
+    for start in range(0, len(examples), BATCH_ROWS):
+        stop = min(start + BATCH_ROWS, len(examples))
         columns = {}
         for name, values in examples.numbers.items():
             present = ~np.isnan(values[start:stop])
@@ -196,7 +200,7 @@ def _named(names: list[str], codes: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet_beam() -> Iterator[None]:
     """Keeps Beam's remarks on its own type hints and on files to itself; what fails is raised."""
     logger = logging.getLogger("apache_beam")
     level = logger.level

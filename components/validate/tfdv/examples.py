@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.validate.columns import Codes, Rows, Strings
-from voxline.components.validate.corpus import Corpus
-from voxline.components.validate.tally import words_in
+from voxline.components.validate.columns import Codes, RowIndices, StringColumn
+from voxline.components.validate.corpus import CheckedCorpus
+from voxline.components.validate.tally import split_words
 
 FRAME_SECONDS = 0.01
 
@@ -41,11 +41,11 @@ class Examples:
     """
 
     numbers: dict[str, Numbers]
-    texts: dict[str, Strings]
-    sentences: Strings
+    texts: dict[str, StringColumn]
+    sentences: StringColumn
 
     @classmethod
-    def of(cls, corpus: Corpus) -> "Examples":
+    def of(cls, corpus: CheckedCorpus) -> "Examples":
         durations = corpus.durations
         lengths = np.array([len(text) for text in corpus.texts.names], dtype=np.int64)
         return cls(
@@ -64,7 +64,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.sentences)
 
-    def tokens(self, start: int, stop: int) -> tuple[list[str], Codes, Rows]:
+    def tokens(self, start: int, stop: int) -> tuple[list[str], Codes, RowIndices]:
         """The tokens of some rows, flat.
 
         Returns:
@@ -80,7 +80,7 @@ class Examples:
     def _tokenised(self) -> tuple[list[str], Sequence[Codes]]:
         numbers: dict[str, int] = {}
         by_sentence = [
-            np.array([numbers.setdefault(word, len(numbers)) for word in words_in(text)], dtype=np.int32)
+            np.array([numbers.setdefault(word, len(numbers)) for word in split_words(text)], dtype=np.int32)
             for text in self.sentences.names
         ]
         return list(numbers), by_sentence

@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING, Any
 import voxline
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.tfdv.baseline import Baseline
-from voxline.components.validate.tfdv.results import Examination
+from voxline.components.validate.tfdv.results import TfdvResult
 from voxline.errors import SettingsError, WorkError
 from voxline.store.bucket import Bucket
 from voxline.store.hashing import hash_bytes
 from voxline.store.objects import is_remote
 
 if TYPE_CHECKING:
-    from voxline.components.validate.corpus import Corpus
+    from voxline.components.validate.corpus import CheckedCorpus
 
 
 PACKAGE = "tensorflow-data-validation"
 MODULE = "tensorflow_data_validation"
-LOWEST_GLIBC = (2, 39)
+MIN_GLIBC = (2, 39)
 """Of its wheels (manylinux_2_39): Debian 13, Ubuntu 24.04."""
-PYTHONS = ((3, 10), (3, 12))
+SUPPORTED_PYTHONS = ((3, 10), (3, 12))
 
 
-def reason_against() -> str:
+def unavailable_reason() -> str:
     """Why it does not run here, as half a sentence; empty where it does."""
-    return _against(platform.libc_ver(), sys.version_info[:2], importlib.util.find_spec(MODULE) is not None)
+    return _incompatibility(platform.libc_ver(), sys.version_info[:2], importlib.util.find_spec(MODULE) is not None)
 
 
-def version() -> str:
+def tfdv_version() -> str:
     """The version that is installed; empty where none is."""
     try:
         return importlib.metadata.version(PACKAGE)
@@ -46,29 +46,29 @@ def version() -> str:
         return ""
 
 
-def _against(libc: tuple[str, str], python: tuple[int, ...], installed: bool) -> str:
+def _incompatibility(libc: tuple[str, str], python: tuple[int, ...], installed: bool) -> str:
     """
-    >>> _against(("glibc", "2.36"), (3, 11), False)
+    >>> _incompatibility(("glibc", "2.36"), (3, 11), False)
     'it needs glibc 2.39 or newer, here is glibc 2.36'
-    >>> _against(("glibc", "2.41"), (3, 13), False)
+    >>> _incompatibility(("glibc", "2.41"), (3, 13), False)
     'it needs Python 3.10 to 3.12, here is 3.13'
-    >>> _against(("glibc", "2.41"), (3, 11), False)
+    >>> _incompatibility(("glibc", "2.41"), (3, 11), False)
     'tensorflow-data-validation is not installed'
     """
     name, number = libc
-    if name != "glibc" or tuple(int(part) for part in number.split(".")[:2]) < LOWEST_GLIBC:
+    if name != "glibc" or tuple(int(part) for part in number.split(".")[:2]) < MIN_GLIBC:
         here = f"{name} {number}".strip() or f"another C library ({sys.platform})"
-        return f"it needs glibc {LOWEST_GLIBC[0]}.{LOWEST_GLIBC[1]} or newer, here is {here}"
-    if not PYTHONS[0] <= python[:2] <= PYTHONS[1]:
+        return f"it needs glibc {MIN_GLIBC[0]}.{MIN_GLIBC[1]} or newer, here is {here}"
+    if not SUPPORTED_PYTHONS[0] <= python[:2] <= SUPPORTED_PYTHONS[1]:
         return f"it needs Python 3.10 to 3.12, here is {python[0]}.{python[1]}"
     return "" if installed else f"{PACKAGE} is not installed"
 
 
-FOLDER = Path(voxline.__path__[0]) / "configs" / "validation"
-ENDING = ".pbtxt"
+SCHEMA_FOLDER = Path(voxline.__path__[0]) / "configs" / "validation"
+SCHEMA_SUFFIX = ".pbtxt"
 
 
-def schema_text(schema: str) -> str:
+def read_schema_text(schema: str) -> str:
     """The text of a schema.
 
     Args:
@@ -78,14 +78,17 @@ def schema_text(schema: str) -> str:
       SettingsError: there is none of that name, or no such file.
       WorkError: the bucket cannot be asked, or may not be read.
     """
-    file = schema if schema.endswith(ENDING) else str(FOLDER / f"{schema}{ENDING}")
+    file = schema if schema.endswith(SCHEMA_SUFFIX) else str(SCHEMA_FOLDER / f"{schema}{SCHEMA_SUFFIX}")
     try:
         return _bytes(file).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        known = ", ".join(sorted(path.stem for path in FOLDER.glob(f"*{ENDING}"))) or f"none, as {FOLDER} is empty"
+        known = (
+            ", ".join(sorted(path.stem for path in SCHEMA_FOLDER.glob(f"*{SCHEMA_SUFFIX}")))
+            or f"none, as {SCHEMA_FOLDER} is empty"
+        )
         raise SettingsError(
             f"validate: 'schema' is {schema!r}: {getattr(error, 'strerror', None) or 'not UTF-8'} ({file}); accepted: "
-            f"a name ({known}), or a path or gs://… that ends in {ENDING}"
+            f"a name ({known}), or a path or gs://… that ends in {SCHEMA_SUFFIX}"
         ) from None
 
 
@@ -100,7 +103,7 @@ def _bytes(file: str) -> bytes:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class TfdvPlan:
     """What is known before anything is computed.
 
     Attributes:
@@ -114,7 +117,7 @@ class Plan:
     baseline: Baseline = dataclasses.field(default_factory=Baseline)
 
     @classmethod
-    def of(cls, settings: ValidateSettings, store: Path | str, registry: Path | str, model_name: str) -> "Plan":
+    def of(cls, settings: ValidateSettings, store: Path | str, registry: Path | str, model_name: str) -> "TfdvPlan":
         """Settles it.
 
         Raises:
@@ -123,8 +126,8 @@ class Plan:
         """
         if settings.tfdv == "off":
             return cls(skipped="validate.tfdv is off")
-        text = schema_text(settings.schema_)
-        reason = reason_against()
+        text = read_schema_text(settings.schema_)
+        reason = unavailable_reason()
         if reason and settings.tfdv == "required":
             raise WorkError(
                 f"validate: 'tfdv' is 'required', and TFX's data validation does not run here: {reason}; run validate "
@@ -133,7 +136,7 @@ class Plan:
         if reason:
             return cls(skipped=reason)
         baseline = Baseline.in_service(registry, model_name, store)
-        return cls("", version(), settings.schema_, text, baseline)
+        return cls("", tfdv_version(), settings.schema_, text, baseline)
 
     def named_by(self) -> dict[str, Any]:
         """What takes part in the key of the work: the same corpus judged with TFDV and without is not the same work."""
@@ -146,8 +149,8 @@ class Plan:
         }
 
     def carry_out(
-        self, corpus: "Corpus", utterances: str, store: Path | str, settings: ValidateSettings, statistics: Path
-    ) -> Examination:
+        self, corpus: "CheckedCorpus", utterances: str, store: Path | str, settings: ValidateSettings, statistics: Path
+    ) -> TfdvResult:
         """Examines a corpus, and leaves its statistics in a file as well.
 
         Args:
@@ -159,9 +162,9 @@ class Plan:
           WorkError: TFDV is there and damaged, or statistics are.
         """
         if self.skipped or not len(corpus):
-            return Examination(skipped=self.skipped or "there are no utterances")
+            return TfdvResult(skipped=self.skipped or "there are no utterances")
         from voxline.components.validate.tfdv import results
-        from voxline.components.validate.tfdv.baseline import statistics_of
+        from voxline.components.validate.tfdv.baseline import compute_statistics
         from voxline.components.validate.tfdv.examples import Examples
 
         try:
@@ -173,19 +176,19 @@ class Plan:
             ) from error
 
         schema = engine.read_schema(self.schema_text, self.schema, settings.drift.thresholds)
-        made = statistics_of(Examples.of(corpus), utterances, store).path("statistics")
+        made = compute_statistics(Examples.of(corpus), utterances, store).path("statistics")
         shutil.copyfile(made, statistics)
         now = engine.read_statistics(made)
         before = engine.read_statistics(self.baseline.statistics) if self.baseline.statistics else None
-        anomalies, drifts = engine.look(now, schema, before)
-        return Examination(
+        anomalies, drifts = engine.validate_statistics(now, schema, before)
+        return TfdvResult(
             version=self.version,
             schema=self.schema,
             against=self.baseline.name,
             not_compared=self.baseline.absent,
             anomalies=tuple(anomalies),
             drifts=tuple(drifts),
-            limits=results.limits(schema),
-            spreads=results.spreads(now),
-            before=results.spreads(before) if before is not None else {},
+            limits=results.feature_domains(schema),
+            spreads=results.feature_statistics(now),
+            before=results.feature_statistics(before) if before is not None else {},
         )

@@ -8,17 +8,30 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.validate.tfdv.results import Drift, Examination, Spread, Spreads
-from voxline.report import Block, Page, badge, bars, details, facts, figure, lines, note, side_by_side, table, verdict
+from voxline.components.validate.tfdv.results import FeatureDrift, FeatureStatistics, StatisticsBySplit, TfdvResult
+from voxline.report import (
+    Block,
+    Page,
+    badge,
+    bar_plot,
+    data_table,
+    details,
+    figure,
+    line_plot,
+    side_by_side,
+    small_print,
+    stat_cards,
+    verdict_banner,
+)
 
-HERE = "this corpus"
-BEFORE = "in service"
+THIS_CORPUS = "this corpus"
+IN_SERVICE = "in service"
 BINS = 40
-SHOWN = 15
+TOP_DRAWN = 15
 """Most frequent values of a text that are drawn."""
 
 
-def statistics_page(examination: Examination) -> Page:
+def statistics_page(examination: TfdvResult) -> Page:
     """The page; where nothing was examined, it says why."""
     page = Page(
         "What is in this corpus?",
@@ -28,32 +41,32 @@ def statistics_page(examination: Examination) -> Page:
         "difference between the shares of one value, of texts.",
     )
     if examination.skipped:
-        page.opening(verdict("Skipped", f"TFX's data validation did not run: {examination.skipped}."))
+        page.opening(verdict_banner("Skipped", f"TFX's data validation did not run: {examination.skipped}."))
         return page
     page.opening(_verdict(examination), _facts(examination))
     page.section("Anomalies", _anomalies(examination))
-    page.section("Drift", *_drift(examination))
+    page.section("FeatureDrift", *_drift(examination))
     now, before = examination.spreads.get("", []), examination.before.get("", [])
-    shown = {**examination.spreads, **({BEFORE: before} if before else {})}
+    shown = {**examination.spreads, **({IN_SERVICE: before} if before else {})}
     page.section("Numbers", _numbers(shown), *_curves(now, before))
     page.section("Texts", _texts(shown), *_values(now, before))
     return page
 
 
-def _verdict(examination: Examination) -> Block:
+def _verdict(examination: TfdvResult) -> Block:
     anomalies = len(examination.anomalies)
     drifted = [one.feature or "the number of utterances" for one in examination.drifts if one.drifted]
     found = [f"{anomalies} anomal{'y' if anomalies == 1 else 'ies'}"] * bool(anomalies)
     found += [f"drift of {', '.join(drifted)}"] * bool(drifted)
     after = f"Drift was not checked: {examination.not_compared}." if examination.not_compared else ""
     if found:
-        return verdict(" and ".join(found).capitalize(), after, "caution")
-    return verdict("As the schema says" + ("" if after else ", and as it was"), after, "good")
+        return verdict_banner(" and ".join(found).capitalize(), after, "caution")
+    return verdict_banner("As the schema says" + ("" if after else ", and as it was"), after, "good")
 
 
-def _facts(examination: Examination) -> Block:
+def _facts(examination: TfdvResult) -> Block:
     examples = {split: _examples(spreads) for split, spreads in examination.spreads.items()}
-    return facts(
+    return stat_cards(
         {
             "utterances": examples.pop("", 0),
             **examples,
@@ -65,8 +78,8 @@ def _facts(examination: Examination) -> Block:
     )
 
 
-def _anomalies(examination: Examination) -> Block:
-    return table(
+def _anomalies(examination: TfdvResult) -> Block:
+    return data_table(
         ["feature", "kind", "what was found", "TFDV's name"],
         [
             [one.feature or "the dataset", one.kind.replace("_", " "), one.told, one.code]
@@ -75,9 +88,9 @@ def _anomalies(examination: Examination) -> Block:
     )
 
 
-def _drift(examination: Examination) -> list[Block]:
+def _drift(examination: TfdvResult) -> list[Block]:
     if not examination.against:
-        return [note(f"Not checked: {examination.not_compared}.")]
+        return [small_print(f"Not checked: {examination.not_compared}.")]
     rows = sorted(examination.drifts, key=lambda one: (not one.drifted, -(one.distance or 0.0) / (one.threshold or 1)))
     cells = [
         [
@@ -90,14 +103,14 @@ def _drift(examination: Examination) -> list[Block]:
         ]
         for one in rows
     ]
-    return [table(["", "feature", "measure", "distance", "accepted", "in TFDV's words"], cells)]
+    return [data_table(["", "feature", "measure", "distance", "accepted", "in TFDV's words"], cells)]
 
 
-def _distance(one: Drift) -> str:
+def _distance(one: FeatureDrift) -> str:
     return "not to be had" if one.distance is None else f"{one.distance:.3f}"
 
 
-def _numbers(spreads: Spreads) -> Block:
+def _numbers(spreads: StatisticsBySplit) -> Block:
     columns = ["feature", "of", "present", "missing", "mean", "deviation", "zeros", "least", "median", "most"]
     rows = [
         [
@@ -106,10 +119,10 @@ def _numbers(spreads: Spreads) -> Block:
         ]
         for one, split in _by_feature(spreads, numeric=True)
     ]  # fmt: skip
-    return table(columns, rows)
+    return data_table(columns, rows)
 
 
-def _texts(spreads: Spreads) -> Block:
+def _texts(spreads: StatisticsBySplit) -> Block:
     rows = [
         [
             one.feature,
@@ -124,27 +137,27 @@ def _texts(spreads: Spreads) -> Block:
         for one, split in _by_feature(spreads, numeric=False)
     ]
     columns = ["feature", "of", "present", "missing", "values", "distinct", "most frequent", "so often"]
-    return table(columns, rows)
+    return data_table(columns, rows)
 
 
-def _by_feature(spreads: Spreads, *, numeric: bool) -> list[tuple[Spread, str]]:
+def _by_feature(spreads: StatisticsBySplit, *, numeric: bool) -> list[tuple[FeatureStatistics, str]]:
     """Every feature with its splits: the whole corpus first, what is in service last, if only there it is any."""
     features = dict.fromkeys(one.feature for inside in spreads.values() for one in inside if one.numeric == numeric)
     return [
         (one, split)
         for feature in features
-        for split, inside in sorted(spreads.items(), key=lambda item: (item[0] == BEFORE, item[0]))
+        for split, inside in sorted(spreads.items(), key=lambda item: (item[0] == IN_SERVICE, item[0]))
         for one in inside
         if one.feature == feature
     ]
 
 
-def _curves(now: Sequence[Spread], before: Sequence[Spread]) -> list[Block]:
+def _curves(now: Sequence[FeatureStatistics], before: Sequence[FeatureStatistics]) -> list[Block]:
     """How each number is spread, here and in the dataset of the model in service."""
     old = {one.feature: one for one in before}
     plots = []
     for one in now:
-        sides = {HERE: one} | ({BEFORE: old[one.feature]} if one.feature in old else {})
+        sides = {THIS_CORPUS: one} | ({IN_SERVICE: old[one.feature]} if one.feature in old else {})
         drawn = {name: side for name, side in sides.items() if side.buckets}
         if not one.numeric or not drawn:
             continue
@@ -153,7 +166,7 @@ def _curves(now: Sequence[Spread], before: Sequence[Spread]) -> list[Block]:
         shares = {name: _shares(side, edges) for name, side in drawn.items()}
         plots.append(
             figure(
-                lines(middles, shares, one.feature, "share", percent=True),
+                line_plot(middles, shares, one.feature, "share", percent=True),
                 f"{one.feature}: share of the utterances",
                 alt=f"{one.feature}: "
                 + "; ".join(f"{name} median {side.median:.3g}, mean {side.mean:.3g}" for name, side in drawn.items()),
@@ -162,7 +175,7 @@ def _curves(now: Sequence[Spread], before: Sequence[Spread]) -> list[Block]:
     return [side_by_side(*plots)] if plots else []
 
 
-def _values(now: Sequence[Spread], before: Sequence[Spread]) -> list[Block]:
+def _values(now: Sequence[FeatureStatistics], before: Sequence[FeatureStatistics]) -> list[Block]:
     """The most frequent values of each text, and how often they were said before."""
     old = {one.feature: one for one in before}
     blocks: list[Block] = []
@@ -170,9 +183,10 @@ def _values(now: Sequence[Spread], before: Sequence[Spread]) -> list[Block]:
         if one.numeric or not one.top:
             continue
         shares = {value: count / max(one.values, 1) for value, count in one.top}
-        drawn = dict(list(shares.items())[:SHOWN])
+        drawn = dict(list(shares.items())[:TOP_DRAWN])
         plot = figure(
-            bars(drawn, "share of all values", percent=True), f"{one.feature}: the most frequent of {one.distinct:,}"
+            bar_plot(drawn, "share of all values", percent=True),
+            f"{one.feature}: the most frequent of {one.distinct:,}",
         )
         earlier = old.get(one.feature)
         then = {value: count / max(earlier.values, 1) for value, count in earlier.top} if earlier else {}
@@ -184,19 +198,19 @@ def _values(now: Sequence[Spread], before: Sequence[Spread]) -> list[Block]:
             plot,
             details(
                 f"{one.feature}: the {len(one.top):,} most frequent",
-                table(["value", "so often", "share", f"share {BEFORE}"], cells),
+                data_table(["value", "so often", "share", f"share {IN_SERVICE}"], cells),
             ),
         ]
     return blocks
 
 
-def _common_edges(sides: Sequence[Spread]) -> npt.NDArray[np.float64]:
+def _common_edges(sides: Sequence[FeatureStatistics]) -> npt.NDArray[np.float64]:
     low = min(side.buckets[0][0] for side in sides)
     high = max(side.buckets[-1][1] for side in sides)
     return np.linspace(low, high if high > low else low + 1.0, BINS + 1)
 
 
-def _shares(side: Spread, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _shares(side: FeatureStatistics, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """A histogram over other edges: what lies in a bucket is taken to be spread evenly over it."""
     shares = np.zeros(len(edges) - 1)
     for low, high, count in side.buckets:
@@ -208,5 +222,5 @@ def _shares(side: Spread, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.floa
     return shares / max(sum(count for _, _, count in side.buckets), 1e-9)
 
 
-def _examples(spreads: Sequence[Spread]) -> int:
+def _examples(spreads: Sequence[FeatureStatistics]) -> int:
     return max((one.present + one.missing for one in spreads), default=0)

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
-Kind = Literal["missing_features", "wrong_types", "unexpected_values", "out_of_range", "other_anomalies"]
+AnomalyKind = Literal["missing_features", "wrong_types", "unexpected_values", "out_of_range", "other_anomalies"]
 """Of an anomaly; each is a check of its own."""
 
 
@@ -18,13 +18,13 @@ class Anomaly:
     """
 
     feature: str
-    kind: Kind
+    kind: AnomalyKind
     code: str
     told: str
 
 
 @dataclasses.dataclass(frozen=True)
-class Drift:
+class FeatureDrift:
     """How far a feature lies from what it was in the dataset of the model in service.
 
     Attributes:
@@ -43,7 +43,7 @@ class Drift:
 
 
 @dataclasses.dataclass(frozen=True)
-class Spread:
+class FeatureStatistics:
     """A feature's statistics.
 
     Attributes:
@@ -70,12 +70,12 @@ class Spread:
     top: tuple[tuple[str, float], ...] = ()
 
 
-Spreads = dict[str, list[Spread]]
+StatisticsBySplit = dict[str, list[FeatureStatistics]]
 """By split; "" is the whole corpus."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class FeatureDomain:
     """What the schema accepts of a feature, as far as single utterances can be held against it."""
 
     least: float | None = None
@@ -84,7 +84,7 @@ class Limits:
 
 
 @dataclasses.dataclass(frozen=True)
-class Examination:
+class TfdvResult:
     """All of it.
 
     Attributes:
@@ -101,10 +101,10 @@ class Examination:
     against: str = ""
     not_compared: str = ""
     anomalies: tuple[Anomaly, ...] = ()
-    drifts: tuple[Drift, ...] = ()
-    limits: dict[str, Limits] = dataclasses.field(default_factory=dict)
-    spreads: Spreads = dataclasses.field(default_factory=dict)
-    before: Spreads = dataclasses.field(default_factory=dict)
+    drifts: tuple[FeatureDrift, ...] = ()
+    limits: dict[str, FeatureDomain] = dataclasses.field(default_factory=dict)
+    spreads: StatisticsBySplit = dataclasses.field(default_factory=dict)
+    before: StatisticsBySplit = dataclasses.field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """As it stands in validation.json."""
@@ -129,7 +129,7 @@ TYPES = ("UNEXPECTED_DATA_TYPE", "VALUE_NESTEDNESS_MISMATCH", "DOMAIN_INVALID_FO
 TYPE_WORDS = ("_NOT_STRING", "_NOT_INT", "_NOT_FLOAT", "_INT_EXPECTED", "_STRING_EXPECTED", "_NON_STRING", "_TYPE_NOW_")
 
 
-def anomaly_kind(code: str) -> Kind:
+def anomaly_kind(code: str) -> AnomalyKind:
     """
     >>> anomaly_kind("SCHEMA_MISSING_COLUMN"), anomaly_kind("FLOAT_TYPE_BIG_FLOAT")
     ('missing_features', 'out_of_range')
@@ -147,12 +147,12 @@ def anomaly_kind(code: str) -> Kind:
     return "other_anomalies"
 
 
-WHOLE = "All Examples"
+ALL_EXAMPLES = "All Examples"
 """What TFDV calls the statistics of all examples; those of a slice by `split` begin with SLICE."""
-SLICE = "split_"
+SPLIT_PREFIX = "split_"
 
 
-def limits(schema: Any) -> dict[str, Limits]:
+def feature_domains(schema: Any) -> dict[str, FeatureDomain]:
     """What the schema accepts of single values, by feature."""
     shared = {domain.name: tuple(domain.value) for domain in schema.string_domain}
     found = {}
@@ -160,32 +160,32 @@ def limits(schema: Any) -> dict[str, Limits]:
         kind = feature.WhichOneof("domain_info")
         if kind in ("int_domain", "float_domain"):
             domain = getattr(feature, kind)
-            found[feature.name] = Limits(
+            found[feature.name] = FeatureDomain(
                 domain.min if domain.HasField("min") else None, domain.max if domain.HasField("max") else None
             )
         elif kind == "string_domain":
-            found[feature.name] = Limits(values=tuple(feature.string_domain.value))
+            found[feature.name] = FeatureDomain(values=tuple(feature.string_domain.value))
         elif kind == "domain":
-            found[feature.name] = Limits(values=shared.get(feature.domain, ()))
+            found[feature.name] = FeatureDomain(values=shared.get(feature.domain, ()))
     return found
 
 
-def spreads(statistics: Any) -> Spreads:
+def feature_statistics(statistics: Any) -> StatisticsBySplit:
     """The statistics as plain values, of the whole corpus and of each split."""
     return {
-        "" if dataset.name == WHOLE else dataset.name.removeprefix(SLICE): [
+        "" if dataset.name == ALL_EXAMPLES else dataset.name.removeprefix(SPLIT_PREFIX): [
             _spread(feature, dataset.num_examples) for feature in dataset.features
         ]
         for dataset in statistics.datasets
     }
 
 
-def whole(statistics: Any) -> Any:
+def all_examples(statistics: Any) -> Any:
     """The statistics of all examples."""
-    return next((one for one in statistics.datasets if one.name == WHOLE), statistics.datasets[0])
+    return next((one for one in statistics.datasets if one.name == ALL_EXAMPLES), statistics.datasets[0])
 
 
-def _spread(feature: Any, examples: int) -> Spread:
+def _spread(feature: Any, examples: int) -> FeatureStatistics:
     (name,) = feature.path.step
     which = feature.WhichOneof("stats")
     stats = getattr(feature, which)
@@ -194,9 +194,9 @@ def _spread(feature: Any, examples: int) -> Spread:
     missing, values = examples - present, int(common.tot_num_values)
     if which != "num_stats":
         top = tuple((one.value, one.frequency) for one in stats.top_values)
-        return Spread(name, False, present, missing, values, distinct=int(stats.unique), top=top)
+        return FeatureStatistics(name, False, present, missing, values, distinct=int(stats.unique), top=top)
     standard = [one.buckets for one in stats.histograms if one.type == one.STANDARD]
-    return Spread(
+    return FeatureStatistics(
         name,
         True,
         present,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from voxline.audio import griffin_lim
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.features import Array, emphasise, features, magnitude_spectrogram
+from voxline.audio.features import FloatArray, compute_features, magnitude_spectrogram, preemphasize
 from voxline.components.train.tts.griffin_lim import reconstruct_waveforms
 
 TACOTRON = FeatureSettings.of(
@@ -29,13 +29,13 @@ TACOTRON_2 = FeatureSettings.of(
 KINDS = [(TACOTRON, "mel"), (TACOTRON, "linear"), (TACOTRON_2, "mel"), (FeatureSettings(), "mel")]
 
 
-def speech(real_data: Path, how: FeatureSettings, part: str) -> Array:
+def speech(real_data: Path, how: FeatureSettings, part: str) -> FloatArray:
     """Features of a second and a half."""
     import soxr
 
     samples, rate = soundfile.read(real_data / "LJSpeech-1.1" / "wavs" / "LJ001-0002.wav", dtype="float32")
     samples = soxr.resample(samples, rate, how.sample_rate).astype(np.float32)[: 3 * how.sample_rate // 2]
-    return features(samples, how)[:, how.mel_columns if part == "mel" else how.linear_columns]
+    return compute_features(samples, how)[:, how.mel_columns if part == "mel" else how.linear_columns]
 
 
 def graph(how: FeatureSettings, bins: int, iterations: int) -> Any:
@@ -46,9 +46,9 @@ def graph(how: FeatureSettings, bins: int, iterations: int) -> Any:
     )
 
 
-def convergence(made: Array, magnitudes: Array, how: FeatureSettings) -> float:
+def convergence(made: FloatArray, magnitudes: FloatArray, how: FeatureSettings) -> float:
     """In decibels."""
-    found = magnitude_spectrogram(emphasise(made, how), how)
+    found = magnitude_spectrogram(preemphasize(made, how), how)
     return float(20 * np.log10(np.linalg.norm(found - magnitudes) / np.linalg.norm(magnitudes)))
 
 
@@ -56,11 +56,11 @@ def convergence(made: Array, magnitudes: Array, how: FeatureSettings) -> float:
 def test_it_makes_the_waveform_that_numpy_makes(real_data: Path, how: FeatureSettings, part: str) -> None:
     raw = speech(real_data, how, part)
     for iterations, within in ((0, 1e-5), (1, 1e-2)):
-        ours = griffin_lim.waveform(raw, how, iterations=iterations)
+        ours = griffin_lim.features_to_waveform(raw, how, iterations=iterations)
         made, samples = graph(how, raw.shape[1], iterations)(raw[None], [len(raw)])
         assert samples.numpy().tolist() == [len(ours)]
         np.testing.assert_allclose(made[0], ours, rtol=0, atol=within * np.abs(ours).max())
-    ours = griffin_lim.waveform(raw, how)
+    ours = griffin_lim.features_to_waveform(raw, how)
     made, _ = graph(how, raw.shape[1], 60)(raw[None], [len(raw)])
     invert = griffin_lim.linear_to_magnitude if part == "linear" else griffin_lim.mel_to_magnitude
     wanted = invert(raw, how)
@@ -78,7 +78,7 @@ def test_a_row_is_the_same_alone_and_beside_longer_ones_whatever_lies_beyond_its
     np.testing.assert_allclose(made[1, : samples[1]], alone[0], atol=1e-4)
     assert not made[1, samples[1] :].numpy().any()
     assert not made[2].numpy().any()
-    np.testing.assert_allclose(made[0], griffin_lim.waveform(raw, TACOTRON_2, iterations=1), atol=1e-2)
+    np.testing.assert_allclose(made[0], griffin_lim.features_to_waveform(raw, TACOTRON_2, iterations=1), atol=1e-2)
 
 
 @pytest.mark.parametrize("time", [0, 1, 2])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.validate.takes import Take, speech, written
-from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.tfdv.examples import Examples
 from voxline.data.manifest import MANIFEST_FILE
 
@@ -27,7 +27,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_every_utterance_is_a_row_of_every_feature(corpus: Path) -> None:
-    found = Examples.of(Corpus.read(corpus))
+    found = Examples.of(CheckedCorpus.read(corpus))
     assert len(found) == 4
     assert found.numbers["duration"].tolist() == [1.5, 0.25, 1.0, 2.0]
     assert found.numbers["frames"].tolist() == [150, 25, 100, 200]
@@ -45,7 +45,7 @@ def test_every_utterance_is_a_row_of_every_feature(corpus: Path) -> None:
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 4), (0, 2), (2, 4), (1, 1)])
 def test_tokens_come_by_rows_each_as_often_as_it_was_said(corpus: Path, start: int, stop: int) -> None:
-    known, flat, begins = Examples.of(Corpus.read(corpus)).tokens(start, stop)
+    known, flat, begins = Examples.of(CheckedCorpus.read(corpus)).tokens(start, stop)
     said = [[known[token] for token in flat[begins[row] : begins[row + 1]]] for row in range(stop - start)]
     assert said == [take.text.split() for take in takes()[start:stop]]
     assert begins[-1] == len(flat)
@@ -55,7 +55,7 @@ def test_what_a_manifest_does_not_say_is_absent_and_no_number(corpus: Path) -> N
     lines = [json.loads(line) for line in (corpus / MANIFEST_FILE).read_text(encoding="utf-8").splitlines()]
     del lines[1]["measured"]
     (corpus / MANIFEST_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    found = Examples.of(Corpus.read(corpus))
+    found = Examples.of(CheckedCorpus.read(corpus))
     assert np.isnan(found.numbers["level"]).tolist() == [False, True, False, False]
     assert np.isnan(found.numbers["silence"]).tolist() == [False, True, False, False]
     assert not np.isnan(found.numbers["duration"]).any()

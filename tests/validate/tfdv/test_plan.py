@@ -8,14 +8,14 @@ import pytest
 
 from tests.buckets.emulator import Storage
 from tests.validate.takes import SMALL, fit, written
-from voxline.components.validate.checks import TFX_CHECKS
+from voxline.components.validate.checks import TFDV_CHECKS
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run
 from voxline.components.validate.tfdv import plan
-from voxline.components.validate.tfdv.plan import FOLDER, schema_text
+from voxline.components.validate.tfdv.plan import SCHEMA_FOLDER, read_schema_text
 from voxline.errors import SettingsError, WorkError
 
-elsewhere = pytest.mark.skipif(not plan.reason_against(), reason="TFX's data validation runs here")
+elsewhere = pytest.mark.skipif(not plan.unavailable_reason(), reason="TFX's data validation runs here")
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +33,13 @@ def test_where_it_cannot_run_one_line_says_why_and_our_checks_are_made(
 ) -> None:
     work = run(corpus, tmp_path, settings())
     told = [line for line in capsys.readouterr().out.splitlines() if "TFX" in line]
-    assert told == [f"▸ validate: TFX's data validation is skipped: {plan.reason_against()}"]
+    assert told == [f"▸ validate: TFX's data validation is skipped: {plan.unavailable_reason()}"]
     validation = json.loads(work.path("validation").read_text())
     assert validation["tfdv"]["ran"] is False
     outcomes = {one["name"]: one["outcome"] for one in validation["checks"]}
-    assert {outcomes.pop(one.name) for one in TFX_CHECKS} == {"not checked"}
+    assert {outcomes.pop(one.name) for one in TFDV_CHECKS} == {"not checked"}
     assert set(outcomes.values()) == {"passed"}
-    assert plan.reason_against() in work.path("statistics_page").read_text()
+    assert plan.unavailable_reason() in work.path("statistics_page").read_text()
 
 
 @elsewhere
@@ -66,21 +66,21 @@ def test_a_schema_that_is_not_there_is_refused_by_its_key(corpus: Path, tmp_path
 def test_a_schema_of_ones_own_is_given_by_its_path(tmp_path: Path) -> None:
     own = tmp_path / "own.pbtxt"
     own.write_text('feature { name: "duration" }')
-    assert schema_text(str(own)) == own.read_text()
+    assert read_schema_text(str(own)) == own.read_text()
 
 
 def test_a_schema_may_lie_in_a_bucket_where_every_pod_finds_it(gcs: Storage) -> None:
     gcs.bucket("schemas").write("own.pbtxt", b'feature { name: "duration" }')
-    assert schema_text(f"{gcs.uri}/schemas/own.pbtxt") == 'feature { name: "duration" }'
+    assert read_schema_text(f"{gcs.uri}/schemas/own.pbtxt") == 'feature { name: "duration" }'
     with pytest.raises(SettingsError, match=r"'schema' is 'gs://\S+/other\.pbtxt': No such object"):
-        schema_text(f"{gcs.uri}/schemas/other.pbtxt")
+        read_schema_text(f"{gcs.uri}/schemas/other.pbtxt")
     gcs.bucket("schemas").write("latin.pbtxt", "é".encode("latin-1"))
     with pytest.raises(SettingsError, match="not UTF-8"):
-        schema_text(f"{gcs.uri}/schemas/latin.pbtxt")
+        read_schema_text(f"{gcs.uri}/schemas/latin.pbtxt")
 
 
 def test_every_curated_schema_says_what_it_is_for() -> None:
-    schemas = sorted(FOLDER.glob("*.pbtxt"))
+    schemas = sorted(SCHEMA_FOLDER.glob("*.pbtxt"))
     assert [path.stem for path in schemas] == ["recognition", "synthesis"]
     assert all(path.read_text().startswith("# What a corpus for a ") for path in schemas)
 

@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 
 from voxline.components.validate.tfdv.report import _shares, statistics_page
-from voxline.components.validate.tfdv.results import Anomaly, Drift, Examination, Spread
+from voxline.components.validate.tfdv.results import Anomaly, FeatureDrift, FeatureStatistics, TfdvResult
 
 HOSTILE = "<script>alert(1)</script>"
-DURATION = Spread("duration", True, 40, 2, 40, 1.5, 0.5, 1.0, 1.4, 2.0, 0, buckets=((1.0, 1.5, 30.0), (1.5, 2.0, 10.0)))
-CONSTANT = Spread("labels", True, 42, 0, 42, 3.0, 0.0, 3.0, 3.0, 3.0, 0, buckets=((3.0, 3.0, 42.0),))
-SPEAKER = Spread("speaker", False, 42, 0, 42, distinct=2, top=((HOSTILE, 30.0), ("b", 12.0)))
-ABSENT = Spread("level", True, 0, 42, 0)
+DURATION = FeatureStatistics(
+    "duration", True, 40, 2, 40, 1.5, 0.5, 1.0, 1.4, 2.0, 0, buckets=((1.0, 1.5, 30.0), (1.5, 2.0, 10.0))
+)
+CONSTANT = FeatureStatistics("labels", True, 42, 0, 42, 3.0, 0.0, 3.0, 3.0, 3.0, 0, buckets=((3.0, 3.0, 42.0),))
+SPEAKER = FeatureStatistics("speaker", False, 42, 0, 42, distinct=2, top=((HOSTILE, 30.0), ("b", 12.0)))
+ABSENT = FeatureStatistics("level", True, 0, 42, 0)
 
 
 def page(**changes: object) -> str:
     values: dict[str, object] = {"version": "1.21.0", "schema": "recognition", "not_compared": "nothing is in service"}
     spreads = {"": [DURATION, CONSTANT, SPEAKER, ABSENT], "train": [DURATION]}
-    return statistics_page(Examination(**{**values, "spreads": spreads, **changes})).html()  # type: ignore[arg-type]
+    return statistics_page(TfdvResult(**{**values, "spreads": spreads, **changes})).html()  # type: ignore[arg-type]
 
 
 def test_it_shows_every_feature_and_says_what_was_not_compared() -> None:
@@ -38,8 +40,8 @@ def test_it_loads_nothing_runs_nothing_and_escapes_what_people_said() -> None:
 
 def test_drift_and_anomalies_stand_in_the_heading() -> None:
     anomaly = Anomaly("duration", "out_of_range", "FLOAT_TYPE_BIG_FLOAT", "too long")
-    drift = Drift("speaker", "L-infinity", 0.5, 0.2, drifted=True, told="a newcomer")
-    other = Spread("speaker", False, 10, 0, 10, distinct=1, top=(("b", 10.0),))
+    drift = FeatureDrift("speaker", "L-infinity", 0.5, 0.2, drifted=True, told="a newcomer")
+    other = FeatureStatistics("speaker", False, 10, 0, 10, distinct=1, top=(("b", 10.0),))
     html = page(anomalies=(anomaly,), drifts=(drift,), against="asr, version 3", not_compared="", before={"": [other]})
     assert "1 anomaly and drift of speaker" in html
     assert "a newcomer" in html
@@ -52,13 +54,13 @@ def test_a_feature_that_only_the_dataset_in_service_had_is_shown_too() -> None:
 
 
 def test_what_was_skipped_is_told_and_nothing_else() -> None:
-    html = statistics_page(Examination(skipped="it needs glibc 2.39")).html()
+    html = statistics_page(TfdvResult(skipped="it needs glibc 2.39")).html()
     assert "did not run: it needs glibc 2.39" in html
     assert "Numbers" not in html
 
 
 @pytest.mark.parametrize("spread", [DURATION, CONSTANT])
-def test_no_utterance_is_lost_between_buckets(spread: Spread) -> None:
+def test_no_utterance_is_lost_between_buckets(spread: FeatureStatistics) -> None:
     edges = np.linspace(0.0, 4.0, 8)
     shares = _shares(spread, edges)
     assert shares.sum() == pytest.approx(1.0)

@@ -6,37 +6,37 @@ from typing import Any
 import pytest
 
 from tests.validate.takes import SMALL, fit, speech, written
-from voxline.components.validate.checks import look
-from voxline.components.validate.corpus import Corpus
+from voxline.components.validate.checks import run_checks
+from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
-from voxline.components.validate.tfdv.results import Anomaly, Drift, Examination, Limits
+from voxline.components.validate.tfdv.results import Anomaly, FeatureDomain, FeatureDrift, TfdvResult
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> CheckedCorpus:
     takes = fit()
     takes[4].samples, takes[9].samples = speech(4, 2.0), speech(9, 3.0)
     takes[3].split = "holdout"
-    return Corpus.read(written(tmp_path_factory.mktemp("corpus"), takes))
+    return CheckedCorpus.read(written(tmp_path_factory.mktemp("corpus"), takes))
 
 
-def checked(corpus: Corpus, examination: Examination, **changes: Any) -> dict[str, dict[str, Any]]:
+def checked(corpus: CheckedCorpus, examination: TfdvResult, **changes: Any) -> dict[str, dict[str, Any]]:
     chosen = ValidateSettings.of({**SMALL, **changes})
-    return {one.check.name: one.plain(corpus, 10) for one in look(corpus, chosen, examination)}
+    return {one.check.name: one.plain(corpus, 10) for one in run_checks(corpus, chosen, examination)}
 
 
 TOO_LONG = Anomaly("duration", "out_of_range", "FLOAT_TYPE_BIG_FLOAT", "Unexpectedly high value: 3>1.5")
 NO_SPLIT = Anomaly("split", "unexpected_values", "ENUM_TYPE_UNEXPECTED_STRING_VALUES", "holdout (~1%)")
 FEW = Anomaly("", "other_anomalies", "DATASET_LOW_NUM_EXAMPLES", "too few")
-EXAMINATION = Examination(
+EXAMINATION = TfdvResult(
     schema="own",
     anomalies=(TOO_LONG, NO_SPLIT, FEW),
-    limits={"duration": Limits(0.1, 1.5), "split": Limits(values=("train", "dev", "test"))},
+    limits={"duration": FeatureDomain(0.1, 1.5), "split": FeatureDomain(values=("train", "dev", "test"))},
     not_compared="no version of asr is in service yet",
 )
 
 
-def test_an_anomaly_is_counted_by_its_kind_and_its_utterances_are_named(corpus: Corpus) -> None:
+def test_an_anomaly_is_counted_by_its_kind_and_its_utterances_are_named(corpus: CheckedCorpus) -> None:
     found = checked(corpus, EXAMINATION)
     assert found["out_of_range"]["value"] == 1
     assert found["out_of_range"]["outcome"] == "failed"
@@ -52,33 +52,33 @@ def test_an_anomaly_is_counted_by_its_kind_and_its_utterances_are_named(corpus: 
     assert (found["drift"]["outcome"], found["drift"]["detail"]) == ("not checked", EXAMINATION.not_compared)
 
 
-def test_severity_and_threshold_of_an_anomaly_are_the_configs(corpus: Corpus) -> None:
+def test_severity_and_threshold_of_an_anomaly_are_the_configs(corpus: CheckedCorpus) -> None:
     changes = {"out_of_range": {"severity": "error", "threshold": 1}, "other_anomalies": {"severity": "off"}}
     found = checked(corpus, EXAMINATION, **changes)
     assert found["out_of_range"]["outcome"] == "passed"
     assert found["other_anomalies"]["outcome"] == "off"
 
 
-def test_drift_counts_features_and_tells_distance_and_limit(corpus: Corpus) -> None:
+def test_drift_counts_features_and_tells_distance_and_limit(corpus: CheckedCorpus) -> None:
     drifts = (
-        Drift("duration", "Jensen-Shannon", 0.31, 0.1, drifted=True),
-        Drift("speaker", "L-infinity", 0.05, 0.2, drifted=False),
-        Drift("", "utterances", 0.4, 0.5, drifted=True),
-        Drift("level", "Jensen-Shannon", None, 0.0, drifted=True, told="There are no values now"),
+        FeatureDrift("duration", "Jensen-Shannon", 0.31, 0.1, drifted=True),
+        FeatureDrift("speaker", "L-infinity", 0.05, 0.2, drifted=False),
+        FeatureDrift("", "utterances", 0.4, 0.5, drifted=True),
+        FeatureDrift("level", "Jensen-Shannon", None, 0.0, drifted=True, told="There are no values now"),
     )
-    found = checked(corpus, Examination(against="asr, version 3", drifts=drifts))["drift"]
+    found = checked(corpus, TfdvResult(against="asr, version 3", drifts=drifts))["drift"]
     assert (found["value"], found["outcome"]) == (3, "failed")
     assert found["detail"] == (
         "against asr, version 3: duration 0.310 bits (Jensen-Shannon), 0.1 accepted; "
         "40% as many utterances, at least 50% accepted; level: There are no values now"
     )
-    alike = checked(corpus, Examination(against="asr, version 3", drifts=drifts[1:2]))["drift"]
+    alike = checked(corpus, TfdvResult(against="asr, version 3", drifts=drifts[1:2]))["drift"]
     assert (alike["value"], alike["outcome"]) == (0, "passed")
     assert alike["detail"].endswith("the furthest: speaker 0.050 (L-infinity), 0.2 accepted")
 
 
-def test_what_was_skipped_is_not_checked_and_says_why(corpus: Corpus, tmp_path: Path) -> None:
-    found = checked(corpus, Examination(skipped="it needs glibc 2.39"))
+def test_what_was_skipped_is_not_checked_and_says_why(corpus: CheckedCorpus, tmp_path: Path) -> None:
+    found = checked(corpus, TfdvResult(skipped="it needs glibc 2.39"))
     for name in ("missing_features", "out_of_range", "drift"):
         assert found[name]["outcome"] == "not checked"
         assert "it needs glibc 2.39" in found[name]["detail"]
