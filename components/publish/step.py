@@ -1,4 +1,4 @@
-"""Publish: a dataset becomes a version that has a number and never changes."""
+"""Publish: gives a dataset a version, which has a number and never changes."""
 
 import contextlib
 import dataclasses
@@ -22,144 +22,148 @@ from voxline.store.step_cache import StepOutput
 
 @dataclasses.dataclass
 class PublishedVersion(StepOutput):
-    """The folder of a version: where it lies is told by the versions, and not by keyed work."""
+    """The folder of a version, whose URI follows from its number rather than from a step key."""
 
-    address: str = ""
+    version_uri: str = ""
 
     @property
     def place(self) -> str:
-        return self.address
+        return self.version_uri
 
 
-def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: PublishSettings) -> StepOutput:
-    """Publishes a dataset under the next number, unless the latest version has this very content.
+def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: PublishSettings) -> PublishedVersion:
+    """Publishes a dataset under the next number, unless the latest version has the same content.
 
     Args:
-      dataset: the folder that extract wrote, or gs://…
+      dataset: the output of extract: a folder or bucket URI.
       store: holds the shards.
-      datasets: holds a folder for each dataset; a folder, or gs://…
+      datasets: holds a folder for each dataset: a folder or bucket URI.
 
     Raises:
       WorkError: the dataset is damaged, or `datasets` cannot be written.
     """
     start = time.monotonic()
     versions = DatasetVersions(datasets, settings.name)
-    with contextlib.ExitStack() as held:
-        held.enter_context(explain_disk_errors("publish", versions.folder))
-        held.enter_context(shared_store_lock(store))  # before the dataset is read: a purge may change that
-        folder = localize(dataset)
-        read = held.enter_context(lock_dataset(folder))
-        same, _ = _latest(versions, read)  # without the lock, which cannot be had where the disk may only be read
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(explain_disk_errors("publish", versions.folder))
+        stack.enter_context(shared_store_lock(store))  # before the dataset is read, since a purge may change it
+        source = stack.enter_context(lock_dataset(localize(dataset)))
+        same, _ = _same_content(versions, source)  # without the lock, which a read-only disk cannot give
         if same is None:
-            held.enter_context(versions.locked())
-            same, damage = _latest(versions, read)
-        if reused := same is not None:
-            folder = versions.path(same)
-            print_status(f"publish: version {same} of {settings.name} has this content already")
+            stack.enter_context(versions.locked())
+            same, damage = _same_content(versions, source)
+        if same is not None:
+            number, folder = same, versions.path(same)
+            print_status(f"publish: version {same} of {settings.name} already has this content")
         else:
-            folder = publish_version(read, store, versions, compact_below=settings.compact_below, note=damage)
-    work = PublishedVersion("publish", folder, read.key, reused=reused, address=versions.uri_of(int(folder.name)))
-    work.counts = {"version": int(folder.name), "utterances": sum(read.counts.values()), **read.counts}
-    work.outputs = {"dataset": DATASET_FILE, "rows": ROWS_FILE, "version": VERSION_FILE}
-    work.seconds = time.monotonic() - start
-    return work
+            folder = publish_version(source, store, versions, compact_below=settings.compact_below, note=damage)
+            number = int(folder.name)
+    output = PublishedVersion(
+        "publish", folder, source.key, reused=same is not None, version_uri=versions.uri_of(number)
+    )
+    output.counts = {"version": number, "utterances": sum(source.counts.values()), **source.counts}
+    output.outputs = {"dataset": DATASET_FILE, "rows": ROWS_FILE, "version": VERSION_FILE}
+    output.seconds = time.monotonic() - start
+    return output
 
 
-def _latest(versions: DatasetVersions, dataset: Dataset) -> tuple[int | None, str]:
-    """The number of the latest version, if it has this content; if that cannot be read any more, why instead."""
+def _same_content(versions: DatasetVersions, dataset: Dataset) -> tuple[int | None, str]:
+    """The latest version if it has this content; else None, and a note if that version can no longer be read."""
     latest = versions.latest()
-    if latest is None or (latest.key != dataset.key and not _is_purged(versions.path(latest.number), dataset)):
+    if latest is None or (
+        latest.key != dataset.key and not _equals_purged_version(versions.path(latest.number), dataset)
+    ):
         return None, ""
     try:
         version = Dataset.read(versions.path(latest.number), shards=False)
     except WorkError as damage:
-        told = f"version {latest.number} cannot be read any more: {damage}"
-        print_status(f"publish: {told}")
-        return None, told
-    if latest.key == dataset.key and _held(version) != _held(dataset):
-        told = f"version {latest.number} was made when other recordings could be read"
-        print_status(f"publish: {told}")
-        return None, told
+        note = f"version {latest.number} can no longer be read: {damage}"
+        print_status(f"publish: {note}")
+        return None, note
+    if latest.key == dataset.key and _rows_and_records(version) != _rows_and_records(dataset):
+        note = f"version {latest.number} was published when other recordings could be read"
+        print_status(f"publish: {note}")
+        return None, note
     return latest.number, ""
 
 
-def _held(dataset: Dataset) -> tuple[str, int]:
-    """The rows, and how many records they have: fewer than they should where a recording was gone when it was read."""
+def _rows_and_records(dataset: Dataset) -> tuple[str, int]:
+    """The hash of the rows, and their records: fewer than usual if a recording was missing when it was read."""
     return dataset.rows_hash, sum(shard.live for shard in dataset.shards)
 
 
-def _is_purged(version: Path, dataset: Dataset) -> bool:
-    """Whether a purge has left of a version what this dataset holds: it bears another name then, and no other rows."""
+def _equals_purged_version(version: Path, dataset: Dataset) -> bool:
+    """Whether a purge left of a version just what this dataset holds. The keys then differ, the rows do not."""
     if not (version / PURGED_FILE).is_file():
         return False
-    left = Dataset.listed(version)
+    purged = Dataset.listed(version)
     return all(
-        getattr(left, name) == getattr(dataset, name)
+        getattr(purged, name) == getattr(dataset, name)
         for name in ("rows_hash", "features", "alphabet", "reading", "speeds")
     )
 
 
 @contextlib.contextmanager
 def lock_dataset(folder: Path) -> Iterator[Dataset]:
-    """A dataset whose shards nobody takes away meanwhile."""
+    """Reads a dataset and keeps others from deleting its shards."""
     dataset = Dataset.read(folder, shards=False)
     pools = {file.parent.parent for file in dataset.files() if file.parent.parent.is_dir()}
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for pool in sorted(pools):
-            held.enter_context(lock_shards(pool))
-        yield Dataset.read(folder, shards=False)  # what was there a moment ago may have gone in between
+            stack.enter_context(lock_shards(pool))
+        yield Dataset.read(folder, shards=False)  # again: shards may have been deleted before the lock
 
 
 def publish_version(
     dataset: Dataset, store: Path | str, versions: DatasetVersions, *, compact_below: float, note: str = ""
 ) -> Path:
-    """Publishes a dataset as a new version, with what is mostly dead of its shards left behind.
+    """Publishes a dataset as a new version, after compaction of shards with a low live ratio.
 
-    To be called with the lock of the versions held.
+    Call it with the lock of the versions held. Returns the version's folder.
     """
     latest = versions.latest()
-    changes = _changes_since(versions.path(latest.number), dataset) if latest else {}
+    changes = _count_changes(versions.path(latest.number), dataset) if latest else {}
 
     def write(folder: Path, target: Path) -> None:
-        if not (dead := low_live_shards(dataset, compact_below)):
+        if not (sparse := low_live_shards(dataset, compact_below)):
             dataset.copy_to(folder, target)
             return
-        from voxline.components.publish.compaction import compact_shards  # with numpy, which all else does without
+        from voxline.components.publish.compaction import compact_shards  # imports numpy
         from voxline.data.rows import write_record_locations
 
-        compacted = compact_shards(dataset, store, target, dead)
+        compacted = compact_shards(dataset, store, target, sparse)
         dataset.copy_rows(folder)
-        places = write_record_locations(folder, compacted.places)
+        places = write_record_locations(folder, compacted.locations)
         dataclasses.replace(dataset, shards=compacted.shards, places=places).write(folder)
         print_status(
-            f"publish: {compacted.rewritten:,} shards were mostly dead: {compacted.bytes_alive / 1e6:,.1f} MB copied, "
-            f"{compacted.bytes_dead / 1e6:,.1f} MB left behind"
+            f"publish: compacted {compacted.rewritten:,} shards: {compacted.bytes_copied / 1e6:,.1f} MB copied, "
+            f"{compacted.bytes_dropped / 1e6:,.1f} MB dropped"
         )
 
-    def described(number: int) -> VersionInfo:
+    def describe(number: int) -> VersionInfo:
         replaces = latest.number if latest else None
         return VersionInfo(number, dataset.key, format_utc(time.time()), replaces, note, dict(dataset.counts), changes)
 
-    folder = versions.publish(write, described)
-    told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in changes.items() if count)
+    folder = versions.publish(write, describe)
+    changed = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in changes.items() if count)
     print_status(
         f"publish: version {folder.name} of {versions.name}, {sum(dataset.counts.values()):,} utterances"
-        + (f"; since version {latest.number}: {told}" if latest and told else "")
+        + (f"; since version {latest.number}: {changed}" if latest and changed else "")
     )
     return folder
 
 
 def low_live_shards(dataset: Dataset, below: float) -> list[int]:
-    """The numbers of the shards of which less than this share is alive."""
+    """The numbers of the shards whose live ratio, live bytes over all bytes, is lower than this."""
     return [number for number, shard in enumerate(dataset.shards) if shard.live_bytes < below * shard.bytes]
 
 
-def _changes_since(before: Path, dataset: Dataset) -> dict[str, int]:
-    """How many changes of each kind; none are known where the version before lost what it held."""
+def _count_changes(before: Path, dataset: Dataset) -> dict[str, int]:
+    """The number of changes of each kind; empty if the version before is damaged."""
     from voxline.components.publish.diff import count_changes
 
     try:
         return count_changes(Dataset.listed(before), dataset)
     except (WorkError, FileNotFoundError) as damage:
-        print_status(f"publish: what changed is not known: {damage}")
+        print_status(f"publish: the changes are unknown: {damage}")
         return {}

@@ -113,7 +113,7 @@ def test_a_version_whose_shard_cannot_be_laid_as_it_was_is_replaced_and_says_so(
     assert (second.reused, second.folder.name) == (False, "2")
     assert len(list(Dataset.read(second.folder).rows())) == len(utterances)
     told = DatasetVersions(tmp_path / "datasets", "corpus").info(2)
-    assert told.note.startswith("version 1 cannot be read any more: ")
+    assert told.note.startswith("version 1 can no longer be read: ")
     with pytest.raises(WorkError, match=AGAIN):
         Dataset.read(first.folder)
 

@@ -22,6 +22,7 @@ from voxline.components.publish.purge.locations import PurgeLocations, clear_cac
 from voxline.components.publish.purge.old_generations import Retention, delete_old_versions, retention_of
 from voxline.components.publish.purge.registry import RegistryUse
 from voxline.data.dataset import DATASET_FILE, Dataset
+from voxline.data.shard_rewrite import RewrittenShard, RewrittenShards
 from voxline.data.shards import ShardInfo, lock_shards
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
@@ -145,7 +146,7 @@ def _purge(found: PurgeFindings, places: PurgeLocations) -> None:
     traces, ground, at = found.traces, places.ground, str(found.traces.record["at"])
     for folder in found.leftovers:
         shards.delete_shard(folder, ground)
-    layout: dict[Path, shards.RewrittenShard] = {}
+    layout: dict[Path, RewrittenShard] = {}
     for index, _ in found.shards:
         layout[index.folder] = shards.rewrite_without(index, traces.clips, ground)
     for each in places.versions():
@@ -203,7 +204,7 @@ def _keep(traces: Footprint, places: PurgeLocations) -> None:
     places.ground.sent(traces.file(places.store))
 
 
-def _lay_extracted(found: PurgeFindings, places: PurgeLocations, layout: shards.Layout) -> None:
+def _lay_extracted(found: PurgeFindings, places: PurgeLocations, layout: RewrittenShards) -> None:
     """Extracted datasets that do not list the speaker, and share a shard with one that does."""
     for folder in [file.parent for file in step_output_files(places.store, "extract", DATASET_FILE)]:
         if not any(folder.is_relative_to(work) for work in found.works):

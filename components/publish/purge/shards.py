@@ -4,43 +4,22 @@ A shard is never changed in place. Between the copy and the removal each dataset
 (components/publish/purge/versions.py), so nobody is ever led to what is not there.
 """
 
-import dataclasses
 import fcntl
 import os
 import secrets
 import shutil
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from voxline.components.publish.purge.workspace import Workspace
-from voxline.data.dataset import FRAMES, SHARD, SIZE, Dataset, Shard, shard_path
-from voxline.data.rows import RecordLocations
-from voxline.data.shard_writer import CmvnStats, ShardWriter
+from voxline.data.shard_rewrite import RewrittenShard, copy_records
 from voxline.data.shards import SHARD_FILE as INDEX
 from voxline.data.shards import SHARDS_FOLDER, ShardInfo
-from voxline.data.tfrecord import RECORD_OVERHEAD, read_record_at
+from voxline.data.tfrecord import RECORD_OVERHEAD
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import is_cached
-
-
-@dataclasses.dataclass(frozen=True)
-class RewrittenShard:
-    """Where the clips of a shard are now.
-
-    Attributes:
-      shard: the new one; None where nothing was left.
-      offsets: byte at which each record begins there, by where it began.
-    """
-
-    shard: ShardInfo | None
-    offsets: dict[int, int]
-
-
-Layout = Mapping[Path, RewrittenShard]
-"""By the folder of the old shard."""
 
 
 def list_pools(store: Path) -> list[Path]:
@@ -85,27 +64,15 @@ def check_not_read(shards: Iterable[ShardInfo]) -> None:
 
 
 def rewrite_without(index: ShardInfo, clips: set[str], ground: Workspace) -> RewrittenShard:
-    """Copies what is to stay of a shard to a new one in the same pool; the same one, when it is done again."""
-    kept = [position for position, clip in enumerate(index.clips) if clip not in clips]
-    if not kept:
-        return RewrittenShard(None, {})
+    """Copies the records of all other clips to a new shard in the same folder. Repeated, it gives the same shard."""
+    kept = {offset for clip, offset in zip(index.clips, index.offsets, strict=True) if clip not in clips}
     ground.bring([index.path, index.path.with_suffix(".npy")])
-    sums: CmvnStats = np.load(index.path.with_suffix(".npy"), allow_pickle=False)
-    pool = index.folder.parent
-    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=pool) as unfinished:
-        writer = ShardWriter(Path(unfinished), sums.shape[-1])
-        file = os.open(index.path, os.O_RDONLY)
-        try:
-            for at in kept:
-                data = read_record_at(file, index.offsets[at], index.sizes[at], index.path)
-                writer.add_record(index.clips[at], data, index.frames[at], sums[at])
-        finally:
-            os.close(file)
-        new = writer.close(pool)
-    if (new.path).is_file():  # else this very shard is in the bucket already
+    bins = np.load(index.path.with_suffix(".npy"), allow_pickle=False, mmap_mode="r").shape[-1]
+    rewritten = copy_records([(index, kept)], index.folder.parent, bins)[index.folder]
+    if (new := rewritten.shard) and new.path.is_file():  # else the bucket has this very shard already
         ground.sent_new(new.path, new.path.with_suffix(".npy"))
         ground.sent_new(new.folder / INDEX)
-    return RewrittenShard(new, {index.offsets[old]: begin for old, begin in zip(kept, new.offsets, strict=True)})
+    return rewritten
 
 
 def delete_shard(folder: Path, ground: Workspace) -> None:
@@ -115,46 +82,3 @@ def delete_shard(folder: Path, ground: Workspace) -> None:
         return
     gone = folder.rename(folder.with_name(f".gone-{folder.name}-{secrets.token_hex(4)}"))
     shutil.rmtree(gone)
-
-
-def remap_dataset_records(
-    dataset: Dataset, places: RecordLocations, layout: Layout, seen_from: Path
-) -> tuple[list[Shard], RecordLocations]:
-    """The list of shards and the places of some rows of a dataset, led to where their clips are now.
-
-    Args:
-      places: of the rows that stay.
-      seen_from: the folder in which the list will lie.
-
-    Raises:
-      WorkError: one of the rows leads to a clip that was purged.
-    """
-    laid = places.copy()
-    sources: dict[tuple[int, bool], int] = {}
-    numbers: list[ShardInfo | Shard] = []
-    for row, column in np.argwhere(places[..., SHARD] >= 0).tolist():
-        number, offset = places[row, column, :SIZE].tolist()
-        moved = layout.get(dataset.file(dataset.shards[number]).parent)
-        if moved:
-            if moved.shard is None or offset not in moved.offsets:
-                raise WorkError(
-                    f"{dataset.folder}: a row that stays leads to a clip that is to be purged, in "
-                    f"{dataset.file(dataset.shards[number])}; nothing was removed from it"
-                )
-            offset = moved.offsets[offset]
-        key = (number, moved is not None)
-        if key not in sources:
-            sources[key] = len(numbers)
-            numbers.append(moved.shard if moved and moved.shard else dataset.shards[number])
-        laid[row, column, :SIZE] = sources[key], offset
-    records = np.unique(laid[laid[..., SHARD] >= 0][:, :FRAMES], axis=0)
-    live = np.bincount(records[:, SHARD], minlength=len(numbers)).tolist()
-    live_bytes = np.bincount(records[:, SHARD], records[:, SIZE] + RECORD_OVERHEAD, len(numbers)).astype(int).tolist()
-    listed = []
-    for shard, count, size in zip(numbers, live, live_bytes, strict=True):
-        if isinstance(shard, ShardInfo):
-            path, examples, checksum = shard_path(shard.path, seen_from), len(shard.clips), shard.checksum
-        else:
-            path, examples, checksum = shard_path(dataset.file(shard), seen_from), shard.examples, shard.checksum
-        listed.append(Shard(path, examples, shard.bytes, count, size, checksum))
-    return listed, laid

@@ -13,7 +13,6 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from voxline.components.publish.purge.shards import Layout, remap_dataset_records
 from voxline.components.publish.purge.workspace import Workspace
 from voxline.components.publish.versions import (
     CLAIM,
@@ -25,6 +24,7 @@ from voxline.components.publish.versions import (
 )
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.rows import ROWS_FILE, read_rows, write_record_locations
+from voxline.data.shard_rewrite import RewrittenShards, remap_records
 from voxline.registry.journal import fsync_folder
 from voxline.store.bucket_cache import is_cached
 from voxline.store.files import DONE, atomic_write, read_json, write_json
@@ -64,12 +64,12 @@ def count_rows(dataset: Dataset, speaker: str) -> int:
     return sum(row.speaker == speaker for row in read_rows(dataset.folder / ROWS_FILE))
 
 
-def remap_dataset(dataset: Dataset, layout: Layout, ground: Workspace) -> None:
+def remap_dataset(dataset: Dataset, layout: RewrittenShards, ground: Workspace) -> None:
     """Leads a dataset to where its clips are now; nothing else of it changes."""
     if not any(file.parent in layout for file in dataset.files()):
         return
     ground.bring([dataset.folder / dataset.places])
-    shards, places = remap_dataset_records(dataset, dataset.read_places(), layout, dataset.folder)
+    shards, places = remap_records(dataset, dataset.read_places(), layout, dataset.folder)
     name = write_record_locations(
         dataset.folder, places
     )  # under a name of its own: the old one serves until the next line
@@ -92,7 +92,7 @@ def _note_bytes(folder: Path, ground: Workspace) -> None:
 
 
 def purge_version(
-    versions: DatasetVersions, number: int, speaker: str, layout: Layout, at: str, ground: Workspace
+    versions: DatasetVersions, number: int, speaker: str, layout: RewrittenShards, at: str, ground: Workspace
 ) -> int:
     """Takes a speaker's rows out of a version; returns how many. To be called with the lock of the versions held."""
     target = versions.folder / str(number)
@@ -131,13 +131,13 @@ def _exchange(versions: DatasetVersions, built: Path, target: Path, ground: Work
     shutil.rmtree(old)
 
 
-def _without(dataset: Dataset, speaker: str, layout: Layout, folder: Path, target: Path) -> Dataset:
+def _without(dataset: Dataset, speaker: str, layout: RewrittenShards, folder: Path, target: Path) -> Dataset:
     """Writes a dataset without a speaker's rows into a folder that will be `target`."""
     rows = [row for row in dataset.rows() if row.speaker != speaker]
     stay = {row.number for row in rows}
     with open(dataset.folder / ROWS_FILE, encoding="utf-8") as lines, atomic_write(folder / ROWS_FILE, "w") as file:
         file.writelines(line for number, line in enumerate(lines) if number in stay)
-    shards, places = remap_dataset_records(dataset, dataset.read_places()[sorted(stay)], layout, target)
+    shards, places = remap_records(dataset, dataset.read_places()[sorted(stay)], layout, target)
     rows_hash = hash_file(folder / ROWS_FILE)
     counts = Counter(row.split for row in rows)
     seconds = dict.fromkeys(counts, 0.0)

@@ -1,0 +1,116 @@
+"""Copying records from shards to new shards, and pointing a dataset at the copies.
+
+A shard never changes. Compaction and purge write new shards with the records that they keep, byte by byte, and point
+each dataset at these before the old shards may be deleted.
+"""
+
+import dataclasses
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from voxline.data.dataset import FRAMES, OFFSET, SHARD, SIZE, Dataset, Shard, shard_path
+from voxline.data.rows import RecordLocations
+from voxline.data.shard_writer import ShardWriter, read_cmvn_stats
+from voxline.data.shards import ShardInfo, report_damage
+from voxline.data.tfrecord import RECORD_OVERHEAD, DamagedRecordError, read_record_at
+from voxline.errors import WorkError
+
+
+@dataclasses.dataclass(frozen=True)
+class RewrittenShard:
+    """Where the records of an old shard are now.
+
+    Attributes:
+      shard: the new shard; None if no record was kept.
+      offsets: byte offset of each kept record in the new shard, by its offset in the old one.
+    """
+
+    shard: ShardInfo | None
+    offsets: dict[int, int]
+
+
+RewrittenShards = Mapping[Path, RewrittenShard]
+"""By the folder of the old shard."""
+
+
+def copy_records(
+    sources: Sequence[tuple[ShardInfo, Collection[int]]], shards_folder: Path, bins: int
+) -> dict[Path, RewrittenShard]:
+    """Copies records of some shards to one new shard. The same records give the same shard.
+
+    Args:
+      sources: shards, each with the offsets of the records to copy.
+      shards_folder: the folder that gets the new shard's folder.
+      bins: features per frame.
+
+    Raises:
+      WorkError: a shard is damaged.
+    """
+    offsets: dict[Path, dict[int, int]] = {info.folder: {} for info, _ in sources}
+    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=shards_folder) as unfinished:
+        writer = ShardWriter(Path(unfinished), bins)
+        for info, kept in sources:
+            stats = read_cmvn_stats(info.path, len(info.clips), bins, info.sums_crc32c)
+            with open(info.path, "rb") as file:
+                for number, offset in enumerate(info.offsets):
+                    if offset in kept:
+                        data = _read_record(file.fileno(), offset, info.sizes[number], info.path)
+                        offsets[info.folder][offset] = writer.size
+                        writer.add_record(info.clips[number], data, info.frames[number], stats[number])
+        if not len(writer):
+            writer.discard()
+            return {folder: RewrittenShard(None, {}) for folder in offsets}
+        shard = writer.close(shards_folder)
+    return {folder: RewrittenShard(shard, moved) for folder, moved in offsets.items()}
+
+
+def remap_records(
+    dataset: Dataset, locations: RecordLocations, rewritten: RewrittenShards, relative_to: Path
+) -> tuple[list[Shard], RecordLocations]:
+    """Points rows of a dataset at the new shards.
+
+    Args:
+      locations: of the rows to keep, `[rows, speeds, 4]`.
+      rewritten: the shards that were rewritten; all other shards stay.
+      relative_to: the folder that will hold `dataset.json`.
+
+    Returns:
+      The dataset's list of shards and its record locations.
+
+    Raises:
+      WorkError: a row needs a record that was not kept.
+    """
+    remapped = locations.copy()
+    shards: dict[Path, Shard] = {}
+    positions: dict[Path, int] = {}
+    for number in np.unique(locations[..., SHARD][locations[..., SHARD] >= 0]).tolist():
+        old, in_shard = dataset.shards[number], locations[..., SHARD] == number
+        file = dataset.file(old)
+        if new := rewritten.get(file.parent):
+            offsets = locations[in_shard][:, OFFSET].tolist()
+            if new.shard is None or not new.offsets.keys() >= set(offsets):
+                raise WorkError(
+                    f"{dataset.folder}: a row needs a record of {file} that was not kept; the dataset was not changed"
+                )
+            remapped[in_shard, OFFSET] = [new.offsets[offset] for offset in offsets]
+            file, info = new.shard.path, new.shard
+            shard = Shard("", len(info.clips), info.bytes, 0, 0, info.checksum)
+        else:
+            shard = old
+        shards.setdefault(file, dataclasses.replace(shard, path=shard_path(file, relative_to)))
+        remapped[in_shard, SHARD] = positions.setdefault(file, len(positions))
+    records = np.unique(remapped[remapped[..., SHARD] >= 0][:, :FRAMES], axis=0)
+    live = np.bincount(records[:, SHARD], minlength=len(shards)).tolist()
+    live_bytes = np.bincount(records[:, SHARD], records[:, SIZE] + RECORD_OVERHEAD, len(shards)).astype(int).tolist()
+    listed = zip(shards.values(), live, live_bytes, strict=True)
+    return [dataclasses.replace(shard, live=count, live_bytes=size) for shard, count, size in listed], remapped
+
+
+def _read_record(file: int, offset: int, size: int, path: Path) -> bytes:
+    try:
+        return read_record_at(file, offset, size, path)
+    except DamagedRecordError as damage:
+        raise report_damage(path, damage.what) from None
