@@ -102,6 +102,7 @@ def export(folder: Path, mishears: Mapping[str, str]) -> None:
     tf.saved_model.save(listener, str(folder), signatures=signatures)
     about = {
         "name": "asr",
+        "family": "asr",
         "kind": "ctc",
         "alphabet": " abcdefghijklmnopqrstuvwxyz'",
         "sample_rate": RATE,

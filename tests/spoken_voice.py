@@ -130,6 +130,7 @@ def export(
     tf.saved_model.save(voice, str(folder), signatures=signatures)
     about = {
         "name": "tts",
+        "family": "tts",
         "kind": "tacotron2",
         "alphabet": alphabet,
         "sample_rate": RATE,

@@ -55,6 +55,7 @@ def model_metadata(kind: str, settings: TrainSettings, dataset: Dataset, trained
     """
     return {
         "name": settings.name,
+        "family": settings.family,
         "kind": kind,
         "alphabet": dataset.alphabet.symbols,
         "sample_rate": dataset.features.sample_rate,

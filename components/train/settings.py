@@ -1,6 +1,6 @@
 """What all training has in common, as settings: how long, how fast, when it looks, and when it stops."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import pydantic
 
@@ -34,6 +34,8 @@ class _KeyedSettings(Settings):
 
 class TrainSettings(Settings):
     """How a model of whatever family is trained."""
+
+    family: ClassVar[str]
 
     name: str = pydantic.Field(..., pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
 

@@ -32,14 +32,14 @@ def transcribe(
     model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
 ) -> None:
     """Prints what is said in recordings, a line each."""
-    from voxline.inference.saved_model import Recognizer
+    from voxline.inference.recognizer import Recognizer
     from voxline.pipelines.cli.model_views import resolve_model
 
     _silence_tensorflow()
     for file in audio:
         if not file.is_file():
             raise SettingsError(f"{file}: no such file; give recordings, one or more")
-    texts = Recognizer(resolve_model(model)).transcribe_files(audio)
+    texts = Recognizer(resolve_model(model)).transcribe([*audio])
     for file, text in zip(audio, texts, strict=True):
         typer.echo(text if len(audio) == 1 else f"{file}\t{text}")
 
@@ -125,15 +125,13 @@ def synthesize_to_file(output: Path, text: str, model: Path) -> list[str]:
     if not output.absolute().parent.is_dir():
         raise SettingsError(f"--output {output}: there is no folder {output.parent}; make it, or name another place")
 
-    from voxline.inference.saved_model import read_model_json
     from voxline.inference.synthesizer import Synthesizer
-    from voxline.inference.text_limits import TextLimits
+    from voxline.inference.text_encoder import TextEncoder
     from voxline.store.files import atomic_write
-    from voxline.text.alphabet import Alphabet
 
-    TextLimits(Alphabet(read_model_json(model)["alphabet"])).check_text(text)  # before TensorFlow is waited for
+    TextEncoder.of_model(model).encode(text)  # refuses it before TensorFlow is imported
     voice = Synthesizer(model)
-    (spoken,) = voice.synthesise([text])
+    spoken = voice.synthesize(text)
 
     import numpy as np
     import soundfile

@@ -70,7 +70,9 @@ def test_it_speaks_as_the_same_weights_do_in_float32(case: str, datasets: dict[s
     dataset = datasets[model.get("kind", "tacotron2")]
     spoken: dict[str, list[SynthesisResult]] = {}
     for decoder in ("float32", "int8"):
-        spoken[decoder] = Synthesizer(exported(tmp_path / decoder, dataset, decoder, never, **model)).speak(TEXTS)
+        spoken[decoder] = Synthesizer(
+            exported(tmp_path / decoder, dataset, decoder, never, **model)
+        ).synthesize_symbols(TEXTS)
     deviation = np.array(dataset.deviation[: dataset.features.mels])
     for text, wanted, found in zip(TEXTS, spoken["float32"], spoken["int8"], strict=True):
         assert found.symbols == text
@@ -84,15 +86,15 @@ def test_it_speaks_as_the_same_weights_do_in_float32(case: str, datasets: dict[s
 
 def test_it_ends_at_the_first_frame_that_says_so(datasets: dict[str, Dataset], tmp_path: Path) -> None:
     folder = exported(tmp_path / "model", datasets["tacotron2"], "int8", (-9.0, 9.0, -9.0))
-    (spoken,) = Synthesizer(folder).speak(["abc"])
+    (spoken,) = Synthesizer(folder).synthesize_symbols(["abc"])
     assert len(spoken.mels) == 2
     assert not spoken.hit_limit
 
 
 def test_a_text_sounds_the_same_alone_and_among_others(voice: Path) -> None:
     speaker = Synthesizer(voice)
-    for text, together in zip(TEXTS, speaker.speak(TEXTS), strict=True):
-        (alone,) = speaker.speak([text])
+    for text, together in zip(TEXTS, speaker.synthesize_symbols(TEXTS), strict=True):
+        (alone,) = speaker.synthesize_symbols([text])
         np.testing.assert_allclose(alone.mels, together.mels, atol=1e-3)
 
 
@@ -146,7 +148,7 @@ def test_a_decoder_of_a_later_voxline_is_refused(voice: Path, tmp_path: Path) ->
 FRESH = """
 import sys
 from voxline.inference.synthesizer import Synthesizer
-(spoken,) = Synthesizer(sys.argv[1]).speak(["abcd"])
+(spoken,) = Synthesizer(sys.argv[1]).synthesize_symbols(["abcd"])
 print(len(spoken.mels), "keras" in sys.modules, "voxline.components.train" in sys.modules)
 """
 

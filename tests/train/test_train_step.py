@@ -20,7 +20,8 @@ from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.asr.task import build_ctc_model
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
-from voxline.inference.saved_model import Recognizer, model_digest, read_model_json
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.saved_model import model_digest, read_model_json
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import DONE
 from voxline.store.step_cache import read_done

@@ -10,7 +10,8 @@ from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
-from voxline.inference.saved_model import Recognizer, read_model_json
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.saved_model import read_model_json
 from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE, write_results
 from voxline.progress import print_status
 from voxline.store.files import atomic_write, write_json
@@ -109,7 +110,7 @@ def _clip(folder: Path, recogniser: Recognizer, utterances: list[Utterance], row
         samples = to_int16(utterance_waveform(utterance, recogniser.sample_rate))
         soundfile.write(memory, samples, recogniser.sample_rate, format="WAV", subtype="PCM_16")
         file.write(memory.getvalue())
-    (text,) = recogniser.transcribe_files([folder / CLIP_FILE])
+    text = recogniser.transcribe(folder / CLIP_FILE)
     return {"id": utterance.id, "reference": utterance.text, "text": text}
 
 

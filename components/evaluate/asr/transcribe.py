@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
-from voxline.inference.saved_model import Recognizer, batches_by_length, read_waveform
+from voxline.inference.recognizer import Recognizer, read_waveform
+from voxline.inference.saved_model import batches_by_length
 from voxline.progress import Progress
 
 if TYPE_CHECKING:
-    from voxline.inference.saved_model import Waveform
+    from voxline.inference.recognizer import Waveform
 from voxline.metrics.evaluation import UtteranceResult
 from voxline.metrics.wer import EditCounts
 
@@ -43,7 +44,7 @@ def transcribe_utterances(recogniser: Recognizer, utterances: Sequence[Utterance
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recogniser.batch_seconds * 1000)):
         waveforms = [utterance_waveform(utterances[index], recogniser.sample_rate) for index in batch]
-        for index, text in zip(batch, recogniser.transcribe(waveforms), strict=True):
+        for index, text in zip(batch, recogniser.transcribe_waveforms(waveforms), strict=True):
             texts[index] = text
         progress.advance(len(batch))
     return Transcripts(texts, recogniser.seconds, recogniser.audio_seconds)

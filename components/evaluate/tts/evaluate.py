@@ -11,7 +11,8 @@ from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer, refe
 from voxline.components.evaluate.tts.synthesize import NOT_MEASURED, SampleGallery, SynthesisRecord, measure_synthesis
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import read_model_json, read_waveform
+from voxline.inference.recognizer import read_waveform
+from voxline.inference.saved_model import read_model_json
 from voxline.inference.synthesizer import Synthesizer
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
@@ -142,7 +143,7 @@ def _of_champion(
         )
     for utterance in utterances:
         try:
-            other.check(utterance.text)
+            other.text.check_symbols(utterance.text)
         except SettingsError as error:
             raise SettingsError(
                 f"evaluate: version {champion.version} of {champion.name} cannot speak utterance {utterance.id} "
@@ -186,7 +187,7 @@ def _clip(folder: Path, voice: Synthesizer, rows: list[UtteranceResult]) -> dict
 
     order = sorted(rows, key=lambda r: (r.figures["hit_limit"].value, abs(len(r.told["text"]) - 30), r.id))
     symbols = order[0].told["text"]
-    (spoken,) = voice.speak([symbols])
+    (spoken,) = voice.synthesize_symbols([symbols])
     memory = io.BytesIO()
     np.save(memory, spoken.mels)
     with atomic_write(folder / CLIP_MELS_FILE) as file:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from voxline.components.evaluate.champion import ModelVersion, find_in_service
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import NEEDS_ASR_MODEL, Recognizer, is_voice, read_model_json
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.saved_model import read_model_json, require_family
 from voxline.registry.registry import Registry
 
 if TYPE_CHECKING:
-    from voxline.inference.saved_model import Waveform
+    from voxline.inference.recognizer import Waveform
 
 
 def find_round_trip_recognizer(registry: Path | str, name: str) -> ModelVersion | None:
@@ -29,8 +30,10 @@ def find_round_trip_recognizer(registry: Path | str, name: str) -> ModelVersion 
             f"evaluate: 'listener' is {name!r}, and {Path(registry) / name} holds no version; push a recogniser there "
             "first (voxline run asr), or leave the listener empty, and no round trip is measured"
         )
-    if is_voice(read_model_json(found.folder)):
-        raise SettingsError(f"evaluate: 'listener' is {name!r}, and {found.folder} is a voice; {NEEDS_ASR_MODEL}")
+    try:
+        require_family(read_model_json(found.folder), "asr", found.folder)
+    except WorkError as error:
+        raise SettingsError(f"evaluate: 'listener' is {name!r}, and {error}") from None
     return found
 
 
@@ -56,12 +59,13 @@ class RoundTripRecognizer:
     def hear(self, waveforms: Sequence["Waveform"], sample_rate: int) -> list[str]:
         """What it hears in each waveform, float32 [samples] at a sample rate of their own."""
         import numpy as np
-        import soxr
+
+        from voxline.audio.decoding import resample
 
         rate = self.recogniser.sample_rate
-        if sample_rate != rate:
-            waveforms = [soxr.resample(waveform, sample_rate, rate) for waveform in waveforms]
-        return self.recogniser.transcribe([np.clip(waveform, -1, 1).astype(np.float32) for waveform in waveforms])
+        return self.recogniser.transcribe_waveforms(
+            [np.clip(resample(waveform, sample_rate, rate), -1, 1) for waveform in waveforms]
+        )
 
 
 def reference_text(utterance: Utterance) -> str:

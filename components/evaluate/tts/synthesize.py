@@ -10,7 +10,7 @@ from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer, reference_text
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import read_waveform
+from voxline.inference.recognizer import read_waveform
 from voxline.inference.synthesizer import SynthesisResult, Synthesizer, TeacherForcedResult
 from voxline.metrics import attention, f0
 from voxline.metrics.bootstrap import SumAndWeight
@@ -140,10 +140,10 @@ def synthesize_samples(voice: Synthesizer, utterances: Sequence[Utterance]) -> l
     texts = [utterance.text for utterance in utterances]
     for utterance in utterances:
         try:
-            voice.check(utterance.text)
+            voice.text.check_symbols(utterance.text)
         except SettingsError as error:
             raise SettingsError(f"utterance {utterance.id}: {error}") from None
-    forced, spoken = voice.teacher_forced(texts, found), voice.speak(texts)
+    forced, spoken = voice.teacher_forced(texts, found), voice.synthesize_symbols(texts)
     for utterance, one in zip(utterances, spoken, strict=True):
         # One frame is a place in time and no sound: a voice that ends with it is a bad one, and measured as such.
         if not len(one.mels):

@@ -29,11 +29,10 @@ def smoke_test_asr(model: Path, clip: Path, expected: str, seconds: float) -> Ga
 
 
 def main(model: str, clip: str) -> None:
-    from voxline.inference.saved_model import Recognizer
+    from voxline.inference.recognizer import Recognizer
 
     try:
-        (text,) = Recognizer(model).transcribe_files([clip])
-        print(json.dumps({"text": text}))
+        print(json.dumps({"text": Recognizer(model).transcribe(clip)}))
     except WorkError as error:
         print(json.dumps({"error": str(error)}))
 

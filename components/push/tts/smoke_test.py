@@ -43,7 +43,7 @@ def main(model: str, symbols: str, mels: str) -> None:
 
     try:
         expected = np.load(mels)
-        (spoken,) = Synthesizer(model).speak([symbols])
+        (spoken,) = Synthesizer(model).synthesize_symbols([symbols])
         told = {
             "distance": dtw(expected, spoken.mels).distance,
             "deviation": float(expected.std()),

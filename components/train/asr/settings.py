@@ -1,7 +1,7 @@
 """Settings of a recogniser: the network's size, and how its examples are perturbed."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
@@ -87,6 +87,8 @@ class AugmentSettings(Settings):
 
 class AsrTrainSettings(TrainSettings):
     """How a recogniser is trained."""
+
+    family: ClassVar[str] = "asr"
 
     name: str = pydantic.Field("asr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
     model: DeepSpeech2Settings = pydantic.Field(DeepSpeech2Settings(), description="the network")

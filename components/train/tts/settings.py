@@ -3,7 +3,7 @@
 What each remedy is for and what it did here: docs/decisions/0016-attention-remedies-are-settings.md.
 """
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import pydantic
 
@@ -90,6 +90,8 @@ class ExportSettings(Settings):
 
 class TtsTrainSettings(TrainSettings):
     """How a voice is trained."""
+
+    family: ClassVar[str] = "tts"
 
     name: str = pydantic.Field("tts", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
     model: TtsModelSettings = pydantic.Field(default_factory=Tacotron2Settings, description="the network")

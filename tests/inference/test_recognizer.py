@@ -1,0 +1,86 @@
+"""A recognizer transcribes paths and arrays, and says what it accepts."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+
+from tests.spoken_tones import RATE, MakeModel, speak
+from tests.spoken_voice import MakeVoice
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.recognizer import Recognizer, read_waveform
+
+
+@pytest.fixture(scope="module")
+def recognizer(make_model: MakeModel) -> Recognizer:
+    return Recognizer(make_model())
+
+
+def test_texts_come_back_in_the_order_of_the_recordings(make_model: MakeModel) -> None:
+    sentences = ["eight", "one two three four five", "", "zero seven", "six"]
+    recognizer = Recognizer(make_model(), batch_seconds=0.5)
+    waveforms = [speak(sentence.split()) if sentence else np.zeros(0, np.float32) for sentence in sentences]
+    assert recognizer.transcribe(waveforms) == sentences
+    assert recognizer.audio_seconds == pytest.approx(0.9)
+    assert recognizer.seconds > 0
+
+
+def test_a_file_at_another_rate_and_in_stereo_is_transcribed(recognizer: Recognizer, tmp_path: Path) -> None:
+    file = tmp_path / "a b é.flac"
+    samples = soxr.resample(speak(["three", "one"]), RATE, 44_100)
+    soundfile.write(file, np.stack([samples, samples], axis=1), 44_100)
+    waveform = read_waveform(file, RATE)
+    assert waveform.dtype == np.float32
+    assert len(waveform) == 2 * RATE // 10
+    assert recognizer.transcribe(file) == "three one"
+    assert recognizer.transcribe([file, str(file)]) == ["three one"] * 2
+
+
+def test_an_array_is_scaled_and_resampled(recognizer: Recognizer, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = speak(["three", "one"])
+    assert recognizer.transcribe(soxr.resample(samples, RATE, 44_100), sample_rate=44_100) == "three one"
+    assert recognizer.transcribe(samples.astype(np.float64), sample_rate=RATE) == "three one"
+    assert capsys.readouterr().out == ""
+    assert recognizer.transcribe((samples * 32767).astype(np.int16)) == "three one"
+    assert "16,000 Hz, the model's, is assumed" in capsys.readouterr().out
+    assert recognizer.transcribe(samples) == "three one"
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("audio", "message"),
+    [
+        (np.zeros(4, np.int32), "dtype int32"),
+        (np.zeros(4, bool), "dtype bool"),
+        (np.zeros((9, 2), np.float32), r"shape \(9, 2\); average its channels first"),
+        (np.zeros((1, 9), np.float32), r"shape \(1, 9\); accepted"),
+        (np.float32(1), "audio is float32"),
+        ([0.0, 0.5], "audio is float"),
+        (np.full(4, 12_000.0), r"reaches 12000, so it is not scaled to \[-1, 1\]"),
+        (np.array([0.0, np.nan]), "not finite"),
+    ],
+)
+def test_an_array_of_another_kind_is_refused_in_words(recognizer: Recognizer, audio: Any, message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as refused:
+        recognizer.transcribe(audio, sample_rate=RATE)
+    assert "accepted: a path, or a numpy array [samples], mono" in str(refused.value)
+
+
+def test_a_sample_rate_of_zero_is_refused(recognizer: Recognizer) -> None:
+    with pytest.raises(SettingsError, match="sample_rate is 0; a number of Hz above 0"):
+        recognizer.transcribe(speak(["one"]), sample_rate=0)
+
+
+def test_a_file_that_is_not_audio_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.wav").write_text("not audio")
+    for name in ("notes.wav", "absent.wav"):
+        with pytest.raises(WorkError, match=name):
+            read_waveform(tmp_path / name, RATE)
+
+
+def test_a_tts_model_is_refused(make_voice: MakeVoice) -> None:
+    with pytest.raises(WorkError, match=r"family 'tts' \(tacotron2\), 'asr' is accepted here; give a model that"):
+        Recognizer(make_voice())

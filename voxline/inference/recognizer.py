@@ -1,0 +1,190 @@
+"""An exported ASR model: recordings or arrays in, text out.
+
+  recognizer = Recognizer("runs/demo/registry/asr/1")
+  recognizer.transcribe("recording.flac")                      # a path, of any format and sample rate
+  recognizer.transcribe(samples, sample_rate=44_100)           # float in [-1, 1], or int16; mono
+  recognizer.transcribe(["one.wav", "two.wav"])                # a list gives a list
+
+TensorFlow is imported when a `Recognizer` is made.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import (
+    SignatureSpec,
+    batches_by_length,
+    call_signature,
+    exported_folder,
+    load_saved_model,
+    read_model_json,
+    require_family,
+)
+from voxline.progress import print_status
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Waveform = npt.NDArray[np.float32]
+    Audio = Path | str | npt.NDArray[Any]
+
+SIGNATURES = {"transcribe": SignatureSpec(("waveforms", "lengths"), ("text", "log_probabilities", "frames"))}
+MAX_AMPLITUDE = 1.5
+"""A float sample above this was not scaled to [-1, 1]. Resampling overshoots full scale by far less."""
+
+
+class Recognizer:
+    """An exported ASR model, loaded.
+
+    Args:
+      model: an exported model's folder, or a version's folder in a registry.
+      batch_seconds: most audio in one batch, padding included, in seconds.
+
+    Attributes:
+      about: the contents of `model.json`.
+      sample_rate: of the model's input, in Hz.
+      seconds: spent inside the model so far, loading and warming up excluded.
+      audio_seconds: transcribed so far.
+
+    Raises:
+      WorkError: the model is damaged, of another family, or lacks the signature.
+    """
+
+    def __init__(self, model: Path | str, *, batch_seconds: float = 120.0) -> None:
+        import numpy as np
+
+        self.folder = exported_folder(model)
+        self.about = read_model_json(self.folder)
+        require_family(self.about, "asr", self.folder)
+        self.sample_rate = int(self.about["sample_rate"])
+        self.batch_seconds = batch_seconds
+        self._rate_assumed = False
+        self._model, signatures = load_saved_model(self.folder, SIGNATURES)
+        self._transcribe = signatures["transcribe"]
+        self.seconds = self.audio_seconds = 0.0
+        self._run([np.zeros(self.sample_rate // 2, np.float32)])  # the first call builds the graph
+        self.seconds = self.audio_seconds = 0.0
+
+    @overload
+    def transcribe(self, audio: "Audio", sample_rate: int | None = None) -> str: ...
+
+    @overload
+    def transcribe(self, audio: "list[Any] | tuple[Any, ...]", sample_rate: int | None = None) -> list[str]: ...
+
+    def transcribe(
+        self, audio: "Audio | list[Any] | tuple[Any, ...]", sample_rate: int | None = None
+    ) -> str | list[str]:
+        """Transcribes one recording, or each of a list.
+
+        Args:
+          audio: a path to a file of any format; or an array [samples], mono, float in [-1, 1] or int16; or a list of
+            these. Without samples the text is "".
+          sample_rate: of the arrays, in Hz; if omitted, the model's is assumed and a line says so.
+
+        Raises:
+          SettingsError: an array has another dtype, shape or range.
+          WorkError: a file is absent, damaged, or not audio.
+        """
+        if isinstance(audio, list | tuple):
+            return self.transcribe_waveforms([self._waveform(one, sample_rate) for one in audio])
+        (text,) = self.transcribe_waveforms([self._waveform(audio, sample_rate)])
+        return text
+
+    def transcribe_waveforms(self, waveforms: Sequence["Waveform"]) -> list[str]:
+        """Transcribes waveforms that are ready for the model.
+
+        Args:
+          waveforms: float32 [samples] each, mono, at `sample_rate`, in [-1, 1].
+        """
+        texts = [""] * len(waveforms)
+        filled = [index for index, waveform in enumerate(waveforms) if len(waveform)]
+        limit = round(self.batch_seconds * self.sample_rate)
+        for batch in batches_by_length([len(waveforms[index]) for index in filled], limit):
+            indices = [filled[position] for position in batch]
+            for index, text in zip(indices, self._run([waveforms[index] for index in indices]), strict=True):
+                texts[index] = text
+        return texts
+
+    def _waveform(self, audio: Any, sample_rate: int | None) -> "Waveform":
+        if isinstance(audio, str | os.PathLike):
+            return read_waveform(Path(audio), self.sample_rate)
+        if sample_rate is None and not self._rate_assumed:
+            print_status(f"transcribe: no sample_rate given; {self.sample_rate:,} Hz, the model's, is assumed")
+            self._rate_assumed = True
+        return prepare_array(audio, self.sample_rate if sample_rate is None else sample_rate, self.sample_rate)
+
+    def _run(self, waveforms: list["Waveform"]) -> list[str]:
+        import numpy as np
+
+        lengths = np.array([len(waveform) for waveform in waveforms], np.int32)
+        padded = np.zeros((len(waveforms), int(lengths.max())), np.float32)
+        for row, waveform in zip(padded, waveforms, strict=True):
+            row[: len(waveform)] = waveform
+        start = time.perf_counter()
+        texts = call_signature(self._transcribe, self.folder, waveforms=padded, lengths=lengths)["text"]
+        self.seconds += time.perf_counter() - start
+        self.audio_seconds += float(lengths.sum()) / self.sample_rate
+        return [" ".join(text.decode("utf-8", "replace").split()) for text in texts]
+
+
+def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: float | None = None) -> "Waveform":
+    """Reads a recording, or a part of it, as a model takes it: float32 [samples], mono, in [-1, 1].
+
+    Args:
+      sample_rate: wanted, in Hz; the recording is resampled to it.
+      offset, duration: seconds.
+
+    Raises:
+      WorkError: the file is absent, damaged, or not audio.
+    """
+    from voxline.audio.decoding import load_audio
+    from voxline.rejects import BadAudioError
+
+    try:
+        return load_audio(file, sample_rate, offset, duration)
+    except BadAudioError as bad:
+        raise WorkError(f"{file}: cannot be transcribed: {bad.detail} ({bad.reason})") from None
+
+
+def prepare_array(samples: Any, sample_rate: int, model_rate: int) -> "Waveform":
+    """An array as a model takes it: checked, scaled and resampled; float32 [samples].
+
+    Args:
+      samples: [samples], mono; float in [-1, 1], or int16.
+      sample_rate, model_rate: of the array, and of the result, in Hz.
+
+    Raises:
+      SettingsError: another type, dtype, shape, range or rate.
+
+    >>> import numpy as np
+    >>> prepare_array(np.array([0, 16384, -32768], np.int16), 16_000, 16_000)
+    array([ 0. ,  0.5, -1. ], dtype=float32)
+    """
+    import numpy as np
+
+    from voxline.audio.decoding import resample
+
+    accepted = "accepted: a path, or a numpy array [samples], mono, of floats in [-1, 1] or of int16"
+    if not isinstance(samples, np.ndarray):
+        raise SettingsError(f"audio is {type(samples).__name__}; {accepted}")
+    if samples.ndim != 1:
+        hint = "; average its channels first" if samples.ndim == 2 and min(samples.shape) > 1 else ""
+        raise SettingsError(f"audio has the shape {samples.shape}{hint}; {accepted}")
+    if sample_rate <= 0:
+        raise SettingsError(f"sample_rate is {sample_rate}; a number of Hz above 0 is accepted")
+    if samples.dtype == np.int16:
+        waveform: Waveform = samples.astype(np.float32) / np.float32(1 << 15)
+    elif np.issubdtype(samples.dtype, np.floating):
+        waveform = samples.astype(np.float32)
+    else:
+        raise SettingsError(f"audio has the dtype {samples.dtype}; {accepted}")
+    if not np.isfinite(waveform).all():
+        raise SettingsError(f"audio holds samples that are not finite; {accepted}")
+    if len(waveform) and (peak := float(np.abs(waveform).max())) > MAX_AMPLITUDE:
+        raise SettingsError(f"audio reaches {peak:g}, so it is not scaled to [-1, 1]; {accepted}")
+    return np.clip(resample(waveform, sample_rate, model_rate), -1, 1)
