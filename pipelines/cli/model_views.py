@@ -1,4 +1,4 @@
-"""The registry as the command shows it, and which model a person means by a folder."""
+"""The registry as the command shows it."""
 
 import dataclasses
 import json
@@ -10,14 +10,10 @@ from voxline.components.publish.purge.purge import past_purges
 from voxline.components.publish.versions import DatasetVersions, list_datasets
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import TRAINING_FOLDERS
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import PROVENANCE, Registry, model_names
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
-from voxline.store.bucket import Bucket
-from voxline.store.bucket_cache import localize
 from voxline.store.files import atomic_write
-from voxline.store.objects import is_remote
 
 
 def format_models(root: Path | str) -> list[str]:
@@ -54,26 +50,6 @@ def roll_back(root: Path | str, model: str, to: int | None, note: str) -> str:
     """Puts an older version back into service, under a new number."""
     change = _open_registry(root, model).rollback(to, note)
     return f"{model}: version {change.version} is in service, the same model as version {change.copy_of}"
-
-
-def resolve_model(place: Path | str) -> Path:
-    """The exported model, on this machine, that a folder or gs://… means: of a registry's model, the one in service."""
-    place = str(place) if is_remote(place) else str(Path(place).absolute())
-    if not _is_exported(place):
-        root, _, name = place.rstrip("/").rpartition("/")
-        registry = Registry(root, name)
-        version = registry.in_service()
-        if version is not None:
-            return registry.path(version)
-    return localize(place, without=TRAINING_FOLDERS)
-
-
-def _is_exported(place: str) -> bool:
-    """Whether it cannot be a registry's model: it is an exported one, or there is no such folder."""
-    if is_remote(place):
-        return any(Bucket(place).stat(name) for name in ("saved_model.pb", "model/saved_model.pb"))
-    folder = Path(place)
-    return not folder.is_dir() or (folder / "saved_model.pb").exists() or (folder / "model").exists()
 
 
 def _open_registry(root: Path | str, model: str) -> Registry:

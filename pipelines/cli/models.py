@@ -33,13 +33,13 @@ def transcribe(
 ) -> None:
     """Prints what is said in recordings, a line each."""
     from voxline.inference.recognizer import Recognizer
-    from voxline.pipelines.cli.model_views import resolve_model
+    from voxline.registry.registry import find_model
 
     _silence_tensorflow()
     for file in audio:
         if not file.is_file():
             raise SettingsError(f"{file}: no such file; give recordings, one or more")
-    texts = Recognizer(resolve_model(model)).transcribe([*audio])
+    texts = Recognizer(find_model(model)).transcribe([*audio])
     for file, text in zip(audio, texts, strict=True):
         typer.echo(text if len(audio) == 1 else f"{file}\t{text}")
 
@@ -50,10 +50,10 @@ def synthesize(
     output: Annotated[Path, typer.Option("--output", "-o", help="The WAV to write.")],
 ) -> None:
     """Speaks a text into a WAV."""
-    from voxline.pipelines.cli.model_views import resolve_model
+    from voxline.registry.registry import find_model
 
     _silence_tensorflow()
-    _print(synthesize_to_file(output, read_text_argument(text), resolve_model(model)))
+    _print(synthesize_to_file(output, read_text_argument(text), find_model(model)))
 
 
 def show_models(registry: RegistryDir) -> None:

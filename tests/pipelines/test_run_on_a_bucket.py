@@ -97,7 +97,8 @@ def test_a_pod_plays_in_its_report_what_it_has_to_bring(cluster: Cluster) -> Non
 def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and_served(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from voxline.pipelines.cli.model_views import format_models, resolve_model
+    from voxline.pipelines.cli.model_views import format_models
+    from voxline.registry.registry import find_model
 
     cluster.run(*TO_A_DATASET)
     long = ("train.epochs=40", "train.checkpoint_steps=2", "train.evaluate_epochs=20")
@@ -110,7 +111,7 @@ def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and
     assert read_json(localize(made["push"].place_of("verdict")))["model"] == f"{cluster.gcs.uri}/registry/asr/1"
     assert not files(cluster.fresh_pod())
     assert format_models(f"{cluster.gcs.uri}/registry")[0].startswith("asr  version 1")
-    assert (resolve_model(f"{cluster.gcs.uri}/registry/asr") / "saved_model.pb").is_file()
+    assert (find_model(f"{cluster.gcs.uri}/registry/asr") / "saved_model.pb").is_file()
 
 
 def _train_until_it_is_preempted(cluster: Cluster, settings: tuple[str, ...]) -> None:

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import exported_folder, model_digest, model_files
+from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, model_files
 from voxline.registry.backends import INCOMING, VERSION, RemoteShelf, Shelf
 from voxline.registry.journal import RegistryEvent as Change
 from voxline.registry.journal import format_utc
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket import Bucket
+from voxline.store.bucket_cache import localize
 from voxline.store.files import write_json
 from voxline.store.objects import is_remote
 
@@ -278,6 +279,34 @@ def model_names(root: Path | str) -> list[str]:
             f"{root}: no such folder, so no registry here; give the one that runs push to (the first push makes it)"
         )
     return sorted(name for name in names if _NAME.fullmatch(name) and Registry(root, name).versions())
+
+
+def find_model(location: Path | str) -> Path:
+    """Finds an exported model, and returns its folder on this machine.
+
+    Args:
+      location: an exported model, train's output, a version's folder in a registry, or `<registry>/<model>` for the
+        version in service; a folder, or one in a bucket.
+
+    Raises:
+      WorkError: the location holds no model.
+    """
+    location = str(location) if is_remote(location) else str(Path(location).absolute())
+    if not _is_exported(location):
+        root, _, name = location.rstrip("/").rpartition("/")
+        registry = Registry(root, name)
+        version = registry.in_service()
+        if version is not None:
+            return registry.path(version)
+    return exported_folder(localize(location, without=TRAINING_FOLDERS))
+
+
+def _is_exported(location: str) -> bool:
+    """Whether it cannot be `<registry>/<model>`: it holds an exported model, or no folder is there."""
+    if is_remote(location):
+        return any(Bucket(location).stat(name) for name in ("saved_model.pb", "model/saved_model.pb"))
+    folder = Path(location)
+    return not folder.is_dir() or (folder / "saved_model.pb").exists() or (folder / "model").exists()
 
 
 def _digest_if_any(folder: Path) -> str:
