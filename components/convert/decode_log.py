@@ -1,41 +1,48 @@
-"""What became of each recording that was ever listened to, found in the pool's logs by the name of its WAV.
+"""The logs of the WAV pool: what became of each recording that was ever decoded, by the name of its WAV.
 
-The logs stay on the disk: what is held is where a recording's line stands, and how long its WAV must be.
+  <store>/wavs/log/<key>.jsonl    a line for each recording that the run <key> decoded:
+    {"wav": "3f9a…", "silence_db": -60.0, "samples": 35200, "measured": {"peak_db": -3.1, …}}
+    {"wav": "77b0…", "silence_db": -60.0, "reason": "truncated", "detail": "…"}
+
+Because of the logs, an unchanged recording costs a later run no audio work, even if it was rejected. Each run appends
+to a log of its own, after the WAV has appeared. Readers skip a last line that a kill cut short, and that recording is
+decoded again. In memory there is only the position of each line.
 """
 
 import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from voxline.components.convert.jobs import RejectedRecording
+from voxline.components.convert.jobs import Converted, RejectedRecording
 from voxline.data.json_codec import encode_json
 from voxline.errors import WorkError
 from voxline.rejects import Reason
 from voxline.store.hashing import DigestMap
 
-_LOCATION = struct.Struct("<IQQ")
-_unpack: Callable[[bytes], Any] = _LOCATION.unpack
-REJECTED_SAMPLES = 2**64 - 1
-"""What stands for the samples of a recording that was refused."""
+MAX_OPEN_LOGS = 32
 
+_LOCATION = struct.Struct("<QQ")
+_OFFSET_BITS = 40
+"""A location is the number of a log, and the byte offset of a line in these low bits."""
+_NO_SAMPLES = 2**64 - 1
+_WAV_NAME = re.compile("[0-9a-f]{32}")
 _PLAIN_LINE = re.compile(
     rb'\{"wav": "([0-9a-f]{32})", "silence_db": (-?[0-9.]+), "samples": ([0-9]+), '
     rb'"measured": (\{(?:(?:, )?"[a-z_]+": (?:"[0-9a-f]*"|-?[0-9]+(?:\.[0-9]+(?:e-[0-9]+)?)?))*\})\}\n'
 )
-_NAME = re.compile("[0-9a-f]{32}")
-MAX_OPEN_LOGS = 32
+"""As `DecodeLogWriter` writes it. To parse such a line as JSON costs as much as all other work on a known recording."""
 
 
 class DecodedRecording(NamedTuple):
-    """A recording whose WAV was made.
+    """A recording whose WAV was written.
 
     Attributes:
       wav: its name.
-      measured: of it, as JSON.
+      measured: JSON.
     """
 
     wav: str
@@ -43,38 +50,52 @@ class DecodedRecording(NamedTuple):
     measured: str
 
 
+class LoggedRecording(NamedTuple):
+    """Where the log line of a recording is.
+
+    Attributes:
+      location: for `DecodeLogs.read`.
+      samples: of its WAV; None: it was rejected.
+    """
+
+    location: int
+    samples: int | None
+
+
 class DecodeLogs:
-    """The lines of logs that hold for one `silence_db`."""
+    """The lines of all logs that were written with one `silence_db`."""
 
     def __init__(self, logs: Iterable[Path], silence_db: float) -> None:
         self._silence_db = silence_db
-        self._digests = DigestMap(_LOCATION.size)
+        self._by_name = DigestMap(_LOCATION.size)
         self._logs: list[tuple[Path, int]] = []
         self._open: dict[int, IO[bytes]] = {}
         for log in logs:
-            self._read(log)
+            self._index(log)
 
-    def place(self, name: str) -> tuple[int, int, int] | None:
-        """Where the last line about a WAV stands: in which log, at which byte; and the WAV's samples, or REFUSED."""
-        value = self._digests.find(bytes.fromhex(name))
-        return _unpack(value) if value else None
+    def find(self, name: str) -> LoggedRecording | None:
+        """The last line about a WAV."""
+        if (value := self._by_name.find(bytes.fromhex(name))) is None:
+            return None
+        location, samples = _LOCATION.unpack(value)
+        return LoggedRecording(location, None if samples == _NO_SAMPLES else samples)
 
-    def at(self, log: int, offset: int) -> DecodedRecording | RejectedRecording:
-        """What the line at such a place says.
+    def read(self, location: int) -> DecodedRecording | RejectedRecording:
+        """What a line says.
 
         Raises:
-          WorkError: somebody wrote the log anew meanwhile.
+          WorkError: the log was replaced after it was indexed.
         """
-        if log not in self._open:
+        number, offset = location >> _OFFSET_BITS, location & (1 << _OFFSET_BITS) - 1
+        if number not in self._open:
             if len(self._open) == MAX_OPEN_LOGS:
                 self.close()
-            path, inode = self._logs[log]
-            self._open[log] = open(path, "rb")  # noqa: SIM115 -- closed in `close`
-            if os.fstat(self._open[log].fileno()).st_ino != inode:
+            path, inode = self._logs[number]
+            self._open[number] = open(path, "rb")  # noqa: SIM115 -- closed in `close`
+            if os.fstat(self._open[number].fileno()).st_ino != inode:
                 raise WorkError(f"{path}: was replaced while it was read, as by a purge; run this again")
-        self._open[log].seek(offset)
-        line = self._open[log].readline()
-        # As we wrote it: to parse it once more costs as much as all else that is done for a known recording.
+        self._open[number].seek(offset)
+        line = self._open[number].readline()
         if plain := _PLAIN_LINE.fullmatch(line):
             return DecodedRecording(plain[1].decode(), int(plain[3]), plain[4].decode())
         values = json.loads(line)
@@ -83,7 +104,7 @@ class DecodeLogs:
         return DecodedRecording(values["wav"], values["samples"], encode_json(values["measured"]))
 
     def add(self, log: Path, offset: int, name: str, samples: int | None) -> None:
-        """Takes note of a line that was added to a log."""
+        """Indexes a line that was appended to a log."""
         if not self._logs or self._logs[-1][0] != log:
             self._logs.append((log, log.stat().st_ino))
         self._put(name, offset, samples)
@@ -93,7 +114,7 @@ class DecodeLogs:
             log.close()
         self._open.clear()
 
-    def _read(self, log: Path) -> None:
+    def _index(self, log: Path) -> None:
         offset = 0
         with open(log, "rb") as lines:
             self._logs.append((log, os.fstat(lines.fileno()).st_ino))
@@ -106,16 +127,59 @@ class DecodeLogs:
                 offset += len(line)
 
     def _put(self, name: str, offset: int, samples: int | None) -> None:
-        place = _LOCATION.pack(len(self._logs) - 1, offset, REJECTED_SAMPLES if samples is None else samples)
-        self._digests.put(bytes.fromhex(name), place)
+        location = len(self._logs) - 1 << _OFFSET_BITS | offset
+        self._by_name.put(bytes.fromhex(name), _LOCATION.pack(location, _NO_SAMPLES if samples is None else samples))
+
+
+class DecodeLogWriter:
+    """Appends to the log of one run.
+
+    Attributes:
+      path: the log.
+    """
+
+    def __init__(self, path: Path, silence_db: float) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._silence_db = silence_db
+        self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115 -- closed in __exit__
+        if _lacks_newline(path):
+            self._file.write(b"\n")
+
+    def __enter__(self) -> "DecodeLogWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, name: str, result: Converted | RejectedRecording) -> int:
+        """Appends a line; returns its byte offset."""
+        line: dict[str, Any] = {"wav": name, "silence_db": self._silence_db}
+        if isinstance(result, RejectedRecording):
+            line |= {"reason": str(result.reason), "detail": result.detail}
+        else:
+            line |= {"samples": result.samples, "measured": result.measured}
+        offset = self._file.tell()
+        self._file.write(encode_json(line).encode() + b"\n")
+        self._file.flush()
+        return offset
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:
-    """What a line says; None where a kill cut it short, or it is none of a pool's log."""
+    """The values of a log line; None if a kill cut it short, or it is not one."""
     try:
         values = json.loads(line)
     except ValueError:
         return None
-    if not isinstance(values, dict) or "silence_db" not in values or not _NAME.fullmatch(str(values.get("wav"))):
+    if not isinstance(values, dict) or "silence_db" not in values or not _WAV_NAME.fullmatch(str(values.get("wav"))):
         return None
     return values if values.keys() >= {"reason", "detail"} or values.keys() >= {"samples", "measured"} else None
+
+
+def _lacks_newline(log: Path) -> bool:
+    """Whether the last line was cut short."""
+    with open(log, "rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

@@ -1,104 +1,132 @@
-"""The manifest that comes in, looked at line by line: what names it, and what is known of each recording.
+"""Scans the manifest before anything is decoded: what names it, and what is already known of each line.
 
-Of a line there is held where what is known of it stands, and the digest of its utterance; whoever wants more reads the
-line again. A line that came in before is known by its bytes, without being parsed.
+A scan keeps a few numbers per line. Later stages read the lines again. A line that the last run had too is recognized
+by its bytes and not parsed.
 """
 
+import enum
 import os
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from voxline.components.convert.line_cache import HAS_WAV, NEEDS_SOURCE, CachedLine, LineCache
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.json_codec import parse_json
+from voxline.data.line_cache import CacheEntry, LineCache
 from voxline.data.manifest import Utterance, manifest_path, parse_utterance, utterance_from_values
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import ensure_local
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest, hash_file
 
-NOT_DECODED = -1
-"""What stands for a recording that nobody has listened to."""
-
 LOOKUP_BATCH = 500
-"""Utterances that are looked at together: where their recordings are in a bucket, these are brought together."""
+"""Recordings of a bucket that are downloaded together."""
 
-_OFFSET_BITS = 40
+
+class LineStatus(enum.IntEnum):
+    """What is known of a line."""
+
+    CACHED = 0
+    """Its output is in the line cache."""
+    DECODED = 1
+    """The pool's logs say what became of its recording."""
+    NEW = 2
+    """Its recording has to be decoded."""
+    MISSING = 3
+    """Its recording has to be decoded, and does not exist."""
+
+
+class CachedLine:
+    """The fields of convert's line cache, in their order.
+
+    Attributes:
+      IDENTITY: digest of the utterance in the line.
+      CONVERTED: digest of the converted utterance; empty for a reject.
+      WAV: its name; empty where the output does not depend on a WAV.
+      SAMPLES: of the WAV.
+      REASON: of a reject.
+    """
+
+    IDENTITY, CONVERTED, WAV, SAMPLES, REASON = range(5)
 
 
 class ManifestScan:
-    """Utterances to convert.
+    """What is known of the lines of a manifest.
 
     Attributes:
-      content: the hash of the manifest's file.
-      fingerprint: names them by their content.
-      known: for each line the number of its entry in the last conversion; or where its log line is, see `log_location`;
-        or UNKNOWN.
+      file: the manifest.
+      content: hash of its bytes.
+      fingerprint: names its utterances by their content.
+      statuses: a LineStatus per line.
+      locations: per line, where its output is in the line cache (CACHED) or its log line in the decode logs (DECODED).
       digests: of the utterances, one after the other.
-      unheard: at which byte the lines stand whose recording is UNKNOWN, and there.
-      missing: ids by the number of the line, of those whose recording is UNKNOWN, and gone.
-      taken_over: whether it is the manifest of the last conversion, all of which is still there.
+      to_decode: byte offsets of the NEW lines.
+      missing: ids of the MISSING lines, by line number.
+      unchanged: whether this is the manifest of the last run, and all of its output can be reused.
     """
 
-    def __init__(self, manifest: Path, pool: WavPool, earlier: LineCache) -> None:
-        """Looks at each line.
+    def __init__(self, manifest: Path, pool: WavPool, cache: LineCache) -> None:
+        """Scans the manifest.
 
         Raises:
-          WorkError: there is no such manifest, it is none, or a recording that it does not name by content cannot be
-            read.
+          WorkError: the file is absent or not a manifest, or a recording without an `audio_hash` cannot be read.
         """
         self.file = manifest_path(manifest)
         if not self.file.is_file():
             raise WorkError(f"{self.file}: no such manifest; run the step that writes it first")
-        self._folder, self._pool, self._earlier = os.path.abspath(self.file.parent), pool, earlier
+        self._folder, self._pool, self._cache = os.path.abspath(self.file.parent), pool, cache
         self._name, self.content = str(self.file), hash_file(self.file)
-        self.known, self.digests, self.unheard = array("q"), bytearray(), array("Q")
+        self.statuses, self.locations = bytearray(), array("Q")
+        self.digests, self.to_decode = bytearray(), array("Q")
         self.missing: dict[int, str] = {}
         self._hashes: dict[int, str] = {}
-        if self.content == earlier.incoming and self._is_as_it_was():
-            self.taken_over, self.fingerprint = True, earlier.fingerprint
+        self.unchanged = self.content == cache.about.get("manifest") and self._reuse_all()
+        if self.unchanged:
+            self.fingerprint: str = cache.about["fingerprint"]
             return
-        self.taken_over = False
-        self._look()
-        found = Fingerprint()
+        self._scan()
+        fingerprint = Fingerprint()
         for at in range(0, len(self.digests), DIGEST_BYTES):
-            found.add(bytes(self.digests[at : at + DIGEST_BYTES]))
-        self.fingerprint = found.name()
+            fingerprint.add(bytes(self.digests[at : at + DIGEST_BYTES]))
+        self.fingerprint = fingerprint.name()
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """(at which byte it stands, line) of all that are not blank."""
+        """(byte offset, line) of each line that is not blank."""
         with self._opened() as lines:
-            at = 0
+            offset = 0
             for line in lines:
                 if not line.isspace():
-                    yield at, line
-                at += len(line)
+                    yield offset, line
+                offset += len(line)
 
-    def utterance(self, at: int, line: bytes) -> Utterance:
-        """The utterance in the line at a byte, with the hash of its recording, if that is there."""
+    def utterance(self, offset: int, line: bytes) -> Utterance:
+        """The utterance in a line, with the hash of its recording if that exists."""
         try:
-            return self._named(at, utterance_from_values(parse_json(line.decode()), self._folder))
-        except (ValueError, LookupError, TypeError, AttributeError):  # it was one when it was looked at
+            return self._with_hash(offset, utterance_from_values(parse_json(line.decode()), self._folder))
+        except (ValueError, LookupError, TypeError, AttributeError):  # the scan could parse it
             self.check()
             raise
 
-    def unheard_utterances(self, at: "array[int]") -> Iterator[Utterance]:
-        """Those of `unheard`, or of some of it."""
+    def utterances_at(self, offsets: "array[int]") -> Iterator[Utterance]:
+        """The utterances in the lines at some byte offsets."""
         with self._opened() as lines:
-            for one in at:
-                lines.seek(one)
-                yield self.utterance(one, lines.readline())
+            for offset in offsets:
+                lines.seek(offset)
+                yield self.utterance(offset, lines.readline())
 
-    def names_content(self, at: int) -> bool:
-        """Whether the line at a byte tells the hash of its recording: if not, the same line may mean another one."""
-        return at not in self._hashes
+    def digest(self, number: int) -> bytes:
+        """The digest of the utterance in a line."""
+        return bytes(self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES])
+
+    def states_audio_hash(self, offset: int) -> bool:
+        """Whether a line states the hash of its recording. If not, the same line may mean another recording later."""
+        return offset not in self._hashes
 
     def check(self) -> None:
-        """Sees that the manifest is still what was looked at.
+        """Checks that the manifest has not changed since the scan.
 
         Raises:
-          WorkError: somebody else wrote it meanwhile.
+          WorkError: it has.
         """
         if hash_file(self.file) != self.content:
             raise WorkError(f"{self.file}: changed while it was read; run this again when it is written")
@@ -111,76 +139,77 @@ class ManifestScan:
                 f"{self.file}: went away while it was read, as by a purge; run ingest again, then this"
             ) from None
 
-    def _is_as_it_was(self) -> bool:
-        for number in range(self._earlier.count):
-            entry = self._earlier.entry(number)
-            if not self._holds(entry):
-                self.known, self.digests = array("q"), bytearray()
+    def _reuse_all(self) -> bool:
+        if self._cache.about["lines"] != self._cache.count:
+            return False
+        for entry in self._cache:
+            if not self._can_reuse(entry):
+                self._clear()
                 return False
-            self.known.append(number)
-            self.digests += entry.utterance
+            self._add_cached(entry)
         return True
 
-    def _holds(self, entry: CachedLine) -> bool:
-        """Whether a line may be taken over. Where nobody listened, the recording must be looked for again."""
-        if entry.kind & HAS_WAV:
-            return self._pool.is_whole(entry.wav.hex(), entry.samples)
-        return not entry.kind & NEEDS_SOURCE
+    def _clear(self) -> None:
+        self.statuses, self.locations, self.digests = bytearray(), array("Q"), bytearray()
 
-    def _look(self) -> None:
-        earlier, pool, known, digests = self._earlier, self._pool, self.known, self.digests
+    def _can_reuse(self, entry: CacheEntry) -> bool:
+        """Whether the WAV is whole, if the entry has one."""
+        wav = entry.fields[CachedLine.WAV]
+        return not wav or self._pool.is_whole(wav.decode(), int(entry.fields[CachedLine.SAMPLES]))
+
+    def _scan(self) -> None:
         new: list[tuple[int, int, Utterance]] = []
-        for at, line in self.lines():
-            number = earlier.find(hash_digest(line))
-            if number >= 0 and self._holds(entry := earlier.entry(number)):
-                known.append(number)
-                digests += entry.utterance
+        for offset, line in self.lines():
+            entry = self._cache.find(hash_digest(line))
+            if entry and self._can_reuse(entry):
+                self._add_cached(entry)
                 continue
-            utterance = self._parsed(at, line)
+            utterance = parse_utterance(line, f"{self._name}: byte {offset:,}", self._folder)
             if utterance.audio_hash:
-                digests += utterance.digest()
-                if place := pool.whole_outcome(pool.name(utterance)):
-                    known.append(-2 - (place[0] << _OFFSET_BITS | place[1]))
+                location = self._pool.find_decoded(self._pool.name(utterance))
+                self._add(LineStatus.NEW if location is None else LineStatus.DECODED, location, utterance.digest())
+                if location is not None:
                     continue
             else:
-                digests += bytes(DIGEST_BYTES)
-            new.append((len(known), at, utterance))
-            known.append(NOT_DECODED)
+                self._add(LineStatus.NEW, None, bytes(DIGEST_BYTES))
+            new.append((len(self.statuses) - 1, offset, utterance))
             if len(new) == LOOKUP_BATCH:
-                self._settle(new)
+                self._look_up(new)
                 new = []
-        self._settle(new)
+        self._look_up(new)
 
-    def _settle(self, new: list[tuple[int, int, Utterance]]) -> None:
-        """Looks for recordings that nobody has listened to: (number of the line, at which byte, utterance)."""
-        if unnamed := [one for one in new if not one[2].audio_hash]:
+    def _add(self, status: LineStatus, location: int | None, digest: bytes) -> None:
+        self.statuses.append(status)
+        self.locations.append(location or 0)
+        self.digests += digest
+
+    def _add_cached(self, entry: CacheEntry) -> None:
+        self._add(LineStatus.CACHED, entry.offset, bytes.fromhex(entry.fields[CachedLine.IDENTITY].decode()))
+
+    def _look_up(self, new: list[tuple[int, int, Utterance]]) -> None:
+        """Looks for the recordings of NEW lines: (number of the line, byte offset, utterance)."""
+        if unnamed := [item for item in new if not item[2].audio_hash]:
             ensure_local(utterance.audio_filepath for _, _, utterance in unnamed)
-            for number, at, utterance in unnamed:
-                self._hashes[at] = _hash_of(utterance)
-                named = self._named(at, utterance)
+            for number, offset, utterance in unnamed:
+                self._hashes[offset] = _hash_recording(utterance)
+                named = self._with_hash(offset, utterance)
                 self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = named.digest()
-                if place := self._pool.whole_outcome(self._pool.name(named)):
-                    self.known[number] = -2 - (place[0] << _OFFSET_BITS | place[1])
-            new = [one for one in new if self.known[one[0]] == NOT_DECODED]
-        absent = [one for one in new if not _exists(one[2])]
+                if (location := self._pool.find_decoded(self._pool.name(named))) is not None:
+                    self.statuses[number], self.locations[number] = LineStatus.DECODED, location
+            new = [item for item in new if self.statuses[item[0]] == LineStatus.NEW]
+        absent = [item for item in new if not _exists(item[2])]
         ensure_local(utterance.audio_filepath for _, _, utterance in absent)
-        self.missing |= {number: one.id for number, _, one in absent if not _exists(one)}
-        self.unheard.extend(at for number, at, _ in new if number not in self.missing)
+        for number, _, utterance in absent:
+            if not _exists(utterance):
+                self.statuses[number], self.missing[number] = LineStatus.MISSING, utterance.id
+        self.to_decode.extend(offset for number, offset, _ in new if number not in self.missing)
 
-    def _named(self, at: int, utterance: Utterance) -> Utterance:
-        return utterance if utterance.audio_hash else utterance.replace(audio_hash=self._hashes[at])
-
-    def _parsed(self, at: int, line: bytes) -> Utterance:
-        return parse_utterance(line, f"{self._name}: byte {at:,}", self._folder)
-
-
-def log_location(known: int) -> tuple[int, int]:
-    """Where in the logs the outcome of a recording stands: in which, and at which byte."""
-    return -2 - known >> _OFFSET_BITS, -2 - known & (1 << _OFFSET_BITS) - 1
+    def _with_hash(self, offset: int, utterance: Utterance) -> Utterance:
+        return utterance if utterance.audio_hash else utterance.replace(audio_hash=self._hashes[offset])
 
 
-def _hash_of(utterance: Utterance) -> str:
-    """The hash of a recording; empty where it is not there."""
+def _hash_recording(utterance: Utterance) -> str:
+    """The hash of a recording; empty if it does not exist."""
     if not _exists(utterance):
         return ""
     try:
@@ -193,5 +222,5 @@ def _hash_of(utterance: Utterance) -> str:
 
 
 def _exists(utterance: Utterance) -> bool:
-    # Path's own fails at what is too long for a path; and of millions, it takes three times as long.
+    # `Path.is_file` raises for a name that is too long, and takes three times as long.
     return os.path.isfile(utterance.audio_filepath)  # noqa: PTH113

@@ -1,31 +1,20 @@
-"""What convert writes: the manifest and the rejects, line by line in the order of the manifest that came in.
+"""convert's output: the manifest and the rejects, in the order of the lines that came in.
 
-A line that came in before is taken over as it was written then. All others are made of the transcript, and of what is
-known of the recording.
+The output of a line in the line cache is copied. All others are made from the transcript and from what the pool's logs
+say of the recording.
 """
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from voxline.components.convert.decode_log import DecodedRecording
 from voxline.components.convert.jobs import RejectedRecording
-from voxline.components.convert.line_cache import (
-    HAS_WAV,
-    IN_REJECTS,
-    NEEDS_SOURCE,
-    NO_WAV,
-    CachedLine,
-    CacheWriter,
-    LineCache,
-    open_cache_writer,
-)
-from voxline.components.convert.manifest_scan import NOT_DECODED, ManifestScan, log_location
+from voxline.components.convert.manifest_scan import CachedLine, LineStatus, ManifestScan
 from voxline.components.convert.settings import ConvertSettings
-from voxline.components.convert.transcript import check_length, converted_utterance, normalize_transcript
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.fingerprints import write_fingerprint
+from voxline.data.line_cache import CacheEntry, LineCache, LineCacheWriter, write_line_cache
 from voxline.data.manifest import (
     MANIFEST_FILE,
     REJECTS_FILE,
@@ -37,9 +26,11 @@ from voxline.data.manifest import (
 from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 from voxline.store.files import atomic_write
-from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest, hash_file
+from voxline.store.hashing import Fingerprint, hash_digest, hash_file
 from voxline.store.step_cache import StepOutput
 from voxline.text.alphabet import Alphabet
+from voxline.text.frontend import FrontendOutput, apply_frontend
+from voxline.text.settings import EmptyText, UnsupportedText
 
 
 class OutputLine(NamedTuple):
@@ -48,157 +39,213 @@ class OutputLine(NamedTuple):
     Attributes:
       line: of the manifest, or of the rejects.
       reason: of a reject.
-      kind: see `CachedLine`; None: it holds for this run alone.
-      digest: of the converted utterance.
-      wav, samples: the digest that names the WAV, and how long it is.
+      reusable: whether the same line of a later manifest has the same output, as long as its WAV is whole.
+      converted: digest of the converted utterance.
+      wav, samples: the WAV's name and length; empty where the output does not depend on a WAV.
     """
 
     line: bytes
     reason: str = ""
-    kind: int | None = HAS_WAV
-    digest: bytes = NO_WAV
-    wav: bytes = NO_WAV
+    reusable: bool = True
+    converted: bytes = b""
+    wav: str = ""
     samples: int = 0
 
 
 class OutputBuilder:
-    """Makes the lines of utterances that did not come in before, or not so.
+    """Makes the output of lines that are not in the line cache.
 
     Args:
       folder: of the manifest that is written.
-      lost: see `listen`.
+      crashed: see `decode_new`.
     """
 
     def __init__(
         self,
         folder: Path,
-        incoming: ManifestScan,
+        scan: ManifestScan,
         pool: WavPool,
         settings: ConvertSettings,
-        lost: dict[str, RejectedRecording],
+        crashed: dict[str, RejectedRecording],
     ) -> None:
-        self._incoming, self._pool, self._settings, self._lost = incoming, pool, settings, lost
+        self._scan, self._pool, self._settings, self._crashed = scan, pool, settings, crashed
         self._alphabet = Alphabet.named(settings.alphabet)
-        self._line_of = ManifestEncoder(folder)
+        self._encode = ManifestEncoder(folder)
 
-    def __call__(self, number: int, utterance: Utterance) -> OutputLine:
-        """What becomes of the utterance in a line of some number."""
-        if number in self._incoming.missing:
-            detail = f"{utterance.audio_filepath} is not there"
-            return _reject_output(Reject(utterance.id, Reason.MISSING_FILE, detail), None)
-        found = normalize_transcript(utterance, self._settings, self._alphabet)
-        if isinstance(found, Reject):
-            return _reject_output(found, NEEDS_SOURCE)
+    def build(self, number: int, utterance: Utterance) -> OutputLine:
+        """The output of the line with a number.
+
+        A reject that did not need the recording is not reusable: without the recording it would be `missing_file`.
+        """
+        if number in self._scan.missing:
+            detail = f"{utterance.audio_filepath} does not exist"
+            return _reject_output(Reject(utterance.id, Reason.MISSING_FILE, detail), reusable=False)
+        text = prepare_transcript(utterance, self._settings, self._alphabet)
+        if isinstance(text, Reject):
+            return _reject_output(text, reusable=False)
         if fault := check_length(utterance, utterance.duration, self._settings):
-            return _reject_output(fault, NEEDS_SOURCE)
-        outcome = self._outcome(self._incoming.known[number], utterance)
-        if isinstance(outcome, RejectedRecording):
-            # What ended its process may have been the machine, so it is in no log, and a later run may try again.
-            again = None if outcome in self._lost.values() else 0
-            return _reject_output(Reject(utterance.id, outcome.reason, outcome.detail), again)
-        name, samples, measured = outcome
-        duration, wav = samples / self._settings.sample_rate, bytes.fromhex(name)
-        if fault := check_length(utterance, duration, self._settings):
-            return _reject_output(fault, HAS_WAV, wav, samples)
-        converted = converted_utterance(utterance, found, self._pool.place(name), name, duration)
-        return OutputLine(self._line_of(converted, measured).encode(), "", HAS_WAV, converted.digest(), wav, samples)
-
-    def _outcome(self, known: int, utterance: Utterance) -> DecodedRecording | RejectedRecording:
-        if known != NOT_DECODED:
-            return self._pool.outcomes.at(*log_location(known))
+            return _reject_output(fault, reusable=False)
         name = self._pool.name(utterance)
-        if name in self._lost:
-            return self._lost[name]
-        place = self._pool.outcomes.place(name)
-        assert place is not None  # noqa: S101 -- it was listened to
-        return self._pool.outcomes.at(*place[:2])
+        if crash := self._crashed.get(name):  # perhaps the fault of the machine: a later run tries again
+            return _reject_output(Reject(utterance.id, crash.reason, crash.detail), reusable=False)
+        recording = self._recording(number, name)
+        if isinstance(recording, RejectedRecording):
+            return _reject_output(Reject(utterance.id, recording.reason, recording.detail))
+        duration = recording.samples / self._settings.sample_rate
+        if fault := check_length(utterance, duration, self._settings):
+            return _reject_output(fault, wav=name, samples=recording.samples)
+        converted = converted_utterance(utterance, text, self._pool.path_text(name), name, duration)
+        line = self._encode(converted, recording.measured).encode()
+        return OutputLine(line, converted=converted.digest(), wav=name, samples=recording.samples)
+
+    def _recording(self, number: int, name: str) -> DecodedRecording | RejectedRecording:
+        if self._scan.statuses[number] == LineStatus.DECODED:
+            return self._pool.logs.read(self._scan.locations[number])
+        found = self._pool.logs.find(name)
+        assert found is not None  # noqa: S101 -- `decode_new` logged it
+        return self._pool.logs.read(found.location)
 
 
 def write_output(
-    incoming: ManifestScan,
-    earlier: LineCache,
-    making: OutputBuilder,
+    scan: ManifestScan,
+    cache: LineCache,
+    builder: OutputBuilder,
     settings: ConvertSettings,
     work: StepOutput,
     store: Path | str,
 ) -> None:
-    """Writes what becomes of each line, and keeps for the next conversion where.
+    """Writes the manifest, the rejects, and the line cache of the next run.
 
     Raises:
-      WorkError: too many rejects; the manifest changed meanwhile.
+      WorkError: too many rejects, or the manifest changed since the scan.
     """
-    manifest, rejects, found = work.folder / MANIFEST_FILE, work.folder / REJECTS_FILE, Fingerprint()
-    with open_cache_writer(earlier) as entries:
-        with atomic_write(manifest) as out, atomic_write(rejects) as left_out:
-            writing = _OutputWriter(out, left_out, entries, found)
-            for number, (at, line) in enumerate(incoming.lines()):
-                known = incoming.known[number]
-                if known >= 0:
-                    entry = earlier.entry(known)
-                    writing.take_over(entry, earlier.line(entry))
+    manifest, rejects = work.folder / MANIFEST_FILE, work.folder / REJECTS_FILE
+    with write_line_cache(cache.file) as cached:
+        with atomic_write(manifest) as converted, atomic_write(rejects) as rejected:
+            output = _OutputWriter(converted, rejected, cached)
+            for number, (offset, line) in enumerate(scan.lines()):
+                if scan.statuses[number] == LineStatus.CACHED:
+                    output.copy(cache.read(scan.locations[number]))
                     continue
-                made = making(number, incoming.utterance(at, line))
-                digest = incoming.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
-                writing.add(line, bytes(digest), made, named=incoming.names_content(at))
-            incoming.check()
-        total = len(incoming.known)
+                made = builder.build(number, scan.utterance(offset, line))
+                output.write(made)
+                if made.reusable and scan.states_audio_hash(offset):
+                    output.remember(line, scan.digest(number), made)
+            scan.check()
+        total = len(scan.statuses)
         work.outputs = {"manifest": MANIFEST_FILE, "rejects": REJECTS_FILE}
-        work.counts["utterances"], work.counts["rejects"] = writing.converted, total - writing.converted
-        check_reject_share(total - writing.converted, total, settings.max_reject_share, "convert", rejects)
-        write_fingerprint(hash_file(manifest), store, found.name())
-        entries.finish(store, work.folder, incoming=incoming.content, fingerprint=incoming.fingerprint, of=total)
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in writing.reasons.most_common())
+        work.counts["utterances"], work.counts["rejects"] = output.converted, total - output.converted
+        check_reject_share(total - output.converted, total, settings.max_reject_share, "convert", rejects)
+        written = hash_file(manifest)
+        write_fingerprint(written, store, output.fingerprint.name())
+        cached.about = {
+            "manifest": scan.content,
+            "fingerprint": scan.fingerprint,
+            "lines": total,
+            "key": work.folder.name,
+            "output": written,
+        }
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in output.reasons.most_common())
     print_status(
-        f"convert: {writing.converted:,} of {total:,} utterances, {work.counts['decoded']:,} recordings decoded"
+        f"convert: {output.converted:,} of {total:,} utterances, {work.counts['decoded']:,} recordings decoded"
         + (f"; rejected: {reasons}" if reasons else "")
     )
 
 
+def wrote_last(cache: LineCache, folder: Path) -> bool:
+    """Whether the manifest in a folder is the one that the last run wrote, and has not changed since."""
+    about = cache.about
+    return about["key"] == folder.name and about["output"] == hash_file(folder / MANIFEST_FILE)
+
+
 class _OutputWriter:
-    """The files that are written, line by line.
+    """Writes the three files line by line.
 
     Attributes:
-      converted: how many lines the manifest has.
+      converted: lines of the manifest so far.
+      fingerprint: of the converted utterances.
       reasons: of the rejects.
     """
 
-    def __init__(self, manifest: IO[bytes], rejects: IO[bytes], entries: CacheWriter, found: Fingerprint) -> None:
-        self._files, self._at = (manifest, rejects), [0, 0]
-        self._entries, self._found = entries, found
-        self.converted = 0
+    def __init__(self, manifest: IO[bytes], rejects: IO[bytes], cached: LineCacheWriter) -> None:
+        self._manifest, self._rejects, self._cached = manifest, rejects, cached
+        self.converted, self.fingerprint = 0, Fingerprint()
         self.reasons: Counter[str] = Counter()
 
-    def take_over(self, entry: CachedLine, line: bytes) -> None:
-        reason = json.loads(line)["reason"] if entry.kind & IN_REJECTS else ""
-        offset = self._put(line, reason, entry.converted)
-        self._entries.add((*entry[:5], offset, *entry[6:]))
+    def copy(self, entry: CacheEntry) -> None:
+        """Writes the output of a line that is in the cache."""
+        fields = entry.fields
+        digest = bytes.fromhex(fields[CachedLine.CONVERTED].decode())
+        self.write(OutputLine(entry.output, fields[CachedLine.REASON].decode(), converted=digest))
+        self._cached.copy(entry.raw)
 
-    def add(self, line: bytes, digest: bytes, made: OutputLine, *, named: bool) -> None:
-        """Writes what was made of a line.
+    def write(self, output: OutputLine) -> None:
+        if output.reason:
+            self._rejects.write(output.line)
+            self.reasons[output.reason] += 1
+        else:
+            self._manifest.write(output.line)
+            self.converted += 1
+            self.fingerprint.add(output.converted)
+
+    def remember(self, line: bytes, digest: bytes, output: OutputLine) -> None:
+        """Caches the output of a line.
 
         Args:
-          digest: of its utterance.
-          named: whether the line tells the content of its recording: if not, the next time it may be another one.
+          digest: of the utterance in the line.
         """
-        offset = self._put(made.line, made.reason, made.digest)
-        if made.kind is not None and named:
-            kind = made.kind | (IN_REJECTS if made.reason else 0)
-            entry = (hash_digest(line), digest, made.digest, made.wav, made.samples, offset, len(made.line), kind)
-            self._entries.add(entry)
-
-    def _put(self, line: bytes, reason: str, converted: bytes) -> int:
-        """Writes a line; returns at which byte it stands."""
-        which = IN_REJECTS if reason else 0
-        offset = self._at[which]
-        self._files[which].write(line)
-        self._at[which] += len(line)
-        if reason:
-            self.reasons[reason] += 1
-        else:
-            self.converted += 1
-            self._found.add(converted)
-        return offset
+        fields = digest.hex(), output.converted.hex(), output.wav, str(output.samples), output.reason
+        self._cached.add(hash_digest(line), *fields, output=output.line)
 
 
-def _reject_output(reject: Reject, kind: int | None, wav: bytes = NO_WAV, samples: int = 0) -> OutputLine:
-    return OutputLine(encode_reject(reject).encode(), str(reject.reason), kind, NO_WAV, wav, samples)
+def _reject_output(reject: Reject, *, reusable: bool = True, wav: str = "", samples: int = 0) -> OutputLine:
+    return OutputLine(encode_reject(reject).encode(), str(reject.reason), reusable, wav=wav, samples=samples)
+
+
+def prepare_transcript(utterance: Utterance, settings: ConvertSettings, alphabet: Alphabet) -> FrontendOutput | Reject:
+    """The text for the model, in its alphabet, and the words that are spoken.
+
+    >>> settings = ConvertSettings()
+    >>> english = Alphabet.named(settings.alphabet)
+    >>> prepare_transcript(Utterance("a", "a.wav", 1.0, "Well, THEN!"), settings, english).symbols
+    'well then'
+    >>> prepare_transcript(Utterance("a", "a.wav", 1.0, "naïve"), settings, english).detail
+    "'ï' (U+00EF LATIN SMALL LETTER I WITH DIAERESIS) in 'naïve' is not in the alphabet"
+    """
+    if not utterance.text.strip():
+        return Reject(utterance.id, Reason.TRANSCRIPT_MISSING, "no transcript")
+    try:
+        found = apply_frontend(utterance.text, settings.reading)
+    except EmptyText as wordless:
+        return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, str(wordless))
+    except UnsupportedText as unreadable:
+        return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, str(unreadable))
+    if not found.spoken.strip():
+        return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, f"nothing is left of {utterance.text!r} once normalised")
+    if fault := alphabet.fault(found.symbols):
+        return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, fault)
+    return found
+
+
+def check_length(utterance: Utterance, duration: float, settings: ConvertSettings) -> Reject | None:
+    """A reject for a recording that is too short or too long. A duration of 0 means that ingest could not read it."""
+    if 0 < duration < settings.min_seconds:
+        return Reject(utterance.id, Reason.TOO_SHORT, f"{duration:g} s, at least {settings.min_seconds:g} s are needed")
+    if duration > settings.max_seconds:
+        return Reject(utterance.id, Reason.TOO_LONG, f"{duration:g} s, at most {settings.max_seconds:g} s are accepted")
+    return None
+
+
+def converted_utterance(utterance: Utterance, found: FrontendOutput, wav: str, name: str, duration: float) -> Utterance:
+    """The utterance of the converted manifest: `text` is what the model reads, `spoken` what is spoken.
+
+    Args:
+      wav, name: path and name of its WAV.
+    """
+    extra = utterance.extra
+    if "spoken" in extra or found.spoken != found.symbols:
+        extra = {key: value for key, value in extra.items() if key != "spoken"}
+        if found.spoken != found.symbols:
+            extra["spoken"] = found.spoken
+    # `replace` takes three times as long
+    return Utterance(utterance.id, wav, duration, found.symbols, utterance.speaker, utterance.split, name, extra=extra)

@@ -1,24 +1,48 @@
 """convert: any audio → 16-bit mono WAV at one rate, in a pool that all versions of a corpus share.
 
-Each recording is decoded once, whatever happens to its transcript, its id or its place. What cannot be used
-becomes a reject with a reason. Nothing is held of an utterance but digests: the manifest is read as often as needed.
+Each recording is decoded once, whatever happens to its transcript, its id or its path. A recording that cannot be used
+becomes a reject with a reason. Memory holds a few numbers per utterance; the manifest is read as often as needed.
 """
 
+import heapq
+import os
+from array import array
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from voxline.components.convert.decode import decode_new
-from voxline.components.convert.line_cache import LineCache
+from voxline.components.convert.jobs import ConversionJob, Converted, RejectedRecording, SourceChanged
 from voxline.components.convert.manifest_scan import ManifestScan
-from voxline.components.convert.output import OutputBuilder, write_output
-from voxline.components.convert.settings import ConvertSettings
-from voxline.components.convert.wav_pool import WAV_REVISION as POOL_REVISION
-from voxline.components.convert.wav_pool import WavPool
+from voxline.components.convert.output import (
+    OutputBuilder,
+    check_length,
+    prepare_transcript,
+    write_output,
+    wrote_last,
+)
+from voxline.components.convert.settings import PROCESSES, ConvertSettings
+from voxline.components.convert.wav_pool import WAV_REVISION, WavPool
+from voxline.data.line_cache import LineCache, cache_file
+from voxline.data.manifest import Utterance
+from voxline.errors import WorkError
+from voxline.progress import Progress
+from voxline.rejects import Reason, Reject
 from voxline.store.bucket_cache import localize
-from voxline.store.hashing import hash_value
+from voxline.store.hashing import DIGEST_BYTES, DigestMap
 from voxline.store.step_cache import StepOutput, cached_step
+from voxline.text.alphabet import Alphabet
 from voxline.text.frontend import frontend_version
 
+if TYPE_CHECKING:
+    from voxline.components.convert.process_pool import WorkerCrashed
+
 REVISION = 1
+
+CONVERT_RECORDING = "voxline.components.convert.recording:convert_recording"
+"""By name, so that this process does not import what reads audio."""
+
+MAX_EXAMPLES = 3
+"""Changed recordings that a message names."""
 
 
 def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> StepOutput:
@@ -26,50 +50,162 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
 
     Args:
       manifest: ingest's folder, or a manifest file.
-      store: the folder that holds all keyed work, or gs://…; WAVs go to `<store>/wavs`.
+      store: the folder of all steps' outputs, or gs://…; WAVs go to `<store>/wavs`.
 
     Returns:
       Outputs: manifest, rejects. Counts: utterances, rejects, decoded.
 
     Raises:
-      WorkError: too many rejects; a recording that is no longer what the manifest says; a disk that is full.
+      WorkError: too many rejects, a recording that is no longer what the manifest says, or a full disk.
     """
-    # How many processes did it makes no difference to what was done.
-    naming = settings.naming()
-    # A dictionary of a later version may read a text otherwise.
-    reading = frontend_version(settings.reading)
-    named = {"settings": naming.plain(), "reading": reading, "revisions": [REVISION, POOL_REVISION]}
+    naming = settings.naming()  # without the number of processes, which changes no output
+    frontend = frontend_version(settings.reading)  # a later version of a dictionary may read a text differently
+    made_from = {"settings": naming.plain(), "reading": frontend, "revisions": [REVISION, WAV_REVISION]}
     with (
         WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping) as pool,
-        LineCache(store, hash_value(named)) as earlier,
+        LineCache(cache_file(store, "convert", made_from)) as cache,
     ):
-        incoming = ManifestScan(localize(manifest), pool, earlier)
-        inputs: dict[str, object] = {"utterances": incoming.fingerprint}
-        # The manifest names its recordings by content, and a file that is gone is no content: it takes part in the
-        # key by itself, so that the reject does not outlive the day on which the file is put back.
-        if incoming.missing:
-            inputs["missing"] = sorted(set(incoming.missing.values()))
-        if reading:
-            inputs["reading"] = reading
+        scan = ManifestScan(localize(manifest), pool, cache)
+        inputs: dict[str, object] = {"utterances": scan.fingerprint}
+        # A missing file has no content, so its absence is part of the key: its reject must not outlive its return.
+        if scan.missing:
+            inputs["missing"] = sorted(set(scan.missing.values()))
+        if frontend:
+            inputs["reading"] = frontend
 
         def check(folder: Path) -> None:
-            if not (incoming.taken_over and folder == earlier.folder):  # of these, each WAV has just been looked at
+            if not (scan.unchanged and wrote_last(cache, folder)):  # if so, the scan has just checked its WAVs
                 pool.check(folder)
 
         with cached_step(store, "convert", naming, inputs, revision=REVISION, check=check) as work:
             if not work.reused:
-                _convert(incoming, earlier, pool, settings, work, store)
+                cache.check()  # now that the output is locked, nobody can be purged any more
+                crashed = decode_new(scan, pool, settings, work)
+                builder = OutputBuilder(work.folder, scan, pool, settings, crashed)
+                write_output(scan, cache, builder, settings, work, store)
     return work
 
 
-def _convert(
-    incoming: ManifestScan,
-    earlier: LineCache,
-    pool: WavPool,
-    settings: ConvertSettings,
-    work: StepOutput,
-    store: Path | str,
-) -> None:
-    earlier.check()  # now that the work is claimed, and so nobody can be purged
-    lost = decode_new(incoming, pool, settings, work)
-    write_output(incoming, earlier, OutputBuilder(work.folder, incoming, pool, settings, lost), settings, work, store)
+def decode_new(
+    scan: ManifestScan, pool: WavPool, settings: ConvertSettings, work: StepOutput
+) -> dict[str, RejectedRecording]:
+    """Converts each NEW recording once, and logs the result in the pool.
+
+    Returns:
+      Recordings that crashed the process that read them, by the name of their WAV. They are not logged: the machine may
+      have been the cause, so a later run tries again.
+
+    Raises:
+      WorkError: a recording is no longer what the manifest says, or a WAV cannot be written.
+    """
+    work.counts["decoded"] = 0
+    to_decode = _lines_to_decode(scan, pool, settings) if scan.to_decode else array("Q")
+    if not to_decode:
+        return {}
+    pool.sweep()
+    decoding = _Decoding(scan, pool, settings, work)
+    try:
+        decoding.run(to_decode)
+        # One sync for all WAVs, before anything names them. An fsync for each would cost more than the decoding where
+        # others write too (10 ms and 2 ms).
+        os.sync()
+    except OSError as error:
+        raise WorkError(
+            f"convert: cannot write to {pool.folder}: {error.strerror or error}; make room or mend the permissions, "
+            "and start again: what is converted stays"
+        ) from error
+    if decoding.changed:
+        # Not a reject: the recording may be fine. The manifest is out of date, perhaps elsewhere too.
+        raise WorkError(
+            f"convert: {decoding.changed:,} recordings changed after they were ingested; run ingest again, then "
+            f"convert (what is converted stays): {'; '.join(decoding.examples)}"
+            + "; …"
+            * (decoding.changed > MAX_EXAMPLES)
+        )
+    work.counts["decoded"] = decoding.decoded
+    return decoding.crashed
+
+
+def _lines_to_decode(scan: ManifestScan, pool: WavPool, settings: ConvertSettings) -> "array[int]":
+    """Byte offsets of the lines whose recordings are decoded, each recording once.
+
+    What is cheap comes first: a recording without a usable transcript is not decoded.
+    """
+    alphabet = Alphabet.named(settings.alphabet)
+    offsets, names = array("Q"), DigestMap(0)
+    for offset, utterance in zip(scan.to_decode, scan.utterances_at(scan.to_decode), strict=True):
+        if isinstance(prepare_transcript(utterance, settings, alphabet), Reject):
+            continue
+        name = bytes.fromhex(pool.name(utterance))
+        if not check_length(utterance, utterance.duration, settings) and names.find(name) is None:
+            names.put(name)
+            offsets.append(offset)
+    return offsets
+
+
+class _Decoding:
+    """The conversion of the new recordings.
+
+    Attributes:
+      decoded: number of recordings that were decoded.
+      changed: number that are not what the manifest says, and `examples` of them.
+      crashed: see `decode_new`.
+    """
+
+    def __init__(self, scan: ManifestScan, pool: WavPool, settings: ConvertSettings, work: StepOutput) -> None:
+        self._scan, self._pool, self._settings, self._work = scan, pool, settings, work
+        self._names = bytearray()
+        self.decoded, self.changed = 0, 0
+        self.examples: list[str] = []
+        self.crashed: dict[str, RejectedRecording] = {}
+
+    def run(self, offsets: "array[int]") -> None:
+        from voxline.components.convert.process_pool import WorkerCrashed
+
+        pool, progress = self._pool, Progress("recordings", total=len(offsets))
+        with pool.open_log(self._work.key) as log, pool.open_uploader(log) as uploader:
+            for index, result in self._results(self._jobs(offsets)):
+                progress.advance()
+                name = self._names[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES].hex()
+                if isinstance(result, SourceChanged):
+                    self.changed += 1
+                    self.examples = heapq.nsmallest(MAX_EXAMPLES, [*self.examples, result.detail])
+                elif isinstance(result, WorkerCrashed):
+                    self.crashed[name] = RejectedRecording(Reason.UNREADABLE, result.detail)
+                else:
+                    self.decoded += isinstance(result, RejectedRecording) or result.decoded
+                    samples = None if isinstance(result, RejectedRecording) else result.samples
+                    pool.logs.add(log.path, log.add(name, result), name, samples)
+                    uploader.add(pool.path(name), result)
+
+    def _results(
+        self, jobs: Iterator[ConversionJob]
+    ) -> "Iterator[tuple[int, Converted | RejectedRecording | SourceChanged | WorkerCrashed]]":
+        settings = self._settings
+        if settings.runner == PROCESSES:
+            from voxline.components.convert.process_pool import FunctionName, map_in_processes
+
+            convert: FunctionName[ConversionJob, Converted | RejectedRecording | SourceChanged]
+            convert = FunctionName(CONVERT_RECORDING)
+            return map_in_processes(convert, jobs, settings.workers, settings.decode_seconds)
+        from voxline.components.convert.beam import convert_jobs
+
+        return convert_jobs(jobs, settings, self._pool.folder, self._work.folder / "unfinished")
+
+    def _jobs(self, offsets: "array[int]") -> Iterator[ConversionJob]:
+        for utterance in self._scan.utterances_at(offsets):
+            name = self._pool.name(utterance)
+            self._names += bytes.fromhex(name)
+            yield self._job(utterance, name)
+
+    def _job(self, utterance: Utterance, name: str) -> ConversionJob:
+        return ConversionJob(
+            source=utterance.audio_filepath,
+            audio_hash=utterance.audio_hash,
+            offset=utterance.offset,
+            duration=utterance.duration or None,
+            wav=self._pool.path(name),
+            sample_rate=self._settings.sample_rate,
+            silence_db=self._settings.silence_db,
+            shaping=self._settings.shaping,
+        )

@@ -112,7 +112,7 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
 
 
 def test_less_than_what_beam_is_worth_is_converted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "by_beam", None)
+    monkeypatch.setattr(distributed, "convert_with_beam", None)
     good_flac(tmp_path / "a.flac")
     one = utterance(tmp_path / "a.flac")
     job = ConversionJob(

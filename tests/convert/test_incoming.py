@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from voxline.components.convert import decode, manifest_scan, step
+from voxline.components.convert import manifest_scan, step
 from voxline.components.convert.jobs import RejectedRecording
-from voxline.components.convert.line_cache import LineCache
 from voxline.components.convert.manifest_scan import ManifestScan
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.fingerprints import manifest_fingerprint
+from voxline.data.line_cache import LineCache
 from voxline.data.manifest import (
     Utterance,
     fingerprint_utterances,
@@ -26,6 +26,8 @@ from voxline.data.manifest import (
 from voxline.errors import WorkError
 from voxline.store.files import write_text
 from voxline.store.hashing import hash_file
+
+real_decode_new = step.decode_new
 
 
 def corpus(folder: Path, *, named: bool = True) -> Path:
@@ -44,7 +46,7 @@ def corpus(folder: Path, *, named: bool = True) -> Path:
 
 def looked_at(manifest: Path, store: Path) -> ManifestScan:
     """As convert does before it knows whether there is anything to do."""
-    return ManifestScan(manifest, WavPool(store, 16_000, -60.0), LineCache(store, "these settings"))
+    return ManifestScan(manifest, WavPool(store, 16_000, -60.0), LineCache(store / "lines" / "these settings"))
 
 
 def test_a_manifest_is_named_by_what_its_utterances_are(tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_a_store_without_what_was_remembered_or_with_damage_in_it_makes_the_same
     expected = run(manifest, tmp_path / "expected", ConvertSettings()).folder / "manifest.jsonl"
     altered = whole.replace(b'"count": 3, ', b'"count": 9, ')
     assert altered != whole
-    for damage in (b"", whole[:200], whole[:1_100], whole[:1_050] + b"!" + whole[1_051:], altered, whole):
+    for damage in (b"", whole[:200], whole[:-1], whole[:1_050] + b"!" + whole[1_051:], altered, whole):
         remembered.write_bytes(damage)
         made = run(manifest, store, ConvertSettings())
         assert (made.reused, made.counts["decoded"]) == (False, 0)
@@ -119,7 +121,7 @@ def test_an_output_that_is_replaced_meanwhile_is_taken_over_as_it_was_found(
 
     def listened(*_: object) -> dict[str, RejectedRecording]:
         write_text(made, made.read_text().replace("says", "is"))  # by rename, as whoever makes it again does
-        return decode.decode_new(*_)  # type: ignore[arg-type]
+        return real_decode_new(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(step, "decode_new", listened)
     again = run(manifest, store, ConvertSettings())
@@ -152,10 +154,10 @@ def test_what_was_remembered_and_what_was_logged_does_not_stay_open(tmp_path: Pa
         manifest.write_text(manifest.read_text().replace("says a", f"{change} a"))
         run(manifest, store, ConvertSettings())
         (store / "lines" / "damaged").write_bytes(b"voxline")
-        with LineCache(store, "damaged") as earlier:
+        with LineCache(store / "lines" / "damaged") as earlier:
             assert earlier.count == 0
     (other,) = {file.name for file in (store / "lines").iterdir()} - {"damaged"}
-    with LineCache(store, other) as earlier:
+    with LineCache(store / "lines" / other) as earlier:
         assert earlier.count == 3
 
 
@@ -201,7 +203,7 @@ def test_a_manifest_that_is_written_while_it_is_read_is_refused(
     def listened(*_: object) -> dict[str, RejectedRecording]:
         with open(manifest, "a") as file:
             file.write("\n")
-        return decode.decode_new(*_)  # type: ignore[arg-type]
+        return real_decode_new(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(step, "decode_new", listened)
     with pytest.raises(WorkError, match="changed while it was read"):
@@ -220,7 +222,7 @@ def test_a_log_that_is_written_anew_while_it_is_used_is_refused(
     def listened(*_: object) -> dict[str, RejectedRecording]:
         [log] = (store / "wavs/log").glob("*.jsonl")
         write_text(log, "".join(log.read_text().splitlines(keepends=True)[::-1]))
-        return decode.decode_new(*_)  # type: ignore[arg-type]
+        return real_decode_new(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(step, "decode_new", listened)
     with pytest.raises(WorkError, match=r"jsonl: was replaced while it was read"):

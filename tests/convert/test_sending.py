@@ -20,7 +20,7 @@ WHOLE = Converted(1_000, {})
 @pytest.fixture
 def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> BucketCache:
     """A pool with ten WAVs, and a log that tells of them."""
-    monkeypatch.setattr(wav_pool, "FIRST_BATCH", 2)
+    monkeypatch.setattr(wav_pool, "FIRST_UPLOAD", 2)
     fresh_pod()
     mirror = BucketCache.of(f"{gcs.uri}/store/wavs")
     for number in range(10):

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.convert.conftest import good_flac, manifest_of, utterance
+from voxline.components.convert.output import converted_utterance, prepare_transcript
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
-from voxline.components.convert.transcript import converted_utterance, normalize_transcript
 from voxline.data.manifest import Utterance, read_manifest
 from voxline.rejects import Reason, Reject
 from voxline.text.alphabet import Alphabet
@@ -33,7 +33,7 @@ def test_spoken_stands_only_where_it_differs_and_never_from_before() -> None:
 
 
 def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
-    found = normalize_transcript(Utterance("a", "a.wav", 1.0, "snow ☃"), VOICE, Alphabet.named(VOICE.alphabet))
+    found = prepare_transcript(Utterance("a", "a.wav", 1.0, "snow ☃"), VOICE, Alphabet.named(VOICE.alphabet))
     assert isinstance(found, Reject)
     assert found.reason is Reason.OUTSIDE_ALPHABET
     assert "U+2603 SNOWMAN" in found.detail
@@ -42,7 +42,7 @@ def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
 @pytest.mark.parametrize("kind", ["english", "english_phonemes", "mandarin", "pinyin"])
 def test_punctuation_alone_is_a_transcript_with_nothing_in_it(kind: FrontendKind) -> None:
     settings = VOICE.model_copy(update={"reading": FrontendSettings(kind=kind)})
-    found = normalize_transcript(Utterance("a", "a.wav", 1.0, "?!… —"), settings, Alphabet.named(VOICE.alphabet))
+    found = prepare_transcript(Utterance("a", "a.wav", 1.0, "?!… —"), settings, Alphabet.named(VOICE.alphabet))
     assert isinstance(found, Reject)
     assert found.reason is Reason.TRANSCRIPT_EMPTY
     assert "'?!… —' has n" in found.detail

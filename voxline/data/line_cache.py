@@ -1,0 +1,232 @@
+"""A line cache: what a step made of each line of its last manifest, so that an unchanged line is not processed again.
+
+  <store>/lines/<step>-<hash of the settings>    written by the last run with these settings, replaced as a whole
+
+A text file. Each entry is a line of tab-separated fields: the digest of the manifest's line, fields that the step
+chooses, and last the line that the step wrote. Two lines follow the entries: a JSON object that describes the run, and
+the hash of everything before it.
+
+The cache holds nothing that a run cannot compute again. Delete it freely; a damaged one is ignored. A reader keeps the
+file that it opened, so another run may replace it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from voxline.errors import WorkError
+from voxline.store.bucket_cache import local_path
+from voxline.store.files import atomic_write, remove_unfinished
+from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, DigestMap, hash_value
+
+FOLDER = "lines"
+_FORMAT = 1
+_FOOTER_BYTES = 65_536
+"""More than a footer takes."""
+_CHUNK, _BLOCK = 1 << 20, 1 << 16
+"""Bytes that are read and written at a time."""
+
+
+class CacheEntry(NamedTuple):
+    """What a step made of one line.
+
+    Attributes:
+      offset: byte of the cache at which the entry begins; `LineCache.read` finds it again.
+      raw: the entry as it is in the file; `LineCacheWriter.copy` takes it.
+      fields: what the step stored.
+      output: the line that it wrote.
+    """
+
+    offset: int
+    raw: bytes
+    fields: list[bytes]
+    output: bytes
+
+
+class LineCache:
+    """The entries of a cache file; none if it is absent or damaged.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "convert"
+    >>> with write_line_cache(file) as writer:
+    ...     writer.add(bytes(16), "0.5", "train", output=b"a row" + b"\\n")
+    ...     writer.about = {"manifest": "9f"}
+    >>> with LineCache(file) as cache:
+    ...     cache.about, cache.find(bytes(16)).fields, cache.find(b"another digest !")
+    ({'manifest': '9f'}, [b'0.5', b'train'], None)
+
+    Attributes:
+      file: the cache file.
+      about: what the writer said of the run; empty without entries.
+      count: number of entries.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.about: dict[str, Any] = {}
+        self.count = 0
+        self._lines: IO[bytes] | None = None
+        self._next, self._next_at, self._end = b"", 0, 0
+        self._offsets: DigestMap | None = None
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            self._open()
+
+    def __enter__(self) -> "LineCache":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lines:
+            self._lines.close()
+
+    def find(self, digest: bytes) -> CacheEntry | None:
+        """The entry of a line. Lines are expected in the order of the last manifest; others cost an index in memory."""
+        if self._next[:HASH_CHARACTERS] != digest.hex().encode():
+            if not self.count or (offset := self._index().find(digest)) is None:
+                return None
+            self._seek(int.from_bytes(offset, "little"))
+        return self._take()
+
+    def read(self, offset: int) -> CacheEntry:
+        """The entry that begins at a byte."""
+        if offset != self._next_at:
+            self._seek(offset)
+        return self._take()
+
+    def __iter__(self) -> Iterator[CacheEntry]:
+        self._seek(0)
+        while self._next:
+            yield self._take()
+
+    def check(self) -> None:
+        """Checks that no purge has removed the cache since it was opened.
+
+        Raises:
+          WorkError: one has, so the entries may name what is gone.
+        """
+        if self.count and not self.file.exists():  # a run replaces the file, it never removes it
+            raise WorkError(f"{self.file}: removed while it was read, as by a purge; run this again")
+
+    def _open(self) -> None:
+        """Opens and verifies the file.
+
+        Raises:
+          OSError, ValueError, KeyError, TypeError: it is absent, damaged, or of another version.
+        """
+        with contextlib.ExitStack() as files:
+            lines = files.enter_context(open(self.file, "rb"))
+            hashed = lines.seek(0, os.SEEK_END) - HASH_CHARACTERS - 1
+            lines.seek(max(0, hashed - _FOOTER_BYTES))
+            *_, footer, stated = lines.read().splitlines(keepends=True)
+            if stated != _hash_of(lines, hashed).encode() + b"\n":
+                raise ValueError("damaged")
+            values = json.loads(footer)
+            if values["format"] != _FORMAT:
+                raise ValueError("another version")
+            self.about, self.count, self._end = values["about"], values["count"], hashed - len(footer)
+            self._lines = lines
+            self._seek(0)
+            files.pop_all()
+
+    def _take(self) -> CacheEntry:
+        """The next entry, and reads ahead."""
+        assert self._lines  # noqa: S101 -- there are entries, so it is open
+        raw, offset = self._next, self._next_at
+        self._next_at = offset + len(raw)
+        self._next = self._lines.readline() if self._next_at < self._end else b""
+        _, *fields, output = raw.split(b"\t")
+        return CacheEntry(offset, raw, fields, output)
+
+    def _seek(self, offset: int) -> None:
+        if self._lines:
+            self._lines.seek(offset)
+            self._next_at = offset
+            self._next = self._lines.readline() if offset < self._end else b""
+
+    def _index(self) -> DigestMap:
+        if self._offsets is None:
+            assert self._lines  # noqa: S101 -- as above
+            self._offsets = DigestMap(8)
+            here, offset = self._lines.tell(), 0
+            self._lines.seek(0)
+            while offset < self._end:
+                raw = self._lines.readline()
+                self._offsets.put(bytes.fromhex(raw[:HASH_CHARACTERS].decode()), offset.to_bytes(8, "little"))
+                offset += len(raw)
+            self._lines.seek(here)
+        return self._offsets
+
+
+class LineCacheWriter:
+    """Writes a cache file.
+
+    Attributes:
+      about: JSON values that describe the run, for `LineCache.about`.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self._count, self._waiting = 0, bytearray()
+        self.about: dict[str, Any] = {}
+
+    def add(self, digest: bytes, *fields: str, output: bytes) -> None:
+        """Adds an entry.
+
+        Args:
+          digest: of the manifest's line.
+          fields: without tabs.
+          output: the line that the step wrote, JSON and so without tabs; it ends with a line feed.
+        """
+        self.copy("\t".join((digest.hex(), *fields, "")).encode() + output)
+
+    def copy(self, raw: bytes) -> None:
+        """Adds an entry as another cache has it."""
+        self._waiting += raw
+        self._count += 1
+        if len(self._waiting) >= _BLOCK:
+            self._flush()
+
+    def close(self) -> None:
+        """Writes what follows the entries."""
+        footer = {"format": _FORMAT, "count": self._count, "about": self.about}
+        self._waiting += json.dumps(footer, ensure_ascii=False).encode() + b"\n"
+        self._flush()
+        self._file.write(self._hash.hexdigest().encode() + b"\n")
+
+    def _flush(self) -> None:
+        self._file.write(self._waiting)
+        self._hash.update(self._waiting)
+        self._waiting.clear()
+
+
+@contextlib.contextmanager
+def write_line_cache(file: Path) -> Iterator[LineCacheWriter]:
+    """Opens a cache for writing; it replaces the file when the block ends without an error."""
+    remove_unfinished(file.parent)
+    with atomic_write(file, durable=False) as out:  # a reader checks the hash
+        writer = LineCacheWriter(out)
+        yield writer
+        writer.close()
+
+
+def cache_file(store: Path | str, step: str, made_by: dict[str, Any]) -> Path:
+    """The file of a step's cache.
+
+    Args:
+      made_by: the settings and revisions that decide what becomes of a line.
+    """
+    return local_path(store) / FOLDER / f"{step}-{hash_value(made_by)}"
+
+
+def _hash_of(file: IO[bytes], size: int) -> str:
+    """The hash of the first bytes of a file."""
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    file.seek(0)
+    while size > 0 and (chunk := file.read(min(size, _CHUNK))):
+        found.update(chunk)
+        size -= len(chunk)
+    return found.hexdigest()
