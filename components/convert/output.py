@@ -154,8 +154,7 @@ def write_output(
 
 def wrote_last(cache: LineCache, folder: Path) -> bool:
     """Whether the manifest in a folder is the one that the last run wrote, and has not changed since."""
-    about = cache.about
-    return about["key"] == folder.name and about["output"] == hash_file(folder / MANIFEST_FILE)
+    return (cache.about["key"], cache.about["output"]) == (folder.name, hash_file(folder / MANIFEST_FILE))
 
 
 class _OutputWriter:
