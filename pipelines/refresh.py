@@ -20,7 +20,7 @@ def refresh(
     corpus_settings: str = "{}",
     convert_sample_rate: int = 16000,
     convert_alphabet: str = "english",
-    convert_reading_kind: str = "transcript",
+    convert_frontend_kind: str = "transcript",
     convert_settings: str = "{}",
     validate_settings: str = "{}",
     extract_features_kind: str = "log_mel",
@@ -42,7 +42,7 @@ def refresh(
       corpus_settings: JSON: splits, limits on archives and rejects.
       convert_sample_rate: Hz of the converted audio, and of all that follows.
       convert_alphabet: the characters of the transcripts: a name (english, english_speech, ...), or they themselves.
-      convert_reading_kind: how a transcript becomes them: transcript, as_is, english, mandarin, ...
+      convert_frontend_kind: how a transcript becomes them: transcript, as_is, english, mandarin, ...
       convert_settings: JSON: limits on length, silence and rejects.
       validate_settings: JSON: thresholds and severities of the checks, the schema of TFX's data validation.
       extract_features_kind: log_mel, mfcc, linear or mel_and_linear.
@@ -58,7 +58,7 @@ def refresh(
         store=store,
         sample_rate=convert_sample_rate,
         alphabet=convert_alphabet,
-        reading=convert_reading_kind,
+        frontend=convert_frontend_kind,
         settings=convert_settings,
     )
     wavs = converted.outputs["wavs"]
@@ -70,7 +70,7 @@ def refresh(
         features_mels=extract_features_mels,
         sample_rate=convert_sample_rate,
         alphabet=convert_alphabet,
-        reading=convert_reading_kind,
+        frontend=convert_frontend_kind,
         runner=extract_runner,
         settings=extract_settings,
     ).after(checked)

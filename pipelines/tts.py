@@ -20,7 +20,7 @@ def tts(
     corpus_settings: str = "{}",
     convert_sample_rate: int = 22050,
     convert_alphabet: str = "english_speech",
-    convert_reading_kind: str = "english",
+    convert_frontend_kind: str = "english",
     convert_settings: str = "{}",
     validate_settings: str = "{}",
     extract_features_kind: str = "log_mel",
@@ -54,7 +54,7 @@ def tts(
       corpus_settings: JSON: splits, which text to take, limits on archives and rejects.
       convert_sample_rate: Hz of the converted audio, and of all that follows.
       convert_alphabet: the symbols that the voice reads: english_speech, phonemes, pinyin_speech, or the characters.
-      convert_reading_kind: how a text becomes them: english, english_phonemes, mandarin or pinyin.
+      convert_frontend_kind: how a text becomes them: english, english_phonemes, mandarin or pinyin.
       convert_settings: JSON: trimming, loudness, limits; sandhi (the same as in extract_settings).
       validate_settings: JSON: thresholds and severities of the checks, the schema of TFX's data validation.
       extract_features_kind: log_mel for Tacotron 2, mel_and_linear for Tacotron.
@@ -84,7 +84,7 @@ def tts(
         store=store,
         sample_rate=convert_sample_rate,
         alphabet=convert_alphabet,
-        reading=convert_reading_kind,
+        frontend=convert_frontend_kind,
         settings=convert_settings,
     )
     wavs = converted.outputs["wavs"]
@@ -96,7 +96,7 @@ def tts(
         features_mels=extract_features_mels,
         sample_rate=convert_sample_rate,
         alphabet=convert_alphabet,
-        reading=convert_reading_kind,
+        frontend=convert_frontend_kind,
         runner=extract_runner,
         settings=extract_settings,
     ).after(checked)

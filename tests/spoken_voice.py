@@ -56,7 +56,7 @@ def write_voice_corpus(folder: Path, texts: Sequence[str], split: str = "test") 
         soundfile.write(wav, samples, RATE, subtype="PCM_16")
         utterances.append(
             Utterance(f"voice-{number:04d}", str(wav), len(samples) / RATE, text, "voice", split, f"hash of {text}",
-                      extra={"spoken": said(text)})
+                      extra={"normalized_text": said(text)})
         )  # fmt: skip
     write_manifest(folder / "manifest.jsonl", utterances)
     return folder
@@ -135,7 +135,7 @@ def export(
         "alphabet": alphabet,
         "sample_rate": RATE,
         "features": FEATURES.plain(),
-        "reading": {"kind": "as_is"},
+        "frontend": {"kind": "as_is"},
         "max_steps": MAX_STEPS,
         "reduction": FRAMES,
         "settings": {"epochs": 1},

@@ -12,7 +12,7 @@ def convert(
     store: str,
     sample_rate: int = 16000,
     alphabet: str = "english",
-    reading: str = "transcript",
+    frontend: str = "transcript",
     settings: str = "{}",
 ) -> None:
     """Turns any audio into 16-bit mono WAV, and normalises the transcripts.
@@ -23,7 +23,7 @@ def convert(
       store: folder of all keyed work.
       sample_rate: Hz.
       alphabet: the characters that transcripts may hold: a name, or the characters themselves.
-      reading: how a transcript becomes them: transcript, as_is, english, english_phonemes, mandarin or pinyin.
+      frontend: how a transcript becomes them: transcript, as_is, english, english_phonemes, mandarin or pinyin.
       settings: JSON of the other keys of the config's section `convert`.
     """
     from voxline.components.convert.settings import ConvertSettings
@@ -31,6 +31,8 @@ def convert(
     from voxline.store.permanent_failures import fail_fast
     from voxline.store.step_cache import artifact_uri
 
-    chosen = ConvertSettings.of(settings, "convert", sample_rate=sample_rate, alphabet=alphabet, reading__kind=reading)
+    chosen = ConvertSettings.of(
+        settings, "convert", sample_rate=sample_rate, alphabet=alphabet, frontend__kind=frontend
+    )
     with fail_fast(store):
         run(artifact_uri(manifest), store, chosen).publish(wavs)

@@ -214,12 +214,12 @@ def prepare_transcript(utterance: Utterance, settings: ConvertSettings, alphabet
     if not utterance.text.strip():
         return Reject(utterance.id, Reason.TRANSCRIPT_MISSING, "no transcript")
     try:
-        found = apply_frontend(utterance.text, settings.reading)
+        found = apply_frontend(utterance.text, settings.frontend)
     except EmptyText as wordless:
         return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, str(wordless))
     except UnsupportedText as unreadable:
         return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, str(unreadable))
-    if not found.spoken.strip():
+    if not found.normalized_text.strip():
         return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, f"nothing is left of {utterance.text!r} once normalised")
     if fault := alphabet.fault(found.symbols):
         return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, fault)
@@ -242,9 +242,9 @@ def converted_utterance(utterance: Utterance, found: FrontendOutput, wav: str, n
       wav, name: path and name of its WAV.
     """
     extra = utterance.extra
-    if "spoken" in extra or found.spoken != found.symbols:
-        extra = {key: value for key, value in extra.items() if key != "spoken"}
-        if found.spoken != found.symbols:
-            extra["spoken"] = found.spoken
+    if "normalized_text" in extra or found.normalized_text != found.symbols:
+        extra = {key: value for key, value in extra.items() if key != "normalized_text"}
+        if found.normalized_text != found.symbols:
+            extra["normalized_text"] = found.normalized_text
     # `replace` takes three times as long
     return Utterance(utterance.id, wav, duration, found.symbols, utterance.speaker, utterance.split, name, extra=extra)

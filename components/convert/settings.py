@@ -20,7 +20,7 @@ class ConvertSettings(RunnerSettings):
     alphabet: str = pydantic.Field(
         "english", description="an alphabet's name (english), or the characters that transcripts may have"
     )
-    reading: FrontendSettings = pydantic.Field(
+    frontend: FrontendSettings = pydantic.Field(
         default_factory=FrontendSettings, description="how a transcript becomes what the model reads or spells"
     )
     min_seconds: float = pydantic.Field(0.1, ge=0, le=3_600, description="seconds; shorter recordings are rejected")

@@ -59,8 +59,8 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
       WorkError: too many rejects, a recording that is no longer what the manifest says, or a full disk.
     """
     naming = settings.naming()  # without the number of processes, which changes no output
-    frontend = frontend_version(settings.reading)  # a later version of a dictionary may read a text differently
-    made_from = {"settings": naming.plain(), "reading": frontend, "revisions": [REVISION, WAV_REVISION]}
+    frontend = frontend_version(settings.frontend)  # a later version of a dictionary may read a text differently
+    made_from = {"settings": naming.plain(), "frontend": frontend, "revisions": [REVISION, WAV_REVISION]}
     with (
         WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping) as pool,
         LineCache(cache_file(store, "convert", made_from)) as cache,
@@ -71,7 +71,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
         if scan.missing:
             inputs["missing"] = sorted(set(scan.missing.values()))
         if frontend:
-            inputs["reading"] = frontend
+            inputs["frontend"] = frontend
 
         def check(folder: Path) -> None:
             if not (scan.unchanged and wrote_last(cache, folder)):  # if so, the scan has just checked its WAVs

@@ -14,7 +14,7 @@ def extract(
     features_mels: int = 80,
     sample_rate: int = 16000,
     alphabet: str = "english",
-    reading: str = "transcript",
+    frontend: str = "transcript",
     runner: str = "FnApiRunner",
     settings: str = "{}",
 ) -> None:
@@ -28,7 +28,7 @@ def extract(
       features_mels: mel bins.
       sample_rate: Hz; of the wavs.
       alphabet: what the labels index: a name, or the characters themselves.
-      reading: how convert read the transcripts.
+      frontend: how convert read the transcripts.
       runner: what runs the Beam pipeline: FnApiRunner, multi_process, or any Beam runner.
       settings: JSON of the other keys of the config's section `extract`.
     """
@@ -44,7 +44,7 @@ def extract(
         features__mels=features_mels,
         features__sample_rate=sample_rate,
         alphabet=alphabet,
-        reading__kind=reading,
+        frontend__kind=frontend,
         runner=runner,
     )
     with fail_fast(store):

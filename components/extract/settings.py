@@ -20,7 +20,7 @@ class ExtractSettings(RunnerSettings):
     alphabet: str = pydantic.Field(
         "english", description="the symbols of the labels: a name (english), or the characters themselves"
     )
-    reading: FrontendSettings = pydantic.Field(
+    frontend: FrontendSettings = pydantic.Field(
         default_factory=FrontendSettings,
         description="how convert read the transcripts; the dataset remembers it, and so does the model",
     )

@@ -234,7 +234,7 @@ def _dataset(
         fingerprint=named,
         features=settings.features,
         alphabet=Alphabet.named(settings.alphabet),
-        reading=settings.reading.plain(),
+        frontend=settings.frontend.plain(),
         mean=mean,
         deviation=deviation,
         counts=dict(counts),

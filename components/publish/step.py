@@ -99,7 +99,7 @@ def _equals_purged_version(version: Path, dataset: Dataset) -> bool:
     purged = Dataset.listed(version)
     return all(
         getattr(purged, name) == getattr(dataset, name)
-        for name in ("rows_hash", "features", "alphabet", "reading", "speeds")
+        for name in ("rows_hash", "features", "alphabet", "frontend", "speeds")
     )
 
 

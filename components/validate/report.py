@@ -109,10 +109,10 @@ def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: Vali
     blocks: list[Block] = []
     reel = PlayerBudget()
     for result in sorted(results, key=lambda result: not result.fails_the_step):
-        rows = [int(row) for row in result.finding.offenders[: settings.listed]]
+        rows = [int(row) for row in result.finding.offenders[: settings.max_listed]]
         if result.outcome != "failed" or not rows:
             continue
-        played, named = rows[: settings.played], rows[settings.played :]
+        played, named = rows[: settings.max_played], rows[settings.max_played :]
         ensure_local(corpus.utterance(row).audio_filepath for row in played)
         inside = [item_list(*[_utterance(corpus, result, row, reel) for row in played])] if played else []
         if named:
@@ -122,7 +122,7 @@ def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: Vali
         left = len(result.finding.offenders) - len(rows)
         if left:
             inside.append(
-                small_print(f"And {left:,} more that are not listed (validate.listed is {settings.listed:,}).")
+                small_print(f"And {left:,} more that are not listed (validate.max_listed is {settings.max_listed:,}).")
             )
         heading = f"{result.check.name}: {_counted(len(result.finding.offenders), 'utterance')}"
         blocks.append(details(heading, *inside, opened=not blocks))
@@ -146,7 +146,7 @@ def _utterance(corpus: CheckedCorpus, result: CheckResult, row: int, reel: Playe
 def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
     rates = corpus.characters / np.maximum(corpus.durations, 1e-3)
     wanted = settings.speaking_rate
-    rate_bounds = [wanted.lowest, wanted.highest] if wanted.unit == "characters" else []
+    rate_bounds = [wanted.min_rate, wanted.max_rate] if wanted.unit == "characters" else []
     plots = [
         _histogram(corpus, corpus.durations, "duration, seconds"),
         _histogram(corpus, rates, "speaking rate, characters a second", rate_bounds),
@@ -155,9 +155,7 @@ def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
     if np.isfinite(corpus.measured["rms_db"]).any():
         limits = settings.level
         plots += [
-            _histogram(
-                corpus, corpus.measured["rms_db"], "level, dB below full scale", [limits.lowest, limits.highest]
-            ),
+            _histogram(corpus, corpus.measured["rms_db"], "level, dB below full scale", [limits.min_db, limits.max_db]),
             _histogram(corpus, corpus.measured["silence_share"], "share of silence", [settings.silence.silence_share]),
         ]
     return side_by_side(*plots)

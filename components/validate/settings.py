@@ -50,8 +50,8 @@ class CtcFeasibility(ErrorCheckSettings):
 class SpeakingRate(CheckSettings):
     threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances out of range")
     unit: Literal["characters", "words"] = pydantic.Field("characters", description="what is counted a second")
-    lowest: float = pydantic.Field(2.0, ge=0, description="units a second, spaces and punctuation not counted")
-    highest: float = pydantic.Field(30.0, gt=0, description="units a second, spaces and punctuation not counted")
+    min_rate: float = pydantic.Field(2.0, ge=0, description="units a second, spaces and punctuation not counted")
+    max_rate: float = pydantic.Field(30.0, gt=0, description="units a second, spaces and punctuation not counted")
 
 
 class Clipping(CheckSettings):
@@ -63,8 +63,8 @@ class Clipping(CheckSettings):
 
 class Level(CheckSettings):
     threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances out of range")
-    lowest: float = pydantic.Field(-50.0, le=0, description="dB below full scale, root mean square")
-    highest: float = pydantic.Field(-6.0, le=0, description="dB below full scale, root mean square")
+    min_db: float = pydantic.Field(-50.0, le=0, description="dB below full scale, root mean square")
+    max_db: float = pydantic.Field(-6.0, le=0, description="dB below full scale, root mean square")
 
 
 class Silence(CheckSettings):
@@ -76,7 +76,7 @@ class Silence(CheckSettings):
 
 class ConstantAudio(ErrorCheckSettings):
     threshold: float = pydantic.Field(0.01, ge=0, le=1, description="share of utterances that are no speech")
-    lowest_crest: float = pydantic.Field(
+    min_crest_db: float = pydantic.Field(
         4.5, ge=0, description="dB from root mean square to peak; a tone has 3, a square wave 0, speech 12 to 20"
     )
 
@@ -91,7 +91,9 @@ class WordBalance(CheckSettings):
     threshold: float = pydantic.Field(
         0.1, ge=0, le=1, description="bits between the distributions (Jensen-Shannon) of train and another split"
     )
-    words: int = pydantic.Field(100, ge=2, description="of the most frequent words of train; the others count as one")
+    frequent_words: int = pydantic.Field(
+        100, ge=2, description="of the most frequent words of train; the others count as one"
+    )
 
 
 class UnseenWords(CheckSettings):
@@ -102,7 +104,7 @@ class IdenticalTranscripts(ErrorCheckSettings):
     threshold: float = pydantic.Field(
         0.6, ge=0, le=1, description="share of a split's utterances that have its most frequent transcript"
     )
-    fewest: int = pydantic.Field(10, ge=2, description="utterances in a split that is looked at")
+    min_utterances: int = pydantic.Field(10, ge=2, description="utterances in a split that is looked at")
 
 
 class DominantSpeaker(CheckSettings):
@@ -155,7 +157,7 @@ class ValidateSettings(RunnerSettings):
         description="TFX's data validation: auto (where it can run: glibc 2.39), required (fails elsewhere) or off",
     )
     schema_: str = pydantic.Field(
-        "recognition",
+        "asr",
         alias="schema",
         min_length=1,
         description="a name in configs/validation, or a path or gs://….pbtxt",
@@ -234,8 +236,10 @@ class ValidateSettings(RunnerSettings):
     frames_per_second: float | None = pydantic.Field(
         None, gt=0, description="frames a second after the model's time stride; empty: CTC feasibility is not checked"
     )
-    listed: int = pydantic.Field(50, ge=0, le=10_000, description="offending utterances named by each check, at most")
-    played: int = pydantic.Field(4, ge=0, le=100, description="of these, playable in the report, at most")
+    max_listed: int = pydantic.Field(
+        50, ge=0, le=10_000, description="offending utterances named by each check, at most"
+    )
+    max_played: int = pydantic.Field(4, ge=0, le=100, description="of these, playable in the report, at most")
     beam_from_megabytes: float = pydantic.Field(
         512.0,
         ge=0,

@@ -111,7 +111,7 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", examination: "TfdvResult",
             "utterances": {split: len(corpus.rows(split)) for split in corpus.present_splits()},
             "rejects": corpus.rejects,
             "tfdv": examination.plain(),
-            "checks": [result.plain(corpus, settings.listed) for result in results],
+            "checks": [result.plain(corpus, settings.max_listed) for result in results],
         },
     )
     validation_page(corpus, results, settings).write(work.path("report"))

@@ -141,7 +141,7 @@ def _changed_settings(found: DatasetDiff) -> list[str]:
     pairs = {
         "features": (found.before.features.plain(), found.after.features.plain()),
         "alphabet": (found.before.alphabet.symbols, found.after.alphabet.symbols),
-        "reading": (found.before.reading, found.after.reading),
+        "frontend": (found.before.frontend, found.after.frontend),
         "speeds": (found.before.speeds, found.after.speeds),
     }
     return [f"other {name}: {old} → {new}" for name, (old, new) in pairs.items() if old != new]

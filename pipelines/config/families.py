@@ -66,9 +66,9 @@ FRONTEND_ALPHABETS = {
 # One speaker is all there is, in train and in test; attention needs no frames to spell with, so CTC is not asked.
 TTS_DEFAULTS = {
     "corpus": {"format": "ljspeech"},
-    "convert": {"reading": {"kind": DEFAULT_FRONTEND}},
+    "convert": {"frontend": {"kind": DEFAULT_FRONTEND}},
     "validate": {
-        "schema": "synthesis",
+        "schema": "tts",
         "ctc_feasibility": {"severity": "off"},
         "speaker_overlap": {"severity": "off"},
         "dominant_speaker": {"severity": "off"},
@@ -103,7 +103,7 @@ class TtsConfig(TrainingRunConfig):
 
     @classmethod
     def defaults(cls, document: Values) -> Values:
-        kind = get_key(document, "convert.reading.kind")
+        kind = get_key(document, "convert.frontend.kind")
         alphabet = FRONTEND_ALPHABETS.get(DEFAULT_FRONTEND if kind is None else str(kind))
         follows = {"convert": {"alphabet": alphabet}} if alphabet else {}
         return merge(super().defaults(document), merge(TTS_DEFAULTS, follows))

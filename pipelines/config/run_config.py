@@ -28,7 +28,7 @@ class RunConfig(Settings):
     same: ClassVar[Mapping[str, str]] = {
         "extract.alphabet": "convert.alphabet",
         "extract.features.sample_rate": "convert.sample_rate",
-        "extract.reading": "convert.reading",
+        "extract.frontend": "convert.frontend",
     }
     """Keys that take the value of another one."""
 

@@ -220,7 +220,7 @@ def test_two_processes_compute_the_same_bytes() -> None:
     script = (
         "import numpy, hashlib; from voxline.audio.features import *;"
         "samples = numpy.random.default_rng(1).standard_normal(50_000).astype('float32');"
-        "print(hashlib.sha256(features(samples, FeatureSettings()).tobytes()).hexdigest())"
+        "print(hashlib.sha256(compute_features(samples, FeatureSettings()).tobytes()).hexdigest())"
     )
     digests = {subprocess.check_output([sys.executable, "-c", script]) for _ in range(2)}
     assert len(digests) == 1

@@ -41,7 +41,7 @@ def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
 
 @pytest.mark.parametrize("kind", ["english", "english_phonemes", "mandarin", "pinyin"])
 def test_punctuation_alone_is_a_transcript_with_nothing_in_it(kind: FrontendKind) -> None:
-    settings = VOICE.model_copy(update={"reading": FrontendSettings(kind=kind)})
+    settings = VOICE.model_copy(update={"frontend": FrontendSettings(kind=kind)})
     found = prepare_transcript(Utterance("a", "a.wav", 1.0, "?!… —"), settings, Alphabet.named(VOICE.alphabet))
     assert isinstance(found, Reject)
     assert found.reason is Reason.TRANSCRIPT_EMPTY

@@ -53,7 +53,7 @@ def test_hanzi_are_read_as_the_voice_says_them() -> None:
     how = FrontendSettings(kind="mandarin", sandhi=False)
     drawn = draw_sentences("mandarin", np.random.default_rng(5), {"train": 600, "test": 1}, longer=100)
     for sentence in drawn["train"] + drawn["test"]:
-        assert apply_frontend(sentence.written, how).spoken == sentence.normalised, sentence.written
+        assert apply_frontend(sentence.written, how).normalized_text == sentence.normalised, sentence.written
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("digits", 22050), ("mandarin", 16000)])

@@ -187,7 +187,7 @@ def test_a_voice_that_reads_otherwise_than_the_one_in_service_is_not_compared(
 ) -> None:
     other = Path(shutil.copytree(make_voice(), tmp_path / "other"))
     about = json.loads((other / "model.json").read_text())
-    (other / "model.json").write_text(json.dumps({**about, "reading": {"kind": "english"}}))
+    (other / "model.json").write_text(json.dumps({**about, "frontend": {"kind": "english"}}))
     publish(registry, "tts", other)
     with pytest.raises(SettingsError, match=r"version 1 of tts reads .*name of its own"):
         run(make_voice(), corpus, registry, tmp_path / "store", QUICK)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(1_800)
 
 
 def test_two_task_managers_find_what_one_process_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam, "PIECE_BYTES", 2_000)  # a few lines each
+    monkeypatch.setattr(beam, "RANGE_BYTES", 2_000)  # a few lines each
     manifest = written(tmp_path / "corpus", fit(), rejects=1)
     alone = run(manifest, tmp_path / "alone", ValidateSettings.of(SMALL))
     with Cluster(tmp_path / "flink") as cluster:

@@ -87,7 +87,7 @@ def test_a_convert_that_was_cut_off_leaves_nothing_that_looks_finished(cluster: 
 
 def test_a_pod_plays_in_its_report_what_it_has_to_bring(cluster: Cluster) -> None:
     cluster.run("ingest", "convert")
-    strict = ("validate.level.lowest=-10", "validate.level.severity=warning", "validate.level.threshold=0")
+    strict = ("validate.level.min_db=-10", "validate.level.severity=warning", "validate.level.threshold=0")
     judged = cluster.run("validate", settings=strict)["validate"]
     assert "data:audio" in judged.path("report").read_text(encoding="utf-8")
     assert 0 < len([path for path in files(cluster.disk) if path.suffix == ".wav"]) < judged.counts["utterances"]

@@ -22,7 +22,7 @@ def config(folder: Path, text: str = "", *assignments: str) -> TtsConfig:
 
 def test_a_voice_has_defaults_of_its_own(tmp_path: Path) -> None:
     chosen = config(tmp_path)
-    assert (chosen.corpus.format, chosen.convert.reading.kind, chosen.convert.alphabet) == (
+    assert (chosen.corpus.format, chosen.convert.frontend.kind, chosen.convert.alphabet) == (
         "ljspeech",
         "english",
         "english_speech",
@@ -41,11 +41,11 @@ def test_one_speaker_is_no_fault_and_ctc_is_not_asked(tmp_path: Path) -> None:
 
 
 def test_the_dataset_remembers_how_text_was_read(tmp_path: Path) -> None:
-    chosen = config(tmp_path, "convert: {reading: {kind: mandarin, sandhi: false}}\n")
-    assert chosen.extract.reading == chosen.convert.reading
+    chosen = config(tmp_path, "convert: {frontend: {kind: mandarin, sandhi: false}}\n")
+    assert chosen.extract.frontend == chosen.convert.frontend
     assert chosen.extract.alphabet == chosen.convert.alphabet == "pinyin_speech"
-    with pytest.raises(SettingsError, match=r"'extract\.reading' is .* and 'convert\.reading' makes it"):
-        config(tmp_path, "extract: {reading: {kind: pinyin}}\n")
+    with pytest.raises(SettingsError, match=r"'extract\.frontend' is .* and 'convert\.frontend' makes it"):
+        config(tmp_path, "extract: {frontend: {kind: pinyin}}\n")
 
 
 def test_the_network_is_chosen_by_its_kind(tmp_path: Path) -> None:

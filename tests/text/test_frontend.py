@@ -57,7 +57,7 @@ def test_ten_thousand_of_one_character_take_less_than_a_second(kind: str, charac
 @pytest.mark.parametrize("pair", POLYPHONES.replace("\n", "|").split("|"))
 def test_phrases_decide_how_a_character_is_read(pair: str) -> None:
     hanzi, _, said = pair.partition(" ")
-    assert apply_frontend(hanzi, FrontendSettings(kind="mandarin", sandhi=False)).spoken == said
+    assert apply_frontend(hanzi, FrontendSettings(kind="mandarin", sandhi=False)).normalized_text == said
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_phrases_decide_how_a_character_is_read(pair: str) -> None:
     ],
 )
 def test_english_is_said_in_words(text: str, said: str) -> None:
-    assert apply_frontend(text, FrontendSettings(kind="english")).spoken == said
+    assert apply_frontend(text, FrontendSettings(kind="english")).normalized_text == said
 
 
 def test_what_has_no_sound_is_named() -> None:
@@ -94,12 +94,15 @@ def test_what_has_no_sound_is_named() -> None:
 
 def test_words_of_the_table_end_without_a_tone() -> None:
     for word in NEUTRAL_TONE_WORDS:
-        first, second = apply_frontend(word, FrontendSettings(kind="mandarin", sandhi=False)).spoken.split()
+        first, second = apply_frontend(word, FrontendSettings(kind="mandarin", sandhi=False)).normalized_text.split()
         assert (first[-1] in "1234", second[-1]) == (True, "5"), word
 
 
 def test_a_measure_word_is_not_the_word_for_only() -> None:
-    assert apply_frontend("三只猫只吃鱼", FrontendSettings(kind="mandarin")).spoken == "san1 zhi1 mao1 zhi3 chi1 yu2"
+    assert (
+        apply_frontend("三只猫只吃鱼", FrontendSettings(kind="mandarin")).normalized_text
+        == "san1 zhi1 mao1 zhi3 chi1 yu2"
+    )
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_model_json_says_how_to_speak(trained: tuple[StepOutput, TtsTrainSetting
     said = json.loads((work.path("model") / "model.json").read_text())
     assert said["kind"] == "tacotron2"
     assert said["alphabet"] == LETTERS
-    assert said["reading"] == tones.reading
+    assert said["frontend"] == tones.frontend
     assert said["settings"] == settings.plain()
     frames = tones.features.frames(round(settings.max_seconds * tones.features.sample_rate))
     assert said["max_steps"] == -(-frames // settings.learnt_reduction(int(work.metrics["best_step"])))

@@ -93,7 +93,7 @@ def judged(folder: Path, takes: list[Take], rejects: int = 0, **changes: Any) ->
     chosen = ValidateSettings.of({**SMALL, **changes})
     corpus = CheckedCorpus.read(written(folder, takes, rejects))
     results = run_checks(corpus, chosen, TfdvResult(skipped="these tests are of our own checks"))
-    return {result.check.name: result.plain(corpus, chosen.listed) for result in results}
+    return {result.check.name: result.plain(corpus, chosen.max_listed) for result in results}
 
 
 def failed(checks: dict[str, dict[str, Any]]) -> set[str]:

@@ -20,7 +20,7 @@ from voxline.text.alphabet import min_ctc_frames
 
 
 def test_every_check_has_its_settings() -> None:
-    fields = set(ValidateSettings.model_fields) - {"tfdv", "schema_", "frames_per_second", "listed", "played"}
+    fields = set(ValidateSettings.model_fields) - {"tfdv", "schema_", "frames_per_second", "max_listed", "max_played"}
     fields -= set(RunnerSettings.model_fields)
     assert {one.name for one in (*CHECKS, *TFDV_CHECKS)} == fields
 
@@ -207,7 +207,7 @@ def test_of_many_offenders_a_bounded_number_is_listed_and_all_are_counted(tmp_pa
     takes = fit()
     for take in of(takes, "test"):
         take.speaker = "train-voice-0"
-    found = judged(tmp_path, takes, listed=3)["speaker_overlap"]
+    found = judged(tmp_path, takes, max_listed=3)["speaker_overlap"]
     assert found["count"] == 10
     assert len(found["offenders"]) == 3
 

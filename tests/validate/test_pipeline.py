@@ -22,7 +22,7 @@ def by(runner: str, **changes: object) -> ValidateSettings:
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a few lines; some hold the beginning of none."""
-    monkeypatch.setattr(beam, "PIECE_BYTES", 1_500)
+    monkeypatch.setattr(beam, "RANGE_BYTES", 1_500)
 
 
 @pytest.mark.usefixtures("in_pieces")
@@ -53,7 +53,7 @@ def test_a_line_that_is_none_is_told_as_one_process_tells_it(tmp_path: Path, run
 
 
 def test_a_small_manifest_is_read_without_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam, "_by_beam", lambda *_: pytest.fail("Beam was started"))
+    monkeypatch.setattr(beam, "_tally_with_beam", lambda *_: pytest.fail("Beam was started"))
     manifest = written(tmp_path / "corpus", fit()) / "manifest.jsonl"
     assert len(tally_manifest(manifest, by("multi_process", beam_from_megabytes=1), tmp_path / "store")) == 60
 

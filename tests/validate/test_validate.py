@@ -122,7 +122,7 @@ def test_the_same_corpus_makes_the_same_files(tmp_path: Path) -> None:
 def test_a_manifest_seen_before_is_parsed_only_to_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest, store = written(tmp_path / "corpus", fit()), tmp_path / "store"
     first = run(manifest, store, ValidateSettings.of(SMALL))
-    again = run(manifest, store, ValidateSettings.of({**SMALL, "listed": 3}))
+    again = run(manifest, store, ValidateSettings.of({**SMALL, "max_listed": 3}))
     assert (again.reused, again.counts, again.key == first.key) == (False, first.counts, False)
     monkeypatch.setattr(CheckedCorpus, "read", lambda *_: pytest.fail("it was parsed"))
     assert run(manifest, store, ValidateSettings.of(SMALL)).reused

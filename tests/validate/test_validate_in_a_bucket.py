@@ -37,7 +37,7 @@ def test_workers_that_share_no_disk_find_what_one_machine_finds(
     mirror.push([path.name for path in mirror.root.iterdir()])
     fresh_pod()
     monkeypatch.setattr(beam, "_runner", elsewhere)
-    monkeypatch.setattr(pipeline, "PIECE_BYTES", 4_000)
+    monkeypatch.setattr(pipeline, "RANGE_BYTES", 4_000)
     by_workers = ValidateSettings.of({**SMALL, "runner": "multi_process", "workers": 1, "beam_from_megabytes": 0})
     spread = run(f"{gcs.uri}/converted", f"{gcs.uri}/store", by_workers)
     assert spread.key == alone.key

@@ -88,7 +88,7 @@ def test_of_pinyin_the_syllables_count_as_words(tmp_path: Path) -> None:
     for number, take in enumerate(takes):
         take.text = f"ni{1 + number % 4} hao3 , zai4 jian{1 + number // 4 % 5} ."
     takes[7].text = " ".join(f"ma{1 + place % 5}" for place in range(12))
-    rate = {"speaking_rate": {"unit": "words", "lowest": 1, "highest": 9, "threshold": 0}}
+    rate = {"speaking_rate": {"unit": "words", "min_rate": 1, "max_rate": 9, "threshold": 0}}
     loose = {"sentence_overlap": {"severity": "off"}, "identical_transcripts": {"severity": "off"}}
     found = judged(tmp_path, takes, **VOICE, **rate, **loose)["speaking_rate"]
     assert [(one["id"], one["note"]) for one in found["offenders"]] == [("train-7", "12.0 words a second")]

@@ -64,7 +64,7 @@ class Dataset:
       fingerprint: of the utterances that went in.
       features: how its features were made; a model's front end repeats it.
       alphabet: what its labels index.
-      reading: how its text was read; the settings of `voxline.text.frontend`, as plain values.
+      frontend: the settings of `voxline.text.frontend`, as plain values.
       mean, deviation: per bin, float, over the training split as it is (no sped-up copies).
       counts: utterances by split, without sped-up copies.
       shards: in the order that places count them.
@@ -87,7 +87,7 @@ class Dataset:
     rows_hash: str = ""
     places: str = ""
     folder: Path = Path()
-    reading: dict[str, Any] = dataclasses.field(default_factory=lambda: FrontendSettings().plain())
+    frontend: dict[str, Any] = dataclasses.field(default_factory=lambda: FrontendSettings().plain())
 
     def rows(self) -> Iterator[DatasetRow]:
         """Every utterance, by id.
@@ -130,7 +130,7 @@ class Dataset:
                 "fingerprint": self.fingerprint,
                 "features": self.features.plain(),
                 "alphabet": self.alphabet.symbols,
-                "reading": self.reading,
+                "frontend": self.frontend,
                 "mean": self.mean,
                 "deviation": self.deviation,
                 "counts": self.counts,
@@ -184,7 +184,7 @@ class Dataset:
                 rows_hash=values["rows"]["hash"],
                 places=values["places"],
                 folder=folder,
-                reading=values["reading"],
+                frontend=values["frontend"],
             )
         except (ValueError, KeyError, TypeError) as error:
             raise WorkError(f"{folder / DATASET_FILE}: damaged, or of another version ({error}); {_AGAIN}") from None

@@ -48,7 +48,7 @@ TEACHER_FORCED_SIGNATURES = {
     "teacher_forced": SignatureSpec(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1"))
 }
 DECODERS = ("float32", "int8")
-TTS_KEYS = ("reading", "max_steps", "reduction")
+TTS_KEYS = ("frontend", "max_steps", "reduction")
 """Keys of a TTS model's model.json, in addition to those of every model."""
 
 ResultT = TypeVar("ResultT")

@@ -35,7 +35,7 @@ class TextEncoder:
 
     def __init__(self, about: Mapping[str, Any], source: Path | str) -> None:
         self.alphabet = Alphabet(about["alphabet"])
-        self.frontend = FrontendSettings.of(about["reading"], str(source))
+        self.frontend = FrontendSettings.of(about["frontend"], str(source))
 
     @classmethod
     def of_model(cls, model: Path | str) -> "TextEncoder":

@@ -18,19 +18,19 @@ class FrontendOutput:
     """A text, read.
 
     Attributes:
-      symbols: what the model reads, in normal form C, one code point a symbol.
-      spoken: the words that are heard, lower case, without punctuation; of Mandarin, syllables with tone digits.
+      symbols: the model input, Unicode NFC, one code point a symbol.
+      normalized_text: the words to hear, lower case, without punctuation; for Mandarin, syllables with tone digits.
     """
 
     symbols: str
-    spoken: str
+    normalized_text: str
 
 
 def apply_frontend(text: str, settings: FrontendSettings) -> FrontendOutput:
     """Reads a text.
 
     >>> apply_frontend("Well, THEN!", FrontendSettings())
-    Read(symbols='well then', spoken='well then')
+    FrontendOutput(symbols='well then', normalized_text='well then')
 
     Raises:
       Unreadable: naming the characters that this reading has no sound for.

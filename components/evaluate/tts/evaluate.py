@@ -136,10 +136,10 @@ def _of_champion(
     except WorkError as error:
         raise champion.unusable(error) from None
     own_name = "so they cannot be compared; give the new voice a name of its own ('model')"
-    if other.about["reading"] != voice.about["reading"]:
+    if other.about["frontend"] != voice.about["frontend"]:
         raise SettingsError(
-            f"evaluate: version {champion.version} of {champion.name} reads {other.about['reading']!r}, this voice "
-            f"{voice.about['reading']!r}: the texts of one are none to the other, {own_name}"
+            f"evaluate: version {champion.version} of {champion.name} reads {other.about['frontend']!r}, this voice "
+            f"{voice.about['frontend']!r}: the texts of one are none to the other, {own_name}"
         )
     for utterance in utterances:
         try:

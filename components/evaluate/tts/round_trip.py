@@ -70,4 +70,4 @@ class RoundTripRecognizer:
 
 def reference_text(utterance: Utterance) -> str:
     """The words that a listener should hear: numbers spelled out, no punctuation."""
-    return str(utterance.extra.get("spoken") or utterance.text)
+    return str(utterance.extra.get("normalized_text") or utterance.text)

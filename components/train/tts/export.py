@@ -215,5 +215,5 @@ def export_tts(
         beside = {DECODER_FILE: convert_decoder_step(model, reduction)}
     signatures["teacher_forced"] = module.teacher_forced
     said = model_metadata(settings.model.kind, settings, dataset, trained)
-    said |= {"reading": dataset.reading, "max_steps": module.max_steps, "reduction": reduction, "decoder": decoder}
+    said |= {"frontend": dataset.frontend, "max_steps": module.max_steps, "reduction": reduction, "decoder": decoder}
     write_exported(folder, module, signatures, said, beside)

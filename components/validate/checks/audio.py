@@ -26,8 +26,8 @@ def level(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     levels = corpus.measured["rms_db"]
     return _beyond_limit(
         levels,
-        np.maximum(limits.lowest - levels, levels - limits.highest),
-        f"utterances are under {limits.lowest:g} or over {limits.highest:g} dB",
+        np.maximum(limits.min_db - levels, levels - limits.max_db),
+        f"utterances are under {limits.min_db:g} or over {limits.max_db:g} dB",
         lambda row: f"{levels[row]:.1f} dB",
     )
 
@@ -45,7 +45,7 @@ def silence(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
 
 def constant_audio(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     """By the crest factor: peak over root mean square. Speech comes in bursts, so its peaks tower."""
-    limit = settings.constant_audio.lowest_crest
+    limit = settings.constant_audio.min_crest_db
     crest = corpus.measured["peak_db"] - corpus.measured["rms_db"]
     return _beyond_limit(
         crest,

@@ -86,7 +86,7 @@ def character_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> Chec
 
 def word_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     counts = {split: corpus.words_said(split) for split in SPLITS}
-    frequent = {word for word, _ in counts["train"].most_common(settings.word_balance.words)}
+    frequent = {word for word, _ in counts["train"].most_common(settings.word_balance.frequent_words)}
     return _largest_divergence({split: _merge_rare(words, frequent) for split, words in counts.items()})
 
 

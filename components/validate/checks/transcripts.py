@@ -35,10 +35,10 @@ def contradictory_transcripts(corpus: CheckedCorpus, settings: ValidateSettings)
 
 def identical_transcripts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     limits = settings.identical_transcripts
-    worst, finding = -1.0, not_checked(f"no split has {limits.fewest} utterances")
+    worst, finding = -1.0, not_checked(f"no split has {limits.min_utterances} utterances")
     for split in corpus.present_splits():
         rows = corpus.rows(split)
-        if len(rows) < limits.fewest:
+        if len(rows) < limits.min_utterances:
             continue
         sentences = corpus.sentences.codes[rows]
         codes, firsts, counts = np.unique(sentences, return_index=True, return_counts=True)
@@ -76,13 +76,13 @@ def speaking_rate(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFin
     units = corpus.characters if limits.unit == "characters" else corpus.words
     rates = units / np.maximum(corpus.durations, 1e-3)
     # Twice as slow as accepted is as bad as twice as fast.
-    excess = np.maximum(rates / limits.highest, limits.lowest / np.maximum(rates, 1e-6))
+    excess = np.maximum(rates / limits.max_rate, limits.min_rate / np.maximum(rates, 1e-6))
     offenders = np.flatnonzero(excess > 1)
     offenders = offenders[np.argsort(-excess[offenders], kind="stable")]
     return share_finding(
         offenders,
         len(corpus),
-        f"utterances have under {limits.lowest:g} or over {limits.highest:g} {limits.unit} a second",
+        f"utterances have under {limits.min_rate:g} or over {limits.max_rate:g} {limits.unit} a second",
         lambda row: f"{rates[row]:.1f} {limits.unit} a second",
     )
 

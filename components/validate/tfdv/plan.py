@@ -72,7 +72,7 @@ def read_schema_text(schema: str) -> str:
     """The text of a schema.
 
     Args:
-      schema: the name of a curated one (`recognition`), or a path or gs://… that ends in .pbtxt.
+      schema: the name of a curated one (`asr`), or a path or gs://… that ends in .pbtxt.
 
     Raises:
       SettingsError: there is none of that name, or no such file.

@@ -57,7 +57,7 @@ def test_off_is_a_choice_and_is_not_remarked_upon(
 
 
 def test_a_schema_that_is_not_there_is_refused_by_its_key(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"'schema' is 'speech'.*a name \(recognition, synthesis\)"):
+    with pytest.raises(SettingsError, match=r"'schema' is 'speech'.*a name \(asr, tts\)"):
         run(corpus, tmp_path, settings(schema="speech"))
     with pytest.raises(SettingsError, match=r"'schema' is '/nowhere/own\.pbtxt': No such file"):
         run(corpus, tmp_path, settings(schema="/nowhere/own.pbtxt"))
@@ -81,7 +81,7 @@ def test_a_schema_may_lie_in_a_bucket_where_every_pod_finds_it(gcs: Storage) -> 
 
 def test_every_curated_schema_says_what_it_is_for() -> None:
     schemas = sorted(SCHEMA_FOLDER.glob("*.pbtxt"))
-    assert [path.stem for path in schemas] == ["recognition", "synthesis"]
+    assert [path.stem for path in schemas] == ["asr", "tts"]
     assert all(path.read_text().startswith("# What a corpus for a ") for path in schemas)
 
 
@@ -93,7 +93,7 @@ def test_every_curated_schema_says_what_it_is_for() -> None:
         ({"drift": {"thresholds": {"duration": 0}}}, r"'drift\.thresholds\.duration' is 0"),
         ({"drift": {"thresholds": {"duration": 2}}}, r"'drift\.thresholds\.duration' is 2"),
         ({"out_of_range": {"severity": "fatal"}}, r"'out_of_range\.severity' is 'fatal'"),
-        ({"schemas": "synthesis"}, r"unknown key 'schemas'; did you mean 'schema'"),
+        ({"schemas": "tts"}, r"unknown key 'schemas'; did you mean 'schema'"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_its_key(wrong: dict[str, Any], told: str) -> None:
@@ -102,6 +102,6 @@ def test_a_wrong_setting_is_refused_by_its_key(wrong: dict[str, Any], told: str)
 
 
 def test_the_settings_are_written_as_they_are_read() -> None:
-    plain = ValidateSettings.of({"schema": "synthesis"}).plain()
-    assert plain["schema"] == "synthesis"
-    assert ValidateSettings.of(plain).schema_ == "synthesis"
+    plain = ValidateSettings.of({"schema": "tts"}).plain()
+    assert plain["schema"] == "tts"
+    assert ValidateSettings.of(plain).schema_ == "tts"

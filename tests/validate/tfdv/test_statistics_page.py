@@ -18,7 +18,7 @@ ABSENT = FeatureStatistics("level", True, 0, 42, 0)
 
 
 def page(**changes: object) -> str:
-    values: dict[str, object] = {"version": "1.21.0", "schema": "recognition", "not_compared": "nothing is in service"}
+    values: dict[str, object] = {"version": "1.21.0", "schema": "asr", "not_compared": "nothing is in service"}
     spreads = {"": [DURATION, CONSTANT, SPEAKER, ABSENT], "train": [DURATION]}
     return statistics_page(TfdvResult(**{**values, "spreads": spreads, **changes})).html()  # type: ignore[arg-type]
 
