@@ -1,8 +1,8 @@
 # The project's commands. `make help` explains them.
-# All paths are relative, so that the project may lie in a folder with a space in its name.
+# All paths are relative, so the project's path may contain spaces.
 
 SHELL := /bin/sh
-# Set in many containers, it has each process compile TensorFlow anew, which takes longer than to load it.
+# Many containers set it; each process would then compile TensorFlow again, which takes longer than loading it.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 VENV := .venv
@@ -21,10 +21,10 @@ SPEAKERS := george jackson lucas nicolas theo yweweler
 help: ## Explain every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
-setup: $(READY) ## Set up .venv from the locked requirements (once; again when they change)
+setup: $(READY) ## Install the locked requirements in .venv (again when they change)
 
-# Python is tried, not only found: a pyenv shim stands in PATH for versions that are not active.
-# uv comes first, by pip, with its hash; it then installs the rest in seconds. pip does, where uv cannot.
+# Run each candidate Python: pyenv puts shims on the PATH for versions that are not active.
+# pip installs uv with its hash; uv then installs the rest in seconds. Where uv fails, pip does it.
 $(READY): requirements.lock requirements.bootstrap
 	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; \
@@ -47,82 +47,82 @@ $(READY): requirements.lock requirements.bootstrap
 	touch $(READY); \
 	echo "setup: ready"
 
-demo: $(READY) ## Make a small corpus of generated speech, train on it, judge the model, push it
+demo: $(READY) ## Generate a small corpus, train on it, evaluate the model, push it
 	@$(VOXLINE) corpus demo runs/demo/corpus
 	@$(VOXLINE) run asr --config configs/asr/demo.yaml --run-dir runs/demo
 
-demo-tts: $(READY) ## Teach a generated voice to read digits, judge it by a recogniser that listens, push it
+demo-tts: $(READY) ## The same for text to speech, judged by a recognizer
 	@$(VOXLINE) corpus demo runs/demo-tts/voice --set kind=digits --set variant=m3
 	@$(VOXLINE) corpus demo runs/demo-tts/listener-corpus --set kind=listener --set variant=m3
 	@$(VOXLINE) run asr --config configs/tts/listener.yaml --run-dir runs/demo-tts/listener
 	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts
 
-test: $(READY) ## Run the tests (JOBS=2 processes; one file of tests stays in one process)
+test: $(READY) ## Run the tests (JOBS=2 processes, one test file per process at a time)
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile -k "not in_a_browser"
 
 test-browser: $(READY) ## Open reports in headless Chromium, where there is one
 	@$(PY) -m pytest -q tests -k in_a_browser
 
-lint: $(READY) ## Check style, types, and that the floors of the house hold
+lint: $(READY) ## Check style, types, layers and language
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m mypy --no-error-summary
-	@told=$$($(VENV)/bin/lint-imports --no-logo 2>&1) || { echo "$$told"; exit 1; }
+	@report=$$($(VENV)/bin/lint-imports --no-logo 2>&1) || { echo "$$report"; exit 1; }
 	@echo "lint: clean"
 
-format: $(READY) ## Put the code into its form
+format: $(READY) ## Format the code
 	@$(PY) -m ruff check --fix --quiet .
 	@$(PY) -m ruff format --quiet .
 
-bench: $(READY) $(PEERS_READY) ## Measure the figures in the README, each against a peer in the same run (15 minutes)
+bench: $(READY) $(PEERS_READY) ## Measure the README's figures, each next to a peer (15 minutes)
 	@$(PY) -m benchmarks
 
-bench-refresh: $(READY) ## Measure what a refresh costs beside a full one, on 20,000 utterances (10 minutes)
+bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utterances (10 minutes)
 	@$(PY) -m benchmarks refresh
 
-# PyTorch is a peer, and no part of the product: it gets an environment of its own.
+# PyTorch is only a peer, so it has its own environment.
 $(PEERS_READY): benchmarks/requirements.lock | $(READY)
 	@echo "bench: PyTorch, to measure against, in $(PEERS) (about 5 GB once unpacked)"
 	@$(PY) -m venv --clear $(PEERS)
 	@$(PY) -m uv pip install --quiet --python "$(PEERS)/bin/python" --require-hashes --no-deps -r benchmarks/requirements.lock
 	@touch $(PEERS_READY)
 
-leave-one-out: $(READY) ## Train on five of FSDD's speakers and test on the sixth, for each (FSDD=folder)
+leave-one-out: $(READY) ## Train on five of FSDD's speakers, test on the sixth, for each (FSDD=folder)
 	@for speaker in $(SPEAKERS); do \
 	  $(VOXLINE) run asr --config configs/asr/fsdd-unseen-speaker.yaml --run-dir "runs/fsdd-without-$$speaker" \
 	    --set "corpus.uri=$(FSDD)" --set "corpus.split.test_speakers=[$$speaker]" --set "name=fsdd-without-$$speaker" \
 	    --set push.max_wer=0 || exit 1; \
 	done
 
-golden: $(READY) ## Write the golden files of the compiled pipelines anew (then look at their difference)
+golden: $(READY) ## Rewrite the golden files of the compiled pipelines (then review the diff)
 	@VOXLINE_WRITE_GOLDEN=1 $(PY) -m pytest -q tests/pipelines/test_compiled.py
 
 images: $(READY) ## Build the container images (IMAGES="data model validate", IMAGE_BASE=python:3.11-slim-trixie@sha256:...)
 	@$(PY) -m voxline.pipelines.images.build build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
 
-# fake-gcs-server is a Go program; it says more of what a storage really holds to than what `make test` talks to.
-test-buckets: $(READY) ## Run the tests of buckets against fake-gcs-server too, where Go is to be had to build it
+# fake-gcs-server is a Go program; it enforces more preconditions than the emulator in `make test`.
+test-buckets: $(READY) ## Run the storage tests against servers built with Go, if Go is available
 	@if command -v go >/dev/null; then \
 	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS) && \
 	  VOXLINE_FAKE_GCS="$$PWD/$(VENV)/bin/fake-gcs-server" $(PY) -m pytest -q tests/store/buckets tests/ingest/test_buckets.py \
 	    tests/registry/test_remote_registry.py; \
-	else echo "test-buckets: skipped, no Go here to build fake-gcs-server with"; fi
+	else echo "test-buckets: skipped: install Go to build the servers"; fi
 
-test-containers: $(READY) ## Build the images and run the asr graph in them, where a Docker engine is or may be started
+test-containers: $(READY) ## Build the images and run the asr graph in them (Docker engine, or root to start one)
 	@VOXLINE_TEST_CONTAINERS=1 $(PY) -m pytest -q -rs -s tests/containers --timeout 3600
 
-test-cluster: $(READY) ## Run what submits, follows and schedules, and k8s/, against stand-ins of the cluster's servers
+test-cluster: $(READY) ## Test submitting, following and scheduling, and k8s/, against stand-ins for the servers
 	@VOXLINE_TEST_CLUSTER=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
 
 # 20,000 utterances: make test-flink UTTERANCES=20000
-test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster of three processes, and kill one (needs Java and Maven)
+test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and kill a part of it (Java and Maven)
 	@$(PY) -m tests.flink.jars
 	@VOXLINE_TEST_FLINK=1 VOXLINE_FLINK_UTTERANCES=$(or $(UTTERANCES),5000) $(PY) -m pytest -q -x -s -rs tests/flink
 
-cluster-server: $(READY) ## Build Kubernetes' API server with Go (10 minutes), for test-cluster to try k8s/ on
+cluster-server: $(READY) ## Build Kubernetes' API server with Go (10 minutes) for test-cluster
 	@$(PY) -m tests.cluster.k8s.api_server
 
-lock: $(READY) ## Resolve the requirements anew into requirements.lock and requirements.bootstrap
+lock: $(READY) ## Resolve the requirements into requirements.lock and requirements.bootstrap
 	@$(PY) -m uv pip compile --quiet pyproject.toml --extra dev --universal --generate-hashes --no-header \
 	  --override requirements.override -o requirements.lock
 	@$(PY) -m uv pip compile --quiet benchmarks/requirements.in --universal --python-version 3.11 --generate-hashes \
@@ -131,9 +131,9 @@ lock: $(READY) ## Resolve the requirements anew into requirements.lock and requi
 	  --no-annotate -o requirements.bootstrap
 	@$(MAKE) --no-print-directory image-locks
 
-image-locks: $(READY) ## Resolve the images' requirements anew, within requirements.lock
+image-locks: $(READY) ## Resolve the images' requirements within requirements.lock
 	@$(PY) docker/lock.py
 
-clean: ## Remove runs and caches; .venv stays
+clean: ## Remove runs and caches, keep .venv
 	@rm -rf runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find voxline pipelines components tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

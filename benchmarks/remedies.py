@@ -31,9 +31,9 @@ VOICE = EspeakVoice("en-us", "m3", rate=160)
 FEATURES = FeatureSettings(window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, log_floor=1e-5, spectrum="magnitude")
 TRAIN, LONGER = 600, 16
 LOUD = 0.01
-"""Amplitude below which what stands at the ends is silence."""
+"""Amplitude below which the ends of a recording are silence."""
 ALIGNED = 0.9
-"""Free-running diagonality from which a voice counts as aligned."""
+"""Diagonality in synthesis from which attention counts as aligned."""
 STEPS, LOOK = 400, 50
 
 BASE: dict[str, Any] = {
