@@ -236,7 +236,7 @@ def check_length(utterance: Utterance, duration: float, settings: ConvertSetting
 
 
 def converted_utterance(utterance: Utterance, found: FrontendOutput, wav: str, name: str, duration: float) -> Utterance:
-    """The utterance of the converted manifest: `text` is what the model reads, `spoken` what is spoken.
+    """The utterance of the converted manifest: `text` is what the model reads, `normalized_text` the words to hear.
 
     Args:
       wav, name: path and name of its WAV.

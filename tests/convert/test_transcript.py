@@ -14,7 +14,7 @@ from voxline.text.alphabet import Alphabet
 from voxline.text.frontend import FrontendOutput
 from voxline.text.settings import FrontendKind, FrontendSettings
 
-VOICE = ConvertSettings(alphabet="english_speech", reading=FrontendSettings(kind="english"), workers=1)
+VOICE = ConvertSettings(alphabet="english_speech", frontend=FrontendSettings(kind="english"), workers=1)
 
 
 def test_a_line_holds_what_is_read_and_what_is_heard(tmp_path: Path) -> None:
@@ -22,11 +22,11 @@ def test_a_line_holds_what_is_read_and_what_is_heard(tmp_path: Path) -> None:
     line = utterance(tmp_path / "good.flac", "Dr. Bell has $5!")
     [converted] = read_manifest(run(manifest_of(tmp_path / "in", [line]), tmp_path / "store", VOICE).folder)
     assert converted.text == "doctor bell has five dollars!"
-    assert converted.extra["spoken"] == "doctor bell has five dollars"
+    assert converted.extra["normalized_text"] == "doctor bell has five dollars"
 
 
-def test_spoken_stands_only_where_it_differs_and_never_from_before() -> None:
-    before = Utterance("a", "a.wav", 1.0, "Yes", extra={"spoken": "of another reading", "accent": "us"})
+def test_normalized_text_is_written_only_where_it_differs() -> None:
+    before = Utterance("a", "a.wav", 1.0, "Yes", extra={"normalized_text": "of another frontend", "accent": "us"})
     assert converted_utterance(before, FrontendOutput("yes", "yes"), "/wavs/9f.wav", "9f", 1.0).extra == {
         "accent": "us"
     }
@@ -54,7 +54,7 @@ def test_another_version_of_a_dictionary_reads_the_corpus_anew_and_nothing_else(
     good_flac(tmp_path / "a.flac")
     hanzi = manifest_of(tmp_path, [utterance(tmp_path / "a.flac", "你好")])
     words = manifest_of(tmp_path / "english", [utterance(tmp_path / "a.flac", "Well, then!")])
-    mandarin = ConvertSettings(alphabet="pinyin_speech", reading=FrontendSettings(kind="mandarin"), workers=1)
+    mandarin = ConvertSettings(alphabet="pinyin_speech", frontend=FrontendSettings(kind="mandarin"), workers=1)
     before = run(hanzi, tmp_path / "store", mandarin)
     plain = run(words, tmp_path / "store", ConvertSettings(workers=1))
     assert run(hanzi, tmp_path / "store", mandarin).reused
