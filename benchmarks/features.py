@@ -33,7 +33,7 @@ def log_mel() -> Row:
         for _ in range(ROUNDS):
             ours.append(_seconds(lambda samples: compute_features(samples, SETTINGS), recordings))
             peer.append(_seconds(_librosa, recordings))
-    frames = sum(SETTINGS.frames(len(samples)) for samples in recordings)
+    frames = sum(SETTINGS.count_frames(len(samples)) for samples in recordings)
     return Row.of(
         "log-mel, one core, 80 bins, x librosa.feature.melspectrogram",
         f"{statistics.median(ours) / frames * 1e6:.2f} µs a frame",
@@ -48,9 +48,9 @@ def _librosa(samples: FloatArray) -> FloatArray:
     mels: FloatArray = librosa.feature.melspectrogram(
         y=samples,
         sr=SETTINGS.sample_rate,
-        n_fft=SETTINGS.transform,
-        win_length=SETTINGS.window,
-        hop_length=SETTINGS.hop,
+        n_fft=SETTINGS.n_fft,
+        win_length=SETTINGS.win_length,
+        hop_length=SETTINGS.hop_length,
         n_mels=SETTINGS.mels,
     )
     return mels

@@ -63,7 +63,7 @@ def inversion() -> Row:
                 ]
     if quality[0] > EQUAL * quality[1]:
         raise SystemExit(f"benchmarks.griffin_lim: convergence {quality[0]:.4f}, librosa's is {quality[1]:.4f}")
-    seconds = sum(how.samples(len(magnitudes)) for magnitudes in spectrograms) / how.sample_rate
+    seconds = sum(how.count_samples(len(magnitudes)) for magnitudes in spectrograms) / how.sample_rate
     return Row.of(
         "Griffin-Lim, 60 iterations, one core, x librosa.griffinlim",
         f"{statistics.median(ours) / seconds * 1e3:.0f} ms a second of speech",
@@ -111,9 +111,9 @@ def _librosa(magnitudes: FloatArray) -> FloatArray:
     made: FloatArray = librosa.griffinlim(
         magnitudes.T,
         n_iter=ITERATIONS,
-        hop_length=how.hop,
-        win_length=how.window,
-        n_fft=how.transform,
+        hop_length=how.hop_length,
+        win_length=how.win_length,
+        n_fft=how.n_fft,
         momentum=MOMENTUM,
         random_state=0,
     )

@@ -92,7 +92,7 @@ def _group_clips(
 
 def _feature_bytes(seconds: float, speed: float, settings: ExtractSettings) -> float:
     how = settings.features
-    return how.frames(int(seconds / speed * how.sample_rate)) * how.bins * 4.0
+    return how.count_frames(int(seconds / speed * how.sample_rate)) * how.bins * 4.0
 
 
 def split_rank(split: str) -> tuple[int, str]:

@@ -34,7 +34,7 @@ class AsrConfig(TrainingRunConfig):
         """Frames of the model's output to a second of a recording, played fastest: what CTC has to spell with."""
         rate = self.convert.sample_rate
         features = self.extract.features.model_copy(update={"sample_rate": rate})
-        return round(rate / (features.hop * self.train.time_stride * max(self.extract.speeds)), 6)
+        return round(rate / (features.hop_length * self.train.time_stride * max(self.extract.speeds)), 6)
 
 
 class RefreshConfig(RunConfig):

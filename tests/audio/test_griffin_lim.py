@@ -31,7 +31,7 @@ def read(real_data: Path, rate: int, name: str = "LJ001-0002") -> FloatArray:
 
 def decibels(values: FloatArray, how: FeatureSettings) -> FloatArray:
     """Features as decibels of magnitude."""
-    scale = -how.floor_db if how.kind == "mel_and_linear" else 20 / np.log(10) / (1 if how.of_magnitude else 2)
+    scale = -how.floor_db if how.kind == "mel_and_linear" else 20 / np.log(10) / (1 if how.uses_magnitude else 2)
     return values * np.float32(scale)
 
 
@@ -53,8 +53,8 @@ def test_re_analysis_of_the_waveform_is_close_in_decibels(
     wanted = compute_features(samples, how)[:, columns]
     made = features_to_waveform(wanted, how)
     assert made.dtype == np.float32
-    assert len(made) == how.samples(len(wanted))
-    assert 0 <= len(samples) - len(made) < how.hop
+    assert len(made) == how.count_samples(len(wanted))
+    assert 0 <= len(samples) - len(made) < how.hop_length
     error = np.abs(decibels(compute_features(made, how)[:, columns] - wanted, how)).mean()
     assert error < accepted
 
@@ -66,7 +66,7 @@ def test_it_comes_as_near_as_librosas(real_data: Path, how: FeatureSettings) -> 
     samples = read(real_data, how.sample_rate)
     wanted = magnitude_spectrogram(preemphasize(samples, how).astype(np.float32), how)
     theirs = librosa.griffinlim(
-        wanted.T, n_iter=60, n_fft=how.transform, hop_length=how.hop, win_length=how.window, random_state=0
+        wanted.T, n_iter=60, n_fft=how.n_fft, hop_length=how.hop_length, win_length=how.win_length, random_state=0
     )
     ours = griffin_lim(wanted, how)
     assert ours.shape == theirs.shape
@@ -84,7 +84,7 @@ def test_the_magnitudes_of_mels_have_these_mels_and_are_not_negative(real_data: 
     mels = compute_features(read(real_data, how.sample_rate), how)[:, how.mel_columns]
     found = mel_to_magnitude(mels, how)
     assert found.min() >= 0
-    again = (found if how.of_magnitude else found**2) @ mel_filterbank(how)
+    again = (found if how.uses_magnitude else found**2) @ mel_filterbank(how)
     if how.kind == "mel_and_linear":
         level = (20 * np.log10(np.maximum(again, 1e-5)) - how.reference_db - how.floor_db) / -how.floor_db
     else:
@@ -123,7 +123,7 @@ def test_de_emphasis_undoes_emphasis() -> None:
 def test_any_number_of_frames_gives_its_samples_the_same_each_time(frames: int, how: FeatureSettings) -> None:
     mels = np.random.default_rng(frames).uniform(0, 1, (frames, how.mels)).astype(np.float32)
     made = features_to_waveform(mels, how, iterations=2)
-    assert made.shape == (max(frames - 1, 0) * how.hop,)
+    assert made.shape == (max(frames - 1, 0) * how.hop_length,)
     assert np.isfinite(made).all()
     np.testing.assert_array_equal(made, features_to_waveform(mels, how, iterations=2))
 
@@ -138,5 +138,5 @@ def test_spectra_of_another_width_are_refused_naming_both() -> None:
         griffin_lim(np.zeros((10, 80), np.float32), FeatureSettings())
     with pytest.raises(ValueError, match=r"mels of shape \(10, 40\); \[frames, 80\]"):
         features_to_waveform(np.zeros((10, 40), np.float32), FeatureSettings())
-    with pytest.raises(ValueError, match="kind mfcc have no such part"):
+    with pytest.raises(ValueError, match="kind mfcc have no such columns"):
         features_to_waveform(np.zeros((10, 26), np.float32), FeatureSettings(kind="mfcc"))

@@ -49,7 +49,7 @@ def test_every_clip_is_in_one_shard_and_no_shard_is_too_large(
     wanted = [(u.id, speed) for u in given_ for speed in (speeds if u.split == "train" else [1.0])]
     assert sorted((u.id, task.speed) for task, members in tasks for u in members) == sorted(wanted)
     for task, members in tasks:
-        size = sum(how.features.frames(int(u.duration / task.speed * 16_000)) * 320 for u in members)
+        size = sum(how.features.count_frames(int(u.duration / task.speed * 16_000)) * 320 for u in members)
         assert size <= megabytes * 1e6 or len(members) == 1
         assert task.bytes == pytest.approx(size, abs=1)
         assert len({u.split for u in members}) == 1

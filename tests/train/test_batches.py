@@ -29,7 +29,7 @@ def test_every_utterance_comes_once_an_epoch_with_its_own_features_and_labels(to
         for row, name in enumerate(batch.ids):
             labels = batch.labels[row, : batch.counts[row]]
             assert "".join(LETTERS[label] for label in labels) == spoken[name].text == batch.texts[row]
-            assert batch.frames[row] == tones.features.frames(len(spoken[name].waveform))
+            assert batch.frames[row] == tones.features.count_frames(len(spoken[name].waveform))
             assert not batch.features[row, batch.frames[row] :].any()
             seen.append(name)
     assert sorted(seen) == sorted(name for name, each in spoken.items() if each.split == "train")

@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_features_equal_those_of_extract_in_a_padded_batch(kind: str) -> None:
     settings = FeatureSettings(**{"sample_rate": 8_000, **KINDS[kind]})
     random = np.random.default_rng(0)
-    lengths = np.array([8_000, 5_003, 160, 1, settings.hop * 7, settings.hop * 7 - 1], np.int32)
+    lengths = np.array([8_000, 5_003, 160, 1, settings.hop_length * 7, settings.hop_length * 7 - 1], np.int32)
     waveforms = (0.3 * random.standard_normal((len(lengths), 8_000))).astype(np.float32)
     waveforms[4, 5_000:] = np.nan  # beyond the end nothing is listened to
     found, frames = frontend.graph_features(waveforms, lengths, settings)

@@ -46,7 +46,7 @@ def test_model_json_says_how_to_speak(trained: tuple[StepOutput, TtsTrainSetting
     assert said["alphabet"] == LETTERS
     assert said["frontend"] == tones.frontend
     assert said["settings"] == settings.plain()
-    frames = tones.features.frames(round(settings.max_seconds * tones.features.sample_rate))
+    frames = tones.features.count_frames(round(settings.max_seconds * tones.features.sample_rate))
     assert said["max_steps"] == -(-frames // settings.learnt_reduction(int(work.metrics["best_step"])))
     assert said["provenance"]["trained"]["dev_mel_dtw"] == work.metrics["dev_mel_dtw"]
 
@@ -63,7 +63,9 @@ def test_the_export_equals_the_model_that_was_trained(
     batch = next(Batches(tones, "dev", batch_size=4).epoch(0))
     text = {"symbols": tf.constant(batch.labels), "lengths": tf.constant(batch.counts)}
 
-    ours = learner.speak(batch, step, tones.features.frames(round(settings.max_seconds * tones.features.sample_rate)))
+    ours = learner.speak(
+        batch, step, tones.features.count_frames(round(settings.max_seconds * tones.features.sample_rate))
+    )
     found = {name: value.numpy() for name, value in exported.signatures["synthesize"](**text).items()}
     np.testing.assert_array_equal(found["frames"], ours.frames)
     np.testing.assert_array_equal(found["hit_limit"], ours.hit_limit)
@@ -73,7 +75,7 @@ def test_the_export_equals_the_model_that_was_trained(
         np.testing.assert_allclose(found["mels"][row, :frames], mels[row, :frames], atol=1e-4)
         assert not found["mels"][row, frames:].any()
         samples = found["samples"][row]
-        assert samples == tones.features.samples(int(frames))
+        assert samples == tones.features.count_samples(int(frames))
         # By their spectra: Griffin-Lim makes much of a rounding.
         wanted = griffin_lim.features_to_waveform(
             mels[row, :frames], tones.features, iterations=settings.vocoder.iterations

@@ -1,4 +1,4 @@
-"""How samples become features, as settings; `spectra` computes them. It imports no numpy: every config reads it."""
+"""The settings of the features; `voxline.audio.features` computes them. No numpy here: every config imports this."""
 
 from typing import Literal
 
@@ -8,43 +8,45 @@ from voxline.settings import Settings
 
 
 class FeatureSettings(Settings):
-    """How samples become features; stands in dataset.json and in model.json."""
+    """How samples become features. Written to dataset.json and model.json."""
 
     kind: Literal["log_mel", "mfcc", "linear", "mel_and_linear"] = pydantic.Field(
-        "log_mel", description="which features; mel_and_linear are Tacotron's, decibels in [0, 1]"
+        "log_mel", description="kind of features; mel_and_linear is Tacotron's: decibels scaled to [0, 1]"
     )
-    sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz; what convert wrote")
-    window_seconds: float = pydantic.Field(0.025, gt=0, le=0.2, description="seconds in a window (Hann)")
+    sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz; the rate that convert writes")
+    window_seconds: float = pydantic.Field(0.025, gt=0, le=0.2, description="length of the Hann window in seconds")
     hop_seconds: float = pydantic.Field(0.010, gt=0, le=0.1, description="seconds from one frame to the next")
     fft_size: int | None = pydantic.Field(
-        None, description="samples in a transform; empty: the next power of two that holds a window"
+        None, description="samples in an FFT; empty: the next power of two that holds a window"
     )
-    mels: int = pydantic.Field(80, ge=8, le=256, description="mel bins (log_mel; mfcc is made of them)")
+    mels: int = pydantic.Field(
+        80, ge=8, le=256, description="mel bands (log_mel, mel_and_linear, and the basis of mfcc)"
+    )
     lowest_hz: float = pydantic.Field(0.0, ge=0, description="Hz; lower edge of the mel filterbank")
     highest_hz: float | None = pydantic.Field(None, description="Hz; upper edge; empty: half the sample rate")
     log_floor: float = pydantic.Field(
         1e-8,
         gt=0,
-        description="power, or magnitude, under which the logarithm is cut; quiet speech has a power above 1e-8",
+        description="power or magnitude below which the logarithm is clipped; quiet speech has a power above 1e-8",
     )
     spectrum: Literal["power", "magnitude"] | None = pydantic.Field(
-        None, description="what the logarithm is taken of; empty: power, and magnitude for mel_and_linear"
+        None, description="what the logarithm is taken of; empty: magnitude for mel_and_linear, power otherwise"
     )
     preemphasis: float | None = pydantic.Field(
         None,
         ge=0,
         lt=1,
-        description="share of the sample before that is taken off each; empty: 0.97 for mel_and_linear, else none",
+        description="factor of the preceding sample that is subtracted; empty: 0.97 for mel_and_linear, 0 otherwise",
     )
     reference_db: float = pydantic.Field(
-        20.0, ge=-100, le=100, description="decibels of magnitude that become 1 (mel_and_linear)"
+        20.0, ge=-100, le=100, description="decibels of magnitude that map to 1 (mel_and_linear)"
     )
     floor_db: float = pydantic.Field(
-        -100.0, ge=-200, le=-10, description="decibels under the reference that become 0 (mel_and_linear)"
+        -100.0, ge=-200, le=-10, description="decibels relative to the reference that map to 0 (mel_and_linear)"
     )
     coefficients: int = pydantic.Field(26, ge=2, le=128, description="cepstral coefficients (mfcc)")
     context: int = pydantic.Field(
-        0, ge=0, le=30, description="frames stacked on each side (mfcc; Mozilla's DeepSpeech: 9)"
+        0, ge=0, le=30, description="frames stacked on each side (mfcc; Mozilla's DeepSpeech uses 9)"
     )
 
     @pydantic.field_validator("window_seconds", "hop_seconds")
@@ -52,7 +54,7 @@ class FeatureSettings(Settings):
     def _at_least_a_sample(cls, seconds: float, others: pydantic.ValidationInfo) -> float:
         rate = others.data.get("sample_rate")
         if rate and round(seconds * rate) < 1:
-            raise ValueError(f"less than one sample at {rate} Hz; give {1 / rate:.1g} s or more")
+            raise ValueError(f"shorter than one sample at {rate} Hz; give {1 / rate:.1g} s or more")
         return seconds
 
     @pydantic.field_validator("fft_size")
@@ -64,7 +66,7 @@ class FeatureSettings(Settings):
         if size % 2 or not round(seconds * rate) <= size <= 65_536:
             raise ValueError(
                 f"an even number from {round(seconds * rate)} (the window's samples) to 65536 is accepted; "
-                "empty picks one"
+                "leave it empty for the next power of two"
             )
         return size
 
@@ -92,7 +94,7 @@ class FeatureSettings(Settings):
     def _emphasis_of_the_kind(cls, share: float | None, others: pydantic.ValidationInfo) -> float | None:
         kind = others.data.get("kind")
         if share and kind != "mel_and_linear":
-            raise ValueError(f"with kind {kind}, 0 is accepted, or empty; mel_and_linear knows pre-emphasis")
+            raise ValueError(f"with kind {kind}, 0 is accepted, or empty; only mel_and_linear uses pre-emphasis")
         return share
 
     @pydantic.field_validator("coefficients")
@@ -100,81 +102,89 @@ class FeatureSettings(Settings):
     def _no_more_than_mels(cls, coefficients: int, others: pydantic.ValidationInfo) -> int:
         mels = others.data.get("mels")
         if others.data.get("kind") == "mfcc" and mels and coefficients > mels:
-            raise ValueError(f"at most as many as mels ({mels}) is accepted")
+            raise ValueError(f"at most the number of mels ({mels}) is accepted")
         return coefficients
 
     @property
-    def window(self) -> int:
+    def win_length(self) -> int:
         """Samples in a window."""
         return round(self.window_seconds * self.sample_rate)
 
     @property
-    def hop(self) -> int:
+    def hop_length(self) -> int:
         """Samples from one frame to the next."""
         return round(self.hop_seconds * self.sample_rate)
 
     @property
-    def transform(self) -> int:
-        """Samples in a transform."""
-        return self.fft_size or max(2, 1 << (self.window - 1).bit_length())
+    def n_fft(self) -> int:
+        """Samples in an FFT."""
+        return self.fft_size or max(2, 1 << (self.win_length - 1).bit_length())
+
+    @property
+    def fft_bins(self) -> int:
+        """Frequency bins of an FFT, from 0 Hz to half the sample rate."""
+        return self.n_fft // 2 + 1
 
     @property
     def padding(self) -> int:
-        """Zeros before sample 0: the first window's middle stands on the first sample."""
-        return self.transform // 2 - (self.transform - self.window) // 2
+        """Zeros before sample 0, so that the first window is centered on the first sample."""
+        return self.n_fft // 2 - (self.n_fft - self.win_length) // 2
 
     @property
-    def emphasis(self) -> float:
-        """Share of the sample before that is taken off each sample."""
+    def preemphasis_factor(self) -> float:
+        """`preemphasis`, or the default of the kind."""
         if self.preemphasis is None:
             return 0.97 if self.kind == "mel_and_linear" else 0.0
         return self.preemphasis
 
     @property
-    def of_magnitude(self) -> bool:
-        """Whether the logarithm is taken of magnitude and not of power."""
+    def uses_magnitude(self) -> bool:
+        """Whether the logarithm is taken of the magnitude rather than of the power."""
         return (self.spectrum or ("magnitude" if self.kind == "mel_and_linear" else "power")) == "magnitude"
 
     @property
-    def transform_bins(self) -> int:
-        """Numbers in a frame of the transform, 0 Hz and half the sample rate among them."""
-        return self.transform // 2 + 1
-
-    @property
     def bins(self) -> int:
-        """Numbers in a frame of features.
+        """Values in a feature frame.
 
         >>> FeatureSettings(kind="mel_and_linear", window_seconds=0.05, hop_seconds=0.0125, fft_size=2048).bins
         1105
         """
         if self.kind == "linear":
-            return self.transform_bins
+            return self.fft_bins
         if self.kind == "mel_and_linear":
-            return self.mels + self.transform_bins
+            return self.mels + self.fft_bins
         if self.kind == "mfcc":
             return self.coefficients * (2 * self.context + 1)
         return self.mels
 
     @property
     def mel_columns(self) -> slice:
-        """Where the mels stand in a frame of log_mel or mel_and_linear: `features[..., settings.mel_columns]`."""
-        self._has_columns("log_mel", "mel_and_linear")
+        """The mel bands of a log_mel or mel_and_linear frame: `features[..., settings.mel_columns]`.
+
+        Raises:
+          ValueError: features of this kind have no mel bands.
+        """
+        self._require_kind("log_mel", "mel_and_linear")
         return slice(0, self.mels)
 
     @property
     def linear_columns(self) -> slice:
-        """Where the linear spectrum stands in a frame of mel_and_linear or linear."""
-        self._has_columns("mel_and_linear", "linear")
-        return slice(self.bins - self.transform_bins, self.bins)
+        """The linear spectrum of a mel_and_linear or linear frame.
 
-    def _has_columns(self, *kinds: str) -> None:
+        Raises:
+          ValueError: features of this kind have no linear spectrum.
+        """
+        self._require_kind("mel_and_linear", "linear")
+        return slice(self.bins - self.fft_bins, self.bins)
+
+    def _require_kind(self, *kinds: str) -> None:
         if self.kind not in kinds:
-            raise ValueError(f"features of kind {self.kind} have no such part; {' or '.join(kinds)} has")
+            raise ValueError(f"features of kind {self.kind} have no such columns; {' or '.join(kinds)} is accepted")
 
-    def frames(self, samples: int) -> int:
-        """Frames of a recording of so many samples: one at every hop, centred, from sample 0 on."""
-        return 1 + samples // self.hop
+    def count_frames(self, samples: int) -> int:
+        """Frames of a recording of `samples` samples: one at every hop, centered, starting at sample 0."""
+        return 1 + samples // self.hop_length
 
-    def samples(self, frames: int) -> int:
-        """The shortest recording with so many frames; what an inverted spectrogram is cut to."""
-        return max(frames - 1, 0) * self.hop
+    def count_samples(self, frames: int) -> int:
+        """Samples of the shortest recording that has `frames` frames; inverted spectrograms get this length."""
+        return max(frames - 1, 0) * self.hop_length

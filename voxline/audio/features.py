@@ -80,7 +80,7 @@ def compute_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
     if settings.kind == "mel_and_linear":
         both = _spectrogram(preemphasize(samples, settings), settings, mels=True, spectrum=True, magnitude=True)
         return _normalize_decibels(both, settings)
-    mels = _spectrogram(samples, settings, mels=True, magnitude=settings.of_magnitude)
+    mels = _spectrogram(samples, settings, mels=True, magnitude=settings.uses_magnitude)
     logarithm = np.log(np.maximum(mels, settings.log_floor, out=mels), out=mels)
     if settings.kind == "log_mel":
         return logarithm
@@ -108,17 +108,17 @@ def preemphasize(samples: npt.NDArray[np.floating], settings: FeatureSettings) -
     >>> preemphasize(np.ones(3), FeatureSettings(kind="mel_and_linear", preemphasis=0.75)).tolist()
     [1.0, 0.25, 0.25]
     """
-    if not settings.emphasis:
+    if not settings.preemphasis_factor:
         return samples
     lifted = samples.astype(np.float32)
-    lifted[1:] -= np.float32(settings.emphasis) * samples[:-1]
+    lifted[1:] -= np.float32(settings.preemphasis_factor) * samples[:-1]
     return lifted
 
 
 @functools.lru_cache(maxsize=16)
 def hann_window(settings: FeatureSettings) -> FloatArray:
     """The periodic Hann window, float32 `[window]`."""
-    phase = 2 * np.pi * np.arange(settings.window) / settings.window
+    phase = 2 * np.pi * np.arange(settings.win_length) / settings.win_length
     return read_only(0.5 - 0.5 * np.cos(phase))
 
 
@@ -131,7 +131,7 @@ def mel_filterbank(settings: FeatureSettings) -> FloatArray:
     """
     highest = settings.sample_rate / 2 if settings.highest_hz is None else settings.highest_hz
     edges = _hz(np.linspace(_mel(settings.lowest_hz), _mel(highest), settings.mels + 2))
-    frequencies = np.fft.rfftfreq(settings.transform, 1 / settings.sample_rate)[:, None]
+    frequencies = np.fft.rfftfreq(settings.n_fft, 1 / settings.sample_rate)[:, None]
     left, middle, right = edges[:-2], edges[1:-1], edges[2:]
     rising = (frequencies - left) / (middle - left)
     falling = (right - frequencies) / (right - middle)
@@ -182,21 +182,21 @@ def _spectrogram(
     """Power or magnitude of every frame, in mel bands, in bins or in both; block by block, in float32 throughout."""
     if samples.ndim != 1:
         raise ValueError(f"samples of shape {samples.shape}; one channel, [samples], is accepted")
-    count = settings.frames(len(samples))
-    padded = np.zeros((count - 1) * settings.hop + settings.window + settings.padding, np.float32)
+    count = settings.count_frames(len(samples))
+    padded = np.zeros((count - 1) * settings.hop_length + settings.win_length + settings.padding, np.float32)
     audible = samples[: len(padded) - settings.padding]  # what lies beyond the last window is not looked at
     padded[settings.padding : settings.padding + len(audible)] = audible
-    windows = np.lib.stride_tricks.sliding_window_view(padded, settings.window)[:: settings.hop][:count]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, settings.win_length)[:: settings.hop_length][:count]
     hann = hann_window(settings)
     bands, first = (_bands(settings), settings.mels) if mels else ([], 0)
     # A shorter window than transform stands at the start of its frame, not in the middle as in librosa:
     # that turns phases, and neither power nor magnitude has any.
-    block = np.zeros((min(BLOCK_FRAMES, count), settings.transform), np.float32)
-    result = np.zeros((count, first + settings.transform_bins if spectrum else first), np.float32)
+    block = np.zeros((min(BLOCK_FRAMES, count), settings.n_fft), np.float32)
+    result = np.zeros((count, first + settings.fft_bins if spectrum else first), np.float32)
     for start in range(0, count, BLOCK_FRAMES):
         rows = slice(start, min(start + BLOCK_FRAMES, count))
         frames = block[: rows.stop - start]
-        np.multiply(windows[rows], hann, out=frames[:, : settings.window])
+        np.multiply(windows[rows], hann, out=frames[:, : settings.win_length])
         parts = rfft(frames).view(np.float32)
         np.square(parts, out=parts)
         power = parts[:, 0::2] + parts[:, 1::2]

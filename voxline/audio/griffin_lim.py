@@ -50,7 +50,7 @@ def features_to_waveform(
       power: magnitudes are raised to it before (Tacotron: 1.5 makes predicted, smooth spectra less hollow; 1 is
         nearest to the recording).
     """
-    linear = part.shape[1] == settings.transform_bins and settings.kind != "log_mel"
+    linear = part.shape[1] == settings.fft_bins and settings.kind != "log_mel"
     magnitudes = linear_to_magnitude(part, settings) if linear else mel_to_magnitude(part, settings)
     if power != 1:
         magnitudes **= power
@@ -73,10 +73,10 @@ def griffin_lim(
     >>> griffin_lim(np.zeros((101, 257), np.float32), how).shape
     (16000,)
     """
-    if magnitudes.ndim != 2 or magnitudes.shape[1] != settings.transform_bins:
+    if magnitudes.ndim != 2 or magnitudes.shape[1] != settings.fft_bins:
         raise ValueError(
-            f"magnitudes of shape {magnitudes.shape}; [frames, {settings.transform_bins}] is accepted, a transform of "
-            f"{settings.transform} samples"
+            f"magnitudes of shape {magnitudes.shape}; [frames, {settings.fft_bins}] is accepted, a transform of "
+            f"{settings.n_fft} samples"
         )
     magnitudes = np.ascontiguousarray(magnitudes, np.float32)
     overlap = _OverlapAdd(len(magnitudes), settings)
@@ -108,14 +108,14 @@ def mel_to_magnitude(mels: FloatArray, settings: FeatureSettings) -> FloatArray:
         _denormalize_decibels(mels, settings) if settings.kind == "mel_and_linear" else np.exp(mels, dtype=np.float32)
     )
     found = mel_to_spectrum(bands, settings)
-    return found if settings.of_magnitude else np.sqrt(found, out=found)
+    return found if settings.uses_magnitude else np.sqrt(found, out=found)
 
 
 def linear_to_magnitude(linear: FloatArray, settings: FeatureSettings) -> FloatArray:
     """Magnitudes of the transform from features of it: float32 `[frames, transform // 2 + 1]`, both."""
     _ = settings.linear_columns
-    if linear.shape[1:] != (settings.transform_bins,):
-        raise ValueError(f"a linear spectrum of shape {linear.shape}; [frames, {settings.transform_bins}] is accepted")
+    if linear.shape[1:] != (settings.fft_bins,):
+        raise ValueError(f"a linear spectrum of shape {linear.shape}; [frames, {settings.fft_bins}] is accepted")
     if settings.kind == "mel_and_linear":
         return _denormalize_decibels(linear, settings)
     magnitudes: FloatArray = np.exp(np.float32(0.5) * linear, dtype=np.float32)
@@ -161,9 +161,9 @@ def deemphasize(samples: FloatArray, settings: FeatureSettings) -> FloatArray:
     """Undoes the pre-emphasis of `spectra.emphasise`: float32 `[samples]`."""
     from scipy import signal
 
-    if not settings.emphasis:
+    if not settings.preemphasis_factor:
         return samples
-    lowered: FloatArray = signal.lfilter([1.0], [1.0, -settings.emphasis], samples).astype(np.float32)
+    lowered: FloatArray = signal.lfilter([1.0], [1.0, -settings.preemphasis_factor], samples).astype(np.float32)
     return lowered
 
 
@@ -173,7 +173,7 @@ def initial_phases(start: int, stop: int, settings: FeatureSettings) -> np.typin
     They come as near in the end, are the same every time, and the same in a graph, where a row must not depend on
     what stands beside it: multiples of irrational numbers, modulo a turn.
     """
-    frame, bin_ = np.arange(start, stop)[:, None], np.arange(settings.transform_bins)
+    frame, bin_ = np.arange(start, stop)[:, None], np.arange(settings.fft_bins)
     scattered = frame * bin_ * PHASE_STEPS[0] + bin_ * bin_ * PHASE_STEPS[1] + frame * frame * PHASE_STEPS[2]
     phases: np.typing.NDArray[np.complex64] = phase_table()[scattered % TURN // (TURN // PHASES)]
     return phases
@@ -214,14 +214,14 @@ class _OverlapAdd:
     def __init__(self, count: int, settings: FeatureSettings) -> None:
         self.settings, self.count = settings, count
         self.blocks = [slice(start, min(start + BLOCK_FRAMES, count)) for start in range(0, count, BLOCK_FRAMES)]
-        hop, window = settings.hop, settings.window
+        hop, window = settings.hop_length, settings.win_length
         self.hops = -(-window // hop)
-        length = settings.samples(count)
+        length = settings.count_samples(count)
         self.real = slice(settings.padding, settings.padding + length)
         self.hann = spectra.hann_window(settings)
         shape = (count - 1 + self.hops, hop)
         self.read, self.grows = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        self.frames = np.zeros((min(BLOCK_FRAMES, count), settings.transform), np.float32)
+        self.frames = np.zeros((min(BLOCK_FRAMES, count), settings.n_fft), np.float32)
         self.windowed = np.zeros((min(BLOCK_FRAMES, count), self.hops * hop), np.float32)
         sums = np.zeros(shape, np.float32)
         squares = np.zeros(self.hops * hop, np.float32)
@@ -236,10 +236,10 @@ class _OverlapAdd:
         """Adds the frames of a spectrum `[rows, bins]` to the recording that grows."""
         from scipy import fft
 
-        made = fft.irfft(spectrum, self.settings.transform, axis=1, overwrite_x=True)
+        made = fft.irfft(spectrum, self.settings.n_fft, axis=1, overwrite_x=True)
         windowed = self.windowed[: rows.stop - rows.start]
-        np.multiply(made[:, : self.settings.window], self.hann, out=windowed[:, : self.settings.window])
-        hop = self.settings.hop
+        np.multiply(made[:, : self.settings.win_length], self.hann, out=windowed[:, : self.settings.win_length])
+        hop = self.settings.hop_length
         for number in range(self.hops):
             self.grows[rows.start + number : rows.stop + number] += windowed[:, number * hop : (number + 1) * hop]
 
@@ -254,9 +254,11 @@ class _OverlapAdd:
         from scipy import fft
 
         settings = self.settings
-        windows = np.lib.stride_tricks.sliding_window_view(self.read.reshape(-1), settings.window)[:: settings.hop]
+        windows = np.lib.stride_tricks.sliding_window_view(self.read.reshape(-1), settings.win_length)[
+            :: settings.hop_length
+        ]
         frames = self.frames[: rows.stop - rows.start]
-        np.multiply(windows[rows], self.hann, out=frames[:, : settings.window])
+        np.multiply(windows[rows], self.hann, out=frames[:, : settings.win_length])
         found: np.typing.NDArray[np.complex64] = fft.rfft(frames, axis=1)
         return found
 

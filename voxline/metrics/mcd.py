@@ -38,7 +38,7 @@ def log_magnitude(mels: "Array", features: FeatureSettings) -> "Array":
         decibels = np.clip(mels, 0, 1) * -features.floor_db + features.floor_db + features.reference_db
         found: Array = decibels * np.float32(np.log(10) / 20)
         return found
-    return mels if features.of_magnitude else mels * np.float32(0.5)
+    return mels if features.uses_magnitude else mels * np.float32(0.5)
 
 
 def mel_cepstral_distortion(one: "Array", other: "Array") -> "DtwResult":

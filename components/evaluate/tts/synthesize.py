@@ -116,7 +116,7 @@ def measure_synthesis(
                 _listened(performance, reference_text(take.utterance), heard[place])
             if take.utterance.id in pitched:
                 jobs[take.utterance.id] = f0.F0Pair(
-                    take.recorded, take.spoken.waveform, path, voice.sample_rate, voice.features.hop,
+                    take.recorded, take.spoken.waveform, path, voice.sample_rate, voice.features.hop_length,
                     settings.lowest_f0, settings.highest_f0,
                 )  # fmt: skip
             found[take.utterance.id] = performance

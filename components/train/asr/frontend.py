@@ -27,7 +27,7 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
     >>> graph_features(tf.zeros([2, 800]), tf.constant([800, 320]), FeatureSettings(mels=40))[1].numpy().tolist()
     [6, 3]
     """
-    frames = 1 + lengths // settings.hop
+    frames = 1 + lengths // settings.hop_length
     audible = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32)
     # A zero where the waveform is one, even if what lies there is not a number.
     waveforms = tf.where(audible > 0, waveforms, 0.0)
@@ -53,7 +53,7 @@ def check_exportable(settings: FeatureSettings) -> None:
             "a recogniser hears no features of kind mel_and_linear; "
             "set extract.features.kind to log_mel, mfcc or linear"
         )
-    if settings.of_magnitude:
+    if settings.uses_magnitude:
         raise SettingsError(
             "a recogniser takes the logarithm of power, and the dataset's features are of magnitude; "
             "set extract.features.spectrum to power"
@@ -62,13 +62,13 @@ def check_exportable(settings: FeatureSettings) -> None:
 
 def _power(waveforms: Tensor, settings: FeatureSettings) -> Tensor:
     """Squared magnitudes, float32 [batch, frames, transform // 2 + 1]."""
-    count = 1 + tf.shape(waveforms)[1] // settings.hop
-    needed = (count - 1) * settings.hop + settings.window
+    count = 1 + tf.shape(waveforms)[1] // settings.hop_length
+    needed = (count - 1) * settings.hop_length + settings.win_length
     # The last window may end before the last sample, or after it.
     beyond = tf.maximum(needed - settings.padding - tf.shape(waveforms)[1], 0)
     padded = tf.pad(waveforms, [[0, 0], [settings.padding, beyond]])[:, :needed]
-    windows = tf.signal.frame(padded, settings.window, settings.hop) * spectra.hann_window(settings)
-    transform = tf.signal.rfft(windows, [settings.transform])
+    windows = tf.signal.frame(padded, settings.win_length, settings.hop_length) * spectra.hann_window(settings)
+    transform = tf.signal.rfft(windows, [settings.n_fft])
     return tf.square(tf.math.real(transform)) + tf.square(tf.math.imag(transform))
 
 

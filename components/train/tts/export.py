@@ -113,7 +113,7 @@ class FullTtsGraph(TtsGraph):
 
 def max_decoder_steps(settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> int:
     """Decoder steps that make `max_seconds` of speech."""
-    frames = dataset.features.frames(round(settings.max_seconds * dataset.features.sample_rate))
+    frames = dataset.features.count_frames(round(settings.max_seconds * dataset.features.sample_rate))
     return math.ceil(frames / reduction)
 
 

@@ -43,19 +43,17 @@ def reconstruct_waveforms(
     """
     raw, frames = tf.convert_to_tensor(raw, tf.float32), tf.convert_to_tensor(frames, tf.int32)
     width = raw.shape[-1]
-    if width not in (settings.mels, settings.transform_bins):
-        raise ValueError(
-            f"frames of {width} bins; {settings.mels} (mels) or {settings.transform_bins} (linear) are accepted"
-        )
+    if width not in (settings.mels, settings.fft_bins):
+        raise ValueError(f"frames of {width} bins; {settings.mels} (mels) or {settings.fft_bins} (linear) are accepted")
     time = tf.shape(raw)[1]
     real = tf.expand_dims(tf.sequence_mask(frames, time), -1)
-    linear = width == settings.transform_bins and settings.kind != "log_mel"
+    linear = width == settings.fft_bins and settings.kind != "log_mel"
     raw = tf.where(real, raw, 0.0)
     magnitudes = _linear_to_magnitude(raw, settings) if linear else _mel_to_magnitude(raw, settings)
     if power != 1:
         magnitudes = tf.pow(magnitudes, power)
     magnitudes = tf.where(real, magnitudes, 0.0)
-    samples = tf.maximum(frames - 1, 0) * settings.hop
+    samples = tf.maximum(frames - 1, 0) * settings.hop_length
     found = _griffin_lim(magnitudes, tf.cast(real, tf.float32), samples, settings, iterations, momentum)
     audible = tf.sequence_mask(samples, tf.shape(found)[1])
     return tf.where(audible, _deemphasise(found, settings), 0.0), samples
@@ -66,20 +64,20 @@ def _griffin_lim(
 ) -> Tensor:
     """Waveforms of magnitudes [batch, time, bins], of which `real` [batch, time, 1] says which frames there are."""
     time = tf.shape(magnitudes)[1]
-    longest = tf.maximum(time - 1, 0) * settings.hop
+    longest = tf.maximum(time - 1, 0) * settings.hop_length
     hann = spectra.hann_window(settings)
     # What overlaps at each sample is that row's own frames, and beyond its ends every transform finds zeros.
     sums = tf.maximum(_overlap(real * tf.constant(hann**2), settings, longest), griffin_lim.MIN_WINDOW_SUM)
     scale = tf.where(tf.sequence_mask(samples, longest), 1 / sums, 0.0)
-    after = (time - 1) * settings.hop + settings.window - settings.padding - longest
+    after = (time - 1) * settings.hop_length + settings.win_length - settings.padding - longest
 
     def inverse(spectrum: Tensor) -> Tensor:
-        made = tf.signal.irfft(spectrum, [settings.transform])[..., : settings.window] * hann
+        made = tf.signal.irfft(spectrum, [settings.n_fft])[..., : settings.win_length] * hann
         return _overlap(made, settings, longest) * scale
 
     def transform(waveform: Tensor) -> Tensor:
         padded = tf.pad(waveform, [[0, 0], [settings.padding, after]])
-        return tf.signal.rfft(_windows(padded, time, settings) * hann, [settings.transform])
+        return tf.signal.rfft(_windows(padded, time, settings) * hann, [settings.n_fft])
 
     def step(waveform: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         found = transform(waveform)
@@ -99,20 +97,20 @@ def _griffin_lim(
 
 def _windows(padded: Tensor, time: Tensor, settings: FeatureSettings) -> Tensor:
     """Overlapping windows [batch, time, window] of [batch, (time - 1) hop + window], by hops side by side."""
-    hop = settings.hop
-    hops = -(-settings.window // hop)
-    missing = hops * hop - settings.window
+    hop = settings.hop_length
+    hops = -(-settings.win_length // hop)
+    missing = hops * hop - settings.win_length
     parts = tf.reshape(tf.pad(padded, [[0, 0], [0, missing]]), [tf.shape(padded)[0], time - 1 + hops, hop])
     side_by_side = tf.concat([parts[:, number : number + time] for number in range(hops)], axis=-1)
-    return side_by_side[..., : settings.window]
+    return side_by_side[..., : settings.win_length]
 
 
 def _overlap(windows: Tensor, settings: FeatureSettings, longest: Tensor) -> Tensor:
     """Adds windows [batch, time, window] where they overlap: [batch, longest], from the first one's middle on."""
-    hop = settings.hop
-    hops = -(-settings.window // hop)
+    hop = settings.hop_length
+    hops = -(-settings.win_length // hop)
     batch, time = tf.shape(windows)[0], tf.shape(windows)[1]
-    whole = tf.pad(windows, [[0, 0], [0, 0], [0, hops * hop - settings.window]])
+    whole = tf.pad(windows, [[0, 0], [0, 0], [0, hops * hop - settings.win_length]])
     added = tf.add_n(
         [
             tf.pad(whole[:, :, number * hop : (number + 1) * hop], [[0, 0], [number, hops - 1 - number], [0, 0]])
@@ -128,7 +126,7 @@ def _mel_to_magnitude(mels: Tensor, settings: FeatureSettings) -> Tensor:
     found = tf.maximum(tf.matmul(bands, griffin_lim.mel_pseudo_inverse(settings)), griffin_lim.MIN_POWER)
     for _ in range(griffin_lim.UPDATES):
         found *= tf.matmul(bands / tf.maximum(tf.matmul(found, forth), griffin_lim.MIN_POWER), back)
-    return found if settings.of_magnitude else tf.sqrt(found)
+    return found if settings.uses_magnitude else tf.sqrt(found)
 
 
 def _linear_to_magnitude(linear: Tensor, settings: FeatureSettings) -> Tensor:
@@ -142,7 +140,7 @@ def _from_range(share: Tensor, settings: FeatureSettings) -> Tensor:
 
 def _first_phases(time: Tensor, settings: FeatureSettings) -> Tensor:
     """complex64 [time, bins]."""
-    frame, bin_ = tf.range(tf.cast(time, tf.int64))[:, None], tf.range(settings.transform_bins, dtype=tf.int64)
+    frame, bin_ = tf.range(tf.cast(time, tf.int64))[:, None], tf.range(settings.fft_bins, dtype=tf.int64)
     by_both, by_bin, by_frame = griffin_lim.PHASE_STEPS
     scattered = frame * bin_ * by_both + bin_ * bin_ * by_bin + frame * frame * by_frame
     turns = scattered % griffin_lim.TURN // (griffin_lim.TURN // griffin_lim.PHASES)
@@ -151,7 +149,7 @@ def _first_phases(time: Tensor, settings: FeatureSettings) -> Tensor:
 
 def _deemphasise(samples: Tensor, settings: FeatureSettings) -> Tensor:
     """The recursion y[n] = x[n] + a y[n - 1] without a loop: 1 / (1 - x) is (1 + x)(1 + x^2)(1 + x^4)…"""
-    share, shift = settings.emphasis, 1
+    share, shift = settings.preemphasis_factor, 1
     while share > 1e-9:
         count = tf.shape(samples)[1]
         samples += share * tf.pad(samples, [[0, 0], [shift, 0]])[:, :count]

@@ -136,7 +136,7 @@ def count_low_bins(hertz: float, features: FeatureSettings) -> int:
     >>> count_low_bins(4_000, FeatureSettings(fft_size=2048))
     512
     """
-    return max(1, min(features.transform_bins, math.ceil(hertz * features.transform / features.sample_rate)))
+    return max(1, min(features.fft_bins, math.ceil(hertz * features.n_fft / features.sample_rate)))
 
 
 def build_tts_model(settings: TtsTrainSettings, dataset: Dataset, *, portable: bool = False) -> Any:
