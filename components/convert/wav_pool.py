@@ -43,7 +43,7 @@ class WavPool:
     def __init__(self, store: Path | str, sample_rate: int, silence_db: float, shaping: Shaping = NO_SHAPING) -> None:
         self.folder = local_path(store) / "wavs"
         self._root = str(self.folder)
-        self._mirror = BucketCache.of(f"{store}/wavs") if is_remote(store) else None
+        self._mirror = BucketCache(f"{store}/wavs") if is_remote(store) else None
         self._sample_rate, self._silence_db, self._shaping = sample_rate, silence_db, shaping.naming()
 
     def __enter__(self) -> "WavPool":
@@ -75,7 +75,7 @@ class WavPool:
     def logs(self) -> DecodeLogs:
         """What earlier runs logged of recordings, whether their WAVs still exist or not."""
         if self._mirror:
-            self._mirror.pull_below("log/")
+            self._mirror.download_below("log/")
         return DecodeLogs(sorted((self.folder / "log").glob("*.jsonl")), self._silence_db)
 
     def find_decoded(self, name: str) -> int | None:
@@ -129,7 +129,7 @@ class WavPool:
     @functools.cached_property
     def _bucket_sizes(self) -> dict[str, int]:
         """Bytes of the pool's objects; listed once, before anything is added."""
-        return {entry.name: entry.size for entry in self._mirror.bucket.list()} if self._mirror else {}
+        return {entry.name: entry.size for entry in self._mirror.store.list()} if self._mirror else {}
 
 
 class WavUploader:
@@ -183,8 +183,8 @@ class WavUploader:
             self._upload.result()
 
     def _run(self, mirror: BucketCache, names: list[str]) -> None:
-        mirror.push(names, absent_only=True)
+        mirror.upload(names, absent_only=True)
         if not self._log.stat().st_size:
             return
         log = self._log.relative_to(mirror.root).as_posix()
-        mirror.bucket.write(log, self._log.read_bytes())
+        mirror.store.write(log, self._log.read_bytes())

@@ -94,10 +94,10 @@ class PoolIndex:
 
         What lies in the mirror alone counts for nothing: no other machine would find it.
         """
-        mirror = BucketCache.of(self.store)
+        mirror = BucketCache(self.store)
         below = self.folder.relative_to(mirror.root).as_posix()
-        indices = [entry for entry in mirror.bucket.list(f"{below}/") if entry.name.endswith(f"/{INDEX}")]
-        mirror.pull(indices)
+        indices = [entry for entry in mirror.store.list(f"{below}/") if entry.name.endswith(f"/{INDEX}")]
+        mirror.download(indices)
         return {entry.name.split("/")[-2] for entry in indices}
 
     def _whole(self, name: str) -> ShardInfo | None:

@@ -16,10 +16,9 @@ from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
 from voxline.settings import Settings
-from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import is_cached
 from voxline.store.hashing import hash_value
-from voxline.store.objects import ObjectInfo, invalid_name_reason, is_remote
+from voxline.store.objects import ObjectInfo, ObjectStore, invalid_name_reason, is_remote, open_store
 from voxline.store.step_cache import cached_step, step_key
 
 
@@ -85,7 +84,7 @@ def download_archive(uri: str, store: Path) -> Path:
       SettingsError: it is not there.
     """
     parent, _, name = uri.rpartition("/")
-    bucket = Bucket(parent)
+    bucket = open_store(parent)
     entry = bucket.stat(name)
     if entry is None:
         raise SettingsError(f"corpus.uri is {uri!r}, and there is no such object in the bucket")
@@ -105,7 +104,7 @@ def open_bucket_folder(uri: str, store: Path, settings: CorpusSettings) -> tuple
       SettingsError: no object lies there.
       WorkError: a name would leave the folder, or there is more than the settings let pass.
     """
-    bucket = Bucket(uri)
+    bucket = open_store(uri)
     print_status(f"ingest: listing {bucket.uri}")
     entries = sorted(bucket.list(), key=lambda entry: entry.name)
     if not entries:
@@ -114,7 +113,7 @@ def open_bucket_folder(uri: str, store: Path, settings: CorpusSettings) -> tuple
             f"that ends in {', '.join(archives.ARCHIVE_EXTENSIONS)}"
         )
     _check(bucket, entries, settings)
-    name = bucket.prefix.rpartition("/")[2] or bucket.bucket
+    name = bucket.uri.rpartition("/")[2]
 
     if is_cached(store):
         corpus = Corpus(_folder(store, entries), name=name, before_listing=lambda: _brought(bucket, entries, store))
@@ -123,7 +122,7 @@ def open_bucket_folder(uri: str, store: Path, settings: CorpusSettings) -> tuple
     return corpus, {"objects": _content(entries), "name": name}
 
 
-def _check(bucket: Bucket, entries: list[ObjectInfo], settings: CorpusSettings) -> None:
+def _check(bucket: ObjectStore, entries: list[ObjectInfo], settings: CorpusSettings) -> None:
     """Refuses what must not be brought, before anything is."""
     gigabytes = sum(entry.size for entry in entries) / 1e9
     if gigabytes > settings.max_unpacked_gigabytes:
@@ -150,7 +149,7 @@ def _check(bucket: Bucket, entries: list[ObjectInfo], settings: CorpusSettings) 
             )
 
 
-def _brought(bucket: Bucket, entries: list[ObjectInfo], store: Path) -> Path:
+def _brought(bucket: ObjectStore, entries: list[ObjectInfo], store: Path) -> Path:
     """The folder in which those objects have their names; what the pool does not have comes first."""
     with cached_step(store, _STEP, Settings(), {"objects": _content(entries)}) as work:
         folder, pool = work.folder / "files", store / _STEP / "objects"
@@ -159,7 +158,7 @@ def _brought(bucket: Bucket, entries: list[ObjectInfo], store: Path) -> Path:
             wanted = [entry for entry in entries if not (pool / _place(entry)).is_file()]
             if wanted:
                 print_status(f"ingest: bringing {len(wanted):,} of {len(entries):,} objects of {bucket.uri}")
-                bucket.download(wanted, pool, named=_place)
+                bucket.download(wanted, pool, name_of=_place)
             os.sync()  # once for all of them: nothing must name them before they have reached the disk
             for entry in entries:
                 _link(pool / _place(entry), folder / entry.name)
@@ -184,7 +183,7 @@ def _folder(store: Path, entries: list[ObjectInfo]) -> Path:
 
 def _content(entries: Iterable[ObjectInfo]) -> str:
     """What names the objects, wherever they lie: names, sizes and checksums."""
-    return hash_value([[entry.name, entry.size, entry.crc32c, entry.md5] for entry in entries])
+    return hash_value([[entry.name, entry.size, entry.checksum, entry.md5] for entry in entries])
 
 
 def _place(entry: ObjectInfo) -> str:

@@ -24,12 +24,11 @@ from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import BucketCache, private_cache, uri_of
 from voxline.store.bucket_locks import UNFINISHED_PURGE, exclusive_store_lock
 from voxline.store.bucket_step import LAST_USE_FILE
 from voxline.store.files import DONE
-from voxline.store.objects import ObjectInfo, is_remote
+from voxline.store.objects import ObjectInfo, ObjectStore, is_remote, open_store
 
 LEFTOVER_SECONDS = 86_400.0
 """What a killed process left half written may go after a day."""
@@ -157,9 +156,9 @@ def collect_in_bucket(
 
             def delete(entries: list[ObjectInfo]) -> None:
                 lease.check()
-                _delete(Bucket(store), entries)
+                _delete(open_store(store), entries)
 
-            return _collected(store, datasets, grace, lease.entry.updated, delete)
+            return _collected(store, datasets, grace, lease.info.updated, delete)
 
 
 def _collected(
@@ -169,7 +168,7 @@ def _collected(
     now: datetime.datetime,
     delete: Callable[[list[ObjectInfo]], None],
 ) -> tuple[int, int]:
-    bucket = Bucket(store)
+    bucket = open_store(store)
     if any(bucket.list(UNFINISHED_PURGE)):
         raise WorkError(f"{store}: a purge was begun here and did not end; end it first, by the same command")
     folders: dict[str, list[ObjectInfo]] = {}
@@ -185,8 +184,8 @@ def _collected(
         index = [entry for entry in entries if entry.name == f"{folder}/{SHARD_FILE}"]
         if not index and now - max(entry.updated for entry in entries) > LEFTOVER:
             delete(entries)
-        elif index and bucket.place(folder) not in wanted and now - index[0].updated > grace:
-            gone[bucket.place(folder)] = index + [entry for entry in entries if entry not in index]
+        elif index and bucket.uri_of(folder) not in wanted and now - index[0].updated > grace:
+            gone[bucket.uri_of(folder)] = index + [entry for entry in entries if entry not in index]
     # What leads there is made again when it is wanted: nobody would look whether its shards are there.
     delete(
         [
@@ -217,16 +216,16 @@ def _published(datasets: Iterable[Path | str]) -> Iterator[Path]:
 
 def _made(store: str) -> dict[Path, _Made]:
     """The extracted datasets, by the folder of their copies here."""
-    mirror = BucketCache.of(store)
+    mirror = BucketCache(store)
     works: dict[str, list[ObjectInfo]] = {}
-    for entry in mirror.bucket.list("extract/"):
+    for entry in mirror.store.list("extract/"):
         if PurePosixPath(entry.name).name in (DATASET_FILE, DONE, LAST_USE_FILE):
             works.setdefault("/".join(entry.name.split("/")[:2]), []).append(entry)
     found = {}
     for work, entries in works.items():
         done = next((entry for entry in entries if entry.name == f"{work}/{DONE}"), None)
         made = [entry for entry in entries if PurePosixPath(entry.name).name == DATASET_FILE]
-        mirror.pull(made)
+        mirror.download(made)
         for entry in made:
             found[(mirror.root / entry.name).parent] = _Made(max(one.updated for one in entries), done)
     return found
@@ -236,6 +235,6 @@ def _collection_in_bucket_shards(folder: Path) -> set[str]:
     return {uri_of(file.parent) for file in Dataset.listed(folder).files()}
 
 
-def _delete(bucket: Bucket, entries: list[ObjectInfo]) -> None:
+def _delete(bucket: ObjectStore, entries: list[ObjectInfo]) -> None:
     for entry in entries:
-        bucket.remove(entry.name, entry.generation)
+        bucket.delete_if_unchanged(entry)

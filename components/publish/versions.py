@@ -20,11 +20,10 @@ from typing import Any
 from voxline.errors import PreconditionError, WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import fsync_folder
-from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import local_path, localize
 from voxline.store.bucket_locks import shared_store_lock
 from voxline.store.files import read_json, write_json
-from voxline.store.objects import is_remote
+from voxline.store.objects import ABSENT, is_remote, open_store
 
 VERSION_FILE, CLAIM = "version.json", "claim.json"
 PURGED_FILE = "purged.jsonl"
@@ -84,7 +83,7 @@ class DatasetVersions:
     def __init__(self, root: Path | str, name: str) -> None:
         self.name = name
         self._root = root
-        self._bucket = Bucket(f"{root}/{name}") if is_remote(root) else None
+        self._bucket = open_store(f"{root}/{name}") if is_remote(root) else None
         self.uri = self._bucket.uri if self._bucket else str(Path(root).absolute() / name)
         self.folder = local_path(self.uri)
 
@@ -173,16 +172,16 @@ class DatasetVersions:
             shutil.rmtree(incoming, ignore_errors=True)
         if self._bucket:
             self._bucket.upload(self.folder, [f"{number}/{name}" for name in files])
-            self._bucket.write(f"{number}/{VERSION_FILE}", (target / VERSION_FILE).read_bytes(), if_generation=0)
+            self._bucket.write(f"{number}/{VERSION_FILE}", (target / VERSION_FILE).read_bytes(), if_version=ABSENT)
         return target
 
     def _claimed(self) -> int:
         """The next number of a bucket, which no other process will get; one whose process dies stays unused."""
-        bucket = self._bucket or Bucket(self.uri)
-        number = max((int(name) for name in bucket.folders() if _NUMBER.fullmatch(name)), default=0) + 1
+        bucket = self._bucket or open_store(self.uri)
+        number = max((int(name) for name in bucket.list_folders() if _NUMBER.fullmatch(name)), default=0) + 1
         while True:
             try:
-                bucket.write(f"{number}/{CLAIM}", json.dumps({"version": number}).encode(), if_generation=0)
+                bucket.write(f"{number}/{CLAIM}", json.dumps({"version": number}).encode(), if_version=ABSENT)
             except PreconditionError:
                 number += 1
             else:
@@ -203,7 +202,7 @@ def list_datasets(root: Path | str) -> list[str]:
       WorkError: there is no such folder.
     """
     if is_remote(root):
-        found = list(Bucket(str(root)).folders())
+        found = list(open_store(str(root)).list_folders())
     elif Path(root).is_dir():
         found = [path.name for path in Path(root).iterdir()]
     else:

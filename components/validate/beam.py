@@ -74,7 +74,7 @@ def _remove(folder: Path) -> None:
     if not is_cached(folder):
         return
     try:
-        bucket = BucketCache.of(uri_of(folder)).bucket
+        bucket = BucketCache(uri_of(folder)).store
         for name in [entry.name for entry in bucket.list()]:
             bucket.delete(name)
     except WorkError as error:

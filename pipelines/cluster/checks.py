@@ -13,8 +13,7 @@ from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.cluster.schedules import Schedules, is_enabled
 from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.store.bucket import Bucket
-from voxline.store.objects import is_remote
+from voxline.store.objects import is_remote, open_store
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ def _check_path(config: RunConfig, key: str, place: str) -> Diagnostic:
 
 
 def _check_bucket(key: str, place: str, needed: tuple[str, ...]) -> Iterator[Diagnostic]:
-    bucket = Bucket(place)
+    bucket = open_store(place)
     first = next(iter(bucket.list()), None)
     if key == "corpus.uri" and first is None:
         yield Diagnostic.problem(
@@ -237,9 +236,7 @@ def _check_bucket(key: str, place: str, needed: tuple[str, ...]) -> Iterator[Dia
         )
         return
     try:
-        held = set(
-            bucket.connection.client.bucket(bucket.bucket).test_iam_permissions(list(needed), timeout=15, retry=None)
-        )
+        held = bucket.held_permissions(needed)
     except Exception as error:  # storages that speak Google's protocol need not know this call
         yield Diagnostic.ok(key, f"{place}: can be listed")
         yield Diagnostic.not_checked(key, f"{place}: the storage does not say what is allowed ({type(error).__name__})")
@@ -250,7 +247,7 @@ def _check_bucket(key: str, place: str, needed: tuple[str, ...]) -> Iterator[Dia
         yield Diagnostic.problem(
             key,
             f"{place}: you lack {', '.join(missing)}",
-            f"gcloud storage buckets add-iam-policy-binding gs://{bucket.bucket} --member=… --role={role}",
+            f"gcloud storage buckets add-iam-policy-binding gs://{place.split('/')[2]} --member=… --role={role}",
         )
     else:
         yield Diagnostic.ok(key, f"{place}: can be {'read' if needed == READ else 'read and written'}")

@@ -96,7 +96,7 @@ def check_local_paths(config: RunConfig, run_dir: Path) -> None:
     for name in config.places:
         value = getattr(config, name)
         if is_remote(value):
-            BucketCache.of(value)  # which says what is wrong with the address
+            BucketCache(value)  # which says what is wrong with the address
         elif re.match(r"[a-z0-9]+:/", value):
             raise SettingsError(f"{name} is {value!r}; accepted is a folder, or gs://BUCKET/FOLDER")
 

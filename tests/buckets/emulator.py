@@ -18,7 +18,7 @@ import pytest
 
 from tests.buckets.faults import Fault, Kind
 from tests.buckets.proxy import Proxy
-from voxline.store.bucket import Bucket
+from voxline.store.objects import ObjectStore, open_store
 
 FAKE_GCS = "VOXLINE_FAKE_GCS"
 
@@ -47,8 +47,8 @@ class Storage:
 
         return storage.Client(project="test")
 
-    def bucket(self, prefix: str = "") -> Bucket:
-        return Bucket(f"{self.uri}/{prefix}")
+    def bucket(self, prefix: str = "") -> ObjectStore:
+        return open_store(f"{self.uri}/{prefix}")
 
     def names(self) -> list[str]:
         """The names of all objects."""

@@ -87,12 +87,12 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
     from voxline.beam import run as beam
 
     fresh_pod()
-    corpus = BucketCache.of(f"{gcs.uri}/corpus")
+    corpus = BucketCache(f"{gcs.uri}/corpus")
     corpus.root.mkdir(parents=True)
     for number in range(6):
         good_flac(corpus.root / f"{number}.flac", seed=number)
     manifest_of(corpus.root, [utterance(corpus.root / f"{number}.flac") for number in range(6)])
-    corpus.push(["manifest.jsonl", *(f"{number}.flac" for number in range(6))])
+    corpus.upload(["manifest.jsonl", *(f"{number}.flac" for number in range(6))])
     alone = run(corpus.root, tmp_path / "store", ALONE)
 
     def elsewhere(settings: ConvertSettings) -> FnApiRunner:

@@ -22,7 +22,7 @@ def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.Monkey
     """A pool with ten WAVs, and a log that tells of them."""
     monkeypatch.setattr(wav_pool, "FIRST_UPLOAD", 2)
     fresh_pod()
-    mirror = BucketCache.of(f"{gcs.uri}/store/wavs")
+    mirror = BucketCache(f"{gcs.uri}/store/wavs")
     for number in range(10):
         (mirror.root / "ab").mkdir(parents=True, exist_ok=True)
         (mirror.root / "ab" / f"{number}.wav").write_text(str(number), encoding="utf-8")

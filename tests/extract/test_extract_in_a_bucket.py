@@ -26,9 +26,9 @@ def converted(
     """Converted recordings in a bucket."""
     corpus(20)
     fresh_pod()
-    mirror = BucketCache.of(f"{gcs.uri}/converted")
+    mirror = BucketCache(f"{gcs.uri}/converted")
     shutil.copytree(tmp_path / "converted", mirror.root)
-    mirror.push([path.relative_to(mirror.root).as_posix() for path in mirror.root.rglob("*") if path.is_file()])
+    mirror.upload([path.relative_to(mirror.root).as_posix() for path in mirror.root.rglob("*") if path.is_file()])
     fresh_pod()
     return f"{gcs.uri}/converted"
 

@@ -46,7 +46,7 @@ def test_help_and_version_import_nothing_that_takes_long() -> None:
         ),
         (["run", "asr", "--config", "run.yaml", "--set", "train.epohcs=3"], 2, "did you mean 'epochs'?"),
         (["run", "asr", "--config", "run.yaml", "--set", "store=s3://b/s"], 2, "accepted is a folder, or gs://BUCKET"),
-        (["run", "asr", "--config", "run.yaml", "--set", "registry=gs://B!/r"], 2, "is no place in a bucket"),
+        (["run", "asr", "--config", "run.yaml", "--set", "registry=gs://B!/r"], 2, "is not the URI of a bucket"),
         (["run", "asr", "--config", "run.yaml", "--run-dir", "gs://b/r"], 2, "keeps its files on a local disk"),
         (["step", "trian", "--config", "run.yaml"], 2, "step 'trian': accepted: ingest, convert"),
         (["step", "convert", "--config", "run.yaml", "--model", "m"], 2, "--model: convert does not take it"),

@@ -86,7 +86,7 @@ def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
     few = run(extracted(range(0, 12, 4)).place, store, datasets, PublishSettings(compact_below=0.9))
     expected, before = content(localize(few.place)), shards(gcs)
     days_later(9)
-    with bucket_locks.hold_shared_store_lock(store, 0), pytest.raises(WorkError, match="a process works here"):
+    with bucket_locks.hold_shared_store_lock(store, 0), pytest.raises(WorkError, match="in use by"):
         collect_garbage(store, [datasets], grace_days=3, look_only=False)
     gcs.bucket("store").write(".purge-0123.json", b"{}")
     with pytest.raises(WorkError, match="a purge was begun here and did not end"):

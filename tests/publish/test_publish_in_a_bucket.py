@@ -20,9 +20,10 @@ from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.errors import WorkError
-from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import localize
+from voxline.store.gcs import GcsStore
 from voxline.store.hashing import hash_file
+from voxline.store.objects import ObjectStore
 from voxline.store.step_cache import StepOutput
 
 Pod = Callable[[], Path]
@@ -85,17 +86,17 @@ def test_a_number_that_was_claimed_by_a_machine_that_died_is_no_version(
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
     dataset = extracted(range(12))
-    write = Bucket.write
+    write = GcsStore.write
 
-    def dying(self: Bucket, name: str, *arguments: Any, **named: Any) -> Any:
+    def dying(self: ObjectStore, name: str, *arguments: Any, **named: Any) -> Any:
         if name.endswith("version.json"):
             raise WorkError("the machine is gone")
         return write(self, name, *arguments, **named)
 
-    monkeypatch.setattr(Bucket, "write", dying)
+    monkeypatch.setattr(GcsStore, "write", dying)
     with pytest.raises(WorkError, match="the machine is gone"):
         run(dataset.place, store, datasets, COMPACT)
-    monkeypatch.setattr(Bucket, "write", write)
+    monkeypatch.setattr(GcsStore, "write", write)
     fresh_pod()
     assert DatasetVersions(datasets, "corpus").numbers() == []
     with pytest.raises(WorkError, match="no version 1; there: none"):
@@ -110,9 +111,9 @@ def test_a_machine_that_comes_second_takes_the_next_number(
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
     slow, fast = extracted(range(12)), extracted(range(6))
-    folders, overtaken = Bucket.folders, []
+    folders, overtaken = GcsStore.list_folders, []
 
-    def overtake(self: Bucket, prefix: str = "") -> Any:
+    def overtake(self: ObjectStore, prefix: str = "") -> Any:
         found = folders(self, prefix)
         if not overtaken:
             overtaken.append(True)
@@ -120,7 +121,7 @@ def test_a_machine_that_comes_second_takes_the_next_number(
             run(fast.place, store, datasets, COMPACT)
         return found
 
-    monkeypatch.setattr(Bucket, "folders", overtake)
+    monkeypatch.setattr(GcsStore, "list_folders", overtake)
     run(slow.place, store, datasets, COMPACT)
     versions = DatasetVersions(datasets, "corpus")
     assert {number: versions.info(number).key for number in versions.numbers()} == {1: fast.key, 2: slow.key}

@@ -24,7 +24,6 @@ from voxline.errors import WorkError
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import Registry
 from voxline.store import bucket_locks
-from voxline.store.bucket import object_versions as older_generations
 from voxline.store.bucket_cache import CACHE_ENV, localize
 from voxline.store.objects import crc32c
 
@@ -45,9 +44,10 @@ def made(gcs_proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
         gcs_proxy.wipe()
         storage = Storage(gcs_proxy)
         make(folder, storage.uri, COUNT)
-        for file in (folder / "mirror" / storage.name).rglob("*"):  # what a training and an evaluation would have sent
+        cache = folder / "mirror" / "gs" / storage.name
+        for file in cache.rglob("*"):  # what a training and an evaluation would have sent
             if file.is_file() and ("train/" in str(file) or "registry/" in str(file)) and file.name[0] != ".":
-                storage.bucket().write(file.relative_to(folder / "mirror" / storage.name).as_posix(), file.read_bytes())
+                storage.bucket().write(file.relative_to(cache).as_posix(), file.read_bytes())
         objects = {entry.name: storage.bucket().read(entry.name) for entry in storage.bucket().list()}
     return folder, objects
 
@@ -63,11 +63,11 @@ def filled(gcs: Storage, made: tuple[Path, Objects], monkeypatch: pytest.MonkeyP
 
 def fill(gcs: Storage, objects: Objects) -> None:
     bucket = gcs.bucket()
-    there = {entry.name: entry.crc32c for entry in bucket.list()}
+    there = {entry.name: entry.checksum for entry in bucket.list()}
     for name in there.keys() - objects.keys():
         bucket.delete(name)
     for name, data in objects.items():
-        if there.get(name) != crc32c(data):
+        if there.get(name) != f"crc32c:{crc32c(data)}":
             bucket.write(name, data)
 
 
@@ -162,7 +162,7 @@ def test_who_works_in_the_store_is_not_disturbed_and_a_lock_that_was_left_goes(
     before = filled.names()
     with (
         bucket_locks.hold_shared_store_lock(f"{filled.uri}/store", 0),
-        pytest.raises(WorkError, match=r"a process works here \(process"),
+        pytest.raises(WorkError, match=r"in use by process"),
     ):
         purged(filled)
     assert sorted(filled.names()) == sorted(before)
@@ -197,7 +197,7 @@ def test_older_generations_go_too_and_what_must_stay_is_told(
     gone = next(name for name in filled.names() if name.endswith(".wav"))  # anybody's
     filled.bucket().write(gone, filled.bucket().read(gone))
     output = told(filled, "--yes")
-    theirs = [entry for entry in older_generations(filled.bucket("store")) if "convert/" in entry.name]
+    theirs = [entry for entry in filled.bucket("store").object_versions() if "convert/" in entry.name]
     records = [json.loads(line) for line in filled.bucket().read("datasets/purges.jsonl").splitlines()]
     (of_store,) = [kept for kept in records[0]["kept"] if kept["place"].endswith("/store")]
     if denied:
@@ -226,7 +226,7 @@ def test_a_permission_that_is_not_given_is_told_and_the_purge_goes_on_when_it_is
     denied = filled.fails("status", "DELETE", "shards", code=403, times=1_000)
     assert "storage.objects.delete" in told(filled, "--yes")
     denied.times = 0
-    with pytest.raises(WorkError, match="a purge was begun here and did not end; end it by the same command"):
+    with pytest.raises(WorkError, match="a purge was begun here and did not end; run the same command again"):
         publish(f"{filled.uri}/store/none", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x"))
     is_clean(filled, expected, purged(filled).traces.clips)
 

@@ -18,7 +18,7 @@ Pod = Callable[[], Path]
 def test_a_path_in_the_mirror_and_its_address_name_each_other(gcs: Storage, fresh_pod: Pod) -> None:
     disk = fresh_pod()
     folder = local_path(f"{gcs.uri}/a store/wavs")
-    assert folder == disk / gcs.name / "a store" / "wavs"
+    assert folder == disk / "gs" / gcs.name / "a store" / "wavs"
     assert uri_of(folder / "x.wav") == f"{gcs.uri}/a store/wavs/x.wav"
     assert uri_of("/data/x.wav") == "/data/x.wav"
     assert local_path("/data") == Path("/data")
@@ -38,7 +38,7 @@ def test_a_folder_and_a_file_of_a_bucket_can_be_read_here(gcs: Storage, fresh_po
 
 def test_an_address_where_nothing_lies_is_an_error_that_says_so(gcs: Storage, fresh_pod: Pod) -> None:
     fresh_pod()
-    with pytest.raises(WorkError, match=r"/nothing/here: there is nothing in the bucket; mend the address"):
+    with pytest.raises(WorkError, match=r"/nothing/here: there is nothing in the bucket; correct the URI"):
         localize(f"{gcs.uri}/nothing/here")
 
 
@@ -100,13 +100,13 @@ def test_a_mirror_where_all_may_write_that_leads_elsewhere_is_refused(
     (tmp_path / "voxline-mirror").symlink_to(tmp_path / "theirs")
     monkeypatch.delenv(CACHE_ENV, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(WorkError, match=f"must be a folder of whoever runs this; set {CACHE_ENV}"):
-        BucketCache.of(gcs.uri)
+    with pytest.raises(WorkError, match=f"must be a folder of this user; set {CACHE_ENV}"):
+        BucketCache(gcs.uri)
 
 
 def test_the_mirror_is_for_nobody_else(gcs: Storage, fresh_pod: Pod) -> None:
     disk = fresh_pod()
-    BucketCache.of(gcs.uri)
+    BucketCache(gcs.uri)
     assert disk.stat().st_mode & 0o077 == 0
     assert disk.stat().st_uid == os.getuid()
 

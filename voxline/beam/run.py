@@ -108,7 +108,7 @@ class _Apply(beam.DoFn):
             with atomic_write(folder / name, "w", durable=False) as file:  # of no use after a power failure
                 file.write(answer)
         if is_remote(self.place):
-            BucketCache.of(self.place).push([name])
+            BucketCache(self.place).upload([name])
 
 
 class _ResultFolder:
@@ -127,7 +127,7 @@ class _ResultFolder:
         folder.mkdir(parents=True)
         self._folder = folder
         self.place = uri_of(folder) if is_sent else str(folder)
-        self._mirror = BucketCache.of(self.place) if is_remote(self.place) else None
+        self._mirror = BucketCache(self.place) if is_remote(self.place) else None
         self._numbers: set[int] = set()
         self.patience = POLL_SECONDS
 
@@ -139,7 +139,7 @@ class _ResultFolder:
         """Those that came since the last look."""
         began = time.monotonic()
         if self._mirror:
-            self._mirror.pull_below()
+            self._mirror.download_below()
         names = [entry.name for entry in os.scandir(self._folder) if not entry.name.startswith(".")]
         came = [number for number in sorted(int(name.partition(".")[0]) for name in names) if self._is_new(number)]
         least = POLL_SECONDS * (100 if self._mirror else 1)

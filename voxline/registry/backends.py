@@ -8,15 +8,14 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import Journal, RegistryEvent, RemoteJournal, fsync_folder
-from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import local_path
 from voxline.store.bucket_locks import exclusive_lease
+from voxline.store.objects import ABSENT, ObjectStore, open_store
 
 JOURNAL = "journal.jsonl"
 VERSION = "version.json"
@@ -113,7 +112,7 @@ class RemoteShelf:
     """
 
     def __init__(self, place: str) -> None:
-        self.bucket = Bucket(place)
+        self.bucket = open_store(place)
         self.place = self.bucket.uri
         self.journal = RemoteJournal(self.bucket, JOURNAL)
 
@@ -198,7 +197,7 @@ class RemoteShelf:
             incoming.rename(self.folder / str(change.version))
 
     def _incoming(self) -> list[str]:
-        return [name for name in self.bucket.folders() if name.startswith(INCOMING)]
+        return [name for name in self.bucket.list_folders() if name.startswith(INCOMING)]
 
     def _settle(self, incoming: str, decided: dict[int, RegistryEvent]) -> None:
         """Finishes a version that was decided; removes one that was not."""
@@ -215,9 +214,8 @@ class RemoteShelf:
         source, target = self.bucket / incoming, self.bucket / str(version)
         if target.stat(VERSION) is None:
             names = [entry.name for entry in source.list()]
-            with ThreadPoolExecutor(source.connection.settings.connections) as threads:
-                first = [name for name in names if name not in _COMES_LAST]
-                list(threads.map(functools.partial(_copied, source, target), first))
+            first = [name for name in names if name not in _COMES_LAST]
+            self.bucket.map(functools.partial(_copied, source, target), first)
             for name in _COMES_LAST:
                 _copied(source, target, name)
             if target.stat(VERSION) is None:
@@ -230,24 +228,23 @@ class RemoteShelf:
         _delete(self.bucket, [entry.name for entry in self.bucket.list(f"{incoming}/")])
 
 
-def _copied(source: Bucket, target: Bucket, name: str) -> None:
+def _copied(source: ObjectStore, target: ObjectStore, name: str) -> None:
     """Copies an object, unless another process did so already, and perhaps removed what it came from."""
     try:
-        source.copy(name, target, if_generation=0)
+        source.copy(name, target, if_version=ABSENT)
     except FileNotFoundError:
         return
     except PreconditionError:
         there, ours = target.stat(name), source.stat(name)
-        if ours and (there is None or (there.size, there.crc32c) != (ours.size, ours.crc32c)):
+        if ours and (there is None or (there.size, there.checksum) != (ours.size, ours.checksum)):
             raise WorkError(
-                f"{target.place(name)}: holds other bytes than the version that was decided; remove that object, and "
+                f"{target.uri_of(name)}: holds other bytes than the version that was decided; remove that object, and "
                 "push or roll back again"
             ) from None
 
 
-def _delete(bucket: Bucket, names: Iterable[str]) -> None:
-    with ThreadPoolExecutor(bucket.connection.settings.connections) as threads:
-        list(threads.map(bucket.delete, names))
+def _delete(bucket: ObjectStore, names: Iterable[str]) -> None:
+    bucket.map(bucket.delete, names)
 
 
 def _tells_of(told: bytes, change: RegistryEvent) -> bool:

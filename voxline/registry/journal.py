@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import PreconditionError, WorkError
-from voxline.store.bucket import Bucket
+from voxline.store.files import fsync_folder as fsync_folder
+from voxline.store.objects import ABSENT, ObjectStore
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +95,9 @@ class RemoteJournal:
       name: of the object.
     """
 
-    def __init__(self, bucket: Bucket, name: str) -> None:
+    def __init__(self, bucket: ObjectStore, name: str) -> None:
         self.bucket, self.name = bucket, name
-        self._data, self._generation = b"", 0
+        self._data, self._generation = b"", ABSENT
 
     def read(self) -> list[RegistryEvent]:
         """The changes written so far.
@@ -104,7 +105,7 @@ class RemoteJournal:
         Raises:
           WorkError: naming the line that is none of ours.
         """
-        return _changes(_whole(self._read()[0]), self.bucket.place(self.name))
+        return _changes(_whole(self._read()[0]), self.bucket.uri_of(self.name))
 
     def fence(self) -> None:
         """Writes it anew as it is: whoever fenced it before can append no more.
@@ -124,16 +125,16 @@ class RemoteJournal:
         if changes:
             self._write(self._data + b"".join(map(_line, changes)))
 
-    def _read(self) -> tuple[bytes, int]:
+    def _read(self) -> tuple[bytes, str]:
         try:
-            data, entry = self.bucket.read_entry(self.name)
+            data, entry = self.bucket.read_with_info(self.name)
         except FileNotFoundError:
-            return b"", 0
-        return data, entry.generation
+            return b"", ABSENT
+        return data, entry.version
 
     def _write(self, data: bytes) -> None:
         try:
-            self._generation = self.bucket.write(self.name, data, if_generation=self._generation).generation
+            self._generation = self.bucket.write(self.name, data, if_version=self._generation).version
         except PreconditionError as error:
             raise PreconditionError(
                 f"{self.bucket.uri}: another process changed the registry meanwhile, so this one did not; start again"
@@ -167,12 +168,3 @@ def format_utc(seconds: float) -> str:
     '1970-01-01T00:00:00Z'
     """
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-def fsync_folder(folder: Path) -> None:
-    """Sends to the disk which names a folder holds."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

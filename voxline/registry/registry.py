@@ -23,10 +23,9 @@ from voxline.registry.backends import INCOMING, VERSION, RemoteShelf, Shelf
 from voxline.registry.journal import RegistryEvent as Change
 from voxline.registry.journal import format_utc
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import localize
 from voxline.store.files import write_json
-from voxline.store.objects import is_remote
+from voxline.store.objects import is_remote, open_store
 
 MODEL_CARD = "model_card.md"
 PROVENANCE = "provenance.json"
@@ -270,7 +269,7 @@ def model_names(root: Path | str) -> list[str]:
     if "://" in str(root) and not is_remote(root):
         raise SettingsError(f"registry {root}: a folder is accepted, or one in a bucket: gs://BUCKET/FOLDER")
     if is_remote(root):
-        names = list(Bucket(str(root)).folders())
+        names = list(open_store(str(root)).list_folders())
     else:
         root = Path(root).absolute()
         names = [path.name for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
@@ -304,7 +303,7 @@ def find_model(location: Path | str) -> Path:
 def _is_exported(location: str) -> bool:
     """Whether it cannot be `<registry>/<model>`: it holds an exported model, or no folder is there."""
     if is_remote(location):
-        return any(Bucket(location).stat(name) for name in ("saved_model.pb", "model/saved_model.pb"))
+        return any(open_store(location).stat(name) for name in ("saved_model.pb", "model/saved_model.pb"))
     folder = Path(location)
     return not folder.is_dir() or (folder / "saved_model.pb").exists() or (folder / "model").exists()
 

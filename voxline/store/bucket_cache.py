@@ -1,8 +1,8 @@
-"""A mirror of buckets on this machine: steps read and write files, and what they need is brought, what they made sent.
+"""The bucket cache: local copies of objects, so that step code reads and writes files.
 
-`gs://bucket/a/b` is `<mirror>/bucket/a/b`, whoever asks: so a path that a manifest gives relative to itself leads to
-the same recording in every pod, and a file's own path says of which object it is the copy. The mirror holds nothing
-that counts: it may be deleted whenever no process works in it.
+`gs://bucket/a/b` is `<cache>/gs/bucket/a/b` in every process. So a path that a manifest gives relative to itself leads
+to the same recording in every pod, and a file's own path says which object it is a copy of. The cache can be deleted
+whenever no process uses it.
 """
 
 import contextlib
@@ -15,48 +15,45 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from voxline.errors import TransientError, WorkError
-from voxline.store.bucket import Bucket
 from voxline.store.files import DONE, read_json
-from voxline.store.objects import ObjectInfo, is_remote
+from voxline.store.objects import ObjectInfo, is_remote, open_store, scheme_of, split_uri
 
 CACHE_ENV = "VOXLINE_MIRROR"
-"""Names the folder; else it is `voxline-mirror` where temporary files go."""
+"""The variable that sets the folder; else it is `voxline-mirror` in the folder of temporary files."""
 
-_APART, _LOCK = ".apart-", ".lock"
+_PRIVATE, _LOCK = ".private-", ".lock"
 
 
-_apart: list[Path] = []
+_private: list[Path] = []
 
 
 def cache_root() -> Path:
-    """The folder of the mirror; it need not be there yet."""
-    return (
-        _apart[-1]
-        if _apart
-        else Path(os.environ.get(CACHE_ENV) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
-    )
+    """The folder of the cache; it may not exist yet."""
+    if _private:
+        return _private[-1]
+    return Path(os.environ.get(CACHE_ENV) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
 
 
 @contextlib.contextmanager
 def private_cache() -> Iterator[Path]:
-    """Lets this process have a mirror of its own, which goes when the block ends; one that a killed one left goes too.
+    """Gives this process a cache of its own, deleted when the block ends; those that killed processes left go too.
 
     Yields:
-      The mirror that this machine has besides.
+      The usual cache of this machine.
     """
-    usual = _ours(cache_root())
-    for left in usual.glob(f"{_APART}*"):
+    usual = _checked(cache_root())
+    for left in usual.glob(f"{_PRIVATE}*"):
         with open(left / _LOCK, "ab") as lock, contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=_APART, dir=usual))
+    folder = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=usual))
     with open(folder / _LOCK, "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _apart.append(folder / "mirror")
+        _private.append(folder / "cache")
         try:
             yield usual
         finally:
-            _apart.pop()
+            _private.pop()
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -64,51 +61,42 @@ class BucketCache:
     """The local copy of a folder in a bucket.
 
     Attributes:
-      bucket: that folder.
+      store: that folder.
       root: the local one.
     """
 
-    def __init__(self, uri: str) -> None:
-        self.bucket = Bucket(uri)
-        self.root = _ours(cache_root()) / self.bucket.bucket / self.bucket.prefix
+    def __init__(self, uri: Path | str) -> None:
+        self.store = open_store(uri)
+        bucket, prefix = split_uri(self.store.uri)
+        self.root = _checked(cache_root()) / scheme_of(self.store.uri) / bucket / prefix
 
-    @classmethod
-    def of(cls, uri: Path | str) -> "BucketCache":
-        """The mirror of `gs://bucket/folder`.
-
-        Raises:
-          SettingsError: it is no such place.
-          WorkError: the mirror's folder is somebody else's.
-        """
-        return cls(str(uri))
-
-    def pull(self, names: Iterable[str | ObjectInfo]) -> None:
-        """Brings objects; files that hold those bytes already stay.
+    def download(self, objects: Iterable[str | ObjectInfo]) -> None:
+        """Downloads objects; files that hold those bytes already stay.
 
         Raises:
-          WorkError: one is not there; then nothing was brought.
+          WorkError: one does not exist; then nothing was downloaded.
         """
-        self.bucket.download(names, self.root)
+        self.store.download(objects, self.root)
 
-    def pull_below(self, prefix: str = "", *, without: Iterable[str] = ()) -> list[ObjectInfo]:
-        """Brings all objects whose names begin with the prefix, but for those that begin with one of the others."""
-        passed_over = tuple(without)
-        entries = [entry for entry in self.bucket.list(prefix) if not entry.name.startswith(passed_over)]
-        self.pull(entries)
-        return entries
+    def download_below(self, prefix: str = "", *, without: Iterable[str] = ()) -> list[ObjectInfo]:
+        """Downloads all objects whose names begin with the prefix, except those that begin with one of `without`."""
+        excluded = tuple(without)
+        infos = [info for info in self.store.list(prefix) if not info.name.startswith(excluded)]
+        self.download(infos)
+        return infos
 
-    def push(self, names: Iterable[str], *, absent_only: bool = False) -> Sequence[ObjectInfo]:
-        """Sends files. Returns the objects of these names as they are now.
+    def upload(self, names: Iterable[str], *, absent_only: bool = False) -> Sequence[ObjectInfo]:
+        """Uploads files. Returns the objects of these names as they are now.
 
         Args:
-          absent_only: objects that are there stay, whatever they hold.
+          absent_only: objects that exist stay, whatever they hold.
         """
-        return self.bucket.upload(self.root, names, absent_only=absent_only)
+        return self.store.upload(self.root, names, absent_only=absent_only)
 
 
-def local_path(place: Path | str) -> Path:
-    """The folder on this machine that stands for a place; nothing is brought there."""
-    return BucketCache.of(place).root if is_remote(place) else Path(place).absolute()
+def local_path(uri: Path | str) -> Path:
+    """The folder on this machine of a folder or bucket URI; nothing is downloaded."""
+    return BucketCache(uri).root if is_remote(uri) else Path(uri).absolute()
 
 
 def is_cached(path: Path) -> bool:
@@ -117,97 +105,100 @@ def is_cached(path: Path) -> bool:
 
 
 def uri_of(path: Path | str) -> str:
-    """Where a file lies for all machines: `gs://…` of what is in the mirror, else the path itself.
+    """What a file is called on all machines: the URI of a copy in the bucket cache, else the path itself.
 
     >>> uri_of("/data/corpus")
     '/data/corpus'
     """
     path = Path(path).absolute()
-    return f"gs://{path.relative_to(cache_root()).as_posix()}" if is_cached(path) else str(path)
+    if not is_cached(path):
+        return str(path)
+    scheme, *names = path.relative_to(cache_root()).parts
+    return f"{scheme}://{'/'.join(names)}"
 
 
-def localize(place: Path | str, *, without: Iterable[str] = ()) -> Path:
-    """A place that can be read here: what lies in a bucket is brought first.
+def localize(uri: Path | str, *, without: Iterable[str] = ()) -> Path:
+    """A path that can be read here; what is in a bucket is downloaded first.
 
     Args:
-      place: a file or folder, on this machine or in a bucket. A folder of finished work stands for the attempt that
+      uri: a file or folder, on this machine or in a bucket. The folder of a finished step stands for the attempt that
         counts.
-      without: what is not brought, by how its names begin, relative to the folder.
+      without: objects that begin so, relative to the folder, are not downloaded.
 
     Raises:
-      WorkError: nothing is there.
+      WorkError: there is nothing.
     """
-    if not is_remote(place):
-        return Path(place)
-    mirror, passed_over = BucketCache.of(place), tuple(without)
-    if attempt := _attempt(mirror):
-        return localize(f"{mirror.bucket.uri}/{attempt}", without=passed_over)
-    if mirror.pull_below(without=passed_over):
-        return mirror.root
-    parent, _, name = mirror.bucket.uri.rpartition("/")
-    if not mirror.bucket.prefix or not Bucket(parent).stat(name):
-        raise WorkError(f"{place}: there is nothing in the bucket; mend the address, or run the step that makes it")
-    BucketCache.of(parent).pull([name])
-    return mirror.root
+    if not is_remote(uri):
+        return Path(uri)
+    cache, excluded = BucketCache(uri), tuple(without)
+    if attempt := _attempt(cache):
+        return localize(cache.store.uri_of(attempt), without=excluded)
+    if cache.download_below(without=excluded):
+        return cache.root
+    parent, _, name = cache.store.uri.rpartition("/")
+    if not split_uri(cache.store.uri)[1] or not open_store(parent).stat(name):
+        raise WorkError(f"{uri}: there is nothing in the bucket; correct the URI, or run the step that makes it")
+    BucketCache(parent).download([name])
+    return cache.root
 
 
 def ensure_local(paths: Iterable[Path | str]) -> None:
-    """Makes those of the files present that belong to the mirror and are not here; all others are left as they are.
+    """Downloads those files of the bucket cache that are not here yet; other paths are left as they are.
 
-    One that is not in its bucket either stays absent: whoever reads it says so.
+    A file that is not in its bucket either stays absent: the code that reads it reports that.
     """
     absent: dict[str, list[str]] = {}
     for path in map(Path, paths):
         if is_cached(path) and not path.exists():
-            bucket, *name = path.relative_to(cache_root()).parts
-            absent.setdefault(bucket, []).append(str(PurePosixPath(*name)))
-    for bucket, names in absent.items():
-        _bring(BucketCache.of(f"gs://{bucket}"), list(dict.fromkeys(names)))
+            scheme, bucket, *name = path.relative_to(cache_root()).parts
+            absent.setdefault(f"{scheme}://{bucket}", []).append(str(PurePosixPath(*name)))
+    for uri, names in absent.items():
+        _download_existing(BucketCache(uri), list(dict.fromkeys(names)))
 
 
 def upload_new(paths: Iterable[Path | str], store: Path | str) -> None:
-    """Sends files below a remote store that are not there yet; their names name their content, so none is replaced.
+    """Uploads files below a remote store that are not there yet; their names name their content, so none is replaced.
 
-    Files that lie elsewhere, as all do where the store is a folder, are left alone. What another machine was quicker to
-    send counts for this one too (floating point differs between processors), and takes the file's place.
+    Files elsewhere are left alone, as are all where the store is a folder. If another machine was faster, its bytes
+    count (floating point differs between processors) and replace the file.
     """
     if not is_remote(store):
         return
-    mirror = BucketCache.of(store)
-    below = [Path(path) for path in paths if Path(path).is_relative_to(mirror.root)]
-    mirror.pull(mirror.push(sorted({path.relative_to(mirror.root).as_posix() for path in below}), absent_only=True))
+    cache = BucketCache(store)
+    below = [Path(path) for path in paths if Path(path).is_relative_to(cache.root)]
+    cache.download(cache.upload(sorted({path.relative_to(cache.root).as_posix() for path in below}), absent_only=True))
 
 
-def _bring(mirror: BucketCache, names: list[str]) -> None:
+def _download_existing(cache: BucketCache, names: list[str]) -> None:
     try:
-        mirror.pull(names)
+        cache.download(names)
     except TransientError:
         raise
-    except WorkError:  # one is not there; the others are wanted all the same
+    except WorkError:  # one does not exist; the others are wanted nevertheless
         wanted = set(names)
         below = os.path.commonprefix(names)  # noqa: RUF071 - as buckets list them, character by character
-        mirror.pull([entry for entry in mirror.bucket.list(below) if entry.name in wanted])
+        cache.download([info for info in cache.store.list(below) if info.name in wanted])
 
 
-def _attempt(mirror: BucketCache) -> str:
-    """Which attempt counts, of work whose folder this is; empty: it is no such folder."""
-    if not mirror.bucket.prefix or not mirror.bucket.stat(DONE):
+def _attempt(cache: BucketCache) -> str:
+    """The attempt that counts, of the folder of a finished step; empty for other folders."""
+    if not split_uri(cache.store.uri)[1] or not cache.store.stat(DONE):
         return ""
-    mirror.pull([DONE])
+    cache.download([DONE])
     try:
-        return str(read_json(mirror.root / DONE).get("attempt", ""))
+        return str(read_json(cache.root / DONE).get("attempt", ""))
     except (ValueError, AttributeError) as error:
         raise WorkError(
-            f"{mirror.bucket.place(DONE)}: damaged ({error}); run the step that made it again, which replaces it"
+            f"{cache.store.uri_of(DONE)}: damaged ({error}); run the step that made it again, which replaces it"
         ) from None
 
 
-def _ours(folder: Path) -> Path:
-    """The folder, made if need be. Where all may write, nobody else must be able to lay files under our hands."""
+def _checked(folder: Path) -> Path:
+    """The folder, made if need be. In a folder that all may write, nobody else must be able to place files in it."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if os.environ.get(CACHE_ENV) or _apart:  # chosen by a person: a volume of a pod may well be root's
+    if os.environ.get(CACHE_ENV) or _private:  # chosen by a person: a volume of a pod may well be root's
         return folder
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise WorkError(f"{folder}: the mirror must be a folder of whoever runs this; set {CACHE_ENV} to another one")
+        raise WorkError(f"{folder}: the bucket cache must be a folder of this user; set {CACHE_ENV} to another one")
     return folder

@@ -21,10 +21,9 @@ from typing import Any
 
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import print_status
-from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import BucketCache
 from voxline.store.files import DONE, write_json, write_text
-from voxline.store.objects import invalid_name_reason
+from voxline.store.objects import ABSENT, ObjectStore, invalid_name_reason, open_store
 
 PROGRESS_FILE = "progress.json"
 LAST_USE_FILE = "used.json"
@@ -50,7 +49,7 @@ class BucketStep:
     def __init__(self, mirror: BucketCache) -> None:
         self.mirror, self.attempt = mirror, ""
         self.done: dict[str, Any] | None = None
-        self._generation = 0
+        self._version = ABSENT
         self._sent: dict[str, tuple[int, int]] = {}
         self._taken_over = ""
         self._next_save = 0.0
@@ -62,20 +61,20 @@ class BucketStep:
     @property
     def place(self) -> str:
         """The attempt's folder in the bucket."""
-        return f"{self.mirror.bucket.uri}/{self.attempt}"
+        return f"{self.mirror.store.uri}/{self.attempt}"
 
     def look(self) -> None:
         """Sees whether the work is finished; `folder` is that of the finished attempt then."""
         try:
-            data, entry = self.mirror.bucket.read_entry(DONE)
+            data, entry = self.mirror.store.read_with_info(DONE)
         except FileNotFoundError:
-            self.done, self._generation = None, 0
+            self.done, self._version = None, ABSENT
             return
-        self._generation = entry.generation
+        self._version = entry.version
         try:
             self.done = _checked(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            print_status(f"{self.mirror.bucket.place(DONE)}: damaged ({error}); the work is done again")
+            print_status(f"{self.mirror.store.uri_of(DONE)}: damaged ({error}); the work is done again")
             self.done = None
         else:
             self.attempt = self.done["attempt"]
@@ -88,7 +87,7 @@ class BucketStep:
     def note_use(self) -> None:
         """Lets a collection know that this work is wanted still; a bucket that may only be read does not learn it."""
         with contextlib.suppress(WorkError):
-            self.mirror.bucket.write(LAST_USE_FILE, b"{}\n")
+            self.mirror.store.write(LAST_USE_FILE, b"{}\n")
 
     def begin(self, alone: bool = True) -> None:
         """Makes an attempt's folder: the one left unfinished here, or one that goes on with another machine's.
@@ -134,7 +133,7 @@ class BucketStep:
     def _save(self) -> None:
         names = self._files()
         self._send(names)
-        self.mirror.bucket.write(PROGRESS_FILE, _json({"attempt": self.attempt, "files": names}))
+        self.mirror.store.write(PROGRESS_FILE, _json({"attempt": self.attempt, "files": names}))
         stays = self._addresses(names)
         self._tidy(name for name in self._there(self.attempt) if name not in stays)
         if self._taken_over:
@@ -159,7 +158,7 @@ class BucketStep:
         passed = [name for name in there if name not in ours and not name.startswith(stays)]
         marker = {**marker, "attempt": self.attempt}
         try:
-            entry = self.mirror.bucket.write(DONE, _json(marker), if_generation=self._generation)
+            entry = self.mirror.store.write(DONE, _json(marker), if_version=self._version)
         except PreconditionError:
             mine = self.attempt
             self.look()
@@ -167,7 +166,7 @@ class BucketStep:
                 return self.finish(marker, without)
             self._adopt(mine)
             return False
-        self._generation, self.done = entry.generation, marker
+        self._version, self.done = entry.version, marker
         write_json(self.mirror.root / DONE, marker)
         (self.mirror.root / _HERE).unlink(missing_ok=True)
         self._tidy(passed)
@@ -183,10 +182,10 @@ class BucketStep:
             print_status(f"what it wrote so far is at {self.place}")
 
     def _adopt(self, mine: str) -> None:
-        print_status(f"{self.mirror.bucket.uri}: another machine finished this very work first; its result is taken")
+        print_status(f"{self.mirror.store.uri}: another machine finished this very work first; its result is taken")
         (self.mirror.root / _HERE).unlink(missing_ok=True)
         shutil.rmtree(self.mirror.root / mine, ignore_errors=True)
-        self.mirror.pull_below(f"{self.attempt}/")
+        self.mirror.download_below(f"{self.attempt}/")
         write_json(self.mirror.root / DONE, self.done)
         self._tidy(self._there(mine))
 
@@ -197,16 +196,16 @@ class BucketStep:
 
     def _saved(self) -> dict[str, Any] | None:
         try:
-            return _checked(json.loads(self.mirror.bucket.read(PROGRESS_FILE)))
+            return _checked(json.loads(self.mirror.store.read(PROGRESS_FILE)))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            print_status(f"{self.mirror.bucket.place(PROGRESS_FILE)}: damaged ({error}); the work begins anew")
+            print_status(f"{self.mirror.store.uri_of(PROGRESS_FILE)}: damaged ({error}); the work begins anew")
             return None
 
     def _take_over(self, saved: dict[str, Any]) -> None:
         try:
-            Bucket(self.mirror.bucket.place(saved["attempt"])).download(saved["files"], self.folder)
+            open_store(self.mirror.store.uri_of(saved["attempt"])).download(saved["files"], self.folder)
         except TransientError:
             raise
         except WorkError as error:
@@ -230,18 +229,18 @@ class BucketStep:
         return {f"{self.attempt}/{name}" for name in names}
 
     def _there(self, attempt: str = "") -> list[str]:
-        return [entry.name for entry in self.mirror.bucket.list(f"{attempt}/" if attempt else "")]
+        return [entry.name for entry in self.mirror.store.list(f"{attempt}/" if attempt else "")]
 
     def _tidy(self, names: Iterable[str]) -> None:
         """Removes what nothing leads to any more; that it stays is a waste and no fault."""
         try:
             for name in names:
-                self.mirror.bucket.delete(name)
+                self.mirror.store.delete(name)
         except WorkError as error:
             print_status(f"what is not needed any more stays in the bucket: {error}")
 
-    def _attempt_bucket(self) -> Bucket:
-        return Bucket(self.place)
+    def _attempt_bucket(self) -> ObjectStore:
+        return open_store(self.place)
 
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:

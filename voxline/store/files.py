@@ -78,6 +78,15 @@ def remove_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: flo
                 file.unlink()
 
 
+def fsync_folder(folder: Path) -> None:
+    """Sends to the disk which names a folder holds."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_text(path: Path, text: str) -> None:
     with atomic_write(path, "w") as file:
         file.write(text)

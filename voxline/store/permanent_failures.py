@@ -15,9 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
-from voxline.store.bucket import Bucket
-from voxline.store.files import write_json
-from voxline.store.objects import is_remote
+from voxline.store.objects import open_store
 
 ATTEMPT_ENV = "VOXLINE_ATTEMPT"
 """The name that the cluster has for this attempt: `asr-x7k2p.root.train.executor(1)`; nothing elsewhere."""
@@ -75,11 +73,7 @@ class FailureNote:
 
     def read(self) -> VoxlineError | None:
         try:
-            if is_remote(self.store):
-                text = (Bucket(self.store) / NOTES).read(self.name)
-            else:
-                text = (Path(self.store) / NOTES / self.name).read_bytes()
-            noted = json.loads(text)
+            noted = json.loads((open_store(self.store) / NOTES).read(self.name))
             return _KINDS[noted["error"]](
                 f"{noted['message']} (so an earlier attempt of this run ended, and this one would too)"
             )
@@ -90,7 +84,4 @@ class FailureNote:
         kind = next(name for name, kind in _KINDS.items() if isinstance(error, kind))
         noted = {"error": kind, "message": str(error)}
         with contextlib.suppress(VoxlineError, OSError):
-            if is_remote(self.store):
-                (Bucket(self.store) / NOTES).write(self.name, json.dumps(noted).encode())
-            else:
-                write_json(Path(self.store) / NOTES / self.name, noted)
+            (open_store(self.store) / NOTES).write(self.name, json.dumps(noted).encode())

@@ -169,7 +169,7 @@ def cached_step(
     """
     start = time.monotonic()
     named_by, folder = step_key(store, step, settings, inputs, revision)
-    remote = BucketStep(BucketCache.of(f"{store}/{step}/{folder.name}")) if is_remote(store) else None
+    remote = BucketStep(BucketCache(f"{store}/{step}/{folder.name}")) if is_remote(store) else None
     with explain_disk_errors(step, folder), exclusive_lock(folder):
         work = StepOutput(step, folder, folder.name, remote=remote)
         if (done := _finished(work, check)) and not again:
@@ -292,7 +292,7 @@ def is_finished(store: Path | str, folder: Path) -> bool:
       folder: as `step_key` gave it.
     """
     if is_remote(store):
-        return BucketCache.of(uri_of(folder)).bucket.stat(DONE) is not None
+        return BucketCache(uri_of(folder)).store.stat(DONE) is not None
     return (folder / DONE).is_file()
 
 
@@ -304,7 +304,7 @@ def joined_step(
     _, folder = step_key(store, step, settings, inputs, revision)
     work = StepOutput(step, folder, folder.name, reused=is_finished(store, folder))
     if is_remote(store) and not work.reused:
-        work.remote = BucketStep(BucketCache.of(uri_of(folder)))
+        work.remote = BucketStep(BucketCache(uri_of(folder)))
         work.remote.go_along()
         work.folder = work.remote.folder
     yield work

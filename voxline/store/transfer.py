@@ -1,7 +1,7 @@
-"""Many objects moved at a time: what is there already stays, what arrives is compared by its crc32c, and renamed last.
+"""Many objects moved at a time: what is there already stays; what arrives is checked, and renamed last.
 
-A file larger than a chunk is brought in ranges, several at a time, into an unfinished file beside its place; which of
-them have arrived is noted, so that a killed download goes on. A large upload is one resumable session.
+A file larger than a chunk is downloaded in ranges, several at a time, into an unfinished file in the same folder. A
+second file notes which of them have arrived, so a killed download resumes.
 """
 
 import concurrent.futures
@@ -12,229 +12,129 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from voxline.errors import PreconditionError, TransientError, WorkError
+import pydantic
+
+from voxline.errors import PreconditionError, WorkError
 from voxline.progress import Progress
+from voxline.settings import Settings
 from voxline.store.files import atomic_write
-from voxline.store.gcs_client import explain_errors
-from voxline.store.objects import ObjectInfo, crc32c, crc32c_of_file, has_same_bytes, safe_join
+from voxline.store.objects import ABSENT, ObjectInfo, ObjectStore, safe_join
 
-if TYPE_CHECKING:
-    from voxline.store.bucket import Bucket
+_PREFIX = "VOXLINE_BUCKETS_"
 
 
-class RangedDownload:
-    """The unfinished file of an object; held by one process at a time, while another waits.
+class TransferSettings(Settings):
+    """Read from the environment: `VOXLINE_BUCKETS_DEADLINE_SECONDS` and so on."""
 
-    Args:
-      target: where it will lie.
-      entry: the object.
-      size: bytes of a range.
-    """
+    deadline_seconds: float = pydantic.Field(300, gt=0, description="s for which one request is retried")
+    first_wait_seconds: float = pydantic.Field(
+        1, gt=0, description="s before the first retry; doubled for each further"
+    )
+    longest_wait_seconds: float = pydantic.Field(30, gt=0, description="s between two retries, at most")
+    timeout_seconds: float = pydantic.Field(60, gt=0, description="s without a byte after which a request has failed")
+    lease_seconds: float = pydantic.Field(60, gt=0, description="s after which a lock that nobody renews is free")
+    connections: int = pydantic.Field(8, ge=1, le=64, description="requests at a time")
+    chunk_megabytes: int = pydantic.Field(16, ge=1, le=1024, description="MiB of a large file that one request moves")
 
-    def __init__(self, target: Path, entry: ObjectInfo, size: int) -> None:
-        self.target, self.entry, self.size = target, entry, size
-        stem = f".{target.name[:100]}.{entry.generation}.{size}"
-        self._unfinished, self._notes = target.with_name(stem + ".part"), target.with_name(stem + ".ranges")
-        self._writing = threading.Lock()
+    @classmethod
+    def of_environment(cls) -> Self:
+        """Reads the environment.
 
-    def __enter__(self) -> Self:
-        self.target.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            self._descriptor = os.open(self._unfinished, os.O_RDWR | os.O_CREAT, 0o644)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            if self._unfinished.exists() and os.path.samestat(os.fstat(self._descriptor), self._unfinished.stat()):
-                break
-            os.close(self._descriptor)  # who held it has finished, or given up
-            if has_same_bytes(self.target, self.entry):
-                self._descriptor = -1
-                break
-        return self
+        Raises:
+          SettingsError: naming the variable, what it got and what it accepts.
+        """
+        given = {
+            name: os.environ[_PREFIX + name.upper()]
+            for name in cls.model_fields
+            if _PREFIX + name.upper() in os.environ
+        }
+        return cls.of(given, source=f"environment ({_PREFIX}…)")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+    @property
+    def chunk(self) -> int:
+        """Bytes."""
+        return self.chunk_megabytes << 20
 
-    def missing(self) -> list[tuple[int, int]]:
-        """The ranges that have not arrived, each from its first byte up to the one behind its last."""
-        if self._descriptor < 0 or has_same_bytes(self.target, self.entry):
-            return []
-        os.ftruncate(self._descriptor, self.entry.size)
-        lines = self._notes.read_text().split("\n")[:-1] if self._notes.exists() else []  # a last line may be cut
-        arrived = {int(line) for line in lines}
-        starts = range(0, self.entry.size, self.size)
-        return [(start, min(start + self.size, self.entry.size)) for start in starts if start not in arrived]
 
-    def write(self, start: int, data: bytes) -> None:
-        """Takes a range that has arrived; from any thread."""
-        written = 0
-        while written < len(data):
-            written += os.pwrite(self._descriptor, data[written:], start + written)
-        with self._writing, open(self._notes, "a") as notes:
-            notes.write(f"{start}\n")
-
-    def finish(self) -> bool:
-        """Puts the file in its place, if its checksum agrees; else nothing is left of it."""
-        whole = self._descriptor >= 0 and crc32c_of_file(self._unfinished) == self.entry.crc32c
-        if whole:
-            os.replace(self._unfinished, self.target)
-        whole = whole or has_same_bytes(self.target, self.entry)
-        if self._descriptor >= 0:
-            self._notes.unlink(missing_ok=True)
-            self._unfinished.unlink(missing_ok=True)
-        return whole
+SILENT_SECONDS = 5.0
+"""A storage that fails for longer is reported while we retry."""
 
 
 Result = TypeVar("Result")
-_ONE_BY_ONE = 100
-"""Names up to which each is asked for by itself; of more, their folder is listed."""
+_STAT_LIMIT = 100
+"""Up to this many names, each object is looked up by itself; for more, their folder is listed."""
 
 
 def download(
-    bucket: "Bucket", names: Iterable[str | ObjectInfo], folder: Path, named: Callable[[ObjectInfo], str] | None = None
+    store: ObjectStore,
+    objects: Iterable[str | ObjectInfo],
+    folder: Path,
+    name_of: Callable[[ObjectInfo], str] | None = None,
 ) -> list[ObjectInfo]:
-    """Brings objects into a folder; files that hold those bytes already stay.
+    """Downloads objects into a folder; files that hold those bytes already stay.
 
     Args:
-      named: the name of an object's file; None: its own.
+      name_of: the name of an object's file; None: its own.
 
     Raises:
-      WorkError: an object is not there, or its name would leave the folder; then nothing was brought.
-      Interruption: the storage or the network failed; what has arrived stays.
+      WorkError: an object does not exist, or its name would leave the folder; then nothing was downloaded.
+      TransientError: the storage or the network failed; what has arrived stays.
     """
-    entries = _entries(bucket, list(names))
-    targets = [safe_join(folder, named(entry) if named else entry.name, bucket.uri) for entry in entries]
-    progress = Progress("files brought", total=len(entries))
-    jobs = list(zip(entries, targets, strict=True))
-    with explain_errors(bucket.uri + "/", "read"):
-        chunk = bucket.connection.settings.chunk
-    small = [one for one in jobs if one[0].size <= chunk]
-    _each(bucket, [functools.partial(_bring, bucket, *one) for one in small], progress)
-    for entry, target in (one for one in jobs if one[0].size > chunk):
-        _bring_in_ranges(bucket, entry, target)
-        progress.advance()
-    return entries
+    infos = _find_all(store, list(objects))
+    targets = [safe_join(folder, name_of(info) if name_of else info.name, store.uri) for info in infos]
+    progress = Progress("files downloaded", total=len(infos))
+    chunk = TransferSettings.of_environment().chunk
+    pairs = list(zip(infos, targets, strict=True))
+    small = [functools.partial(_download_small, store, *pair) for pair in pairs if pair[0].size <= chunk]
+    run_jobs(store, small, progress)
+    for info, target in pairs:
+        if info.size > chunk:
+            _download_large(store, info, target, chunk)
+            progress.advance()
+    return infos
 
 
-def upload(bucket: "Bucket", folder: Path, names: Iterable[str], *, absent_only: bool = False) -> list[ObjectInfo]:
-    """Sends files; objects that hold those bytes already stay.
+def upload(store: ObjectStore, folder: Path, names: Iterable[str], *, absent_only: bool = False) -> list[ObjectInfo]:
+    """Uploads files; objects that hold those bytes already stay.
 
     Args:
-      absent_only: objects that are there stay, whatever they hold: their names name their content.
+      absent_only: objects that exist stay, whatever they hold: their names name their content.
 
     Raises:
-      Interruption: the storage or the network failed; what has been sent stays.
+      TransientError: the storage or the network failed; what has been uploaded stays.
     """
     ordered = list(names)
     files = [safe_join(folder, name, str(folder)) for name in ordered]
-    there = _there(bucket, ordered)
+    existing = _find(store, ordered)
     jobs = [
-        functools.partial(_send, bucket, file, name, there.get(name), absent_only)
+        functools.partial(_upload_one, store, file, name, existing.get(name), absent_only)
         for file, name in zip(files, ordered, strict=True)
     ]
-    return _each(bucket, jobs, Progress("files sent", total=len(jobs)))
+    return run_jobs(store, jobs, Progress("files uploaded", total=len(jobs)))
 
 
-def fetch_object(bucket: "Bucket", entry: ObjectInfo) -> bytes:
-    """The bytes of an object of this generation.
-
-    Raises:
-      Changed: it was replaced or deleted.
-    """
-    for _ in range(2):
-        data = fetch_range(bucket, entry, 0, entry.size) if entry.size else b""
-        if crc32c(data) == entry.crc32c:
-            return data
-    raise _damaged(bucket, entry)
-
-
-def fetch_range(bucket: "Bucket", entry: ObjectInfo, start: int, end: int) -> bytes:
-    """Bytes from `start` up to `end` of an object of this generation."""
-    place = bucket.place(entry.name)
-    try:
-        with explain_errors(place, "read"):
-            data: bytes = bucket.blob(entry).download_as_bytes(
-                start=start, end=end - 1, raw_download=True, checksum=None, **bucket.connection.patience(place)
-            )
-    except WorkError as error:
-        if getattr(error.__cause__, "code", None) == 404:
-            raise PreconditionError(f"{place}: replaced or deleted while it was read; start again") from error
-        raise
-    if len(data) != end - start:
-        raise TransientError(f"{place}: {len(data):,} bytes came of {end - start:,}; start again")
-    return data
+def move_folder(store: ObjectStore, source: str, target: str, last: Sequence[str]) -> None:
+    """Copies the objects of a folder, those in `last` at the end, and deletes them. See `ObjectStore.move_folder`."""
+    begin, end = store / source, store / target
+    if not last or end.stat(last[-1]) is None:
+        names = [info.name for info in begin.list()]
+        store.map(functools.partial(_copy_if_absent, begin, end), [name for name in names if name not in last])
+        for name in last:
+            _copy_if_absent(begin, end, name)
+        if last and end.stat(last[-1]) is None:
+            raise WorkError(f"{begin.uri}: is not whole, and {end.uri} neither; remove both, and start again")
+    store.delete_folder(source, first=tuple(reversed(last)))
 
 
-def _bring(bucket: "Bucket", entry: ObjectInfo, target: Path) -> None:
-    if not has_same_bytes(target, entry):
-        with atomic_write(target, durable=False) as file:
-            file.write(fetch_object(bucket, entry))
-
-
-def _bring_in_ranges(bucket: "Bucket", entry: ObjectInfo, target: Path) -> None:
-    def bring(ranges: RangedDownload, start: int, end: int) -> None:
-        ranges.write(start, fetch_range(bucket, entry, start, end))
-        progress.advance(end - start >> 20)
-
-    if has_same_bytes(target, entry):
-        return
-    for _ in range(2):
-        with RangedDownload(target, entry, bucket.connection.settings.chunk) as ranges:
-            missing = ranges.missing()
-            progress = Progress(f"MiB of {entry.name}", total=sum(end - start for start, end in missing) >> 20)
-            _each(bucket, [functools.partial(bring, ranges, *one) for one in missing])
-            if ranges.finish():
-                return
-    raise _damaged(bucket, entry)
-
-
-def _send(bucket: "Bucket", file: Path, name: str, there: ObjectInfo | None, absent_only: bool) -> ObjectInfo:
-    if there and (absent_only or has_same_bytes(file, there)):
-        return there
-
-    def send(blob: Any, patience: dict[str, Any]) -> None:
-        blob.chunk_size = bucket.connection.settings.chunk
-        condition = 0 if absent_only else None
-        blob.upload_from_filename(str(file), checksum="crc32c", if_generation_match=condition, **patience)
-
-    try:
-        return bucket.send(name, send)
-    except PreconditionError:
-        if absent_only and (there := bucket.stat(name)):
-            return there
-        raise
-
-
-def _entries(bucket: "Bucket", names: list[str | ObjectInfo]) -> list[ObjectInfo]:
-    there = _there(bucket, [name for name in names if isinstance(name, str)])
-    entries = [there.get(name) if isinstance(name, str) else name for name in names]
-    if None in entries:
-        raise WorkError(
-            f"{bucket.place(str(names[entries.index(None)]))}: there is no such object; nothing was brought"
-        )
-    return [entry for entry in entries if entry is not None]
-
-
-def _there(bucket: "Bucket", names: list[str]) -> dict[str, ObjectInfo]:
-    """Which of these objects are there."""
-    if len(names) > _ONE_BY_ONE:
-        wanted = set(names)
-        common = os.path.commonprefix(names)  # noqa: RUF071 - as buckets list them, character by character
-        return {entry.name: entry for entry in bucket.list(common) if entry.name in wanted}
-    found = _each(bucket, [functools.partial(bucket.stat, name) for name in names])
-    return {entry.name: entry for entry in found if entry is not None}
-
-
-def _each(bucket: "Bucket", jobs: Sequence[Callable[[], Result]], progress: Progress | None = None) -> list[Result]:
+def run_jobs(
+    store: ObjectStore, jobs: Sequence[Callable[[], Result]], progress: Progress | None = None
+) -> list[Result]:
     """The results of jobs, some at a time. After one has failed no further one begins, and its error is raised."""
     if not jobs:
         return []
-    with explain_errors(bucket.uri + "/", "read"):
-        connections = bucket.connection.settings.connections
-    with concurrent.futures.ThreadPoolExecutor(connections) as threads:
+    with concurrent.futures.ThreadPoolExecutor(TransferSettings.of_environment().connections) as threads:
         futures = [threads.submit(job) for job in jobs]
         try:
             for future in concurrent.futures.as_completed(futures):
@@ -247,8 +147,134 @@ def _each(bucket: "Bucket", jobs: Sequence[Callable[[], Result]], progress: Prog
         return [future.result() for future in futures]
 
 
-def _damaged(bucket: "Bucket", entry: ObjectInfo) -> TransientError:
-    return TransientError(
-        f"{bucket.place(entry.name)}: its bytes came damaged twice (crc32c {entry.crc32c} was expected); "
-        "nothing was kept of them, start again"
-    )
+class RangedDownload:
+    """The unfinished file of an object. One process at a time holds it, others wait.
+
+    Args:
+      target: where the file will be.
+      size: bytes of a range.
+    """
+
+    def __init__(self, store: ObjectStore, info: ObjectInfo, target: Path, size: int) -> None:
+        self.store, self.info, self.target, self.size = store, info, target, size
+        stem = f".{target.name[:100]}.{info.version}.{size}"
+        self._unfinished, self._notes = target.with_name(stem + ".part"), target.with_name(stem + ".ranges")
+        self._writing = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            self._descriptor = os.open(self._unfinished, os.O_RDWR | os.O_CREAT, 0o644)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            if self._unfinished.exists() and os.path.samestat(os.fstat(self._descriptor), self._unfinished.stat()):
+                break
+            os.close(self._descriptor)  # the process that held it has finished, or given up
+            if self.store.matches(self.target, self.info):
+                self._descriptor = -1
+                break
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def missing(self) -> list[tuple[int, int]]:
+        """The ranges that have not arrived: first byte, and the one after the last."""
+        if self._descriptor < 0 or self.store.matches(self.target, self.info):
+            return []
+        os.ftruncate(self._descriptor, self.info.size)
+        lines = self._notes.read_text().split("\n")[:-1] if self._notes.exists() else []  # a last line may be cut
+        arrived = {int(line) for line in lines}
+        starts = range(0, self.info.size, self.size)
+        return [(start, min(start + self.size, self.info.size)) for start in starts if start not in arrived]
+
+    def write(self, start: int, data: bytes) -> None:
+        """Takes a range that has arrived; from any thread."""
+        written = 0
+        while written < len(data):
+            written += os.pwrite(self._descriptor, data[written:], start + written)
+        with self._writing, open(self._notes, "a") as notes:
+            notes.write(f"{start}\n")
+
+    def finish(self) -> bool:
+        """Renames the file to the target if its checksum agrees; else nothing is left of it."""
+        if self._descriptor < 0:
+            return True
+        whole = self.store.is_intact(self._unfinished, self.info)
+        if whole:
+            os.replace(self._unfinished, self.target)
+        whole = whole or self.store.matches(self.target, self.info)
+        self._notes.unlink(missing_ok=True)
+        self._unfinished.unlink(missing_ok=True)
+        return whole
+
+
+def _download_small(store: ObjectStore, info: ObjectInfo, target: Path) -> None:
+    if not store.matches(target, info):
+        with atomic_write(target, durable=False) as file:
+            file.write(store.read_version(info))
+
+
+def _download_large(store: ObjectStore, info: ObjectInfo, target: Path, chunk: int) -> None:
+    def fetch(ranges: RangedDownload, start: int, end: int) -> None:
+        ranges.write(start, store.read_range(info, start, end))
+        progress.advance(end - start >> 20)
+
+    if store.matches(target, info):
+        return
+    for _ in range(2):
+        with RangedDownload(store, info, target, chunk) as ranges:
+            missing = ranges.missing()
+            progress = Progress(f"MiB of {info.name}", total=sum(end - start for start, end in missing) >> 20)
+            run_jobs(store, [functools.partial(fetch, ranges, *one) for one in missing])
+            if ranges.finish():
+                return
+    raise store.damaged(info)
+
+
+def _upload_one(
+    store: ObjectStore, file: Path, name: str, existing: ObjectInfo | None, absent_only: bool
+) -> ObjectInfo:
+    if existing and (absent_only or store.matches(file, existing)):
+        return existing
+    try:
+        return store.upload_file(file, name, if_version=ABSENT if absent_only else None)
+    except PreconditionError:
+        if absent_only and (existing := store.stat(name)):
+            return existing
+        raise
+
+
+def _copy_if_absent(source: ObjectStore, target: ObjectStore, name: str) -> None:
+    """Copies an object, unless another process did so already and perhaps removed the source."""
+    try:
+        source.copy(name, target, if_version=ABSENT)
+    except FileNotFoundError:
+        return
+    except PreconditionError:
+        theirs, ours = target.stat(name), source.stat(name)
+        if ours and (theirs is None or (theirs.size, theirs.checksum) != (ours.size, ours.checksum)):
+            raise WorkError(
+                f"{target.uri_of(name)}: holds other bytes than {source.uri_of(name)}; remove it, and start again"
+            ) from None
+
+
+def _find_all(store: ObjectStore, objects: list[str | ObjectInfo]) -> list[ObjectInfo]:
+    existing = _find(store, [name for name in objects if isinstance(name, str)])
+    infos: list[Any] = [existing.get(name) if isinstance(name, str) else name for name in objects]
+    if None in infos:
+        name = str(objects[infos.index(None)])
+        raise WorkError(f"{store.uri_of(name)}: there is no such object; nothing was downloaded")
+    return infos
+
+
+def _find(store: ObjectStore, names: list[str]) -> dict[str, ObjectInfo]:
+    """Those of the objects that exist."""
+    if len(names) > _STAT_LIMIT:
+        wanted = set(names)
+        common = os.path.commonprefix(names)  # noqa: RUF071 - as buckets list them, character by character
+        return {info.name: info for info in store.list(common) if info.name in wanted}
+    found = run_jobs(store, [functools.partial(store.stat, name) for name in names])
+    return {info.name: info for info in found if info is not None}

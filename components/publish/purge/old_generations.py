@@ -3,15 +3,13 @@
 import dataclasses
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from voxline.components.publish.purge.footprint import Footprint
 from voxline.components.publish.purge.locations import PurgeLocations
 from voxline.errors import TransientError, WorkError
 from voxline.registry.journal import format_utc
-from voxline.store.bucket import Bucket, delete_version, object_versions, retention_policy
-from voxline.store.objects import ObjectInfo
+from voxline.store.objects import ObjectInfo, ObjectStore, open_store
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Retention:
 
 def retention_of(place: str) -> Retention:
     """What a bucket does with what is deleted, before anything is."""
-    found = retention_policy(Bucket(place))
+    found = open_store(place).retention_policy()
     if found is None:
         return Retention(place, False, False, "")
     soft = format_utc(time.time() + found.soft_delete_seconds) if found.soft_delete_seconds else ""
@@ -53,11 +51,11 @@ def delete_old_versions(places: PurgeLocations, traces: Footprint) -> list[Reten
     """Removes the older generations of all that was the speaker's, as far as that is permitted."""
     found = []
     for place in places.in_buckets():
-        bucket = Bucket(place)
+        bucket = open_store(place)
         theirs: list[ObjectInfo] = []
         others = 0
-        for entry in object_versions(bucket):
-            if _is_below(bucket.place(entry.name), traces.touched):
+        for entry in bucket.object_versions():
+            if _is_below(bucket.uri_of(entry.name), traces.touched):
                 theirs.append(entry)
             elif not entry.name.startswith((".alone", ".working/")):
                 others += 1
@@ -66,18 +64,17 @@ def delete_old_versions(places: PurgeLocations, traces: Footprint) -> list[Reten
     return found
 
 
-def _deleted(bucket: Bucket, entries: Iterable[ObjectInfo]) -> int:
+def _deleted(bucket: ObjectStore, entries: Iterable[ObjectInfo]) -> int:
     def delete(entry: ObjectInfo) -> bool:
         try:
-            delete_version(bucket, entry)
+            bucket.delete_version(entry)
         except TransientError:
             raise
         except WorkError:  # a permission, a hold: it is told how many are left
             return False
         return True
 
-    with ThreadPoolExecutor(bucket.connection.settings.connections) as threads:
-        return sum(threads.map(delete, entries))
+    return sum(bucket.map(delete, entries))
 
 
 def _is_below(address: str, touched: set[str]) -> bool:

@@ -28,11 +28,10 @@ from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import is_cached, uri_of
 from voxline.store.bucket_locks import UNFINISHED_PURGE, record_purge
 from voxline.store.files import remove_unfinished, write_text
-from voxline.store.objects import is_remote
+from voxline.store.objects import is_remote, open_store
 
 RECORD = "purges.jsonl"
 
@@ -254,6 +253,6 @@ def past_purges(speaker: str, datasets: Sequence[Path | str]) -> list[dict[str, 
 
 def _recorded(root: Path | str) -> str:
     try:
-        return (Bucket(str(root)).read(RECORD) if is_remote(root) else (Path(root) / RECORD).read_bytes()).decode()
+        return (open_store(str(root)).read(RECORD) if is_remote(root) else (Path(root) / RECORD).read_bytes()).decode()
     except FileNotFoundError:
         return ""

@@ -5,15 +5,14 @@ condition that it is still the one which was looked at.
 """
 
 import bisect
+import dataclasses
 import os
 import shutil
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import BucketCache, ensure_local, is_cached
-from voxline.store.objects import ObjectInfo
+from voxline.store.objects import ABSENT, ObjectInfo, ObjectStore, open_store
 
 MARKERS = ("version.json", "done.json", "shard.json")
 """Written last, and so the first to go."""
@@ -27,7 +26,7 @@ class Workspace:
     """
 
     def __init__(self) -> None:
-        self.roots: dict[Path, Bucket] = {}
+        self.roots: dict[Path, ObjectStore] = {}
         self._entries: dict[str, ObjectInfo] = {}
         self._sorted: list[str] | None = None
 
@@ -37,13 +36,13 @@ class Workspace:
         Returns:
           Its copy.
         """
-        mirror = BucketCache.of(place)
-        entries = list(mirror.bucket.list())
-        self.roots[mirror.root] = mirror.bucket
+        mirror = BucketCache(place)
+        entries = list(mirror.store.list())
+        self.roots[mirror.root] = mirror.store
         self._sorted = None
         self._entries |= {f"{mirror.root}{os.sep}{entry.name}": entry for entry in entries}
         mirror.root.mkdir(parents=True, exist_ok=True)
-        mirror.pull([entry for entry in entries if wanted(entry.name)])
+        mirror.download([entry for entry in entries if wanted(entry.name)])
         return mirror.root
 
     def exists(self, path: Path) -> bool:
@@ -78,7 +77,7 @@ class Workspace:
         for path in filter(is_cached, paths):
             bucket, name = self._object(path)
             before = self._entries.get(str(path))
-            entry = bucket.write(name, path.read_bytes(), if_generation=before.generation if before else 0)
+            entry = bucket.write(name, path.read_bytes(), if_version=before.version if before else ABSENT)
             self._note(path, entry)
 
     def sent_new(self, *paths: Path) -> None:
@@ -113,9 +112,9 @@ class Workspace:
         for name in [*(name for name in names if name != marker), marker]:
             (bucket, begin), (_, end) = self._object(source / name), self._object(target / name)
             before = self._entries.get(str(target / name))
-            to = Bucket(bucket.place(end.rpartition("/")[0]))
-            entry = Bucket(bucket.place(begin.rpartition("/")[0])).copy(
-                name, to, if_generation=before.generation if before else 0
+            to = open_store(bucket.uri_of(end.rpartition("/")[0]))
+            entry = open_store(bucket.uri_of(begin.rpartition("/")[0])).copy(
+                name, to, if_version=before.version if before else ABSENT
             )
             self._note(target / name, entry)
         self._delete([path for path in self._below(target) if Path(path).name not in {*names, *keep}])
@@ -128,19 +127,15 @@ class Workspace:
         if not paths:
             return
         bucket, _ = self._object(Path(paths[0]))
-        with ThreadPoolExecutor(bucket.connection.settings.connections) as threads:
-            for some in (
-                [path for path in paths if Path(path).name in MARKERS],
-                [path for path in paths if Path(path).name not in MARKERS],
-            ):
-                list(threads.map(self._delete_one, some))
+        bucket.map(self._delete_one, [path for path in paths if Path(path).name in MARKERS])
+        bucket.map(self._delete_one, [path for path in paths if Path(path).name not in MARKERS])
         for path in paths:
             del self._entries[path]
         self._sorted = None
 
     def _delete_one(self, path: str) -> None:
         bucket, name = self._object(Path(path))
-        bucket.remove(name, self._entries[path].generation)
+        bucket.delete_if_unchanged(dataclasses.replace(self._entries[path], name=name))
 
     def _note(self, path: Path, entry: ObjectInfo) -> None:
         if str(path) not in self._entries:
@@ -158,6 +153,6 @@ class Workspace:
         last = bisect.bisect_left(self._sorted, f"{path}{chr(ord(os.sep) + 1)}")
         return self._sorted[first:last]
 
-    def _object(self, path: Path) -> tuple[Bucket, str]:
+    def _object(self, path: Path) -> tuple[ObjectStore, str]:
         root = max((root for root in self.roots if path.is_relative_to(root)), key=lambda root: len(root.parts))
         return self.roots[root], path.relative_to(root).as_posix()

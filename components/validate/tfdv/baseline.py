@@ -12,10 +12,9 @@ from pathlib import Path
 from voxline.components.validate.tfdv.examples import Examples
 from voxline.errors import WorkError
 from voxline.settings import Settings
-from voxline.store.bucket import Bucket
 from voxline.store.bucket_cache import localize
 from voxline.store.files import DONE
-from voxline.store.objects import is_remote
+from voxline.store.objects import is_remote, open_store
 from voxline.store.step_cache import StepOutput, cached_step, step_key
 
 
@@ -101,7 +100,7 @@ def find_statistics(store: Path | str, utterances: str) -> Path | None:
     _, folder = step_key(store, STEP, Settings(), {"utterances": utterances}, REVISION)
     if is_remote(store):
         place = f"{str(store).rstrip('/')}/{STEP}/{folder.name}"
-        if Bucket(place).stat(DONE) is None:
+        if open_store(place).stat(DONE) is None:
             return None
         folder = localize(place)
     elif not (folder / DONE).is_file():

@@ -18,9 +18,8 @@ from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.tfdv.baseline import Baseline
 from voxline.components.validate.tfdv.results import TfdvResult
 from voxline.errors import SettingsError, WorkError
-from voxline.store.bucket import Bucket
 from voxline.store.hashing import hash_bytes
-from voxline.store.objects import is_remote
+from voxline.store.objects import is_remote, open_store
 
 if TYPE_CHECKING:
     from voxline.components.validate.corpus import CheckedCorpus
@@ -97,7 +96,7 @@ def _bytes(file: str) -> bytes:
         return Path(file).read_bytes()
     folder, _, name = file.rpartition("/")
     try:
-        return Bucket(folder).read(name)
+        return open_store(folder).read(name)
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, "No such object") from None
 

@@ -7,7 +7,7 @@ import pytest
 from tests.buckets.emulator import FAKE_GCS, Storage
 from tests.buckets.older import Older
 from voxline.errors import WorkError
-from voxline.store.bucket import RetentionPolicy, delete_version, object_versions, retention_policy
+from voxline.store.objects import RetentionPolicy
 
 pytestmark = pytest.mark.skipif(
     bool(os.environ.get(FAKE_GCS)), reason="the proxy stands in for what gcp-storage-emulator leaves out"
@@ -20,18 +20,18 @@ def test_older_generations_are_listed_and_go_one_by_one(gcs: Storage, monkeypatc
     monkeypatch.setattr(gcs.proxy, "older", kept)
     bucket = gcs.bucket("store")
     first = bucket.write("a", b"1")
-    second = bucket.write("a", b"22", if_generation=first.generation)
+    second = bucket.write("a", b"22", if_version=first.version)
     other = bucket.write("b/c", b"333")
     bucket.delete("b/c")
     live = bucket.write("d", b"4")
-    assert [(entry.name, entry.generation) for entry in object_versions(bucket)] == [
-        ("a", first.generation),
-        ("b/c", other.generation),
+    assert [(entry.name, entry.version) for entry in bucket.object_versions()] == [
+        ("a", first.version),
+        ("b/c", other.version),
     ]
-    for entry in list(object_versions(bucket)):
-        delete_version(bucket, entry)
-    delete_version(bucket, first)
-    assert list(object_versions(bucket)) == []
+    for entry in list(bucket.object_versions()):
+        bucket.delete_version(entry)
+    bucket.delete_version(first)
+    assert list(bucket.object_versions()) == []
     assert list(bucket.list()) == [second, live]
 
 
@@ -40,9 +40,9 @@ def test_what_a_bucket_keeps_is_told_by_it_to_who_may_ask(gcs: Storage) -> None:
     bucket.versioning_enabled = True
     bucket.soft_delete_policy.retention_duration_seconds = 3_600
     bucket.patch()
-    assert retention_policy(gcs.bucket("store")) == RetentionPolicy(versioning=True, soft_delete_seconds=3_600)
+    assert gcs.bucket("store").retention_policy() == RetentionPolicy(versioning=True, soft_delete_seconds=3_600)
     gcs.fails("status", "GET", f"/b/{gcs.name}", code=403)
-    assert retention_policy(gcs.bucket("store")) is None
+    assert gcs.bucket("store").retention_policy() is None
     gcs.fails("status", "GET", f"/b/{gcs.name}", code=403)
-    with pytest.raises(WorkError, match=r"permission denied: whoever runs this needs storage\.objects\.list"):
-        list(object_versions(gcs.bucket("store")))
+    with pytest.raises(WorkError, match=r"permission denied: this account needs storage\.objects\.list"):
+        list(gcs.bucket("store").object_versions())

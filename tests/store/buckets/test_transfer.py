@@ -12,7 +12,7 @@ import pytest
 
 from tests.buckets.emulator import Storage
 from voxline.errors import PreconditionError, TransientError, WorkError
-from voxline.store.bucket import Bucket
+from voxline.store.objects import ObjectStore
 
 SMALL = {f"wavs/{number}.wav": b"RIFF" + bytes([number]) * 50 for number in range(6)}
 LARGE = os.urandom((2 << 20) + 17)
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def filled(gcs: Storage, folder: Path) -> Bucket:
+def filled(gcs: Storage, folder: Path) -> ObjectStore:
     """A bucket with those files."""
     bucket = gcs.bucket("corpus")
     bucket.upload(folder, list(files(folder)))
@@ -44,14 +44,16 @@ def filled(gcs: Storage, folder: Path) -> Bucket:
     return bucket
 
 
-def test_files_come_back_as_they_were_sent(filled: Bucket, folder: Path, tmp_path: Path) -> None:
+def test_files_come_back_as_they_were_sent(filled: ObjectStore, folder: Path, tmp_path: Path) -> None:
     names = list(files(folder))
     entries = filled.download(names, tmp_path / "came")
     assert files(tmp_path / "came") == files(folder)
     assert [entry.name for entry in entries] == names
 
 
-def test_what_is_there_already_is_not_moved_again(gcs: Storage, filled: Bucket, folder: Path, tmp_path: Path) -> None:
+def test_what_is_there_already_is_not_moved_again(
+    gcs: Storage, filled: ObjectStore, folder: Path, tmp_path: Path
+) -> None:
     names = list(files(folder))
     assert [entry.name for entry in filled.upload(folder, names)] == names
     filled.download(names, tmp_path / "came")
@@ -72,7 +74,7 @@ def test_of_many_names_the_bucket_is_listed_instead_of_asked_for_each(gcs: Stora
     assert gcs.proxy.count("GET") < 5
 
 
-def test_a_file_that_changed_is_sent_and_brought_again(filled: Bucket, folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_changed_is_sent_and_brought_again(filled: ObjectStore, folder: Path, tmp_path: Path) -> None:
     filled.download(["wavs/3.wav"], tmp_path / "came")
     (folder / "wavs" / "3.wav").write_bytes(b"RIFF" + b"!" * 50)
     filled.upload(folder, list(files(folder)))
@@ -80,7 +82,7 @@ def test_a_file_that_changed_is_sent_and_brought_again(filled: Bucket, folder: P
     assert files(tmp_path / "came") == {"wavs/3.wav": b"RIFF" + b"!" * 50}
 
 
-def test_what_content_names_stays_as_it_is_in_the_bucket(gcs: Storage, filled: Bucket, folder: Path) -> None:
+def test_what_content_names_stays_as_it_is_in_the_bucket(gcs: Storage, filled: ObjectStore, folder: Path) -> None:
     (folder / "wavs" / "3.wav").write_bytes(b"of another machine")
     filled.upload(folder, list(files(folder)), absent_only=True)
     assert filled.read("wavs/3.wav") == SMALL["wavs/3.wav"]
@@ -106,8 +108,8 @@ def test_names_that_would_leave_the_folder_are_refused_before_anything_is_brough
     assert files(tmp_path) == {}
 
 
-def test_an_object_that_is_not_there_is_named_and_nothing_is_brought(filled: Bucket, tmp_path: Path) -> None:
-    with pytest.raises(WorkError, match=r"corpus/none.wav: there is no such object; nothing was brought"):
+def test_an_object_that_is_not_there_is_named_and_nothing_is_brought(filled: ObjectStore, tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match=r"corpus/none.wav: there is no such object; nothing was downloaded"):
         filled.download(["empty", "none.wav"], tmp_path / "came")
     assert not (tmp_path / "came").exists()
 
@@ -115,7 +117,7 @@ def test_an_object_that_is_not_there_is_named_and_nothing_is_brought(filled: Buc
 @pytest.mark.parametrize("name", ["wavs/3.wav", "large.tar"])
 @pytest.mark.parametrize("kind", ["reset", "cut", "damage", "status"])
 def test_a_fault_on_the_way_here_changes_nothing_of_what_comes(
-    gcs: Storage, filled: Bucket, tmp_path: Path, name: str, kind: str
+    gcs: Storage, filled: ObjectStore, tmp_path: Path, name: str, kind: str
 ) -> None:
     gcs.fails(kind, "GET", "alt=media")
     filled.download([name], tmp_path / "came")
@@ -123,9 +125,11 @@ def test_a_fault_on_the_way_here_changes_nothing_of_what_comes(
 
 
 @pytest.mark.parametrize("name", ["wavs/3.wav", "large.tar"])
-def test_what_keeps_coming_damaged_is_kept_by_nobody(gcs: Storage, filled: Bucket, tmp_path: Path, name: str) -> None:
+def test_what_keeps_coming_damaged_is_kept_by_nobody(
+    gcs: Storage, filled: ObjectStore, tmp_path: Path, name: str
+) -> None:
     gcs.fails("damage", "GET", "alt=media", times=100)
-    with pytest.raises(TransientError, match=f"{name}: its bytes came damaged twice"):
+    with pytest.raises(TransientError, match=f"{name}: arrived damaged twice"):
         filled.download([name], tmp_path / "came")
     assert files(tmp_path / "came") == {}
 
@@ -134,7 +138,7 @@ def test_what_keeps_coming_damaged_is_kept_by_nobody(gcs: Storage, filled: Bucke
 def test_what_is_damaged_on_the_way_there_is_not_kept(gcs: Storage, folder: Path, size: int) -> None:
     (folder / "a.wav").write_bytes(b"RIFF" + bytes(size))
     gcs.fails("damage upload", "PUT" if size else "POST", "/upload/", times=20)
-    with pytest.raises(TransientError, match=r"a.wav: its bytes were damaged on the way; nothing was kept of them"):
+    with pytest.raises(TransientError, match=r"a.wav: damaged in transit; nothing of it was kept"):
         gcs.bucket("corpus").upload(folder, ["a.wav"])
     gcs.proxy.faults.clear()
     assert gcs.names() == []
@@ -155,13 +159,13 @@ def test_a_fault_on_the_way_there_changes_nothing_of_what_is_sent(
 
 
 def test_a_download_that_failed_goes_on_from_there(
-    gcs: Storage, filled: Bucket, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gcs: Storage, filled: ObjectStore, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = list(files(folder))
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.2")
     monkeypatch.setenv("VOXLINE_BUCKETS_CONNECTIONS", "1")
     gcs.fails("status", "GET", "alt=media", after=len(SMALL) + 2, times=10**6)
-    with pytest.raises(TransientError, match="start again, and it goes on from there"):
+    with pytest.raises(TransientError, match="start again, and it resumes"):
         filled.download(names, tmp_path / "came")
     assert "large.tar" not in files(tmp_path / "came")
     gcs.proxy.faults.clear()
@@ -171,18 +175,18 @@ def test_a_download_that_failed_goes_on_from_there(
     assert gcs.proxy.count("GET", "alt=media") == 1  # of three ranges two had come, and all small files
 
 
-def test_an_object_replaced_while_it_is_brought_is_not_mixed(filled: Bucket, tmp_path: Path) -> None:
+def test_an_object_replaced_while_it_is_brought_is_not_mixed(filled: ObjectStore, tmp_path: Path) -> None:
     before = filled.stat("large.tar")
     assert before is not None
     filled.write("large.tar", b"?" * len(LARGE))
     with pytest.raises(PreconditionError, match=r"large.tar: replaced or deleted while it was read; start again"):
         filled.download([before], tmp_path / "came")
-    assert files(tmp_path / "came").keys() <= {f".large.tar.{before.generation}.{1 << 20}.part"}
+    assert files(tmp_path / "came").keys() <= {f".large.tar.{before.version}.{1 << 20}.part"}
 
 
 @pytest.mark.parametrize("direction", ["upload", "download"])
 def test_a_killed_transfer_started_again_finishes_the_job(
-    gcs: Storage, filled: Bucket, folder: Path, tmp_path: Path, direction: str
+    gcs: Storage, filled: ObjectStore, folder: Path, tmp_path: Path, direction: str
 ) -> None:
     """A real process, killed for good while a chunk is under way."""
     other = gcs.bucket("other")
@@ -191,10 +195,10 @@ def test_a_killed_transfer_started_again_finishes_the_job(
     came = tmp_path / "came"
     gcs.fails("slow", path="large.tar" if direction == "download" else "upload_id", times=10**6, seconds=30, after=2)
     call = {
-        "upload": f"Bucket({other.uri!r}).upload({str(folder)!r}, {list(files(folder))!r})",
-        "download": f"Bucket({filled.uri!r}).download({list(files(folder))!r}, {str(came)!r})",
+        "upload": f"open_store({other.uri!r}).upload({str(folder)!r}, {list(files(folder))!r})",
+        "download": f"open_store({filled.uri!r}).download({list(files(folder))!r}, {str(came)!r})",
     }[direction]
-    code = f"from voxline.store.bucket import Bucket\n{call}"
+    code = f"from voxline.store.objects import open_store\n{call}"
     environment = {**os.environ, "VOXLINE_BUCKETS_CONNECTIONS": "1"}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment)
     slow = ("large.tar", "alt=media") if direction == "download" else ("upload_id", "")
@@ -218,11 +222,12 @@ def test_a_killed_transfer_started_again_finishes_the_job(
 
 
 def test_two_processes_that_bring_one_file_do_not_disturb_each_other(
-    gcs: Storage, filled: Bucket, tmp_path: Path
+    gcs: Storage, filled: ObjectStore, tmp_path: Path
 ) -> None:
     came = tmp_path / "came"
     gcs.fails("slow", "GET", "alt=media", times=2, seconds=0.5)
-    code = f"from voxline.store.bucket import Bucket\nBucket({filled.uri!r}).download(['large.tar'], {str(came)!r})"
+    call = f"open_store({filled.uri!r}).download(['large.tar'], {str(came)!r})"
+    code = f"from voxline.store.objects import open_store\n{call}"
     processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     assert [process.wait(60) for process in processes] == [0, 0]
     assert files(came) == {"large.tar": LARGE}

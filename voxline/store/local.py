@@ -1,0 +1,162 @@
+"""A folder of this machine as an object store: files that are written whole, and replaced under a lock."""
+
+import contextlib
+import datetime
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from voxline.errors import PreconditionError, WorkError
+from voxline.progress import print_status
+from voxline.store.files import atomic_write, fsync_folder
+from voxline.store.objects import ABSENT, ObjectInfo, ObjectStore, invalid_name_reason, safe_join
+
+_LOCK = ".objects.lock"
+
+
+class LocalStore(ObjectStore):
+    """Files below a folder. Hidden ones are no objects: they are locks and unfinished files.
+
+    A version is a file's inode, size and time, so a file that is written by rename has another one, whatever it holds.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder).absolute()
+        self.uri = str(self.folder)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        below = self.folder / prefix.rpartition("/")[0]
+        names = (path.relative_to(self.folder).as_posix() for path in below.rglob("*") if path.is_file())
+        for name in sorted(names):
+            if name.startswith(prefix) and not _is_unfinished(name) and (info := self.stat(name)):
+                yield info
+
+    def list_folders(self, prefix: str = "") -> Sequence[str]:
+        """As that of a bucket; empty folders are listed as well."""
+        folder = self.folder / prefix
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+    def exists(self) -> bool:
+        return self.folder.is_dir()
+
+    def stat(self, name: str) -> ObjectInfo | None:
+        try:
+            found = self._file(name).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        updated = datetime.datetime.fromtimestamp(found.st_mtime, datetime.UTC)
+        return ObjectInfo(name, found.st_size, _version(found), "", updated)
+
+    def read_range(self, info: ObjectInfo, start: int, end: int) -> bytes:
+        with contextlib.suppress(FileNotFoundError), open(self._file(info.name), "rb") as file:
+            if _version(os.fstat(file.fileno())) == info.version:
+                file.seek(start)
+                return file.read(end - start)
+        raise PreconditionError(f"{self.uri_of(info.name)}: replaced or deleted while it was read; start again")
+
+    def write(self, name: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
+        with self._unchanged(name, if_version), atomic_write(self._file(name)) as file:
+            file.write(data)
+        return self._written(name)
+
+    def upload_file(self, file: Path, name: str, *, if_version: str | None = None) -> ObjectInfo:
+        with self._unchanged(name, if_version), open(file, "rb") as source, atomic_write(self._file(name)) as target:
+            shutil.copyfileobj(source, target)
+        return self._written(name)
+
+    def copy(self, name: str, target: ObjectStore, *, if_version: str | None = None) -> ObjectInfo:
+        return target.upload_file(self._file(name), name, if_version=if_version)
+
+    def delete(self, name: str, *, if_version: str | None = None) -> None:
+        with self._unchanged(name, if_version or None):
+            self._file(name).unlink(missing_ok=True)
+
+    def matches(self, source: Path | bytes, info: ObjectInfo) -> bool:
+        size = len(source) if isinstance(source, bytes) else source.stat().st_size if source.is_file() else -1
+        if size != info.size:
+            return False
+        ours = self.read_range(info, 0, info.size)
+        return ours == (source if isinstance(source, bytes) else source.read_bytes())
+
+    def is_intact(self, source: Path | bytes, info: ObjectInfo) -> bool:
+        return True  # a disk delivers what it holds, or fails
+
+    def local_path(self, name: str = "") -> Path:
+        return self.folder / name
+
+    def localize(self, name: str) -> Path:
+        return self.folder / name
+
+    def upload_folder(self, name: str, last: Sequence[str] = ()) -> None:
+        folder = self.folder / name
+        for path in folder.rglob("*"):
+            if path.is_file():
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())
+            else:
+                fsync_folder(path)
+        fsync_folder(folder)
+
+    def delete_folder(self, name: str, first: Sequence[str] = ()) -> None:
+        for marker in first:
+            (self.folder / name / marker).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.folder / name)
+
+    def move_folder(self, source: str, target: str, last: Sequence[str] = ()) -> None:
+        begin, end = self.folder / source, self.folder / target
+        if begin.is_dir():
+            begin.rename(end)
+            fsync_folder(end.parent)
+        elif not end.is_dir():
+            raise WorkError(f"{begin}: there is no such folder, and no {end}; start again")
+
+    def reserve(self, name: str) -> bool:
+        """As that of a bucket; to be called with a lock held."""
+        return not (self.folder / name).exists()
+
+    @contextlib.contextmanager
+    def lock(self, name: str, waiting: str) -> Iterator[None]:
+        """The lock goes when the process does, however it ends."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / name, "ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print_status(waiting)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def _unchanged(self, name: str, if_version: str | None) -> Iterator[None]:
+        """Lets one process at a time change an object whose version it expects."""
+        if reason := invalid_name_reason(name):
+            raise WorkError(f"{self.uri_of(name)}: the name {reason}")
+        if if_version is None:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / _LOCK, "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            current = self.stat(name)
+            if (current.version if current else ABSENT) != if_version:
+                raise PreconditionError(f"{self.uri_of(name)}: another process changed it meanwhile; start again")
+            yield
+
+    def _written(self, name: str) -> ObjectInfo:
+        if (info := self.stat(name)) is None:
+            raise PreconditionError(f"{self.uri_of(name)}: another process deleted it meanwhile; start again")
+        return info
+
+    def _file(self, name: str) -> Path:
+        return safe_join(self.folder, name, self.uri)
+
+
+def _version(found: os.stat_result) -> str:
+    return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
+
+
+def _is_unfinished(name: str) -> bool:
+    return name == _LOCK or (name.rpartition("/")[2].startswith(".") and name.endswith((".part", ".lock")))
