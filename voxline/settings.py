@@ -5,11 +5,12 @@ with its unit. The same class reads a section of a YAML file, `--set` on the com
 JSON that a pipeline hands to a component.
 """
 
+import dataclasses
 import difflib
 import json
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, Self, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 import pydantic
 
@@ -22,6 +23,9 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 class Settings(pydantic.BaseModel):
     """A group of settings."""
+
+    EXPOSED: ClassVar[Sequence[str]] = ()
+    """Keys that are parameters of the step's KFP component and fields of the form in the UI; the others are JSON."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
@@ -62,6 +66,67 @@ class Settings(pydantic.BaseModel):
     def plain(self) -> dict[str, Any]:
         """The settings as JSON values, as they stand in done.json, dataset.json and model.json."""
         return self.model_dump(mode="json")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExposedKey:
+    """A setting as a parameter of a KFP component.
+
+    Attributes:
+      key: dotted, such as `model.units`.
+      type: str, int or float.
+      description: one sentence, with the unit.
+    """
+
+    key: str
+    type: type[str] | type[int] | type[float]
+    default: str | int | float
+    description: str
+
+    @property
+    def parameter(self) -> str:
+        """The key as Python can spell it, such as `model__units`."""
+        return self.key.replace(".", "__")
+
+
+def exposed_keys(model: type[Settings]) -> list[ExposedKey]:
+    """The keys of `model.EXPOSED`.
+
+    >>> class Network(Settings):
+    ...     units: int = pydantic.Field(96, description="units of a layer")
+    >>> class Train(Settings):
+    ...     EXPOSED = ("network.units",)
+    ...     network: Network = Network()
+    >>> exposed_keys(Train)
+    [ExposedKey(key='network.units', type=<class 'int'>, default=96, description='units of a layer')]
+
+    Raises:
+      TypeError: a key is unknown, or its default is not a text or a number. KFP has no other parameters here.
+    """
+    return [_exposed_key(model, key) for key in model.EXPOSED]
+
+
+def _exposed_key(model: type[Settings], key: str) -> ExposedKey:
+    holders: list[type[pydantic.BaseModel]] = [model]
+    value: Any = None
+    description, types, choices = "", set[Any](), list[str]()
+    for part in key.split("."):
+        if isinstance(value, dict) and part in value:  # what describes the mapping describes each of its values
+            value = value[part]
+            continue
+        fields = [holder.model_fields[part] for holder in holders if part in holder.model_fields]
+        if not fields:
+            raise TypeError(f"{model.__name__}.EXPOSED: no such key: {key!r}")
+        own = type(value).model_fields[part] if isinstance(value, Settings) else fields[0]
+        value = getattr(value, part) if isinstance(value, Settings) else own.get_default(call_default_factory=True)
+        description, types = own.description or "", _leaf_types(own.annotation)
+        choices = [str(choice) for field in fields for choice in _choices(field.annotation)]
+        holders = [inner for field in fields for inner in nested_models(field.annotation)]
+    if type(value) not in (str, int, float):
+        raise TypeError(f"{model.__name__}.EXPOSED: {key!r} is {value!r} by default; a text or a number is accepted")
+    if any(choice not in description for choice in choices):
+        description = f"{description}; accepted: {', '.join(choices)}"
+    return ExposedKey(key, float if float in types else type(value), value, description.rstrip("."))
 
 
 def format_validation_errors(
@@ -153,7 +218,11 @@ def _keys_of(models: list[type[pydantic.BaseModel]]) -> list[str]:
 def _tags(model: type[pydantic.BaseModel]) -> tuple[Any, ...]:
     """What the key `kind` of a model may be, where it tells several apart."""
     field = model.model_fields.get("kind")
-    return get_args(field.annotation) if field and get_origin(field.annotation) is Literal else ()
+    return _choices(field.annotation) if field else ()
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
 def _is_number(field: Any) -> bool:

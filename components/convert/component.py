@@ -1,38 +1,29 @@
 """convert as a KFP component."""
 
+from __future__ import annotations
+
 from kfp import dsl
 
+from voxline.components.convert.settings import ConvertSettings
 from voxline.components.images import DATA_IMAGE
+from voxline.components.step_component import step_component
 
 
-@dsl.component(base_image=DATA_IMAGE, install_kfp_package=False)
+@step_component(DATA_IMAGE, section="convert")
 def convert(
     manifest: dsl.Input[dsl.Dataset],
     wavs: dsl.Output[dsl.Dataset],
     store: str,
-    sample_rate: int = 16000,
-    alphabet: str = "english",
-    frontend: str = "transcript",
-    settings: str = "{}",
+    settings: ConvertSettings,
 ) -> None:
-    """Turns any audio into 16-bit mono WAV, and normalises the transcripts.
+    """Converts audio of any format to 16-bit mono WAV, and normalizes the transcripts.
 
     Args:
-      manifest: what ingest made.
+      manifest: the output of ingest.
       wavs: the converted utterances, and the rejects beside them.
-      store: folder of all keyed work.
-      sample_rate: Hz.
-      alphabet: the characters that transcripts may hold: a name, or the characters themselves.
-      frontend: how a transcript becomes them: transcript, as_is, english, english_phonemes, mandarin or pinyin.
-      settings: JSON of the other keys of the config's section `convert`.
+      store: folder or gs:// URI of all cached step outputs.
     """
-    from voxline.components.convert.settings import ConvertSettings
     from voxline.components.convert.step import run
-    from voxline.store.permanent_failures import fail_fast
     from voxline.store.step_cache import artifact_uri
 
-    chosen = ConvertSettings.of(
-        settings, "convert", sample_rate=sample_rate, alphabet=alphabet, frontend__kind=frontend
-    )
-    with fail_fast(store):
-        run(artifact_uri(manifest), store, chosen).publish(wavs)
+    run(artifact_uri(manifest), store, settings).publish(wavs)

@@ -16,6 +16,8 @@ PROCESSES = "processes"
 class ConvertSettings(RunnerSettings):
     """How recordings become WAVs, and which of them are left out."""
 
+    EXPOSED = ("sample_rate", "alphabet", "frontend.kind")
+
     sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz of the WAVs")
     alphabet: str = pydantic.Field(
         "english", description="an alphabet's name (english), or the characters that transcripts may have"

@@ -46,6 +46,8 @@ Bound = Annotated[float, pydantic.Field(gt=0)]
 class AsrEvaluateSettings(EvaluateSettings):
     """How a recogniser is measured."""
 
+    EXPOSED = ("model_name",)
+
     batch_seconds: float = pydantic.Field(
         120.0, gt=0, le=36_000, description="seconds of audio, padding included, recognised at once"
     )
@@ -65,6 +67,8 @@ class AsrEvaluateSettings(EvaluateSettings):
 
 class TtsEvaluateSettings(EvaluateSettings):
     """How a voice is measured."""
+
+    EXPOSED = ("model_name", "listener")
 
     model_name: str = pydantic.Field(
         "tts", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="the model's name in the registry"

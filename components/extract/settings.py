@@ -13,6 +13,8 @@ from voxline.text.settings import FrontendSettings
 class ExtractSettings(RunnerSettings):
     """Settings of the extract step."""
 
+    EXPOSED = ("features.kind", "features.mels", "features.sample_rate", "alphabet", "frontend.kind", "runner")
+
     NAMES_NOTHING: ClassVar[frozenset[str]] = RunnerSettings.NAMES_NOTHING | {"shard_megabytes"}
     """How shards are cut changes nothing that is read."""
 

@@ -51,6 +51,8 @@ class SplitSettings(Settings):
 class CorpusSettings(Settings):
     """A corpus in its publisher's own layout."""
 
+    EXPOSED = ("uri", "format")
+
     uri: str = pydantic.Field(
         "", description="folder, .tar, .tar.gz, .tgz or .zip that holds the corpus; may be gs://…"
     )

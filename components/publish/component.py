@@ -1,40 +1,38 @@
 """publish as a KFP component."""
 
+from __future__ import annotations
+
 from kfp import dsl
 
 from voxline.components.images import DATA_IMAGE
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.step_component import step_component
 
 
-@dsl.component(base_image=DATA_IMAGE, install_kfp_package=False)
+@step_component(DATA_IMAGE, section="publish")
 def publish(
     dataset: dsl.Input[dsl.Dataset],
     version: dsl.Output[dsl.Dataset],
     report: dsl.Output[dsl.HTML],
     store: str,
     datasets: str,
-    name: str = "corpus",
-    settings: str = "{}",
+    settings: PublishSettings,
 ) -> None:
-    """Makes a dataset a version that people and training can name; the same content again is no new version.
+    """Publishes a dataset as a numbered version; publishing the same content twice makes one version.
 
     Args:
-      dataset: what extract made.
+      dataset: the output of extract.
       version: the folder of the version.
-      report: what changed since the version before: utterances, words, splits, speakers, features.
-      store: folder of all keyed work.
-      datasets: folder of all published datasets.
-      name: the dataset's name there.
-      settings: JSON of the other keys of the config's section `publish`.
+      report: the changes since the version before: utterances, words, splits, speakers, features.
+      store: folder or gs:// URI of all cached step outputs.
+      datasets: folder or gs:// URI of all published datasets.
     """
     from pathlib import Path
 
     from voxline.components.publish.diff_report import version_page
-    from voxline.components.publish.settings import PublishSettings
     from voxline.components.publish.step import run
-    from voxline.store.permanent_failures import fail_fast
     from voxline.store.step_cache import artifact_uri
 
-    with fail_fast(store):
-        chosen = PublishSettings.of(settings, "publish", name=name)
-        published = run(artifact_uri(dataset), store, datasets, chosen).publish(version)
-        version_page(datasets, name, published.counts["version"], reused=published.reused).write(Path(report.path))
+    output = run(artifact_uri(dataset), store, datasets, settings).publish(version)
+    page = version_page(datasets, settings.name, output.counts["version"], reused=output.reused)
+    page.write(Path(report.path))

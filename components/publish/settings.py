@@ -8,6 +8,8 @@ from voxline.settings import Settings
 class PublishSettings(Settings):
     """Under which name a dataset's versions stand, and when what is dead of its shards is left behind."""
 
+    EXPOSED = ("name",)
+
     name: str = pydantic.Field(
         "corpus",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",

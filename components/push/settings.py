@@ -49,6 +49,8 @@ class PushSettings(Settings):
 class AsrPushSettings(PushSettings):
     """When a recogniser is good enough to go into service."""
 
+    EXPOSED = ("model_name", "max_wer", "max_regression", "confidence")
+
     max_wer: float = pydantic.Field(0.3, ge=0, le=10, description="word error rate above which no model is pushed")
     max_regression: float = pydantic.Field(
         0.01,
@@ -75,6 +77,8 @@ class AsrPushSettings(PushSettings):
 
 class TtsPushSettings(PushSettings):
     """When a voice is good enough to go into service."""
+
+    EXPOSED = ("model_name", "max_round_trip_wer", "max_hit_limit", "min_attention_diagonality", "confidence")
 
     model_name: str = pydantic.Field(
         "tts", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="the model's name in the registry"

@@ -8,9 +8,10 @@ from typing import Any
 
 from voxline.errors import SettingsError
 from voxline.pipelines.config.cluster import ClusterSettings
-from voxline.pipelines.config.keys import get_key, pipeline_arguments
+from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.load import PATH_KEYS
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.store.objects import is_remote
 
 

@@ -1,6 +1,6 @@
 """The config of a run of `asr`: a recogniser, from a corpus to a pushed model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -42,13 +42,17 @@ class RefreshConfig(RunConfig):
 
     places: ClassVar[Mapping[str, str]] = {**RunConfig.places, "datasets": "datasets"}
 
+    required_on_a_cluster: ClassVar[Sequence[str]] = ("store", "datasets", "corpus__uri")
+
     pipeline: Literal["refresh"] = pydantic.Field("refresh", description="the graph that this config is for")
     model: str = pydantic.Field(
         "",
         pattern=NAME_PATTERN.replace("^", "^(").replace("$", ")?$"),
-        description="the one in service whose dataset this one is compared with; empty: nobody asks what has drifted",
+        description="name of the model whose dataset is the baseline for drift; empty: no check for drift",
     )
-    datasets: str = pydantic.Field("", description="folder or gs:// of dataset versions; empty: <run-dir>/datasets")
+    datasets: str = pydantic.Field(
+        "", description="folder or gs:// URI of dataset versions; a run on this machine defaults to <run-dir>/datasets"
+    )
     publish: PublishSettings = pydantic.Field(
         default_factory=PublishSettings, description="the dataset, as people and training name it"
     )

@@ -1,6 +1,6 @@
 """What the config of every run has, whatever it is for: its name, its places, and a section a step."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -14,7 +14,7 @@ from voxline.components.push.settings import PushSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.components.validate.settings import ValidateSettings
 from voxline.pipelines.config.cluster import ClusterSettings
-from voxline.pipelines.config.keys import Values, get_key
+from voxline.pipelines.config.keys import Values, get_key, merge
 from voxline.pipelines.config.yaml_files import dump_yaml
 from voxline.settings import Settings
 
@@ -25,23 +25,32 @@ Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]
 class RunConfig(Settings):
     """A run of a pipeline; each pipeline has a class of its own."""
 
-    same: ClassVar[Mapping[str, str]] = {
+    copied_keys: ClassVar[Mapping[str, str]] = {
         "extract.alphabet": "convert.alphabet",
         "extract.features.sample_rate": "convert.sample_rate",
         "extract.frontend": "convert.frontend",
     }
-    """Keys that take the value of another one."""
+    """Key → the key whose value it takes."""
 
     places: ClassVar[Mapping[str, str]] = {"store": "store", "registry": "registry"}
     """Key of a folder → the folder in the run's own that it is, where the config names none."""
+
+    required_on_a_cluster: ClassVar[Sequence[str]] = ("store", "registry", "corpus__uri")
+    """Parameters of the KFP pipeline without a default."""
 
     account: ClassVar[str] = "voxline-data"
     """The ServiceAccount of k8s/ that has the rights which a run of this pipeline needs."""
 
     pipeline: str = pydantic.Field(..., description="the graph that this config is for")
     name: Name = pydantic.Field(..., description="of the run; its folder is runs/<name>")
-    store: str = pydantic.Field("", description="folder or gs:// of all keyed work; empty: <run-dir>/store")
-    registry: str = pydantic.Field("", description="folder or gs:// of served models; empty: <run-dir>/registry")
+    store: str = pydantic.Field(
+        "",
+        description="folder or gs:// URI of all cached step outputs; a run on this machine defaults to <run-dir>/store",
+    )
+    registry: str = pydantic.Field(
+        "",
+        description="folder or gs:// URI of the model registry; a run on this machine defaults to <run-dir>/registry",
+    )
     model: str = pydantic.Field("", description="name of the model in the registry that a run is for, or compares with")
     corpus: CorpusSettings = pydantic.Field(..., description="the recordings")
     convert: ConvertSettings = pydantic.Field(default_factory=ConvertSettings, description="any audio to wav")
@@ -58,10 +67,20 @@ class RunConfig(Settings):
         """What this pipeline takes where a document says nothing and the steps would take something else."""
         return {"cluster": {"service_account": cls.account}}
 
+    @classmethod
+    def pipeline_name(cls) -> str:
+        return str(cls.model_fields["pipeline"].default)
+
+    @classmethod
+    def example(cls) -> Values:
+        """A config in which every key has its default, as JSON values."""
+        document = merge(cls.defaults({}), {"name": cls.pipeline_name(), "corpus": {"uri": ""}})
+        return cls.model_validate(document).plain()
+
     def follows(self) -> dict[str, tuple[Any, str]]:
         """Key → its value, and what makes it so: a key, or words."""
         values = self.plain()
-        return {key: (get_key(values, origin), origin) for key, origin in self.same.items()}
+        return {key: (get_key(values, origin), origin) for key, origin in self.copied_keys.items()}
 
     def check_places(self) -> None:
         """Refuses, before any work starts, what a step would miss in the registry days later."""
@@ -94,8 +113,8 @@ class RunConfig(Settings):
 class TrainingRunConfig(RunConfig):
     """A run of a pipeline, from a corpus to a pushed model; each family of models has a class of its own."""
 
-    same: ClassVar[Mapping[str, str]] = {
-        **RunConfig.same,
+    copied_keys: ClassVar[Mapping[str, str]] = {
+        **RunConfig.copied_keys,
         "train.name": "model",
         "evaluate.model_name": "model",
         "push.model_name": "model",

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from voxline.pipelines.config.keys import pipeline_arguments
+from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.store.files import read_json
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from voxline.pipelines.cluster.compiler import load_pipeline
-from voxline.pipelines.config.keys import pipeline_arguments
+from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.store.files import read_json
 
 

@@ -132,19 +132,19 @@ def test_it_keeps_to_the_schema_of_kfp_and_of_its_platform(ir: str) -> None:
 def test_the_config_becomes_the_defaults_of_the_form(case: str, ir: str) -> None:
     form = documents(ir)[0]["root"]["inputDefinitions"]["parameters"]
     expected = {
-        "asr": {"train_epochs": 40, "push_max_wer": 0.15, "model": "english"},
+        "asr": {"train__epochs": 40, "push__max_wer": 0.15, "model": "english"},
         "tts": {
-            "train_epochs": 500,
-            "train_model_reduction": 2,
-            "push_max_round_trip_wer": 0.15,
-            "convert_sample_rate": 22050,
-            "evaluate_listener": "english",
+            "train__epochs": 500,
+            "train__model__reduction": 2,
+            "push__max_round_trip_wer": 0.15,
+            "convert__sample_rate": 22050,
+            "evaluate__listener": "english",
             "model": "linda",
         },
-        "refresh": {"datasets": "gs://speech/datasets", "publish_name": "librispeech", "extract_features_mels": 40},
+        "refresh": {"datasets": "gs://speech/datasets", "publish__name": "librispeech", "extract__features__mels": 40},
     }[CASES[case][0]]
     assert {name: form[name]["defaultValue"] for name in expected} == expected
-    assert form["convert_sample_rate"]["parameterType"] == "NUMBER_INTEGER"
+    assert form["convert__sample_rate"]["parameterType"] == "NUMBER_INTEGER"
 
 
 def test_every_field_of_the_form_and_every_input_of_a_step_is_described(ir: str) -> None:

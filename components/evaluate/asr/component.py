@@ -1,11 +1,15 @@
-"""evaluate as a KFP component."""
+"""evaluate for asr as a KFP component."""
+
+from __future__ import annotations
 
 from kfp import dsl
 
+from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.images import MODEL_IMAGE
+from voxline.components.step_component import step_component
 
 
-@dsl.component(base_image=MODEL_IMAGE, install_kfp_package=False)
+@step_component(MODEL_IMAGE, section="evaluate")
 def evaluate(
     model: dsl.Input[dsl.Model],
     wavs: dsl.Input[dsl.Dataset],
@@ -14,29 +18,21 @@ def evaluate(
     report: dsl.Output[dsl.HTML],
     store: str,
     registry: str,
-    model_name: str = "asr",
-    settings: str = "{}",
+    settings: AsrEvaluateSettings,
 ) -> None:
-    """Runs the exported model on the test split, and compares it with the one in service.
+    """Transcribes the test split with the exported model, and compares it with the model in service.
 
     Args:
-      model: what train made.
-      wavs: what convert made.
-      evaluation: metrics.json and a line for each utterance.
-      metrics: error rates, for comparing runs.
+      model: the output of train.
+      wavs: the output of convert.
+      evaluation: metrics.json, and a line for each utterance.
+      metrics: error rates, to compare runs.
       report: plots, slices, and the worst utterances to listen to.
-      store: folder of all keyed work.
-      registry: folder of served models.
-      model_name: the model's name in the registry.
-      settings: JSON of the other keys of the config's section `evaluate`.
+      store: folder or gs:// URI of all cached step outputs.
+      registry: folder or gs:// URI of the model registry.
     """
-    from voxline.components.evaluate.settings import AsrEvaluateSettings
     from voxline.components.evaluate.step import run
-    from voxline.store.permanent_failures import fail_fast
     from voxline.store.step_cache import artifact_uri
 
-    chosen = AsrEvaluateSettings.of(settings, "evaluate", model_name=model_name)
-    with fail_fast(store):
-        run(artifact_uri(model), artifact_uri(wavs), registry, store, chosen).publish(
-            evaluation, html=report, metrics=metrics
-        )
+    output = run(artifact_uri(model), artifact_uri(wavs), registry, store, settings)
+    output.publish(evaluation, html=report, metrics=metrics)

@@ -1,11 +1,15 @@
-"""evaluate of a voice as a KFP component."""
+"""evaluate for tts as a KFP component."""
+
+from __future__ import annotations
 
 from kfp import dsl
 
+from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.images import MODEL_IMAGE
+from voxline.components.step_component import step_component
 
 
-@dsl.component(base_image=MODEL_IMAGE, install_kfp_package=False)
+@step_component(MODEL_IMAGE, section="evaluate")
 def evaluate(
     model: dsl.Input[dsl.Model],
     wavs: dsl.Input[dsl.Dataset],
@@ -14,31 +18,21 @@ def evaluate(
     report: dsl.Output[dsl.HTML],
     store: str,
     registry: str,
-    model_name: str = "tts",
-    listener: str = "",
-    settings: str = "{}",
+    settings: TtsEvaluateSettings,
 ) -> None:
-    """Lets the exported voice speak the test split, and compares it with the one in service.
+    """Synthesizes the test split with the exported model, and compares it with the model in service.
 
     Args:
-      model: what train made.
-      wavs: what convert made.
-      evaluation: metrics.json and a line for each utterance.
-      metrics: distances and error rates, for comparing runs.
-      report: recorded and spoken side by side, spectrograms, alignments.
-      store: folder of all keyed work.
-      registry: folder of served models.
-      model_name: the model's name in the registry.
-      listener: name of the recogniser that transcribes what is spoken; empty: none does.
-      settings: JSON of the other keys of the config's section `evaluate`.
+      model: the output of train.
+      wavs: the output of convert.
+      evaluation: metrics.json, and a line for each utterance.
+      metrics: distances and error rates, to compare runs.
+      report: recorded and synthesized speech side by side, spectrograms, alignments.
+      store: folder or gs:// URI of all cached step outputs.
+      registry: folder or gs:// URI of the model registry.
     """
-    from voxline.components.evaluate.settings import TtsEvaluateSettings
     from voxline.components.evaluate.step import run
-    from voxline.store.permanent_failures import fail_fast
     from voxline.store.step_cache import artifact_uri
 
-    chosen = TtsEvaluateSettings.of(settings, "evaluate", model_name=model_name, listener=listener)
-    with fail_fast(store):
-        run(artifact_uri(model), artifact_uri(wavs), registry, store, chosen).publish(
-            evaluation, html=report, metrics=metrics
-        )
+    output = run(artifact_uri(model), artifact_uri(wavs), registry, store, settings)
+    output.publish(evaluation, html=report, metrics=metrics)

@@ -1,11 +1,15 @@
-"""push as a KFP component."""
+"""push for asr as a KFP component."""
+
+from __future__ import annotations
 
 from kfp import dsl
 
 from voxline.components.images import MODEL_IMAGE
+from voxline.components.push.settings import AsrPushSettings
+from voxline.components.step_component import step_component
 
 
-@dsl.component(base_image=MODEL_IMAGE, install_kfp_package=False)
+@step_component(MODEL_IMAGE, section="push")
 def push(
     model: dsl.Input[dsl.Model],
     evaluation: dsl.Input[dsl.Dataset],
@@ -13,39 +17,19 @@ def push(
     report: dsl.Output[dsl.HTML],
     store: str,
     registry: str,
-    model_name: str = "asr",
-    max_wer: float = 0.3,
-    max_regression: float = 0.01,
-    confidence: float = 0.95,
-    settings: str = "{}",
+    settings: AsrPushSettings,
 ) -> None:
-    """The gate: puts the model into service, or says why not and changes nothing.
+    """Puts the model into service if it passes the gate; otherwise says why and changes nothing.
 
     Args:
-      model: what train made.
-      evaluation: what evaluate made.
-      verdict: passed or refused, and why; the version in service.
-      report: the page to open.
-      store: folder of all keyed work.
-      registry: folder of served models.
-      model_name: the model's name in the registry.
-      max_wer: word error rate (0.3: 30%) above which it is refused.
-      max_regression: how much higher than that of the model in service it may be (0.01: 1 point).
-      confidence: with which it must be no worse than that.
-      settings: JSON of the other keys of the config's section `push`.
+      model: the output of train.
+      evaluation: the output of evaluate.
+      verdict: passed or refused, with the reasons, and the version in service.
+      report: the report of the run.
+      store: folder or gs:// URI of all cached step outputs.
+      registry: folder or gs:// URI of the model registry.
     """
-    from voxline.components.push.settings import AsrPushSettings
     from voxline.components.push.step import run
-    from voxline.store.permanent_failures import fail_fast
     from voxline.store.step_cache import artifact_uri
 
-    chosen = AsrPushSettings.of(
-        settings,
-        "push",
-        model_name=model_name,
-        max_wer=max_wer,
-        max_regression=max_regression,
-        confidence=confidence,
-    )
-    with fail_fast(store):
-        run(artifact_uri(model), artifact_uri(evaluation), registry, store, chosen).publish(verdict, html=report)
+    run(artifact_uri(model), artifact_uri(evaluation), registry, store, settings).publish(verdict, html=report)

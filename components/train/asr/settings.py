@@ -89,6 +89,7 @@ class AsrTrainSettings(TrainSettings):
     """How a recogniser is trained."""
 
     family: ClassVar[str] = "asr"
+    EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.layers", "model.units", "precision", "seed")
 
     name: str = pydantic.Field("asr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
     model: DeepSpeech2Settings = pydantic.Field(DeepSpeech2Settings(), description="the network")

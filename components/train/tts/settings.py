@@ -92,6 +92,7 @@ class TtsTrainSettings(TrainSettings):
     """How a voice is trained."""
 
     family: ClassVar[str] = "tts"
+    EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "model.reduction", "precision", "seed")
 
     name: str = pydantic.Field("tts", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
     model: TtsModelSettings = pydantic.Field(default_factory=Tacotron2Settings, description="the network")

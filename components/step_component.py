@@ -1,0 +1,91 @@
+"""Makes a KFP component of a step. The step's settings supply its parameters, defaults and descriptions.
+
+KFP ships the source of a component's function to the pod, and reads the component's interface from its signature and
+docstring. Both are generated here: one parameter for each key in the settings' `EXPOSED`, and `settings` for the
+others as JSON. `model.units` becomes the parameter `model__units`.
+"""
+
+import importlib
+import inspect
+import linecache
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from kfp import dsl
+
+from voxline.settings import Settings, exposed_keys
+
+_STEPS: dict[str, tuple[Callable[..., None], type[Settings], str]] = {}
+"""`module:function` → the function, its settings, and the config's section that they come from."""
+
+
+def step_component(image: str, *, section: str) -> Callable[[Callable[..., None]], Any]:
+    """Decorates a step's function: its parameter `settings` is replaced by one for each exposed key, and the rest.
+
+    The module must start with `from __future__ import annotations`: annotations are copied as they are written.
+
+    Args:
+      image: the container image that the step runs in.
+      section: the section of a config that holds the step's settings.
+    """
+
+    def decorate(step: Callable[..., None]) -> Any:
+        settings = typing.get_type_hints(step)["settings"]
+        target = f"{step.__module__}:{step.__name__}"
+        _STEPS[target] = (step, settings, section)
+        if not hasattr(dsl, "component"):  # in a pod kfp has no compiler, and `execute` looks the step up
+            return step
+        return dsl.component(base_image=image, install_kfp_package=False)(_generate(step, settings, section, target))
+
+    return decorate
+
+
+def execute(target: str, arguments: dict[str, Any]) -> None:
+    """Runs a step with the arguments of its KFP component; the generated function calls this in the pod."""
+    from voxline.store.permanent_failures import fail_fast
+
+    importlib.import_module(target.partition(":")[0])
+    step, settings, section = _STEPS[target]
+    named = {key.parameter: arguments.pop(key.parameter) for key in exposed_keys(settings)}
+    chosen = settings.of(arguments.pop("settings"), section, **named)
+    with fail_fast(arguments["store"]):
+        step(**arguments, settings=chosen)
+
+
+def _generate(step: Callable[..., None], settings: type[Settings], section: str, target: str) -> Callable[..., None]:
+    """The function that KFP sees, with its source where `inspect.getsource` finds it."""
+    keys = exposed_keys(settings)
+    required, optional = [], []
+    for parameter in inspect.signature(step).parameters.values():
+        if parameter.name == "settings":
+            continue
+        text = f"{parameter.name}: {parameter.annotation}"
+        if parameter.default is inspect.Parameter.empty:
+            required.append(text)
+        else:
+            optional.append(f"{text} = {parameter.default!r}")
+    optional += [f"{key.parameter}: {key.type.__name__} = {key.default!r}" for key in keys]
+    lines = [
+        f"def {step.__name__}(",
+        *(f"    {text}," for text in [*required, *optional, "settings: str = '{}'"]),
+        ") -> None:",
+        "    arguments = dict(locals())",
+        "    from voxline.components.step_component import execute",
+        "",
+        f"    execute({target!r}, arguments)",
+        "",
+    ]
+    source = "\n".join(lines)
+    file = f"<component {target}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"dsl": dsl, "__name__": step.__module__}
+    exec(compile(source, file, "exec"), namespace)  # noqa: S102 - the text above
+    generated: Callable[..., None] = namespace[step.__name__]
+    rest = "other keys" if keys else "keys"
+    described = [*((key.parameter, key.description) for key in keys)]
+    described.append(("settings", f"the {rest} of the config's section `{section}`, as JSON"))
+    generated.__doc__ = "\n".join(
+        [inspect.getdoc(step) or "", *(f"  {name}: {sentence}." for name, sentence in described)]
+    )
+    return generated

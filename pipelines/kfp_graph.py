@@ -1,0 +1,122 @@
+"""Builds a KFP pipeline from the components of its steps and the class of its config.
+
+The pipeline's parameters are those of its components, prefixed by the section of the config that holds them:
+`train.model.units` is `train__model__units`. A value that several steps need is one parameter. Types and descriptions
+come from the components, defaults from the config.
+"""
+
+import copy
+import inspect
+import json
+from typing import Any
+
+from voxline.pipelines.config.keys import Values, get_key
+from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graph import RUNS_AFTER, SECTIONS
+
+_TOP_LEVEL = {"store": "store", "registry": "registry", "datasets": "datasets", "model_name": "model"}
+"""Parameter of a component → the top-level key of the config that it takes its value from."""
+
+_TYPES = {"String": str, "Integer": int, "Float": float}
+_REST = "__settings"
+"""Ends the name of the parameter that holds the other keys of a section, as JSON."""
+
+
+def build_pipeline(config: type[RunConfig], description: str, *components: Any) -> Any:
+    """The KFP pipeline of a config's class.
+
+    Args:
+      components: KFP components in the order of their steps. An input artifact of one is the output artifact of that
+        name of another one before it.
+    """
+    from kfp import dsl
+
+    parameters, descriptions = _parameters(config, components)
+
+    def graph(*values: Any) -> None:
+        given = dict(zip(parameters, values, strict=True))
+        tasks: dict[str, Any] = {}
+        artifacts: dict[str, Any] = {}
+        for component in components:
+            inputs = {
+                name: given[_parameter(config, component.name, name)] if spec.type in _TYPES else artifacts[name]
+                for name, spec in component.component_spec.inputs.items()
+            }
+            task = tasks[component.name] = component(**inputs)
+            if before := RUNS_AFTER.get(component.name):
+                task.after(tasks[before])
+            artifacts |= task.outputs
+
+    graph.__name__ = config.pipeline_name()
+    graph.__doc__ = "\n".join(
+        [description, "", "Args:", *(f"  {name}: {sentence}" for name, sentence in descriptions.items())]
+    )
+    graph.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    return dsl.pipeline(name=config.pipeline_name(), description=description)(graph)
+
+
+def pipeline_arguments(values: Values, parameters: list[str]) -> Values:
+    """An argument for each parameter of a pipeline.
+
+    Args:
+      values: a config as JSON values.
+      parameters: the names of the pipeline's parameters.
+
+    Raises:
+      KeyError: a parameter names no key of the config.
+
+    >>> config = {"name": "demo", "train": {"epochs": 5, "seed": 1, "model": {"units": 96, "layers": 2}}}
+    >>> pipeline_arguments(config, ["name", "train__epochs", "train__model__units", "train__settings"])
+    {'name': 'demo', 'train__epochs': 5, 'train__model__units': 96,
+     'train__settings': '{"model": {"layers": 2}, "seed": 1}'}
+    """
+    rest = copy.deepcopy(values)
+    arguments = {name: _pop(rest, name) for name in parameters if not name.endswith(_REST)}
+    for name in parameters:
+        if name.endswith(_REST):
+            section = rest[name.removesuffix(_REST)]
+            arguments[name] = json.dumps(section, ensure_ascii=False, sort_keys=True)
+    return {name: arguments[name] for name in parameters}
+
+
+def _parameters(
+    config: type[RunConfig], components: tuple[Any, ...]
+) -> tuple[dict[str, inspect.Parameter], dict[str, str]]:
+    """The pipeline's parameters, those without a default first, and a sentence for each."""
+    defaults = config.example()
+    parameters, descriptions = {}, {}
+    for component in components:
+        for name, spec in component.component_spec.inputs.items():
+            if spec.type not in _TYPES:
+                continue
+            parameter = _parameter(config, component.name, name)
+            if parameter in parameters:
+                continue
+            default: Any = inspect.Parameter.empty
+            if parameter not in config.required_on_a_cluster:
+                default = "{}" if parameter.endswith(_REST) else get_key(defaults, parameter.replace("__", "."))
+            parameters[parameter] = inspect.Parameter(
+                parameter, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=_TYPES[spec.type], default=default
+            )
+            field = config.model_fields.get(parameter)
+            descriptions[parameter] = f"{field.description}." if field else spec.description
+    ordered = sorted(parameters, key=lambda name: parameters[name].default is not inspect.Parameter.empty)
+    return {name: parameters[name] for name in ordered}, descriptions
+
+
+def _parameter(config: type[RunConfig], step: str, name: str) -> str:
+    """The pipeline's parameter that a component's parameter takes its value from."""
+    if name in _TOP_LEVEL:
+        return _TOP_LEVEL[name]
+    key = f"{SECTIONS.get(step, step)}.{name.replace('__', '.')}"
+    for target, source in config.copied_keys.items():
+        if f"{key}.".startswith(f"{target}."):
+            key = source + key.removeprefix(target)
+    return key.replace(".", "__")
+
+
+def _pop(values: Values, parameter: str) -> Any:
+    *sections, last = parameter.split("__")
+    for section in sections:
+        values = values[section]
+    return values.pop(last)
