@@ -70,7 +70,7 @@ def _pool(folder: Path) -> float:
     start = time.perf_counter()
     unfinished = folder / "pool" / "unfinished"
     unfinished.mkdir(parents=True)
-    intake = scan_manifest(folder / "corpus", ALONE, unfinished)
+    intake = scan_manifest(folder / "corpus", ALONE, unfinished, folder / "store")
     tasks = plan_shards(intake, intake.clips != b"", ALONE, unfinished)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         pool.starmap(_write, [(task, str(folder / "pool"), str(unfinished)) for task in tasks], chunksize=1)

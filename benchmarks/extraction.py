@@ -18,7 +18,7 @@ import numpy as np
 import soundfile
 from threadpoolctl import threadpool_limits
 
-import voxline.components.extract.beam  # noqa: F401 - imported here, not while the clock runs
+import voxline.beam.run  # noqa: F401 - imported here, not while the clock runs
 from benchmarks.table import Row, print_table
 from voxline.audio.decoding import load_audio
 from voxline.audio.features import compute_features

@@ -1,25 +1,24 @@
-"""Mean and deviation of each bin, from the sums that lie beside each shard: no features are read again.
+"""Mean and deviation of each bin (CMVN), from the sums that each shard stores: no features are read again.
 
-The sums of an utterance are float64. They are added as whole numbers of a very small unit, which gives the same total
-in whatever order and grouping: the same utterances have the same statistics to the last bit, however often the corpus
-was edited on the way, and however its shards are laid.
+The sums of an utterance are float64. They are added as integers of a very small unit, so the total does not depend on
+order or grouping: the same utterances have the same statistics to the last bit, however often the corpus was edited and
+however its shards are cut.
 """
 
 import numpy as np
 
-from voxline.components.extract.shard_index import NUMBER, DamagedShardError, PoolIndex
-from voxline.data.dataset import FRAMES, SHARD
+from voxline.components.extract.shard_index import DamagedShardError, PoolIndex
 from voxline.data.rows import RecordLocations
 from voxline.data.shard_writer import CmvnStats, read_cmvn_stats
 from voxline.data.shards import localize_shards
 from voxline.errors import WorkError
 
 SMALLEST_DEVIATION = 1e-4
-"""A bin that varies by less (an empty mel band, digital silence) is given the deviation 1: models divide by it."""
+"""A bin that varies less (an empty mel band, digital silence) gets the deviation 1: models divide by it."""
 
 _HIGH, _LOW = 10, 42
-"""Bits: a sum is held as whole 1024ths, and the rest of it as whole 2^-52ths. Each part of it fits an int64, up to a
-million hours."""
+"""Bits: a sum is stored as integer 1024ths, and the rest as integer 2^-52ths. Each part fits an int64, up to a million
+hours."""
 
 
 class ExactSums:
@@ -39,7 +38,7 @@ class ExactSums:
         self.frames += frames
 
     def mean_and_deviation(self) -> tuple[list[float], list[float]]:
-        """Per bin. Of nothing: zeros and ones, which normalise nothing.
+        """Per bin. Without frames: zeros and ones, which leave features as they are.
 
         Rounded to eight digits; float32, in which they are used, has seven.
 
@@ -62,23 +61,23 @@ class ExactSums:
 
 
 def compute_normalization(pool: PoolIndex, found: RecordLocations, bins: int) -> tuple[list[float], list[float]]:
-    """Mean and deviation over the clips of some utterances.
+    """Mean and deviation over some clips.
 
     Args:
-      found: where they lie, `[utterances, 5]`, as the pool found them.
+      found: their locations `[clips]`, as `PoolIndex.find` gives them.
 
     Raises:
-      DamagedShardError: the sums of a shard are.
+      DamagedShardError: the sums of a shard are damaged.
     """
     total = ExactSums(bins)
-    ordered = found[np.argsort(found[:, SHARD], kind="stable")]
-    starts = np.flatnonzero(np.diff(ordered[:, SHARD], prepend=-1))
-    localize_shards(pool.shards[number].path.with_suffix(".npy") for number in np.unique(ordered[:, SHARD]).tolist())
-    for here in np.split(ordered, starts[1:]) if len(ordered) else []:
-        shard = pool.shards[here[0, SHARD]]
+    ordered = found[np.argsort(found["shard"], kind="stable")]
+    numbers, starts = np.unique(ordered["shard"], return_index=True)
+    localize_shards(pool.shards[number].path.with_suffix(".npy") for number in numbers.tolist())
+    for number, here in zip(numbers.tolist(), np.split(ordered, starts[1:]), strict=False):
+        shard = pool.shards[number]
         try:
             sums = read_cmvn_stats(shard.path, shard.examples, bins, shard.sums_crc32c)
         except WorkError as damage:
-            raise DamagedShardError(here[0, SHARD], str(damage)) from None
-        total.add(sums[here[:, NUMBER]], int(here[:, FRAMES].sum()))
+            raise DamagedShardError(number, str(damage)) from None
+        total.add(sums[here["number"]], int(here["frames"].sum()))
     return total.mean_and_deviation()

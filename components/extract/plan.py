@@ -47,7 +47,7 @@ class ShardTask:
 
 
 def plan_shards(
-    intake: ScannedManifest, missing: npt.NDArray[np.bool_], settings: ExtractSettings, folder: Path
+    scan: ScannedManifest, missing: npt.NDArray[np.bool_], settings: ExtractSettings, folder: Path
 ) -> list[ShardTask]:
     """The shards to write, in a fixed order.
 
@@ -55,32 +55,32 @@ def plan_shards(
       missing: `[utterances, speeds]`, the clips that lie nowhere yet.
       folder: for the manifests.
     """
-    groups = list(_group_clips(intake, missing, settings))
+    groups = list(_group_clips(scan, missing, settings))
     tasks = []
     for number, (column, members) in enumerate(groups, start=1):
-        name = shard_name(intake.clip(member, column) for member in members)
+        name = shard_name(scan.clip(member, column) for member in members)
         manifest = folder / f"{name}.jsonl"
-        write_manifest(manifest, intake.utterances(members))
-        size = sum(_feature_bytes(intake.seconds[member], settings.speeds[column], settings) for member in members)
+        write_manifest(manifest, scan.utterances(members))
+        size = sum(_feature_bytes(scan.seconds[member], settings.speeds[column], settings) for member in members)
         tasks.append(ShardTask(name, settings.speeds[column], manifest, number, len(groups), len(members), int(size)))
     return tasks
 
 
 def _group_clips(
-    intake: ScannedManifest, missing: npt.NDArray[np.bool_], settings: ExtractSettings
+    scan: ScannedManifest, missing: npt.NDArray[np.bool_], settings: ExtractSettings
 ) -> Iterator[tuple[int, list[int]]]:
     """(column of the speed, utterances) of each shard; of utterances that share a clip the first stands for all."""
-    places = {number: _hash_order(intake.ids[number]) for number in np.flatnonzero(missing.any(axis=1)).tolist()}
-    for split in sorted(set(intake.splits), key=split_rank):
+    places = {number: _hash_order(scan.ids[number]) for number in np.flatnonzero(missing.any(axis=1)).tolist()}
+    for split in sorted(set(scan.splits), key=split_rank):
         for column in range(len(settings.speeds)):
-            _, firsts = np.unique(intake.clips[:, column], return_index=True)
+            _, firsts = np.unique(scan.clips[:, column], return_index=True)
             first = np.zeros(len(missing), bool)
             first[firsts] = True
-            wanted = [n for n in np.flatnonzero(missing[:, column] & first).tolist() if intake.splits[n] == split]
+            wanted = [n for n in np.flatnonzero(missing[:, column] & first).tolist() if scan.splits[n] == split]
             members: list[int] = []
             size = 0.0
             for number in sorted(wanted, key=places.__getitem__):
-                more = _feature_bytes(intake.seconds[number], settings.speeds[column], settings)
+                more = _feature_bytes(scan.seconds[number], settings.speeds[column], settings)
                 if members and size + more > settings.shard_megabytes * 1e6:
                     yield column, members
                     members, size = [], 0.0

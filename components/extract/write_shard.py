@@ -1,20 +1,32 @@
-"""Writing one shard: recordings to features, whole or not at all."""
+"""Writes shards: recordings become features, and a shard appears whole or not at all.
 
+A few shards are written in this process. Many are written by a Beam pipeline on any runner: a task goes in, its shard
+appears in the pool.
+"""
+
+import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from voxline.beam.settings import IN_PROCESS
-from voxline.components.extract.crash_guard import crashed_clips, crashes_worker, note_clips, suspect_clips
-from voxline.components.extract.features import utterance_features
+from voxline.components.extract.clip_features import (
+    crashed_clips,
+    crashes_worker,
+    note_clips,
+    suspect_clips,
+    utterance_features,
+)
 from voxline.components.extract.manifest_scan import clip_of_line
 from voxline.components.extract.plan import ATTEMPTS_FOLDER, ShardTask
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import read_manifest
 from voxline.data.shard_writer import ShardWriter
 from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, upload_shard
+from voxline.progress import Progress
 from voxline.rejects import BadAudioError, Reason
-from voxline.store.bucket_cache import ensure_local, localize
+from voxline.store.bucket_cache import ensure_local, local_path, localize, upload_new, uri_of
 
 
 class FailedClip(NamedTuple):
@@ -25,6 +37,28 @@ class FailedClip(NamedTuple):
     detail: str
 
 
+def write_shards(tasks: list[ShardTask], settings: ExtractSettings, store: str, unfinished: Path) -> list[FailedClip]:
+    """Writes all shards to the pool.
+
+    Args:
+      store: holds the pool of shards; a folder that all workers share, or gs://…
+      unfinished: for what is unfinished; a folder that all workers share, or one of the bucket cache: then this process
+        uploads what workers need.
+
+    Returns:
+      The clips that failed, in the order of the tasks.
+
+    Raises:
+      SettingsError: Beam has no such runner.
+      WorkError: the pipeline failed: a full disk, a store that cannot be written, a worker that died.
+    """
+    progress = Progress("utterances", total=sum(task.utterances for task in tasks))
+    if sum(task.bytes for task in tasks) >= settings.beam_from_megabytes * 1e6:
+        return _write_with_beam(tasks, settings, store, unfinished, progress)
+    here = settings.model_copy(update={"runner": IN_PROCESS})  # to start Beam takes four seconds
+    return [failure for task in tasks for failure in write_shard(task, here, store, unfinished, progress.advance)]
+
+
 def write_shard(
     task: ShardTask,
     settings: ExtractSettings,
@@ -32,48 +66,67 @@ def write_shard(
     unfinished: Path,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[FailedClip]:
-    """Makes sure that a shard lies in the pool.
+    """Writes a shard to the pool, unless it is there.
 
     Args:
       store: holds the pool; a folder, or gs://…
       unfinished: a folder on the pool's disk for the shard until it is whole.
-      advance: told how many utterances were done since the last time.
+      advance: called with the number of utterances that were done since the last call.
 
     Returns:
-      The clips that failed. A shard from which some are missing bears the name of those that are in it, so that a
-      name never has two contents.
+      The clips that failed. The shard is then named by the clips that it holds, so a name never has two contents.
     """
     pool = shards_folder(store, settings.features)
     if (pool / task.shard / SHARD_FILE).is_file():
-        upload_shard(ShardInfo.read(pool / task.shard), store)  # whoever wrote it may have been killed before it did
+        upload_shard(ShardInfo.read(pool / task.shard), store)  # its writer may have been killed before it did
         advance(task.utterances)
         return []
     failed: list[FailedClip] = []
     shard = ShardWriter(unfinished, settings.features.bins)
     utterances = read_manifest(localize(task.manifest))
     ensure_local(utterance.audio_filepath for utterance in utterances)
-    alone = settings.runner == IN_PROCESS
-    suspected = (
-        crashed_clips(unfinished / ATTEMPTS_FOLDER)
-        if alone
-        else suspect_clips(unfinished / ATTEMPTS_FOLDER, task.shard)
-    )
-    with note_clips(unfinished / ATTEMPTS_FOLDER, task.shard) as begin:
+    attempts, alone = unfinished / ATTEMPTS_FOLDER, settings.runner == IN_PROCESS
+    suspects = crashed_clips(attempts) if alone else suspect_clips(attempts, task.shard)
+    with note_clips(attempts, task.shard) as note:
         for utterance in utterances:
             clip = clip_of_line(utterance.as_line(), task.speed)
             try:
-                if clip in suspected and crashes_worker(utterance, task.speed, settings):
-                    whom = "the process that read it, and one" if alone else f"{suspected[clip]} workers, and a process"
-                    raise BadAudioError(Reason.UNREADABLE, f"ended {whom} of its own")
-                begin(clip)
-                made = utterance_features(utterance, task.speed, settings)
-            except BadAudioError as failure:
-                failed.append(FailedClip(clip, str(failure.reason), failure.detail))
+                if clip in suspects and crashes_worker(utterance, task.speed, settings):
+                    died = "the process that read it, and one" if alone else f"{suspects[clip]} workers, and a process"
+                    raise BadAudioError(Reason.UNREADABLE, f"ended {died} of its own")
+                note(clip)
+                features = utterance_features(utterance, task.speed, settings)
+            except BadAudioError as error:
+                failed.append(FailedClip(clip, str(error.reason), error.detail))
             else:
-                shard.add(clip, made, task.speed)
+                shard.add(clip, features, task.speed)
             advance(1)
     if shard:
         upload_shard(shard.close(pool), store)
     else:
         shard.discard()
     return failed
+
+
+def _write_with_beam(
+    tasks: list[ShardTask], settings: ExtractSettings, store: str, unfinished: Path, progress: Progress
+) -> list[FailedClip]:
+    from voxline.beam.run import map_with_beam  # not at the top: Beam takes seconds to import
+
+    manifests: list[Path | str] = [task.manifest for task in tasks]
+    if settings.runner != IN_PROCESS:
+        upload_new([Path(manifest) for manifest in manifests], store)
+        manifests = [uri_of(manifest) for manifest in manifests]
+    elements = [
+        dataclasses.asdict(task) | {"manifest": str(manifest)} for task, manifest in zip(tasks, manifests, strict=True)
+    ]
+    write = functools.partial(_write_element, settings=settings.plain(), store=store, unfinished=uri_of(unfinished))
+    failed: dict[int, list[FailedClip]] = {}
+    for number, failures in map_with_beam("extract", write, elements, settings, unfinished):
+        failed[number] = [FailedClip(*failure) for failure in failures]
+        progress.advance(tasks[number].utterances)
+    return [failure for number in sorted(failed) for failure in failed[number]]
+
+
+def _write_element(element: dict[str, Any], settings: dict[str, Any], store: str, unfinished: str) -> list[FailedClip]:
+    return write_shard(ShardTask(**element), ExtractSettings.of(settings), store, local_path(unfinished))

@@ -8,7 +8,7 @@ still refer to the old shards until garbage collection deletes these.
 import dataclasses
 from pathlib import Path
 
-from voxline.data.dataset import OFFSET, SHARD, Dataset, Shard
+from voxline.data.dataset import Dataset, Shard
 from voxline.data.rows import RecordLocations
 from voxline.data.shard_rewrite import RewrittenShard, copy_records, remap_records
 from voxline.data.shards import SHARD_FILE, ShardInfo, localize_shards, upload_shard
@@ -39,7 +39,7 @@ def compact_shards(dataset: Dataset, store: Path | str, relative_to: Path, spars
       relative_to: the folder that will hold `dataset.json`.
       sparse: the numbers of the shards to replace.
     """
-    locations = dataset.read_places()
+    locations = dataset.read_record_locations()
     files = {number: dataset.file(dataset.shards[number]) for number in sparse}
     localize_shards(
         file
@@ -49,7 +49,7 @@ def compact_shards(dataset: Dataset, store: Path | str, relative_to: Path, spars
     rewritten: dict[Path, RewrittenShard] = {}
     for group in _groups(dataset, sparse):
         sources = [
-            (ShardInfo.read(files[number].parent), set(locations[locations[..., SHARD] == number][:, OFFSET].tolist()))
+            (ShardInfo.read(files[number].parent), set(locations["offset"][locations["shard"] == number].tolist()))
             for number in group
         ]
         rewritten |= copy_records(sources, files[group[0]].parent.parent, dataset.features.bins)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.data.dataset import FRAMES, OFFSET, SHARD, SIZE, Dataset
+from voxline.data.dataset import Dataset
 from voxline.data.rows import DatasetRow
 from voxline.data.shards import report_damage
 from voxline.data.tfrecord import DamagedRecordError, decode_example, read_record_at
@@ -216,13 +216,13 @@ def _read_records(dataset: Dataset, split: str, time_stride: int, padding: int) 
     """The records of a split: by speed, and then by the hash of the id, which mixes speakers and lengths."""
     rows = [row for row in dataset.rows() if row.split == split]
     rows.sort(key=lambda row: (hashlib.blake2b(row.id.encode(), digest_size=8).digest(), row.id))
-    places = dataset.read_places()
+    locations = dataset.read_record_locations()
     fewest = [_min_frames(row, dataset.alphabet, time_stride, padding) for row in rows]
     for column in range(len(dataset.speeds)):
         for row, least in zip(rows, fewest, strict=True):
-            here = places[row.number, column].tolist()
-            if here[SHARD] >= 0:
-                yield _Record(row.id, row.text, here[SHARD], here[OFFSET], here[SIZE], here[FRAMES], least)
+            shard, offset, size, frames = locations[row.number, column].item()
+            if shard >= 0:
+                yield _Record(row.id, row.text, shard, offset, size, frames, least)
 
 
 def _min_frames(row: DatasetRow, alphabet: Alphabet, time_stride: int, padding: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.extract.deadly import DEADLY, written_deadly
-from voxline.components.extract.crash_guard import crashes_worker, note_clips, suspect_clips
+from voxline.components.extract.clip_features import crashes_worker, note_clips, suspect_clips
 from voxline.components.extract.manifest_scan import clip_of_line
 from voxline.components.extract.plan import ShardTask
 from voxline.components.extract.settings import ExtractSettings
@@ -51,7 +51,7 @@ def test_a_recording_that_ends_each_worker_is_a_reject_at_the_third_attempt(
     assert [write(tmp_path).returncode for _ in range(2)] == [-signal.SIGKILL] * 2
     third = write(tmp_path)
     assert third.returncode == 0, third.stderr
-    assert third.stdout.count("Failed(") == 1
+    assert third.stdout.count("FailedClip(") == 1
     assert "reason='unreadable', detail='ended 2 workers, and a process of its own'" in third.stdout
 
 

@@ -16,7 +16,7 @@ import soundfile
 
 from tests.extract.conftest import write_wav
 from voxline.audio.features import compute_features
-from voxline.components.extract.features import change_speed, read_samples
+from voxline.components.extract.clip_features import change_speed, read_samples
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
@@ -36,14 +36,14 @@ BEAM = ExtractSettings(shard_megabytes=0.1, beam_from_megabytes=0)
 def read(work: StepOutput) -> dict[tuple[str, float], dict[str, Any]]:
     """All that a dataset has, by id and speed; and its shards are as it says."""
     dataset = Dataset.read(work.folder)
-    places = dataset.read_places()
+    places = dataset.read_record_locations()
     for shard, file in zip(dataset.shards, dataset.files(), strict=True):
         assert (shard.bytes, shard.checksum) == (file.stat().st_size, hash_file(file))
         assert shard.examples == len(list(read_tfrecords(file)))
     found: dict[tuple[str, float], dict[str, Any]] = {}
     for row in dataset.rows():
         for column, speed in enumerate(dataset.speeds):
-            shard, offset, size, frames = places[row.number, column].tolist()
+            shard, offset, size, frames = places[row.number, column].item()
             if shard < 0:
                 continue
             file = dataset.file(dataset.shards[shard])

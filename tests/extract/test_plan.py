@@ -29,7 +29,7 @@ def planned(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_manifest(folder / "manifest.jsonl", utterances)
-        intake = scan_manifest(folder, how, folder)
+        intake = scan_manifest(folder, how, folder, folder / "store")
         tasks = plan_shards(intake, intake.clips != b"", how, folder)
         return [(task, read_manifest(task.manifest)) for task in tasks], intake.rejects
 

@@ -20,8 +20,9 @@ from voxline.components.extract.step import run
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.components.train.batches import Batches
-from voxline.data.dataset import OFFSET, SHARD, Dataset
+from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
+from voxline.data.rows import RecordLocations
 from voxline.store.hashing import hash_file
 
 HOW = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "speeds": [0.9, 1.0], "shard_megabytes": 0.002})
@@ -145,11 +146,15 @@ def test_a_removed_speaker_is_in_no_row_and_in_no_place(wavs: list[tuple[Path, f
     assert {row.speaker for row in dataset.rows()} == {"s0"}
     assert "s1" not in (dataset.folder / "rows.jsonl").read_text()
     removed = [row.number for row in whole.rows() if row.speaker == "s1"]
-    gone = {(whole.shards[s].checksum, o) for s, o in whole.read_places()[removed][..., :2].reshape(-1, 2).tolist()}
-    places = dataset.read_places()
-    asked = {(dataset.shards[s].checksum, o) for s, o in places[..., [SHARD, OFFSET]].reshape(-1, 2).tolist()}
+    gone = records(whole, whole.read_record_locations()[removed])
+    asked = records(dataset, dataset.read_record_locations())
     assert len(gone) == len(asked) == 10
     assert not gone & asked
+
+
+def records(dataset: Dataset, locations: RecordLocations) -> set[tuple[str, int]]:
+    """(checksum of the shard, offset) of each record."""
+    return {(dataset.shards[shard].checksum, offset) for shard, offset, _, _ in locations.ravel().tolist()}
 
 
 def test_how_often_a_corpus_was_edited_does_not_show_in_its_statistics(

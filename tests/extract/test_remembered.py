@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from voxline.components.extract import manifest_scan
-from voxline.components.extract.line_cache import ROW_CACHE, line_digests
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
@@ -46,7 +45,7 @@ def content(work: StepOutput) -> tuple[object, ...]:
     dataset = Dataset.read(work.folder)
     rejects = [reject.as_line() for reject in read_rejects(work.folder)]
     rows = (work.folder / ROWS_FILE).read_bytes()
-    return rows, dataset.mean, dataset.counts, dataset.seconds, rejects, dataset.read_places().shape
+    return rows, dataset.mean, dataset.counts, dataset.seconds, rejects, dataset.read_record_locations().shape
 
 
 def test_only_lines_that_changed_are_read(corpus: Corpus, read: list[str], tmp_path: Path) -> None:
@@ -73,12 +72,10 @@ def test_only_lines_that_changed_are_read(corpus: Corpus, read: list[str], tmp_p
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "cut short": lambda lines: lines.write_bytes(lines.read_bytes()[:-1]),
-    "altered": lambda lines: lines.write_bytes(lines.read_bytes()[:-1] + b"?"),
-    "empty": lambda lines: lines.write_bytes(b""),
+    "cut short": lambda cache: cache.write_bytes(cache.read_bytes()[:-1]),
+    "altered": lambda cache: cache.write_bytes(b"?" + cache.read_bytes()[1:]),
+    "empty": lambda cache: cache.write_bytes(b""),
     "gone": Path.unlink,
-    "of other rows": lambda lines: (lines.parent / ROWS_FILE).write_text("{}\n"),
-    "without rows": lambda lines: (lines.parent / ROWS_FILE).unlink(),
 }
 
 
@@ -87,8 +84,9 @@ def test_lines_that_are_not_as_they_were_written_are_not_used(
     corpus: Corpus, read: list[str], tmp_path: Path, damage: str
 ) -> None:
     utterances = corpus(6)
-    first = extracted(tmp_path, utterances)
-    DAMAGES[damage](first.folder / ROW_CACHE)
+    extracted(tmp_path, utterances)
+    [cache] = (tmp_path / "store" / "lines").iterdir()
+    DAMAGES[damage](cache)
     read.clear()
     work = extracted(tmp_path, utterances[1:])
     assert len(read) == 5
@@ -112,12 +110,11 @@ def test_what_was_made_under_other_settings_is_read_again(
 def test_a_manifest_that_grows_between_two_looks_is_told_of(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bytes
 ) -> None:
-    def grown(manifest: Path) -> object:
-        found = line_digests(manifest)
-        with open(manifest, "ab") as file:
+    def grown(line: bytes, where: str) -> dict[str, object]:
+        with open(where, "ab") as file:
             file.write(more)
-        return found
+        return parse_line(line, where)
 
-    monkeypatch.setattr(manifest_scan, "digests_of", grown)
+    monkeypatch.setattr(manifest_scan, "parse_line", grown)
     with pytest.raises(WorkError, match="changed while it was read"):
         extracted(tmp_path, corpus(4))

@@ -17,7 +17,7 @@ from voxline.components.extract.step import run as extract
 from voxline.components.publish.garbage_collection import GarbageCollected, collect_garbage
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
-from voxline.data.dataset import SHARD, Dataset
+from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, iter_manifest, write_manifest
 from voxline.data.tfrecord import read_record_at
 from voxline.store.hashing import hash_bytes, hash_file
@@ -99,12 +99,12 @@ def _of_manifest(folder: Path) -> Any:
 def _of_dataset(folder: Path) -> Any:
     dataset = Dataset.read(folder)
     files, records = dataset.files(), []
-    for shard, offset, size, frames in dataset.read_places().reshape(-1, 4).tolist():
+    for shard, offset, size, frames in dataset.read_record_locations().ravel().tolist():
         if shard >= 0:
             with open(files[shard], "rb") as file:
                 records.append((hash_bytes(read_record_at(file.fileno(), offset, size, files[shard])), frames))
         else:
-            records.append((shard, SHARD))
+            records.append((shard, 0))
     rows = [(row.id, row.text, row.split, row.audio_hash) for row in dataset.rows()]
     return [dataset.key, dataset.mean, dataset.deviation, dataset.counts, rows, records]
 

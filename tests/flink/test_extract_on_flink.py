@@ -34,10 +34,10 @@ def on(cluster: Cluster, parallelism: int = 2) -> ExtractSettings:
 def records(work: StepOutput) -> dict[str, bytes]:
     """By id: a hash of the features that training would read."""
     dataset = Dataset.read(work.folder)
-    places = dataset.read_places()
+    places = dataset.read_record_locations()
     found: dict[str, bytes] = {}
     for row in dataset.rows():
-        shard, offset, size, _ = places[row.number, 0].tolist()
+        shard, offset, size, _ = places[row.number, 0].item()
         file = dataset.file(dataset.shards[shard])
         with open(file, "rb") as opened:
             example: dict[str, Any] = decode_example(read_record_at(opened.fileno(), offset, size, file))

@@ -230,8 +230,8 @@ def test_a_dataset_that_only_shares_shards_with_them_is_led_to_the_new_ones(plac
     assert (versions.info(1).key, _rows(folders[0])) == (key, rows)
     for folder in folders:
         assert len(list(folder.glob("places-*"))) == 1
-        places_now = Dataset.read(folder).read_places()
-        assert (places_now[..., 0] >= 0).any()
+        places_now = Dataset.read(folder).read_record_locations()
+        assert (places_now["shard"] >= 0).any()
 
 
 def _rows(beside: Path) -> str:

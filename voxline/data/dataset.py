@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 
 DATASET_FILE = "dataset.json"
-SHARD, OFFSET, SIZE, FRAMES = range(4)
-"""The last axis of places."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +100,8 @@ class Dataset:
             )
         return read_rows(self.folder / ROWS_FILE)
 
-    def read_places(self) -> "RecordLocations":
-        """Where the features of each row lie: int64 `[rows, speeds, 4]`.
+    def read_record_locations(self) -> "RecordLocations":
+        """Where the features of each row are, `[rows, speeds]`; see `voxline.data.rows.RECORD_LOCATION`.
 
         Raises:
           WorkError: the file is absent, or not the one that dataset.json names.

@@ -10,6 +10,7 @@ the shards. Unknown keys of the manifest are kept.
 import dataclasses
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,36 +96,58 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
             yield row
 
 
-RecordLocations = npt.NDArray[np.int64]
-"""`[rows, speeds, 4]`; the last axis as `voxline.data.dataset` counts it."""
+_ROW_START = re.compile(rb'\{"id": "([^"\\]+)", "split": "([^"\\]+)", ')
+
+
+def read_id_and_split(row: bytes) -> tuple[str, str]:
+    """The id and the split of a row's line.
+
+    >>> read_id_and_split(b'{"id": "a", "split": "test", "speaker": ""}')
+    ('a', 'test')
+    >>> read_id_and_split(b'{"id": "a\\\\n", "split": "dev"}')
+    ('a\\n', 'dev')
+    """
+    if plain := _ROW_START.match(row):
+        return plain[1].decode(), plain[2].decode()
+    values = json.loads(row)
+    return values["id"], values["split"]
+
+
+RECORD_LOCATION = np.dtype([("shard", np.int64), ("offset", np.int64), ("size", np.int64), ("frames", np.int64)])
+"""Where a record is: the number of a shard in dataset.json's list (-1: nowhere), the byte at which the record begins,
+the bytes of its data, its frames."""
+
+RecordLocations = npt.NDArray[np.void]
+"""`[rows, speeds]` of RECORD_LOCATION; `locations["shard"]` is an int64 array."""
 
 
 def read_record_locations(folder: Path, name: str) -> RecordLocations:
-    """The places in a folder, by the name that dataset.json gives them.
+    """The record locations in a folder, by the name that dataset.json gives them.
 
     Raises:
-      WorkError: the file is absent, or its content is not what its name says.
+      WorkError: the file is absent, or its content does not match its name.
     """
     file = folder / name
     try:
         data = file.read_bytes()
     except OSError as error:
         raise WorkError(f"{file}: {error.strerror}; run extract again") from None
-    if name != _named(data):
+    if name != _name_locations(data):
         raise WorkError(f"{file}: damaged, its content is not what its name says; run extract again")
-    places: RecordLocations = np.load(io.BytesIO(data), allow_pickle=False)
-    return places
+    columns: npt.NDArray[np.int64] = np.load(io.BytesIO(data), allow_pickle=False)
+    return columns.view(RECORD_LOCATION)[..., 0]
 
 
-def write_record_locations(folder: Path, places: RecordLocations) -> str:
-    """Writes places under the name of their content, and returns it."""
+def write_record_locations(folder: Path, locations: RecordLocations) -> str:
+    """Writes record locations as int64 `[rows, speeds, 4]`, named by their content. Returns the name."""
     written = io.BytesIO()
-    np.save(written, places, allow_pickle=False)
-    name = _named(written.getvalue())
+    columns = np.ascontiguousarray(locations).view(np.int64).reshape(*locations.shape, 4)
+    np.save(written, columns, allow_pickle=False)
+    name = _name_locations(written.getvalue())
     with atomic_write(folder / name) as file:
         file.write(written.getvalue())
     return name
 
 
-def _named(data: bytes) -> str:
+def _name_locations(data: bytes) -> str:
     return f"places-{hash_bytes(data)[:16]}.npy"

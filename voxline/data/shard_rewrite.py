@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from voxline.data.dataset import FRAMES, OFFSET, SHARD, SIZE, Dataset, Shard, shard_path
+from voxline.data.dataset import Dataset, Shard, shard_path
 from voxline.data.rows import RecordLocations
 from voxline.data.shard_writer import ShardWriter, read_cmvn_stats
 from voxline.data.shards import ShardInfo, report_damage
@@ -73,7 +73,7 @@ def remap_records(
     """Points rows of a dataset at the new shards.
 
     Args:
-      locations: of the rows to keep, `[rows, speeds, 4]`.
+      locations: of the rows to keep, `[rows, speeds]`.
       rewritten: the shards that were rewritten; all other shards stay.
       relative_to: the folder that will hold `dataset.json`.
 
@@ -86,27 +86,33 @@ def remap_records(
     remapped = locations.copy()
     shards: dict[Path, Shard] = {}
     positions: dict[Path, int] = {}
-    for number in np.unique(locations[..., SHARD][locations[..., SHARD] >= 0]).tolist():
-        old, in_shard = dataset.shards[number], locations[..., SHARD] == number
+    for number in np.unique(locations["shard"][locations["shard"] >= 0]).tolist():
+        old, in_shard = dataset.shards[number], locations["shard"] == number
         file = dataset.file(old)
         if new := rewritten.get(file.parent):
-            offsets = locations[in_shard][:, OFFSET].tolist()
+            offsets = locations["offset"][in_shard].tolist()
             if new.shard is None or not new.offsets.keys() >= set(offsets):
                 raise WorkError(
                     f"{dataset.folder}: a row needs a record of {file} that was not kept; the dataset was not changed"
                 )
-            remapped[in_shard, OFFSET] = [new.offsets[offset] for offset in offsets]
+            remapped["offset"][in_shard] = [new.offsets[offset] for offset in offsets]
             file, info = new.shard.path, new.shard
             shard = Shard("", len(info.clips), info.bytes, 0, 0, info.checksum)
         else:
             shard = old
         shards.setdefault(file, dataclasses.replace(shard, path=shard_path(file, relative_to)))
-        remapped[in_shard, SHARD] = positions.setdefault(file, len(positions))
-    records = np.unique(remapped[remapped[..., SHARD] >= 0][:, :FRAMES], axis=0)
-    live = np.bincount(records[:, SHARD], minlength=len(shards)).tolist()
-    live_bytes = np.bincount(records[:, SHARD], records[:, SIZE] + RECORD_OVERHEAD, len(shards)).astype(int).tolist()
+        remapped["shard"][in_shard] = positions.setdefault(file, len(positions))
+    live, live_bytes = count_live(remapped, len(shards))
     listed = zip(shards.values(), live, live_bytes, strict=True)
     return [dataclasses.replace(shard, live=count, live_bytes=size) for shard, count, size in listed], remapped
+
+
+def count_live(locations: RecordLocations, shards: int) -> tuple[list[int], list[int]]:
+    """The records of each shard that a dataset needs, and their bytes. A record that rows share counts once."""
+    records = np.unique(locations[locations["shard"] >= 0][["shard", "offset", "size"]])
+    live = np.bincount(records["shard"], minlength=shards)
+    live_bytes = np.bincount(records["shard"], records["size"] + RECORD_OVERHEAD, shards).astype(int)
+    return live.tolist(), live_bytes.tolist()
 
 
 def _read_record(file: int, offset: int, size: int, path: Path) -> bytes:

@@ -69,7 +69,7 @@ def remap_dataset(dataset: Dataset, layout: RewrittenShards, ground: Workspace) 
     if not any(file.parent in layout for file in dataset.files()):
         return
     ground.bring([dataset.folder / dataset.places])
-    shards, places = remap_records(dataset, dataset.read_places(), layout, dataset.folder)
+    shards, places = remap_records(dataset, dataset.read_record_locations(), layout, dataset.folder)
     name = write_record_locations(
         dataset.folder, places
     )  # under a name of its own: the old one serves until the next line
@@ -137,7 +137,7 @@ def _without(dataset: Dataset, speaker: str, layout: RewrittenShards, folder: Pa
     stay = {row.number for row in rows}
     with open(dataset.folder / ROWS_FILE, encoding="utf-8") as lines, atomic_write(folder / ROWS_FILE, "w") as file:
         file.writelines(line for number, line in enumerate(lines) if number in stay)
-    shards, places = remap_records(dataset, dataset.read_places()[sorted(stay)], layout, target)
+    shards, places = remap_records(dataset, dataset.read_record_locations()[sorted(stay)], layout, target)
     rows_hash = hash_file(folder / ROWS_FILE)
     counts = Counter(row.split for row in rows)
     seconds = dict.fromkeys(counts, 0.0)
