@@ -19,10 +19,9 @@ from typing import Any
 
 from voxline.errors import PreconditionError, WorkError
 from voxline.progress import print_status
-from voxline.registry.journal import fsync_folder
 from voxline.store.bucket_cache import local_path, localize
 from voxline.store.bucket_locks import shared_store_lock
-from voxline.store.files import read_json, write_json
+from voxline.store.files import fsync_folder, read_json, write_json
 from voxline.store.objects import ABSENT, is_remote, open_store
 
 VERSION_FILE, CLAIM = "version.json", "claim.json"

@@ -56,7 +56,7 @@ def test_several_recordings_are_told_apart_and_a_version_can_be_named(registry: 
     ("arguments", "told"),
     [
         (["show", "tunes"], "no model 'tunes' here; there: tones"),
-        (["show", "tones", "7"], "no version 7; there: 1, 2"),
+        (["show", "tones", "7"], "no version 7; existing: 1, 2"),
         (["rollback", "tones", "--to", "2"], "what version 2 serves already"),
     ],
 )

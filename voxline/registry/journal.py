@@ -1,33 +1,35 @@
-"""The journal of a model in the registry: one line of JSON for every change, oldest first.
+"""The journal of a model in the registry: one line of JSON per event, oldest first.
 
-On a disk it is a file that grows; in a bucket an object that is written anew, on condition that nobody else did so.
+Each change replaces the whole file, on condition that no other process replaced it since this one fenced it. The last
+line may be a fence, `{"fence": "<random>"}`, which readers skip: it makes each fence a new content, since on S3 equal
+contents have equal version tokens.
 """
 
 import dataclasses
 import json
-import os
+import secrets
 import time
-from pathlib import Path
 from typing import Any
 
 from voxline.errors import PreconditionError, WorkError
-from voxline.store.files import fsync_folder as fsync_folder
 from voxline.store.objects import ABSENT, ObjectStore
+
+JOURNAL_FILE = "journal.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
 class RegistryEvent:
-    """One line of the journal.
+    """One line of the journal, and the content of a version's `version.json`.
 
     Attributes:
       version: the version that appeared.
-      action: "push", "rollback", or "import" for a version that somebody copied there by hand.
-      at: when, UTC.
+      action: "push", "rollback", or "import" for a version that a person copied into the registry.
+      at: time of the event, UTC.
       digest: of the exported model.
-      replaces: the version in service until then.
-      copy_of: the older version whose bytes these are (a rollback).
-      metrics: of the evaluation before it was pushed.
-      note: in words, why.
+      replaces: the version in service before.
+      copy_of: the older version that a rollback copied.
+      note: the reason, in words.
+      metrics: of the evaluation before the push.
     """
 
     version: int
@@ -41,128 +43,91 @@ class RegistryEvent:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "RegistryEvent":
-        """Reads a line or a `version.json`; keys that a later version of Voxline added are passed over.
+        """Parses a line or a `version.json`, ignoring keys that a later release of Voxline added.
 
         Raises:
-          TypeError, AttributeError: it is none.
+          TypeError, AttributeError: the values are not an event.
         """
         known = {field.name for field in dataclasses.fields(cls)}
-        change = cls(**{name: value for name, value in values.items() if name in known})
-        if not (isinstance(change.version, int) and isinstance(change.digest, str)):
-            raise TypeError(f"version {change.version!r} with digest {change.digest!r}")
-        return change
+        event = cls(**{name: value for name, value in values.items() if name in known})
+        if not (isinstance(event.version, int) and isinstance(event.digest, str)):
+            raise TypeError(f"version {event.version!r} with digest {event.digest!r}")
+        return event
 
 
 class Journal:
-    """A file of changes. A line that a crash cut short counts as not written."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def read(self) -> list[RegistryEvent]:
-        """The changes written so far.
-
-        Raises:
-          WorkError: naming the line that is none of ours.
-        """
-        return _changes(self._whole_lines(), str(self.file))
-
-    def append(self, changes: list[RegistryEvent]) -> None:
-        """Writes a line for each, and returns when they are on the disk."""
-        if not changes:
-            return
-        with open(self.file, "ab") as file:
-            file.write(b"".join(map(_line, changes)))
-            file.flush()
-            os.fsync(file.fileno())
-        fsync_folder(self.file.parent)
-
-    def cut_unfinished_line(self) -> None:
-        """Removes the line that a crash cut short, so that the next one does not continue it."""
-        whole = sum(map(len, self._whole_lines()))
-        if self.file.is_file() and self.file.stat().st_size != whole:
-            os.truncate(self.file, whole)
-
-    def _whole_lines(self) -> list[bytes]:
-        return _whole(self.file.read_bytes() if self.file.is_file() else b"")
-
-
-class RemoteJournal:
-    """An object of changes. Who has fenced it alone can append, until another one fences it.
+    """The journal of one model. A line that a crash cut short counts as not written.
 
     Args:
-      bucket: the folder of the model.
-      name: of the object.
+      store: the model's folder.
     """
 
-    def __init__(self, bucket: ObjectStore, name: str) -> None:
-        self.bucket, self.name = bucket, name
-        self._data, self._generation = b"", ABSENT
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._lines = b""
+        self._version: str | None = None
 
     def read(self) -> list[RegistryEvent]:
-        """The changes written so far.
+        """All events.
 
         Raises:
-          WorkError: naming the line that is none of ours.
+          WorkError: a line is not an event.
         """
-        return _changes(_whole(self._read()[0]), self.bucket.uri_of(self.name))
+        return self._parse(self._load()[0])
 
-    def fence(self) -> None:
-        """Writes it anew as it is: whoever fenced it before can append no more.
+    def fence(self) -> list[RegistryEvent]:
+        """Takes the journal over: a process that fenced it earlier can no longer append. Returns all events.
 
         Raises:
-          Changed: another one did so at the same time.
+          PreconditionError: another process changed the journal at the same time.
         """
-        data, self._generation = self._read()
-        self._write(b"".join(_whole(data)))
+        lines, self._version = self._load()
+        self._replace(lines, json.dumps({"fence": secrets.token_hex(8)}).encode() + b"\n")
+        return self._parse(lines)
 
-    def append(self, changes: list[RegistryEvent]) -> None:
-        """Writes a line for each, all or none.
+    def append(self, events: list[RegistryEvent]) -> None:
+        """Adds a line for each event, all or none. Call `fence` first.
 
         Raises:
-          Changed: another one has fenced it since.
+          PreconditionError: another process fenced the journal since.
         """
-        if changes:
-            self._write(self._data + b"".join(map(_line, changes)))
+        if events:
+            lines = (json.dumps(dataclasses.asdict(event), ensure_ascii=False) + "\n" for event in events)
+            self._replace(self._lines + "".join(lines).encode())
 
-    def _read(self) -> tuple[bytes, str]:
+    def _load(self) -> tuple[bytes, str | None]:
+        """The whole lines of events, and the version token of the file."""
         try:
-            data, entry = self.bucket.read_with_info(self.name)
+            data, info = self._store.read_with_info(JOURNAL_FILE)
         except FileNotFoundError:
-            return b"", ABSENT
-        return data, entry.version
+            return b"", None
+        lines = [line for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
+        return b"".join(line for line in lines if not line.startswith(b'{"fence"')), info.version
 
-    def _write(self, data: bytes) -> None:
+    def _replace(self, lines: bytes, fence: bytes = b"") -> None:
         try:
-            self._generation = self.bucket.write(self.name, data, if_version=self._generation).version
+            info = self._store.write(JOURNAL_FILE, lines + fence, if_version=self._version or ABSENT)
         except PreconditionError as error:
             raise PreconditionError(
-                f"{self.bucket.uri}: another process changed the registry meanwhile, so this one did not; start again"
+                f"{self._store.uri}: another process changed the registry meanwhile, so this one did not; start again"
             ) from error
-        self._data = data
+        self._lines, self._version = lines, info.version
 
-
-def _changes(lines: list[bytes], source: str) -> list[RegistryEvent]:
-    changes = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            changes.append(RegistryEvent.of(json.loads(line)))
-        except (ValueError, TypeError, AttributeError) as error:
-            raise WorkError(f"{source}:{number}: no line of a journal ({error}); mend or remove that line") from None
-    return changes
-
-
-def _line(change: RegistryEvent) -> bytes:
-    return (json.dumps(dataclasses.asdict(change), ensure_ascii=False) + "\n").encode()
-
-
-def _whole(data: bytes) -> list[bytes]:
-    lines = data.splitlines(keepends=True)
-    return lines[:-1] if lines and not lines[-1].endswith(b"\n") else lines
+    def _parse(self, lines: bytes) -> list[RegistryEvent]:
+        events = []
+        for number, line in enumerate(lines.splitlines(), start=1):
+            try:
+                events.append(RegistryEvent.of(json.loads(line)))
+            except (ValueError, TypeError, AttributeError) as error:
+                raise WorkError(
+                    f"{self._store.uri_of(JOURNAL_FILE)}:{number}: not a line of a journal ({error}); "
+                    "mend or remove that line"
+                ) from None
+        return events
 
 
 def format_utc(seconds: float) -> str:
-    """A time since the epoch as it stands in the journal.
+    """Formats a time since the epoch as the journal does.
 
     >>> format_utc(0)
     '1970-01-01T00:00:00Z'

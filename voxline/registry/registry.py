@@ -1,9 +1,17 @@
-"""The registry: `<registry>/<model>/<version>/`, as TensorFlow Serving reads it, and the journal of what changed.
+"""The model registry: `<registry>/<model>/<version>/`, as TensorFlow Serving reads it, and a journal of all changes.
 
-The version with the highest number is in service, since that is the one TensorFlow Serving loads; so a
-rollback publishes the old bytes once more, under a new number. A version appears whole (how: `shelf` on a disk,
-`remote_shelf` in a bucket), and is never changed afterwards. Beside the model each version holds `version.json`,
-which says how it came about; the journal is the list of these, so that a line lost to a crash can be written again.
+The highest version is in service, because that is the one which TensorFlow Serving loads. A rollback therefore
+publishes the old bytes again under a new number.
+
+A version appears whole or not at all, in a folder and in a bucket alike:
+
+  1. its files are written to the staging folder `.incoming-<version>-<random>/`;
+  2. the event is appended to the journal, which decides that the version will exist;
+  3. the staging folder becomes `<version>/`: by a rename in a folder, by copies within the storage in a bucket.
+
+A process killed before step 2 leaves a staging folder, which the next change removes. A process killed after it leaves
+a decided version, which the next change completes. A version never changes afterwards. Its `version.json` repeats the
+event, so that a line missing from the journal can be restored.
 """
 
 import contextlib
@@ -17,22 +25,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import SettingsError, WorkError
+from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, model_files
-from voxline.registry.backends import INCOMING, VERSION, RemoteShelf, Shelf
-from voxline.registry.journal import RegistryEvent as Change
-from voxline.registry.journal import format_utc
+from voxline.progress import print_status
+from voxline.registry.journal import Journal, RegistryEvent, format_utc
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import localize
 from voxline.store.files import write_json
 from voxline.store.objects import is_remote, open_store
 
+VERSION_FILE = "version.json"
 MODEL_CARD = "model_card.md"
 PROVENANCE = "provenance.json"
 EVALUATION = "evaluation"
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
-"""A version: short of the 64 bits that TensorFlow Serving reads."""
-_ODD_NUMBER = re.compile(r"0[0-9]+")
+STAGING = ".incoming-"
+_STAGING_FOLDER = re.compile(re.escape(STAGING) + r"([0-9]+)-.*")
+_LOCK = ".lock"
+_LAST_FILES = ("saved_model.pb", VERSION_FILE)
+"""TensorFlow Serving looks for the first, this registry for the second: both appear when all other files are there."""
+_VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
+"""Below the 64 bits that TensorFlow Serving reads."""
+_LEADING_ZERO = re.compile(r"0[0-9]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -40,242 +53,290 @@ class Registry:
     """The versions of one model.
 
     Args:
-      root: the folder that holds a folder for each model, or gs://…; made when the first version is published.
+      root: folder or bucket URI of the registry. The first push creates it.
       model: the model's name: letters, digits, `.`, `_`, `-`.
 
     Attributes:
-      folder: of the model, on this machine; of a bucket its mirror.
-      uri: the same, as a person is told: a path, or gs://…
+      uri: the model's folder or bucket URI.
+      folder: the model's folder on this machine; for a bucket, its cache.
+
+    Raises:
+      SettingsError: the name or the URI is not accepted.
     """
 
     def __init__(self, root: Path | str, model: str) -> None:
-        if "://" in str(root) and not is_remote(root):
-            raise SettingsError(f"registry {root}: a folder is accepted, or one in a bucket: gs://BUCKET/FOLDER")
         if not _NAME.fullmatch(model):
             raise SettingsError(f"model name {model!r}: letters, digits, '.', '_' and '-' are accepted, up to 100")
         self.model = model
-        self._shelf: Shelf | RemoteShelf = (
-            RemoteShelf(f"{str(root).rstrip('/')}/{model}") if is_remote(root) else Shelf(Path(root).absolute() / model)
-        )
-        self._journal = self._shelf.journal
-        self.uri = self._shelf.place
+        self._store = open_store(root) / model
+        self._journal = Journal(self._store)
+        self.uri = self._store.uri
 
     @property
     def folder(self) -> Path:
-        return self._shelf.folder
+        return self._store.local_path()
 
     def versions(self) -> list[int]:
-        """The versions that are there, oldest first.
+        """The versions that exist, in ascending order.
 
         Raises:
-          WorkError: a folder is named like `007`, which TensorFlow Serving takes for version 7.
+          WorkError: a folder has a name like `007`, which TensorFlow Serving would load as version 7.
         """
-        names = self._shelf.names()
-        odd = sorted(name for name in names if _ODD_NUMBER.fullmatch(name))
-        if odd:
+        names = self._store.list_folders()
+        if ambiguous := sorted(name for name in names if _LEADING_ZERO.fullmatch(name)):
             raise WorkError(
-                f"{self.uri}/{odd[0]}: TensorFlow Serving takes this folder for version {int(odd[0])}; "
-                f"rename it to {int(odd[0])} if it is that, or move it away"
+                f"{self._store.uri_of(ambiguous[0])}: TensorFlow Serving takes this folder for version "
+                f"{int(ambiguous[0])}; rename it to {int(ambiguous[0])} if it is that, or move it away"
             )
-        return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+        staged = {match[1] for match in map(_STAGING_FOLDER.fullmatch, names) if match}
+        # A folder without a marker is incomplete while its staging folder exists, else a person put it there.
+        incomplete = {name for name in staged & set(names) if self._store.stat(f"{name}/{VERSION_FILE}") is None}
+        return sorted(int(name) for name in names if _VERSION.fullmatch(name) and name not in incomplete)
 
     def in_service(self) -> int | None:
-        """The version that TensorFlow Serving loads: the highest; None where there is none."""
+        """The version that TensorFlow Serving loads, which is the highest; None if there is none."""
         return max(self.versions(), default=None)
 
     def path(self, version: int) -> Path:
-        """The folder of a version, on this machine: from a bucket it is brought first.
+        """The folder of a version on this machine. From a bucket it is downloaded.
 
         Raises:
-          WorkError: there is no such version.
+          WorkError: the version does not exist.
         """
-        self._check_is_there(version)
-        return self._shelf.fetch(str(version))
+        self._check_exists(version)
+        return self._store.localize(str(version))
 
-    def read_file(self, version: int, file: str) -> bytes | None:
-        """A file that lies beside a version's model, such as its provenance, without the model; None: there is none.
+    def read_file(self, version: int, name: str) -> bytes | None:
+        """A file of a version, without downloading the model; None if the version has no such file.
 
         Raises:
-          WorkError: there is no such version.
+          WorkError: the version does not exist.
         """
-        self._check_is_there(version)
-        return self._shelf.read(str(version), file)
+        self._check_exists(version)
+        return self._read(f"{version}/{name}")
 
-    def event(self, version: int) -> Change:
-        """How a version came about.
+    def event(self, version: int) -> RegistryEvent:
+        """The event that created a version.
 
         Raises:
-          WorkError: there is no such version, or what says so is damaged and in no line of the journal either.
+          WorkError: the version does not exist; or its `version.json` is damaged and the journal lacks its line.
         """
-        self._check_is_there(version)
-        told = self._shelf.read(str(version), VERSION)
-        if told is not None:
-            change = self._told_by(told, version)
-            if change.version == version:  # else the folder is a copy of another version's
-                return change
-        since, found = self._shelf.since(str(version)), _digest_if_any(self._shelf.fetch(str(version)))
-        return Change(version, "import", format_utc(since), found, note="put here by hand")
+        self._check_exists(version)
+        data = self._read(f"{version}/{VERSION_FILE}")
+        if data is not None:
+            event = self._parse_event(data, version)
+            if event.version == version:  # else a person copied the folder of another version
+                return event
+        written = max((info.updated.timestamp() for info in self._store.list(f"{version}/")), default=0.0)
+        digest = _digest_or_empty(self._store.localize(str(version)))
+        return RegistryEvent(version, "import", format_utc(written), digest, note="copied here by hand")
 
     def is_intact(self, version: int) -> bool:
-        """Whether the model's files are still those that were published."""
-        return _digest_if_any(self.path(version)) == self.event(version).digest
+        """Whether the model's files are the ones that were published."""
+        return _digest_or_empty(self.path(version)) == self.event(version).digest
 
-    def journal(self) -> list[Change]:
-        """Every change, in order. Lines that a crash kept from being written are there too."""
-        changes = self._journal.read()
-        return changes + self._unwritten(changes)
+    def journal(self) -> list[RegistryEvent]:
+        """All events in order, including those that a crash kept out of the journal file."""
+        events = self._journal.read()
+        return events + self._missing(events)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the registry of this model against other processes, and mends what a killed one left.
+        """Locks the model against other processes, and completes or removes what a killed process left.
+
+        If a lock in a bucket is lost, publishing under it fails, because the journal is fenced.
 
         Raises:
-          WorkError: it cannot be written: no permission, no space.
+          WorkError: the registry cannot be written: no permission, no space.
+          PreconditionError: another process changed the registry at the same time.
         """
         try:
-            with self._shelf.locked(self.model):
-                self._journal.append(self._unwritten(self._journal.read()))
+            with self._store.lock(_LOCK, f"waiting for another process that is changing {self.model} in the registry"):
+                self._recover(self._journal.fence())  # nobody else can decide anything from here on
+                self._journal.append(self._missing(self._journal.read()))
                 yield
         except OSError as error:
             raise WorkError(
                 f"{self.uri}: the registry cannot be changed ({error.strerror or error}: {error.filename}); "
-                "what is in service stays so; mend that and try again"
+                "the version in service has not changed; mend that and try again"
             ) from error
 
     @contextlib.contextmanager
     def publishing(
         self, model: Path | str, expected_digest: str, action: str, **details: Any
     ) -> Iterator[tuple[int, Path]]:
-        """Publishes a version; to be called with the lock held.
+        """Publishes a version. Call it with the lock held.
 
-        The block gets the new version's number and its still hidden folder, with the model already copied
-        there, and may add files. When it ends without an error the version appears.
+        The block gets the version's number and its staging folder, which already holds the model, and may add files.
+        The version appears when the block ends without an error.
 
         Args:
           model: an exported model.
-          expected_digest: what was judged; other bytes are not published.
-          action, details: of the `Change`.
+          expected_digest: of the model that was evaluated; other bytes are refused.
+          action, details: fields of the `RegistryEvent`.
 
         Raises:
-          WorkError: the bytes are not those that were judged.
+          WorkError: the bytes are not those that were evaluated.
+          PreconditionError: another process took the lock over; nothing was published.
+          TransientError: the version is decided but incomplete; the next change of the registry completes it.
         """
         source = exported_folder(model)
-        version = self._next()
-        incoming = self.folder / f"{INCOMING}{version}-{secrets.token_hex(4)}"
+        version = self._next_version()
+        name = f"{STAGING}{version}-{secrets.token_hex(4)}"
+        staging = self._store.local_path(name)
+        decided = False
         try:
             for part in model_files(source):
-                (incoming / part).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source / part, incoming / part)
-            if model_digest(incoming) != expected_digest:
+                (staging / part).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source / part, staging / part)
+            if model_digest(staging) != expected_digest:
                 raise WorkError(
-                    f"{source}: its bytes are not those that were judged; nothing was published, evaluate again"
+                    f"{source}: its bytes are not those that were evaluated; nothing was published, evaluate again"
                 )
-            yield version, incoming
-            change = Change(version, action, format_utc(time.time()), expected_digest, self.in_service(), **details)
-            write_json(incoming / VERSION, dataclasses.asdict(change))
-            self._shelf.publish(incoming, change)
+            yield version, staging
+            event = RegistryEvent(
+                version, action, format_utc(time.time()), expected_digest, self.in_service(), **details
+            )
+            write_json(staging / VERSION_FILE, dataclasses.asdict(event))
+            self._store.upload_folder(name, last=(VERSION_FILE,))
+            self._journal.append([event])
+            decided = True  # what is staged on a disk is all there is of the version now
+            self._complete(name, version)
+            shutil.rmtree(staging, ignore_errors=True)  # the copy of what is in a bucket
         finally:
-            shutil.rmtree(incoming, ignore_errors=True)
+            if not decided:
+                shutil.rmtree(staging, ignore_errors=True)
 
-    def rollback(self, to: int | None = None, note: str = "") -> Change:
-        """Puts an older version's bytes back in service, as a new version.
+    def rollback(self, to: int | None = None, note: str = "") -> RegistryEvent:
+        """Puts the bytes of an older version back into service, as a new version.
 
         Args:
-          to: the version; None: the one in service before the present one (after a rollback: the one
-            before that which was rolled back to, so that rolling back twice goes two steps back).
+          to: the version; None for the one in service before the present one. After a rollback that is the one before
+            the version rolled back to, so that two rollbacks go two steps back.
 
         Raises:
-          WorkError: there is nothing to go back to, or that version was damaged.
+          WorkError: there is no older version, or its files are damaged.
         """
         if self.in_service() is None:
             raise WorkError(f"{self.uri}: no version yet, so nothing to roll back; push one first")
         with self.locked():
             present = max(self.versions())
-            target = self._before(present) if to is None else to
+            target = self._version_before(present) if to is None else to
             old, now = self.event(target), self.event(present)
             if old.digest == now.digest and self.is_intact(present):
                 raise WorkError(
                     f"version {target} of {self.model} is what version {present} serves already; give another"
                 )
             if not self.is_intact(target):
-                raise WorkError(f"{self.uri}/{target}: damaged since it was published; roll back to another version")
+                raise WorkError(
+                    f"{self._store.uri_of(str(target))}: damaged since it was published; roll back to another version"
+                )
+            folder = self.path(target)
             details = {"copy_of": self._origin(target), "metrics": old.metrics, "note": note}
-            with self.publishing(self.path(target), old.digest, "rollback", **details) as (version, incoming):
+            with self.publishing(folder, old.digest, "rollback", **details) as (version, staging):
                 for name in (MODEL_CARD, PROVENANCE, TRAINED_ON):
-                    if (self.path(target) / name).is_file():
-                        shutil.copyfile(self.path(target) / name, incoming / name)
-                if (self.path(target) / EVALUATION).is_dir():
-                    shutil.copytree(self.path(target) / EVALUATION, incoming / EVALUATION)
+                    if (folder / name).is_file():
+                        shutil.copyfile(folder / name, staging / name)
+                if (folder / EVALUATION).is_dir():
+                    shutil.copytree(folder / EVALUATION, staging / EVALUATION)
             return self.event(version)
 
     def rolled_back(self) -> dict[str, int]:
-        """Models that a person took out of service: digest → the version that was rolled back."""
-        changes = {change.version: change for change in self.journal()}
-        found: dict[str, int] = {}
-        for change in changes.values():
-            if change.action == "rollback" and change.replaces in changes:
-                found[changes[change.replaces].digest] = change.replaces
-            found.pop(change.digest, None)
-        return found
+        """Digests of models that a person took out of service, each with the version that was rolled back."""
+        events = {event.version: event for event in self.journal()}
+        digests: dict[str, int] = {}
+        for event in events.values():
+            if event.action == "rollback" and event.replaces in events:
+                digests[events[event.replaces].digest] = event.replaces
+            digests.pop(event.digest, None)
+        return digests
+
+    def _recover(self, events: list[RegistryEvent]) -> None:
+        """Completes decided versions and removes undecided ones, which killed processes left in staging folders."""
+        decided = {event.version: event for event in events}
+        for name in self._store.list_folders():
+            if not name.startswith(STAGING):
+                continue
+            match = _STAGING_FOLDER.fullmatch(name)
+            event, data = decided.get(int(match[1])) if match else None, self._read(f"{name}/{VERSION_FILE}")
+            if event and data is not None and _is_event(data, event):
+                print_status(f"{self.uri}: completing version {event.version}, which another process had decided on")
+                self._complete(name, event.version)
+            else:
+                self._store.delete_folder(name, first=(VERSION_FILE,))
+
+    def _complete(self, staging: str, version: int) -> None:
+        """Turns a staging folder into a version. Two processes may do so at once, since they do the same."""
+        try:
+            self._store.move_folder(staging, str(version), last=_LAST_FILES)
+        except WorkError as error:
+            raise TransientError(
+                f"{self._store.uri_of(str(version))}: decided but incomplete ({error}); "
+                "push or roll back again, which completes it first"
+            ) from error
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return self._store.read(name)
+        except FileNotFoundError:
+            return None
+
+    def _parse_event(self, data: bytes, version: int) -> RegistryEvent:
+        """The event of a `version.json`; if that file is damaged, of the journal."""
+        try:
+            return RegistryEvent.of(json.loads(data))
+        except (ValueError, TypeError, AttributeError) as error:
+            for event in self._journal.read():
+                if event.version == version:
+                    return event
+            raise WorkError(
+                f"{self._store.uri_of(f'{version}/{VERSION_FILE}')}: damaged ({error}), and the journal has no line of "
+                f"version {version}; remove that file, and the version counts as copied here by hand"
+            ) from None
+
+    def _missing(self, events: list[RegistryEvent]) -> list[RegistryEvent]:
+        """Events of versions that are not among these."""
+        known = {event.version for event in events}
+        return [self.event(version) for version in self.versions() if version not in known]
 
     def _origin(self, version: int) -> int:
         return self.event(version).copy_of or version
 
-    def _before(self, present: int) -> int:
-        serving = self.event(present).digest
-        older = [v for v in self.versions() if v < self._origin(present) and self.event(v).digest != serving]
+    def _version_before(self, present: int) -> int:
+        digest, origin = self.event(present).digest, self._origin(present)
+        older = [v for v in self.versions() if v < origin and self.event(v).digest != digest]
         if not older:
-            raise WorkError(f"{self.uri}: nothing older than version {self._origin(present)} to roll back to")
+            raise WorkError(f"{self.uri}: nothing older than version {origin} to roll back to")
         return self._origin(older[-1])
 
-    def _next(self) -> int:
-        """The next number; numbers of versions that were deleted are not used again, nor what is no folder."""
-        taken = [int(name) for name in self._shelf.taken() if _NUMBER.fullmatch(name)]
-        version = max([*taken, *(change.version for change in self.journal())], default=0) + 1
-        if not _NUMBER.fullmatch(str(version)):
+    def _next_version(self) -> int:
+        """The next number. Numbers of deleted versions are not used again, nor names that a file has."""
+        names = {info.name.partition("/")[0] for info in self._store.list()} | set(self._store.list_folders())
+        used = [int(name) for name in names if _VERSION.fullmatch(name)]
+        version = max([*used, *(event.version for event in self.journal())], default=0) + 1
+        if not _VERSION.fullmatch(str(version)):
             raise WorkError(f"{self.uri}: no number is left after {version - 1}; rename that version to a lower one")
         return version
 
-    def _check_is_there(self, version: int) -> None:
-        there = self.versions()
-        if version not in there:
-            raise WorkError(f"{self.uri}: no version {version}; there: {', '.join(map(str, there)) or 'none'}")
-
-    def _told_by(self, told: bytes, version: int) -> Change:
-        """What `version.json` says or, where that is damaged, the journal."""
-        try:
-            return Change.of(json.loads(told))
-        except (ValueError, TypeError, AttributeError) as error:
-            for change in self._journal.read():
-                if change.version == version:
-                    return change
-            raise WorkError(
-                f"{self.uri}/{version}/{VERSION}: damaged ({error}), and the journal has no line of version "
-                f"{version}; remove that file, and the model counts as put there by hand"
-            ) from None
-
-    def _unwritten(self, changes: list[Change]) -> list[Change]:
-        known = {change.version for change in changes}
-        return [self.event(version) for version in self.versions() if version not in known]
+    def _check_exists(self, version: int) -> None:
+        versions = self.versions()
+        if version not in versions:
+            existing = ", ".join(map(str, versions)) or "none"
+            raise WorkError(f"{self.uri}: no version {version}; existing: {existing}")
 
 
 def model_names(root: Path | str) -> list[str]:
     """The names of the models in a registry.
 
     Raises:
-      SettingsError: it is no place of ours.
-      WorkError: there is no such folder.
+      SettingsError: the URI is not accepted.
+      WorkError: the registry does not exist.
     """
-    if "://" in str(root) and not is_remote(root):
-        raise SettingsError(f"registry {root}: a folder is accepted, or one in a bucket: gs://BUCKET/FOLDER")
-    if is_remote(root):
-        names = list(open_store(str(root)).list_folders())
-    else:
-        root = Path(root).absolute()
-        names = [path.name for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
-    if not names and not (isinstance(root, Path) and root.is_dir()):
+    store = open_store(root)
+    names = store.list_folders()
+    if not names and not store.exists():
         raise WorkError(
-            f"{root}: no such folder, so no registry here; give the one that runs push to (the first push makes it)"
+            f"{root}: there is no registry here; give the one that runs push to (the first push creates it)"
         )
     return sorted(name for name in names if _NAME.fullmatch(name) and Registry(root, name).versions())
 
@@ -308,7 +369,14 @@ def _is_exported(location: str) -> bool:
     return not folder.is_dir() or (folder / "saved_model.pb").exists() or (folder / "model").exists()
 
 
-def _digest_if_any(folder: Path) -> str:
+def _is_event(data: bytes, event: RegistryEvent) -> bool:
+    try:
+        return RegistryEvent.of(json.loads(data)) == event
+    except (ValueError, TypeError, AttributeError):
+        return False
+
+
+def _digest_or_empty(folder: Path) -> str:
     try:
         return model_digest(folder)
     except WorkError:

@@ -25,9 +25,8 @@ from voxline.components.publish.versions import (
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.rows import ROWS_FILE, read_rows, write_record_locations
 from voxline.data.shard_rewrite import RewrittenShards, remap_records
-from voxline.registry.journal import fsync_folder
 from voxline.store.bucket_cache import is_cached
-from voxline.store.files import DONE, atomic_write, read_json, write_json
+from voxline.store.files import DONE, atomic_write, fsync_folder, read_json, write_json
 from voxline.store.hashing import hash_file, hash_value
 
 _BUILT, _OLD = ".purged-", SET_ASIDE
