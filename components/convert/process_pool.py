@@ -1,9 +1,8 @@
-"""Work in several processes, where a job that kills its process costs that job and no other.
+"""Maps a function over jobs in several processes. A job that kills its process is lost; all others have a result.
 
-`concurrent.futures` gives up every pending job when one process dies, and cannot say which job did it. Here each
-process has a pipe of its own and answers in order, so the job it died of is known. The processes are fresh
-interpreters, not forks: nothing is inherited, neither threads and their locks nor a heavy `__main__`, and each ends
-by itself when its pipe closes, however the parent ended.
+Each worker has a pipe of its own and answers in order, so it is known which job a dead worker was doing. Workers are
+fresh interpreters, not forks: they inherit no threads, no locks and no `__main__`. A worker ends when its pipe closes,
+also if the parent was killed. `concurrent.futures` and pebble were tried and lose more; see docs/decisions/0038.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -28,28 +27,31 @@ JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
 
 GROW_SECONDS = 1.0
-"""Starting a process costs as much as hundreds of recordings. So there is one at first, and as long as jobs wait there
-are twice as many after each second."""
+"""To start a process costs as much as hundreds of recordings. So one is started first, and while jobs wait, the number
+of processes doubles every second."""
 
 JOBS_AHEAD = 2
-"""Jobs that a process holds at once: while the parent takes one answer, the next job is under way."""
+"""Jobs that a worker has at once: while the parent takes a result, the next job is under way."""
 
 MAX_ATTEMPTS = 2
-"""A process may be killed from outside (memory, a person), so its job is tried once more."""
+"""A worker may be killed from outside (by the system, a person), so its job is tried once more."""
+
+END_SECONDS = 5
+"""What a worker has to end after its pipe is closed. After that it is killed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerCrashed:
-    """A job that has no result, and how its process ended."""
+    """A job without a result, and how its worker ended."""
 
     detail: str
 
 
 @dataclasses.dataclass(frozen=True)
 class FunctionName(Generic[JobT, ResultT]):
-    """A function by its name, as `package.module:function`: only the processes import what it needs."""
+    """A function by name, as `package.module:function`. Only the workers import its module."""
 
-    place: str
+    name: str
 
 
 def map_in_processes(
@@ -61,66 +63,20 @@ def map_in_processes(
     """Applies the function to each job; yields (index of the job, result) as results come.
 
     Args:
-      function: of a module's top level; a process imports it by its name.
-      jobs: one is taken when a process is to have it, and kept until it is done.
-      workers: how many processes; 0: as many as there are cores for us.
-      limit_seconds: what one job may take before its process is ended.
+      function: at the top level of a module; workers import it by its name.
+      jobs: taken one by one, when a worker can have the next.
+      workers: number of processes; 0: one per available core.
+      limit_seconds: what one job may take before its worker is killed.
 
     Raises:
-      WorkError: a process could not even start.
+      WorkError: no worker could start.
       Exception: the first that the function raised.
     """
-    waiting = _JobQueue(jobs)
-    attempts: Counter[int] = Counter()
-    crew: list[_Worker[JobT, ResultT]] = []
-    up, failed_starts, grown = False, 0, time.monotonic()
+    pool = _Pool(function, jobs, workers or available_cores(), limit_seconds)
     try:
-        while waiting or any(worker.assigned for worker in crew):
-            if waiting and (not crew or (up and time.monotonic() - grown >= GROW_SECONDS)):
-                for _ in range(min(len(crew) or 1, (workers or available_cores()) - len(crew))):
-                    crew.append(_Worker(function))  # one by one: those that started are ended, should one fail
-                grown = time.monotonic()
-            for worker in crew:
-                while waiting and len(worker.assigned) < JOBS_AHEAD:
-                    worker.assign(*waiting.next())
-            busy = [worker for worker in crew if worker.assigned]
-            patience = min(worker.left(limit_seconds) for worker in busy)
-            ready = wait([worker.pipe for worker in busy], min(patience, GROW_SECONDS) if waiting else patience)
-            for worker in busy:
-                if worker.pipe in ready:
-                    try:
-                        if worker.greeted():
-                            yield worker.answer()
-                        elif not up:
-                            up, grown = True, time.monotonic()
-                        continue
-                    except _NotStartedError:
-                        # Where others work, the machine ended this one, and not a fault of the set-up.
-                        failed_starts += 1
-                        if not up or failed_starts > MAX_ATTEMPTS:
-                            raise
-                        waiting.again(worker.assigned)
-                        crew[crew.index(worker)] = _Worker(function)
-                        continue
-                    except (EOFError, ConnectionError):
-                        suspect = worker.assigned[0][0]
-                        detail, attempts_left = worker.end(), MAX_ATTEMPTS - 1 - attempts[suspect]
-                elif worker.left(limit_seconds) > 0:
-                    continue
-                else:
-                    worker.give_up()
-                    detail, attempts_left = f"took longer than {limit_seconds:g} s", 0
-                (suspect, job), *innocent = worker.assigned
-                attempts[suspect] += 1
-                waiting.again([(suspect, job), *innocent] if attempts_left else innocent)
-                crew[crew.index(worker)] = _Worker(function)
-                if not attempts_left:
-                    yield suspect, WorkerCrashed(detail)
+        yield from pool.results()
     finally:
-        for worker in crew:
-            if worker.assigned:
-                worker.kill()
-            worker.end()
+        pool.stop()
 
 
 def available_cores() -> int:
@@ -128,8 +84,92 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class _Pool(Generic[JobT, ResultT]):
+    """The workers, and the jobs that none of them has."""
+
+    def __init__(
+        self,
+        function: Callable[[JobT], ResultT] | FunctionName[JobT, ResultT],
+        jobs: Iterable[JobT],
+        size: int,
+        limit_seconds: float,
+    ) -> None:
+        self._function, self._size, self._limit = function, size, limit_seconds
+        self._queue = _JobQueue(jobs)
+        self._workers: list[_Worker[JobT, ResultT]] = []
+        self._attempts: Counter[int] = Counter()
+        self._any_started, self._failed_starts, self._grown = False, 0, 0.0
+
+    def results(self) -> Iterator[tuple[int, ResultT | WorkerCrashed]]:
+        while self._queue or any(worker.assigned for worker in self._workers):
+            self._grow()
+            for worker in self._workers:
+                while self._queue and len(worker.assigned) < JOBS_AHEAD:
+                    worker.assign(*self._queue.next())
+            for worker in self._wait():
+                if result := self._receive(worker):
+                    yield result
+
+    def stop(self) -> None:
+        for worker in self._workers:
+            if worker.assigned:
+                worker.kill()
+            worker.end()
+
+    def _grow(self) -> None:
+        """Starts the first worker, and more while jobs wait."""
+        due = self._any_started and time.monotonic() - self._grown >= GROW_SECONDS
+        if self._queue and (due or not self._workers):
+            for _ in range(min(len(self._workers) or 1, self._size - len(self._workers))):
+                self._workers.append(_Worker(self._function))
+            self._grown = time.monotonic()
+
+    def _wait(self) -> "list[_Worker[JobT, ResultT]]":
+        """Waits for the workers that have sent something, ended, or exceeded the time limit."""
+        busy = [worker for worker in self._workers if worker.assigned]
+        timeout = min(worker.seconds_left(self._limit) for worker in busy)
+        ready = wait([worker.pipe for worker in busy], min(timeout, GROW_SECONDS) if self._queue else timeout)
+        return [worker for worker in busy if worker.pipe in ready or not worker.seconds_left(self._limit)]
+
+    def _receive(self, worker: "_Worker[JobT, ResultT]") -> tuple[int, ResultT | WorkerCrashed] | None:
+        """What a worker sent; None if it has only started, or its job is tried again."""
+        if not worker.pipe.poll():
+            worker.abandon()
+            return self._replace(worker, f"took longer than {self._limit:g} s", retry=False)
+        try:
+            if worker.started:
+                return worker.result()
+            worker.greet()
+        except _NotStartedError:
+            self._failed_starts += 1
+            if not self._any_started or self._failed_starts > MAX_ATTEMPTS:
+                raise
+            # Other workers started, so the machine ended this one, and no job is to blame.
+            self._queue.put_back(worker.assigned)
+            self._workers[self._workers.index(worker)] = _Worker(self._function)
+        except (EOFError, ConnectionError):
+            return self._replace(worker, worker.end(), retry=True)
+        else:
+            if not self._any_started:
+                self._any_started, self._grown = True, time.monotonic()
+        return None
+
+    def _replace(
+        self, worker: "_Worker[JobT, ResultT]", how_it_ended: str, *, retry: bool
+    ) -> tuple[int, WorkerCrashed] | None:
+        """Replaces a dead worker. Its current job is lost, unless it may be tried again."""
+        index, _ = worker.assigned[0]
+        self._attempts[index] += 1
+        is_lost = not retry or self._attempts[index] == MAX_ATTEMPTS
+        if is_lost:
+            worker.assigned.popleft()
+        self._queue.put_back(worker.assigned)
+        self._workers[self._workers.index(worker)] = _Worker(self._function)
+        return (index, WorkerCrashed(how_it_ended)) if is_lost else None
+
+
 class _JobQueue(Generic[JobT]):
-    """Jobs that no process has, with their indices: those that come back first, then the others in order."""
+    """Jobs that no worker has, with their indices: those that were put back first, then the others in order."""
 
     def __init__(self, jobs: Iterable[JobT]) -> None:
         self._others = enumerate(jobs)
@@ -143,22 +183,26 @@ class _JobQueue(Generic[JobT]):
     def next(self) -> tuple[int, JobT]:
         return self._first.popleft()
 
-    def again(self, jobs: Iterable[tuple[int, JobT]]) -> None:
+    def put_back(self, jobs: Iterable[tuple[int, JobT]]) -> None:
         self._first.extendleft(reversed([*jobs]))
 
 
 class _NotStartedError(WorkError):
-    """A process ended before it said that it was up, so no job is to blame."""
+    """A worker ended before it said that it was up, so no job is to blame."""
 
 
 class _Worker(Generic[JobT, ResultT]):
-    """A process, and the jobs that it has."""
+    """A process, and the jobs that it has.
+
+    Attributes:
+      started: whether it has said that it is up.
+    """
 
     def __init__(self, function: Callable[[JobT], ResultT] | FunctionName[JobT, ResultT]) -> None:
         self.pipe, theirs = Pipe()
         self.assigned: deque[tuple[int, JobT]] = deque()
+        self.started = False
         self._since = time.monotonic()
-        self._greeted = False
         self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
             [sys.executable, "-m", __name__, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
@@ -166,43 +210,44 @@ class _Worker(Generic[JobT, ResultT]):
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
         )
         theirs.close()
-        with contextlib.suppress(ConnectionError):  # it has died; reading from it will show how
-            self.pipe.send(function.place if isinstance(function, FunctionName) else function)
+        self._send(function.name if isinstance(function, FunctionName) else function)
 
     def assign(self, index: int, job: JobT) -> None:
         if not self.assigned:
             self._since = time.monotonic()
         self.assigned.append((index, job))
-        with contextlib.suppress(ConnectionError):  # as above
-            self.pipe.send(job)
+        self._send(job)
 
-    def left(self, limit_seconds: float) -> float:
-        """Seconds that the job under way may still take."""
+    def seconds_left(self, limit_seconds: float) -> float:
+        """Seconds that the current job may still take."""
         return max(0.0, self._since + limit_seconds - time.monotonic())
 
-    def greeted(self) -> bool:
-        """Whether the process has said before that it is up; takes its greeting otherwise.
+    def greet(self) -> None:
+        """Receives the message that the worker is up.
 
         Raises:
           _NotStartedError: it ended without one.
         """
-        if self._greeted:
-            return True
         try:
             self.pipe.recv()
         except (EOFError, ConnectionError):
             raise _NotStartedError(
-                f"a worker process could not start ({self.end()}); its own message stands above, or in the full log"
+                f"a worker process could not start ({self.end()}); its own message is above, or in the full log"
             ) from None
-        self._greeted = True
+        self.started = True
         self._since = time.monotonic()
-        return False
 
-    def answer(self) -> tuple[int, ResultT | WorkerCrashed]:
+    def result(self) -> tuple[int, ResultT | WorkerCrashed]:
+        """Receives a result.
+
+        Raises:
+          EOFError, ConnectionError: the worker died.
+          Exception: the function raised it.
+        """
         raised, result = self.pipe.recv()
         index, _ = self.assigned.popleft()
         self._since = time.monotonic()
-        if isinstance(result, MemoryError):  # as where the system ends a process for it: this job asked for too much
+        if isinstance(result, MemoryError):  # as if the system had killed the worker: this job needs too much
             return index, WorkerCrashed(f"needs more memory than there is ({result})")
         if raised:
             raise result
@@ -211,18 +256,18 @@ class _Worker(Generic[JobT, ResultT]):
     def kill(self) -> None:
         self._process.kill()
 
-    def give_up(self) -> None:
-        """Ends the process, and does not wait for long: one that a dead disk holds ends when that comes back."""
+    def abandon(self) -> None:
+        """Kills the process, and does not wait long: one that hangs in a dead disk ends only when that is back."""
         self.kill()
         self.pipe.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=END_SECONDS)
 
     def end(self) -> str:
-        """Waits for the process, which ends when its pipe closes, and says in words how it did."""
+        """Closes the pipe, waits for the process to end, and says how it did."""
         self.pipe.close()
         try:
-            status = self._process.wait(timeout=5)
+            status = self._process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
             status = self._process.wait()
@@ -230,9 +275,13 @@ class _Worker(Generic[JobT, ResultT]):
             return f"killed its process: {signal.Signals(-status).name}"
         return f"ended its process with status {status}"
 
+    def _send(self, message: Any) -> None:
+        with contextlib.suppress(ConnectionError):  # it has died, which shows when its pipe is read
+            self.pipe.send(message)
+
 
 def _worker_main(pipe: Connection) -> None:
-    """The life of a process: the function first, then a job at a time."""
+    """What a worker does: receives the function, then one job after the other."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipe
     function = pipe.recv()
     if isinstance(function, str):
@@ -242,13 +291,13 @@ def _worker_main(pipe: Connection) -> None:
         job = pipe.recv()
         try:
             answer: tuple[bool, Any] = (False, function(job))
-        except Exception as error:  # nothing is lost: the parent raises it, or makes it a reject
+        except Exception as error:  # the parent raises it, or makes it a reject
             answer = (True, _picklable(error))
         pipe.send(answer)
 
 
 def _picklable(error: Exception) -> Exception:
-    """The exception, or one that says the same, where it would not arrive."""
+    """The exception, or a RuntimeError with the same message if it cannot be sent."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 -- our own bytes
     except Exception:
