@@ -1,22 +1,19 @@
-"""Collection: shards that nothing leads to any more are taken away, some days after the last one who did.
+"""Garbage collection: deletes shards that no dataset has referenced for some days of grace.
 
 A shard stays as long as
-- a published version lists it, of whatever dataset;
-- an extracted dataset in the store lists it that was made or used within the days of grace;
+- a published version of any dataset lists it;
+- an extracted dataset in the store lists it that was written or used within the days of grace;
 - it is younger than that itself;
-- a process has it open for training.
-Whoever extracts or publishes holds the pool meanwhile, and nothing is collected then; in a bucket whoever does anything
-in the store, to train too. An extracted dataset whose shards were taken away is made again when it is wanted.
+- a process of this machine has it open for training.
+Extract and publish lock the shards while they work, and in a bucket every step does, so nothing is deleted meanwhile.
+An extracted dataset whose shards were deleted is extracted again when a run needs it.
 """
 
 import contextlib
 import dataclasses
 import datetime
 import fcntl
-import secrets
-import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from voxline.components.publish.versions import DatasetVersions, list_datasets
@@ -24,23 +21,23 @@ from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import BucketCache, private_cache, uri_of
+from voxline.store.bucket_cache import ensure_local, private_cache, uri_of
 from voxline.store.bucket_locks import UNFINISHED_PURGE, exclusive_store_lock
 from voxline.store.bucket_step import LAST_USE_FILE
 from voxline.store.files import DONE
 from voxline.store.objects import ObjectInfo, ObjectStore, is_remote, open_store
 
-LEFTOVER_SECONDS = 86_400.0
-"""What a killed process left half written may go after a day."""
+ABANDONED = datetime.timedelta(days=1)
+"""What a killed process left half written is deleted after that."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GarbageCollected:
-    """What was taken away, or would be.
+    """What was deleted, or would be.
 
     Attributes:
-      shards, bytes: of them.
-      in_use: shards that nothing lists, and that a process reads.
+      shards, bytes: of deleted shards.
+      in_use: unreferenced shards that a process reads.
     """
 
     shards: int
@@ -49,162 +46,135 @@ class GarbageCollected:
 
 
 def collect_garbage(
-    store: Path | str, datasets: Iterable[Path | str], *, grace_days: float, look_only: bool
+    store: Path | str, datasets: Iterable[Path | str], *, grace_days: float, dry_run: bool
 ) -> GarbageCollected:
-    """Takes away what nothing leads to.
+    """Deletes unreferenced shards.
 
     Args:
-      store: whose shards.
-      datasets: all folders to which datasets of this store were published. One that is forgotten here loses its shards.
-      look_only: takes nothing away.
+      store: holds the shards.
+      datasets: all folders or bucket URIs to which datasets of this store are published. The shards of a forgotten one
+        are deleted.
+      dry_run: deletes nothing.
 
     Raises:
-      WorkError: a process adds to the store, in a bucket: works there at all; a purge of it did not end; or a version
-        cannot be read, so that nobody knows what it needs.
+      WorkError: a process adds to the store; a purge of it is unfinished; or a version cannot be read, so that its
+        shards are unknown.
     """
-    if is_remote(store):
-        grace_time = datetime.timedelta(days=grace_days)
-        return GarbageCollected(*collect_in_bucket(str(store), datasets, grace=grace_time, look_only=look_only), 0)
-    store = Path(store).absolute()
-    if any(store.glob(f"{UNFINISHED_PURGE}*.json")):
-        raise WorkError(f"{store}: a purge was begun here and did not end; end it first, by the same command")
-    grace = grace_days * 86_400
-    shards, size, in_use = 0, 0, 0
-    for pool in sorted(path for path in (store / SHARDS_FOLDER).glob("*") if path.is_dir()):
-        with lock_shards(pool, alone=True):
-            wanted = _wanted(store, datasets, grace)
-            for folder in sorted(pool.iterdir()):
-                if folder.name.startswith("."):
-                    _clear(folder, look_only)
-                elif folder.is_dir() and folder not in wanted and _older(folder / SHARD_FILE, grace):
-                    weight = sum(file.stat().st_size for file in folder.iterdir())
-                    if not _take_away(folder, look_only):
-                        in_use += 1
-                        continue
-                    shards, size = shards + 1, size + weight
-    return GarbageCollected(shards, size, in_use)
+    objects, grace = open_store(store), datetime.timedelta(days=grace_days)
+    with _exclusive(store, dry_run) as (now, check_lock):
+        if any(objects.list(UNFINISHED_PURGE)):
+            raise WorkError(f"{objects.uri}: a purge is unfinished here; finish it first, by the same command")
+        shards, abandoned = _list_shards(objects, now)
+        extracted = _list_extracted(objects)
+        recent = [dataset.folder for dataset in extracted if now - dataset.used <= grace]
+        referenced = {uri for folder in (*_published(datasets), *recent) for uri in _shard_uris(folder)}
+        unused = {
+            name: infos
+            for name, infos in shards.items()
+            if objects.uri_of(name) not in referenced and now - _age_of(infos, SHARD_FILE) > grace
+        }
+        deletable = {name: infos for name, infos in unused.items() if not _is_read(objects.local_path(name))}
+        if not dry_run:
+            _delete(objects, [*abandoned, *deletable], extracted, check_lock)
+    size = sum(info.size for infos in deletable.values() for info in infos)
+    return GarbageCollected(len(deletable), size, len(unused) - len(deletable))
 
 
-def _wanted(store: Path, datasets: Iterable[Path | str], grace: float) -> set[Path]:
-    """The folders of the shards that something leads to."""
-    found: set[Path] = set()
-    for root in datasets:
-        for name in list_datasets(root):
-            versions = DatasetVersions(root, name)
-            for number in versions.numbers():
-                found |= _shards(versions.path(number))
-    for file in (store / "extract").glob(f"*/{DATASET_FILE}"):
-        if not _older(file, grace):
-            found |= _shards(file.parent)
-    return found
+def _delete(
+    objects: ObjectStore, folders: Sequence[str], extracted: Sequence["_Extracted"], check_lock: Callable[[], None]
+) -> None:
+    """Deletes folders of shards, after the markers of extracted datasets that list them.
 
-
-def _shards(folder: Path) -> set[Path]:
-    dataset = Dataset.listed(folder)
-    return {file.parent for file in dataset.files()}
-
-
-def _older(file: Path, seconds: float) -> bool:
-    """Whether a file is that old; one from the future is not: a clock was set back."""
-    try:
-        return time.time() - file.stat().st_mtime > seconds
-    except FileNotFoundError:
-        return False
-
-
-def _take_away(folder: Path, look_only: bool) -> bool:
-    """Removes a shard at once for everybody who looks; False where somebody has it open."""
-    with contextlib.ExitStack() as held:
-        for file in folder.glob("*.tfrecord"):
-            records = held.enter_context(open(file, "rb"))
-            try:
-                fcntl.flock(records, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print_status(f"datasets: {folder.name} is left: a process reads it")
-                return False
-        if not look_only:
-            gone = folder.rename(folder.with_name(f".gone-{folder.name}-{secrets.token_hex(4)}"))
-            shutil.rmtree(gone)
-    return True
-
-
-def _clear(folder: Path, look_only: bool) -> None:
-    if folder.is_dir() and not look_only and _older(folder, LEFTOVER_SECONDS):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-LEFTOVER = datetime.timedelta(days=1)
-"""What a killed process has half sent may go after that."""
-
-
-def collect_in_bucket(
-    store: str, datasets: Iterable[Path | str], *, grace: datetime.timedelta, look_only: bool
-) -> tuple[int, int]:
-    """Takes away what nothing leads to.
-
-    Returns:
-      How many shards, and their bytes.
-
-    Raises:
-      WorkError: a process works in the store; a purge of it did not end; or a version cannot be read.
+    Reuse of an extracted dataset in a bucket looks at its marker only, not at its shards.
     """
-    store = store.rstrip("/")
-    with private_cache():
-        if look_only:
-            return _collected(store, datasets, grace, datetime.datetime.now(datetime.UTC), lambda entries: None)
-        with exclusive_store_lock(store) as lease:
+    uris = set(map(objects.uri_of, folders))
+    for dataset in extracted:
+        if dataset.marker and not uris.isdisjoint(dataset.shard_uris()):
+            check_lock()
+            objects.delete(dataset.marker.name, if_version=dataset.marker.version)
+    for folder in folders:
+        with _lock_records(objects.local_path(folder)) as unread:
+            if unread:
+                check_lock()
+                objects.delete_folder(folder, first=(SHARD_FILE,))
 
-            def delete(entries: list[ObjectInfo]) -> None:
-                lease.check()
-                _delete(open_store(store), entries)
 
-            return _collected(store, datasets, grace, lease.info.updated, delete)
+@contextlib.contextmanager
+def _exclusive(store: Path | str, dry_run: bool) -> Iterator[tuple[datetime.datetime, Callable[[], None]]]:
+    """Locks the store against all who add to it; yields the storage's time and a check that the lock still holds."""
+    with contextlib.ExitStack() as stack:
+        now, check = datetime.datetime.now(datetime.UTC), lambda: None
+        if is_remote(store):
+            stack.enter_context(private_cache())
+            if not dry_run:
+                lease = stack.enter_context(exclusive_store_lock(str(store)))
+                now, check = lease.info.updated, lease.check
+        elif not dry_run:
+            for folder in sorted(Path(store, SHARDS_FOLDER).glob("*/")):
+                stack.enter_context(lock_shards(folder, alone=True))
+        yield now, check
 
 
-def _collected(
-    store: str,
-    datasets: Iterable[Path | str],
-    grace: datetime.timedelta,
-    now: datetime.datetime,
-    delete: Callable[[list[ObjectInfo]], None],
-) -> tuple[int, int]:
-    bucket = open_store(store)
-    if any(bucket.list(UNFINISHED_PURGE)):
-        raise WorkError(f"{store}: a purge was begun here and did not end; end it first, by the same command")
+def _list_shards(objects: ObjectStore, now: datetime.datetime) -> tuple[dict[str, list[ObjectInfo]], list[str]]:
+    """The objects of each shard, by the name of its folder; and folders that killed processes abandoned."""
     folders: dict[str, list[ObjectInfo]] = {}
-    for entry in bucket.list(f"{SHARDS_FOLDER}/"):
-        folders.setdefault(entry.name.rpartition("/")[0], []).append(entry)
-    made = _made(store)
-    of_late = [folder for folder, one in made.items() if now - one.used <= grace]
-    wanted = {
-        address for folder in (*_published(datasets), *of_late) for address in _collection_in_bucket_shards(folder)
-    }
-    gone: dict[str, list[ObjectInfo]] = {}
-    for folder, entries in sorted(folders.items()):
-        index = [entry for entry in entries if entry.name == f"{folder}/{SHARD_FILE}"]
-        if not index and now - max(entry.updated for entry in entries) > LEFTOVER:
-            delete(entries)
-        elif index and bucket.uri_of(folder) not in wanted and now - index[0].updated > grace:
-            gone[bucket.uri_of(folder)] = index + [entry for entry in entries if entry not in index]
-    # What leads there is made again when it is wanted: nobody would look whether its shards are there.
-    delete(
-        [
-            one.done
-            for folder, one in made.items()
-            if one.done and not gone.keys().isdisjoint(_collection_in_bucket_shards(folder))
-        ]
-    )
-    for entries in gone.values():
-        delete(entries)
-    return len(gone), sum(entry.size for entries in gone.values() for entry in entries)
+    for pool in objects.list_folders(f"{SHARDS_FOLDER}/"):
+        for name in objects.list_folders(f"{SHARDS_FOLDER}/{pool}/"):
+            folders[f"{SHARDS_FOLDER}/{pool}/{name}"] = []
+    for info in objects.list(f"{SHARDS_FOLDER}/"):
+        folder = "/".join(info.name.split("/")[:3])
+        if folder != info.name:
+            folders.setdefault(folder, []).append(info)
+    shards, abandoned = {}, []
+    for folder, infos in sorted(folders.items()):
+        if any(info.name == f"{folder}/{SHARD_FILE}" for info in infos) and not folder.rpartition("/")[2].startswith(
+            "."
+        ):
+            shards[folder] = infos
+        elif all(now - info.updated > ABANDONED for info in infos):
+            abandoned.append(folder)
+    return shards, abandoned
 
 
-@dataclasses.dataclass
-class _Made:
-    """An extracted dataset: when it was made or wanted last, and its marker, where it is the one that counts."""
+def _age_of(infos: Sequence[ObjectInfo], file: str) -> datetime.datetime:
+    return max(info.updated for info in infos if PurePosixPath(info.name).name == file)
 
+
+@dataclasses.dataclass(frozen=True)
+class _Extracted:
+    """An extracted dataset.
+
+    Attributes:
+      folder: on this machine.
+      used: when it was written or used last.
+      marker: its `done.json`.
+    """
+
+    folder: Path
     used: datetime.datetime
-    done: ObjectInfo | None
+    marker: ObjectInfo | None
+
+    def shard_uris(self) -> set[str]:
+        try:
+            return _shard_uris(self.folder)
+        except WorkError:  # damaged: its next use extracts it again
+            return set()
+
+
+def _list_extracted(objects: ObjectStore) -> list[_Extracted]:
+    outputs: dict[str, list[ObjectInfo]] = {}
+    for info in objects.list("extract/"):
+        if PurePosixPath(info.name).name in (DATASET_FILE, DONE, LAST_USE_FILE):
+            outputs.setdefault("/".join(info.name.split("/")[:2]), []).append(info)
+    extracted = []
+    for output, infos in outputs.items():
+        used = max(info.updated for info in infos)
+        marker = next((info for info in infos if info.name == f"{output}/{DONE}"), None)
+        for info in infos:
+            if PurePosixPath(info.name).name == DATASET_FILE:
+                extracted.append(_Extracted(objects.local_path(info.name).parent, used, marker))
+    ensure_local(dataset.folder / DATASET_FILE for dataset in extracted)
+    return extracted
 
 
 def _published(datasets: Iterable[Path | str]) -> Iterator[Path]:
@@ -214,27 +184,26 @@ def _published(datasets: Iterable[Path | str]) -> Iterator[Path]:
             yield from map(versions.path, versions.numbers())
 
 
-def _made(store: str) -> dict[Path, _Made]:
-    """The extracted datasets, by the folder of their copies here."""
-    mirror = BucketCache(store)
-    works: dict[str, list[ObjectInfo]] = {}
-    for entry in mirror.store.list("extract/"):
-        if PurePosixPath(entry.name).name in (DATASET_FILE, DONE, LAST_USE_FILE):
-            works.setdefault("/".join(entry.name.split("/")[:2]), []).append(entry)
-    found = {}
-    for work, entries in works.items():
-        done = next((entry for entry in entries if entry.name == f"{work}/{DONE}"), None)
-        made = [entry for entry in entries if PurePosixPath(entry.name).name == DATASET_FILE]
-        mirror.download(made)
-        for entry in made:
-            found[(mirror.root / entry.name).parent] = _Made(max(one.updated for one in entries), done)
-    return found
-
-
-def _collection_in_bucket_shards(folder: Path) -> set[str]:
+def _shard_uris(folder: Path) -> set[str]:
     return {uri_of(file.parent) for file in Dataset.listed(folder).files()}
 
 
-def _delete(bucket: ObjectStore, entries: list[ObjectInfo]) -> None:
-    for entry in entries:
-        bucket.delete_if_unchanged(entry)
+def _is_read(shard: Path) -> bool:
+    with _lock_records(shard) as unread:
+        if not unread:
+            print_status(f"datasets: {shard.name} stays: a process reads it")
+        return not unread
+
+
+@contextlib.contextmanager
+def _lock_records(shard: Path) -> Iterator[bool]:
+    """Locks a shard against processes of this machine that want to read it; yields False if one does already."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(file, "rb")) for file in shard.glob("*.tfrecord")]
+        try:
+            for file in files:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True

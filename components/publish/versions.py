@@ -1,15 +1,12 @@
 """The published versions of a dataset: `<datasets>/<name>/<number>/`, whole or absent, never changed.
 
-A version holds what extract wrote for it, and `version.json`, which says when it came about and what it replaced.
-In a folder it appears by the rename of a hidden one; in a bucket its number is claimed first, and `version.json` is
-written last, so that what has none is no version. Numbers only grow.
+A version holds the files that extract wrote for it and `version.json`, which says when it was published and what it
+replaced. `version.json` appears last, so a folder without one is not a version. Numbers only grow. In a bucket a number
+is reserved by the first object in its folder; a number whose process died stays unused.
 """
 
 import contextlib
 import dataclasses
-import fcntl
-import json
-import os
 import re
 import secrets
 import shutil
@@ -17,39 +14,35 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import PreconditionError, WorkError
-from voxline.progress import print_status
-from voxline.store.bucket_cache import local_path, localize
+from voxline.errors import WorkError
 from voxline.store.bucket_locks import shared_store_lock
-from voxline.store.files import fsync_folder, read_json, write_json
-from voxline.store.objects import ABSENT, is_remote, open_store
+from voxline.store.files import read_json, write_json
+from voxline.store.objects import open_store
 
-VERSION_FILE, CLAIM = "version.json", "claim.json"
+VERSION_FILE = "version.json"
 PURGED_FILE = "purged.jsonl"
-"""Beside them, where a purge has changed a version: when, and how many rows went."""
-SET_ASIDE = ".unpurged-"
-"""Begins the name of a version that a purge has set aside, and not yet put back without a speaker."""
-_INCOMING = ".incoming-"
+"""In a version that a purge changed: when, and how many rows it removed."""
+_STAGING = ".incoming-"
 _LOCK = ".lock"
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
-Write = Callable[[Path, Path], None]
-"""Puts a version's files into a folder: (that folder, the one that it will be)."""
+WriteFiles = Callable[[Path, Path], None]
+"""Writes the files of a version: (the folder to write to, the folder that it will be)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class VersionInfo:
-    """What `version.json` says.
+    """The content of `version.json`.
 
     Attributes:
       number: of the version.
-      key: names its content, by what went into it.
-      at: when it was published, UTC.
-      replaces: the version before it; None for the first.
-      note: in words, why, where it is not a new content.
+      key: names the content by its inputs.
+      at: time of publication, UTC.
+      replaces: the version before; None for the first.
+      note: the reason, in words, if the content is not new.
       counts: utterances by split.
-      changes: how many were added, removed and changed since the version that it replaces.
+      changes: utterances added, removed and changed since the version before.
     """
 
     number: int
@@ -62,10 +55,10 @@ class VersionInfo:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "VersionInfo":
-        """Reads it; keys that a later version of Voxline added are passed over.
+        """Parses a `version.json`, ignoring keys that a later release of Voxline added.
 
         Raises:
-          TypeError, AttributeError: it is none.
+          TypeError, AttributeError: the values are not a version's.
         """
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in known})
@@ -75,49 +68,49 @@ class DatasetVersions:
     """The versions of one dataset.
 
     Args:
-      root: the folder that holds a folder for each dataset, or gs://…; made when the first version is published.
+      root: folder or bucket URI that holds a folder for each dataset. The first publication creates it.
       name: the dataset's name.
+
+    Attributes:
+      uri: the dataset's folder or bucket URI.
+      folder: the dataset's folder on this machine; for a bucket, its cache.
     """
 
     def __init__(self, root: Path | str, name: str) -> None:
         self.name = name
         self._root = root
-        self._bucket = open_store(f"{root}/{name}") if is_remote(root) else None
-        self.uri = self._bucket.uri if self._bucket else str(Path(root).absolute() / name)
-        self.folder = local_path(self.uri)
+        self._store = open_store(root) / name
+        self.uri, self.folder = self._store.uri, self._store.local_path()
+        self._here = open_store(self.folder)
 
     def numbers(self) -> list[int]:
-        """The versions that are there, oldest first."""
-        if self._bucket:
-            found = [entry.name.split("/") for entry in self._bucket.list()]
-            numbers = [number for number, *file in found if _NUMBER.fullmatch(number) and file == [VERSION_FILE]]
-        else:
-            numbers = [number for number in self._taken() if (self.folder / number / VERSION_FILE).is_file()]
-        return sorted(map(int, numbers))
-
-    def uri_of(self, number: int) -> str:
-        return f"{self.uri}/{number}"
+        """The versions that exist, in ascending order."""
+        names = (info.name.split("/") for info in self._store.list())
+        return sorted(int(name[0]) for name in names if name[1:] == [VERSION_FILE] and _NUMBER.fullmatch(name[0]))
 
     def latest(self) -> VersionInfo | None:
         numbers = self.numbers()
         return self.info(numbers[-1]) if numbers else None
 
+    def uri_of(self, number: int) -> str:
+        return self._store.uri_of(str(number))
+
     def path(self, number: int) -> Path:
-        """The folder of a version, on this machine.
+        """The folder of a version on this machine. From a bucket it is downloaded.
 
         Raises:
-          WorkError: there is no such version.
+          WorkError: the version does not exist.
         """
         numbers = self.numbers()
         if number not in numbers:
-            raise WorkError(f"{self.uri}: no version {number}; there: {', '.join(map(str, numbers)) or 'none'}")
-        return localize(f"{self.uri}/{number}")
+            raise WorkError(f"{self.uri}: no version {number}; existing: {', '.join(map(str, numbers)) or 'none'}")
+        return self._store.localize(str(number))
 
     def info(self, number: int) -> VersionInfo:
-        """How a version came about.
+        """How a version was published.
 
         Raises:
-          WorkError: there is no such version, or what says so is damaged.
+          WorkError: the version does not exist, or its `version.json` is damaged.
         """
         file = self.path(number) / VERSION_FILE
         try:
@@ -127,91 +120,57 @@ class DatasetVersions:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds these versions against other processes of this machine; the lock goes when its process does.
-
-        In a bucket it holds them against a purge too.
-        """
+        """Locks the versions against other processes of this machine, and in a bucket against a purge anywhere."""
         with shared_store_lock(self._root), self.locked_here():
             yield
 
     @contextlib.contextmanager
     def locked_here(self) -> Iterator[None]:
-        """Holds them against other processes of this machine alone."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / _LOCK, "ab") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print_status(f"waiting for another process that is publishing a version of {self.name}")
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            for path in self.folder.glob(f"{_INCOMING}*"):  # of a process that was killed
+        """Locks the versions against other processes of this machine, and removes what killed ones left here."""
+        waiting = f"waiting for another process that is publishing a version of {self.name}"
+        with self._here.lock(_LOCK, waiting):
+            for path in self.folder.glob(f"{_STAGING}*"):
                 shutil.rmtree(path, ignore_errors=True)
             yield
 
-    def publish(self, write: Write, described: Callable[[int], VersionInfo]) -> Path:
-        """Publishes a version under the next number; to be called with the lock held.
+    def publish(self, write_files: WriteFiles, describe: Callable[[int], VersionInfo]) -> Path:
+        """Publishes a version under the next number. Call it with the lock held. Returns the version's folder.
 
         Args:
-          described: what `version.json` is to say, given the number.
+          describe: the content of `version.json`, given the number.
         """
-        number = self._claimed() if self._bucket else max(map(int, self._taken()), default=0) + 1
+        number = self._reserve_number()
         target = self.folder / str(number)
-        incoming = self.folder / f"{_INCOMING}{number}-{secrets.token_hex(4)}"
+        staging = self.folder / f"{_STAGING}{number}-{secrets.token_hex(4)}"
         try:
-            incoming.mkdir(parents=True)
-            write(incoming, target)
-            files = [path.name for path in incoming.iterdir()]
-            write_json(incoming / VERSION_FILE, dataclasses.asdict(described(number)))
-            _sync(incoming)
-            if self._bucket:
-                shutil.rmtree(target, ignore_errors=True)
-            incoming.rename(target)
-            fsync_folder(self.folder)
+            staging.mkdir(parents=True)
+            write_files(staging, target)
+            write_json(staging / VERSION_FILE, dataclasses.asdict(describe(number)))
+            if target.exists():  # only an outdated copy of a bucket: on a disk the number would not be free
+                shutil.rmtree(target)
+            self._here.upload_folder(staging.name)
+            self._here.move_folder(staging.name, target.name)
         finally:
-            shutil.rmtree(incoming, ignore_errors=True)
-        if self._bucket:
-            self._bucket.upload(self.folder, [f"{number}/{name}" for name in files])
-            self._bucket.write(f"{number}/{VERSION_FILE}", (target / VERSION_FILE).read_bytes(), if_version=ABSENT)
+            shutil.rmtree(staging, ignore_errors=True)
+        self._store.upload_folder(str(number), last=(VERSION_FILE,))
         return target
 
-    def _claimed(self) -> int:
-        """The next number of a bucket, which no other process will get; one whose process dies stays unused."""
-        bucket = self._bucket or open_store(self.uri)
-        number = max((int(name) for name in bucket.list_folders() if _NUMBER.fullmatch(name)), default=0) + 1
-        while True:
-            try:
-                bucket.write(f"{number}/{CLAIM}", json.dumps({"version": number}).encode(), if_version=ABSENT)
-            except PreconditionError:
-                number += 1
-            else:
-                return number
-
-    def _taken(self) -> list[str]:
-        """Numbers that are used, or were by what is not wholly gone."""
-        if not self.folder.is_dir():
-            return []
-        found = {path.name.removeprefix(SET_ASIDE) for path in self.folder.iterdir()}
-        return [name for name in found if _NUMBER.fullmatch(name)]
+    def _reserve_number(self) -> int:
+        used = [name for name in self._store.list_folders() if _NUMBER.fullmatch(name)]
+        number = max(map(int, used), default=0) + 1
+        while not self._store.reserve(str(number)):
+            number += 1
+        return number
 
 
 def list_datasets(root: Path | str) -> list[str]:
-    """The datasets that have a version.
+    """The names of the datasets that have a version.
 
     Raises:
-      WorkError: there is no such folder.
+      WorkError: the folder does not exist.
     """
-    if is_remote(root):
-        found = list(open_store(str(root)).list_folders())
-    elif Path(root).is_dir():
-        found = [path.name for path in Path(root).iterdir()]
-    else:
-        raise WorkError(f"{root}: no such folder, so no datasets here; give the one that refresh publishes to")
-    return sorted(name for name in found if _NAME.fullmatch(name) and DatasetVersions(root, name).numbers())
-
-
-def _sync(folder: Path) -> None:
-    """Sends all files to the disk, so that the rename cannot outrun them."""
-    for path in folder.iterdir():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-    fsync_folder(folder)
+    store = open_store(root)
+    names = store.list_folders()
+    if not names and not store.exists():
+        raise WorkError(f"{root}: there are no datasets here; give the folder that refresh publishes to")
+    return sorted(name for name in names if _NAME.fullmatch(name) and DatasetVersions(root, name).numbers())

@@ -87,11 +87,11 @@ def compact_latest(root: str, name: str, below: float) -> str:
     return f"{name}: version {folder.name} has the content of version {latest}; {len(dead):,} shards were rewritten"
 
 
-def format_garbage_collection(store: str, roots: list[str], grace_days: float, *, look_only: bool) -> str:
+def format_garbage_collection(store: str, roots: list[str], grace_days: float, *, dry_run: bool) -> str:
     """Takes away shards that nothing leads to."""
-    found = collect_garbage(store, roots, grace_days=grace_days, look_only=look_only)
+    found = collect_garbage(store, roots, grace_days=grace_days, dry_run=dry_run)
     left = f"; {found.in_use:,} more are being read, and stay" if found.in_use else ""
-    done = "would go" if look_only else "are gone"
+    done = "would go" if dry_run else "are gone"
     return f"{store}: {found.shards:,} shards, {found.bytes / 1e6:,.1f} MB, {done}{left}"
 
 

@@ -145,4 +145,4 @@ def collect_shards(
     """
     from voxline.pipelines.cli.dataset_views import format_garbage_collection
 
-    typer.echo(format_garbage_collection(store, list(root), grace_days, look_only=dry_run))
+    typer.echo(format_garbage_collection(store, list(root), grace_days, dry_run=dry_run))

@@ -110,7 +110,7 @@ def _of_dataset(folder: Path) -> Any:
 
 
 def _collected(folder: Path) -> GarbageCollected:
-    return collect_garbage(folder / "store", [folder / "datasets"], grace_days=9, look_only=False)
+    return collect_garbage(folder / "store", [folder / "datasets"], grace_days=9, dry_run=False)
 
 
 STEPS = {

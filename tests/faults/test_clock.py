@@ -44,7 +44,7 @@ def test_collection_by_a_wrong_clock_leaves_each_version_readable(jump: int, tmp
     before = [step.content(version) for version in versions]
     for file in folder.rglob("*"):
         os.utime(file, (time.time() - jump,) * 2)
-    collected = collect_garbage(folder / "store", [folder / "datasets"], grace_days=1, look_only=False)
+    collected = collect_garbage(folder / "store", [folder / "datasets"], grace_days=1, dry_run=False)
     assert (collected.shards > 0) == (jump > 0), "what seems to be from the future is kept"
     assert [step.content(version) for version in versions] == before
     step.second(corpus, folder)

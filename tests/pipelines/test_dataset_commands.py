@@ -65,9 +65,11 @@ def test_nothing_is_compacted_where_nothing_is_dead(datasets: Path) -> None:
 
 def test_what_is_not_there_is_told_with_what_is(datasets: Path, tmp_path: Path) -> None:
     assert told("show", "digits", "--datasets", datasets) == [f"{datasets}: no dataset 'digits' here; there: commands"]
-    assert told("show", "commands", "7", "--datasets", datasets) == [f"{datasets}/commands: no version 7; there: 1, 2"]
+    assert told("show", "commands", "7", "--datasets", datasets) == [
+        f"{datasets}/commands: no version 7; existing: 1, 2"
+    ]
     (absent,) = told("list", "--datasets", tmp_path / "absent")
-    assert "absent: no such folder, so no datasets here; give the one that refresh publishes to" in absent
+    assert "absent: there are no datasets here; give the one that refresh publishes to" in absent
 
 
 def test_what_would_be_collected_is_told_and_stays(datasets: Path, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Shards in a bucket to which nothing leads are collected; nothing goes that somebody may want."""
 
+import contextlib
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,17 +28,18 @@ Extracted = Callable[[range], StepOutput]
 def days_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Lets all that is in the bucket be that many days older, as a collection sees it."""
     age = datetime.timedelta()
-    collected = garbage_collection._collected
+    exclusive = garbage_collection._exclusive
 
     def later(days: float) -> None:
         nonlocal age
         age = datetime.timedelta(days=days)
 
-    monkeypatch.setattr(
-        garbage_collection,
-        "_collected",
-        lambda store, datasets, grace, now, delete: collected(store, datasets, grace, now + age, delete),
-    )
+    @contextlib.contextmanager
+    def exclusive_later(store: str, dry_run: bool) -> Iterator[Any]:
+        with exclusive(store, dry_run) as (now, check_lock):
+            yield now + age, check_lock
+
+    monkeypatch.setattr(garbage_collection, "_exclusive", exclusive_later)
     return later
 
 
@@ -54,12 +57,12 @@ def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_i
     expected, before = content(localize(few.place)), shards(gcs)
     fresh_pod()
 
-    def collected(look_only: bool = False) -> GarbageCollected:
-        return collect_garbage(store, [datasets], grace_days=3, look_only=look_only)
+    def collected(dry_run: bool = False) -> GarbageCollected:
+        return collect_garbage(store, [datasets], grace_days=3, dry_run=dry_run)
 
     assert collected().shards == 0
     days_later(4)
-    dry = collected(look_only=True)
+    dry = collected(dry_run=True)
     assert shards(gcs) == before
     assert collected() == dry
     assert dry.shards == len(before - shards(gcs)) >= 2
@@ -87,17 +90,17 @@ def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
     expected, before = content(localize(few.place)), shards(gcs)
     days_later(9)
     with bucket_locks.hold_shared_store_lock(store, 0), pytest.raises(WorkError, match="in use by"):
-        collect_garbage(store, [datasets], grace_days=3, look_only=False)
+        collect_garbage(store, [datasets], grace_days=3, dry_run=False)
     gcs.bucket("store").write(".purge-0123.json", b"{}")
-    with pytest.raises(WorkError, match="a purge was begun here and did not end"):
-        collect_garbage(store, [datasets], grace_days=3, look_only=False)
+    with pytest.raises(WorkError, match="a purge is unfinished here"):
+        collect_garbage(store, [datasets], grace_days=3, dry_run=False)
     gcs.bucket("store").delete(".purge-0123.json")
     denied = gcs.fails("status", "DELETE", "tfrecord", code=403, times=1_000)
     with pytest.raises(WorkError, match=r"storage\.objects.delete"):
-        collect_garbage(store, [datasets], grace_days=3, look_only=False)
+        collect_garbage(store, [datasets], grace_days=3, dry_run=False)
     denied.times = 0
     gcs.fails("lost answer", "DELETE", "shards", after=1, times=2)
-    collect_garbage(store, [datasets], grace_days=3, look_only=False)
+    collect_garbage(store, [datasets], grace_days=3, dry_run=False)
     gone = before - shards(gcs)
     assert gone
     assert {f"{folder}/shard.json" for folder in shards(gcs)} <= set(gcs.names()), "nothing half is left"

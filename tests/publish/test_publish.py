@@ -53,7 +53,7 @@ def test_a_version_is_never_changed_and_numbers_are_not_used_again(extracted: Ex
     assert {path.name: path.read_bytes() for path in first.iterdir()} == before
     (tmp_path / "datasets" / "corpus" / "2" / VERSION_FILE).unlink()
     assert run(extracted(range(4)), tmp_path / "store", tmp_path / "datasets", KEEP).folder.name == "3"
-    with pytest.raises(WorkError, match=r"no version 2; there: 1, 3"):
+    with pytest.raises(WorkError, match=r"no version 2; existing: 1, 3"):
         DatasetVersions(tmp_path / "datasets", "corpus").path(2)
 
 
@@ -145,7 +145,7 @@ def test_refreshes_and_compactions_go_on_while_a_dataset_is_read(extracted: Extr
     reader.start()
     for last in (3, 6, 9, 12):
         run(extracted(range(last)), tmp_path / "store", tmp_path / "datasets", COMPACT)
-        collect_garbage(tmp_path / "store", [tmp_path / "datasets"], grace_days=0, look_only=False)
+        collect_garbage(tmp_path / "store", [tmp_path / "datasets"], grace_days=0, dry_run=False)
     stop.set()
     reader.join()
     assert not faults
@@ -162,10 +162,10 @@ def test_what_nothing_leads_to_is_collected_after_days_of_grace(extracted: Extra
     extracted()
     kept = run(extracted([0, 3, 7]), store, datasets, COMPACT).folder
     expected = content(kept)
-    assert collect_garbage(store, [datasets], grace_days=1, look_only=False).shards == 0
+    assert collect_garbage(store, [datasets], grace_days=1, dry_run=False).shards == 0
     old(store, days=2)
-    dry = collect_garbage(store, [datasets], grace_days=1, look_only=True)
-    done = collect_garbage(store, [datasets], grace_days=1, look_only=False)
+    dry = collect_garbage(store, [datasets], grace_days=1, dry_run=True)
+    done = collect_garbage(store, [datasets], grace_days=1, dry_run=False)
     assert dry == done
     assert done.shards >= 3
     assert content(kept) == expected
@@ -178,11 +178,11 @@ def test_a_version_in_use_is_collected_from_no_pool(extracted: Extract, tmp_path
     store = tmp_path / "store"
     reading = Batches(Dataset.read(extracted()), "train", batch_size=4)
     old(store, days=2)
-    found = collect_garbage(store, [], grace_days=1, look_only=False)
+    found = collect_garbage(store, [], grace_days=1, dry_run=False)
     assert (found.shards, found.in_use) == (1, 4)  # the one of dev is read by nobody
     assert sum(len(batch.ids) for batch in reading.epoch(0)) == 16
     del reading
-    assert collect_garbage(store, [], grace_days=1, look_only=False).shards == 4
+    assert collect_garbage(store, [], grace_days=1, dry_run=False).shards == 4
 
 
 def test_nothing_is_collected_where_a_version_cannot_be_read_or_a_purge_did_not_end(
@@ -193,10 +193,10 @@ def test_nothing_is_collected_where_a_version_cannot_be_read_or_a_purge_did_not_
     (version / "dataset.json").write_text(json.dumps({"half": "written"}))
     old(store, days=9)
     with pytest.raises(WorkError, match=r"datasets/corpus/1/dataset\.json: damaged"):
-        collect_garbage(store, [datasets], grace_days=1, look_only=False)
+        collect_garbage(store, [datasets], grace_days=1, dry_run=False)
     (store / ".purge-0123.json").write_text("{}")
-    with pytest.raises(WorkError, match="a purge was begun here and did not end"):
-        collect_garbage(store, [datasets], grace_days=1, look_only=False)
+    with pytest.raises(WorkError, match="a purge is unfinished here"):
+        collect_garbage(store, [datasets], grace_days=1, dry_run=False)
 
 
 def test_a_dataset_whose_shards_are_gone_is_not_published(extracted: Extract, tmp_path: Path) -> None:

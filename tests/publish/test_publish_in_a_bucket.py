@@ -20,7 +20,7 @@ from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import localize
+from voxline.store.bucket_cache import CACHE_ENV, localize
 from voxline.store.gcs import GcsStore
 from voxline.store.hashing import hash_file
 from voxline.store.objects import ObjectStore
@@ -86,27 +86,31 @@ def test_a_number_that_was_claimed_by_a_machine_that_died_is_no_version(
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
     dataset = extracted(range(12))
-    write = GcsStore.write
+    upload_file = GcsStore.upload_file
 
-    def dying(self: ObjectStore, name: str, *arguments: Any, **named: Any) -> Any:
+    def dying(self: GcsStore, file: Path, name: str, **options: Any) -> Any:
         if name.endswith("version.json"):
             raise WorkError("the machine is gone")
-        return write(self, name, *arguments, **named)
+        return upload_file(self, file, name, **options)
 
-    monkeypatch.setattr(GcsStore, "write", dying)
+    monkeypatch.setattr(GcsStore, "upload_file", dying)
     with pytest.raises(WorkError, match="the machine is gone"):
         run(dataset.place, store, datasets, COMPACT)
-    monkeypatch.setattr(GcsStore, "write", write)
+    monkeypatch.setattr(GcsStore, "upload_file", upload_file)
     fresh_pod()
     assert DatasetVersions(datasets, "corpus").numbers() == []
-    with pytest.raises(WorkError, match="no version 1; there: none"):
+    with pytest.raises(WorkError, match="no version 1; existing: none"):
         DatasetVersions(datasets, "corpus").path(1)
     assert run(dataset.place, store, datasets, COMPACT).place == f"{datasets}/corpus/2"
     assert json.loads(gcs.bucket("datasets").read("corpus/2/version.json"))["replaces"] is None
 
 
 def test_a_machine_that_comes_second_takes_the_next_number(
-    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], StepOutput], monkeypatch: pytest.MonkeyPatch
+    gcs: Storage,
+    fresh_pod: Pod,
+    extracted: Callable[[range], StepOutput],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
@@ -117,8 +121,9 @@ def test_a_machine_that_comes_second_takes_the_next_number(
         found = folders(self, prefix)
         if not overtaken:
             overtaken.append(True)
-            fresh_pod()
-            run(fast.place, store, datasets, COMPACT)
+            with pytest.MonkeyPatch.context() as other_machine:
+                other_machine.setenv(CACHE_ENV, str(tmp_path / "other machine"))
+                run(fast.place, store, datasets, COMPACT)
         return found
 
     monkeypatch.setattr(GcsStore, "list_folders", overtake)

@@ -15,9 +15,7 @@ from pathlib import Path
 
 from voxline.components.publish.purge.workspace import Workspace
 from voxline.components.publish.versions import (
-    CLAIM,
     PURGED_FILE,
-    SET_ASIDE,
     VERSION_FILE,
     DatasetVersions,
     VersionInfo,
@@ -28,8 +26,9 @@ from voxline.data.shard_rewrite import RewrittenShards, remap_records
 from voxline.store.bucket_cache import is_cached
 from voxline.store.files import DONE, atomic_write, fsync_folder, read_json, write_json
 from voxline.store.hashing import hash_file, hash_value
+from voxline.store.objects import CLAIM
 
-_BUILT, _OLD = ".purged-", SET_ASIDE
+_BUILT, _OLD = ".purged-", ".unpurged-"
 
 
 def recover_versions(versions: DatasetVersions, ground: Workspace) -> None:
