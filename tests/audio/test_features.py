@@ -175,7 +175,7 @@ def test_mfcc_with_context_holds_its_neighbours_oldest_first_and_zeros_beyond_th
     stacked = plain.model_copy(update={"context": 9})
     samples = speech_like(8_000)
     alone, together = compute_features(samples, plain), compute_features(samples, stacked)
-    assert together.shape == (51, 19 * 26) == (stacked.frames(8_000), stacked.bins)
+    assert together.shape == (51, 19 * 26) == (stacked.count_frames(8_000), stacked.bins)
     blocks = together.reshape(51, 19, 26)
     for frame in range(51):
         for place in range(19):
