@@ -180,8 +180,11 @@ def _spectrogram(
     magnitude: bool = False,
 ) -> FloatArray:
     """Power or magnitude of every frame, in mel bands, in bins or in both; block by block, in float32 throughout."""
-    if samples.ndim != 1:
-        raise ValueError(f"samples of shape {samples.shape}; one channel, [samples], is accepted")
+    if samples.ndim != 1 or samples.dtype.kind != "f":
+        raise ValueError(
+            f"samples of shape {samples.shape} and dtype {samples.dtype}; one channel, [samples], of floats in [-1, 1] "
+            "is accepted (divide int16 by 32768)"
+        )
     count = settings.count_frames(len(samples))
     padded = np.zeros((count - 1) * settings.hop_length + settings.win_length + settings.padding, np.float32)
     audible = samples[: len(padded) - settings.padding]  # what lies beyond the last window is not looked at

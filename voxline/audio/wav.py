@@ -6,7 +6,7 @@ libsndfile and ffmpeg cut a truncated WAV in silence, so the sizes in its chunks
 import os
 import struct
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from voxline.rejects import BadAudioError, Reason
 from voxline.store.files import atomic_write
@@ -78,18 +78,32 @@ def _chunk_follows(file: IO[bytes]) -> bool:
     return len(name) == 4 and name.isascii() and name.decode().isprintable()
 
 
-def write_wav(path: Path, samples: "npt.NDArray[np.int16]", sample_rate: int, *, durable: bool = True) -> None:
-    """Writes 16-bit mono PCM behind the plain 44-byte header; the file appears whole or not at all.
+def write_wav(path: Path | str, samples: "npt.NDArray[Any]", sample_rate: int, *, durable: bool = True) -> None:
+    """Writes mono 16-bit PCM with a plain 44-byte header. The file appears whole or not at all.
 
     Args:
-      samples: int16 [samples].
+      samples: `[samples]`, int16; or float in [-1, 1], which is rounded to 16 bits and clipped.
       sample_rate: Hz.
-      durable: wait until the disk has it; see `atomic_write`.
+      durable: whether to wait until the disk has the file; see `atomic_write`.
+
+    Raises:
+      ValueError: the samples have another shape or dtype, or are not finite.
     """
     import numpy as np
 
+    if samples.ndim != 1 or not (samples.dtype == np.int16 or samples.dtype.kind == "f"):
+        raise ValueError(
+            f"samples of shape {samples.shape} and dtype {samples.dtype}; one channel, [samples], of int16 or of "
+            "floats in [-1, 1] is accepted"
+        )
+    if samples.dtype != np.int16:
+        from voxline.audio.decoding import to_int16
+
+        if not np.isfinite(samples).all():
+            raise ValueError("some samples are not finite; floats in [-1, 1] are accepted")
+        samples = to_int16(samples)
     data = np.ascontiguousarray(samples, dtype="<i2").tobytes()
-    with atomic_write(path, durable=durable) as file:
+    with atomic_write(Path(path), durable=durable) as file:
         file.write(wav_header(len(samples), sample_rate) + data)
 
 

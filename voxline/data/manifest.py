@@ -28,7 +28,7 @@ from voxline.data.json_codec import (
 from voxline.data.json_codec import is_seconds as is_seconds
 from voxline.errors import WorkError
 from voxline.rejects import Reject
-from voxline.store.bucket_cache import is_cached
+from voxline.store.bucket_cache import is_cached, localize
 from voxline.store.files import atomic_write
 from voxline.store.hashing import Fingerprint, canonical_json, hash_digest, hash_value
 
@@ -116,13 +116,16 @@ UTTERANCE_KEYS = tuple(field.name for field in dataclasses.fields(Utterance) if 
 _KNOWN = frozenset(UTTERANCE_KEYS)
 
 
-def read_manifest(path: Path) -> list[Utterance]:
-    """Reads a manifest, or `manifest.jsonl` in a folder; paths come back absolute.
+def read_manifest(path: Path | str) -> list[Utterance]:
+    """Reads the utterances of a manifest; their paths come back absolute.
+
+    Args:
+      path: a manifest, or a folder that holds `manifest.jsonl`; on a disk or in a bucket.
 
     Raises:
-      WorkError: naming the line, when the manifest is absent or not one of ours.
+      WorkError: there is no manifest, or a line of it is damaged.
     """
-    return list(iter_manifest(path))
+    return list(iter_manifest(localize(path)))
 
 
 def iter_manifest(path: Path) -> Iterator[Utterance]:
@@ -202,9 +205,26 @@ def encode_reject(reject: Reject) -> str:
     return encode_json(reject.as_line()) + "\n"
 
 
-def read_rejects(path: Path) -> list[Reject]:
+def read_rejects(path: Path | str) -> list[Reject]:
+    """Reads the rejects of a step: the recordings that it left out, and why.
+
+    Args:
+      path: a list of rejects, or a folder that holds `rejects.jsonl`; on a disk or in a bucket.
+
+    Raises:
+      WorkError: there is no such list, or a line of it is damaged.
+    """
+    path = localize(path)
     path = path / REJECTS_FILE if path.is_dir() else path
-    return [Reject.from_line(json.loads(line)) for _, line in iter_lines(path)]
+    if not path.is_file():
+        raise WorkError(f"{path}: no such list of rejects; run the step that writes it first")
+    rejects = []
+    for number, line in iter_lines(path):
+        try:
+            rejects.append(Reject.from_line(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise WorkError(f"{path}:{number}: not a reject ({error}); run the step that writes it again") from None
+    return rejects
 
 
 def check_reject_share(rejected: int, total: int, limit: float, step: str, where: Path) -> None:

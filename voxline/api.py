@@ -1,0 +1,281 @@
+"""What `import voxline` offers in a notebook; each name is imported when it is first used.
+
+Guide with examples: docs/library.md.
+"""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.errors import SettingsError, TransientError, VoxlineError, WorkError
+
+if TYPE_CHECKING:
+    from voxline.data.reader import DatasetReader
+    from voxline.inference.recognizer import Recognizer
+    from voxline.inference.synthesizer import Synthesizer
+    from voxline.metrics.bootstrap import Interval
+    from voxline.metrics.wer import EditCounts
+    from voxline.pipelines.local.run_record import RunRecord
+
+
+def load_recognizer(location: Path | str) -> "Recognizer":
+    """Loads an exported ASR model.
+
+    Args:
+      location: an exported model (its folder or its `saved_model.pb`), train's output, a version's folder, or
+        `<registry>/<model>` for the version in service; on a disk or in a bucket.
+
+    Raises:
+      WorkError: no ASR model is there, or it is damaged.
+
+    Example:
+      recognizer = voxline.load_recognizer("runs/demo/registry/asr")
+      recognizer.transcribe("recording.flac")                # a file of any format and sample rate
+      recognizer.transcribe(samples, sample_rate=44_100)     # mono; float in [-1, 1], or int16
+    """
+    from voxline.inference.recognizer import Recognizer
+
+    return Recognizer(_model_folder(location))
+
+
+def load_synthesizer(location: Path | str) -> "Synthesizer":
+    """Loads an exported TTS model.
+
+    Args:
+      location: as for `load_recognizer`.
+
+    Raises:
+      WorkError: no TTS model is there, or it is damaged.
+
+    Example:
+      synthesizer = voxline.load_synthesizer("runs/demo-tts/registry/tts")
+      speech = synthesizer.synthesize("Three, one, four.")
+      voxline.write_wav("speech.wav", speech.waveform, synthesizer.sample_rate)
+    """
+    from voxline.inference.synthesizer import Synthesizer
+
+    return Synthesizer(_model_folder(location))
+
+
+def open_dataset(location: Path | str) -> "DatasetReader":
+    """Opens a dataset that extract or publish wrote.
+
+    Args:
+      location: the folder that holds `dataset.json`; on a disk or in a bucket.
+
+    Raises:
+      WorkError: there is no dataset, or a file of it is missing or damaged.
+
+    Example:
+      dataset = voxline.open_dataset("runs/demo-refresh/datasets/demo/1")
+      for example in dataset.examples("dev"):              # one utterance after the other
+          print(example.id, example.text, example.features.shape)
+      test = dataset.arrays("test")                        # padded arrays
+      batches = dataset.tf_data("train", batch_size=16)    # tf.data
+    """
+    from voxline.data.reader import DatasetReader
+    from voxline.store.bucket_cache import localize
+
+    return DatasetReader(localize(location))
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorRate:
+    """An error rate over all utterances. Prints as `3.1% (95% interval 2.0% to 4.4%)`.
+
+    Attributes:
+      rate: errors per reference word (or character); 0.031 is 3.1%.
+      interval: bootstrap interval of the rate, over utterances, or over speakers if ten or more are given.
+      edits: insertions, deletions and substitutions.
+      confidence: of the interval.
+    """
+
+    rate: float
+    interval: "Interval"
+    edits: "EditCounts"
+    confidence: float = 0.95
+
+    def __float__(self) -> float:
+        return self.rate
+
+    def __str__(self) -> str:
+        return f"{self.rate:.1%} ({self.confidence:.0%} interval {self.interval.low:.1%} to {self.interval.high:.1%})"
+
+
+def wer(
+    references: Sequence[str],
+    hypotheses: Sequence[str],
+    *,
+    speakers: Sequence[str] | None = None,
+    confidence: float = 0.95,
+) -> ErrorRate:
+    """Word error rate with a bootstrap interval. Texts are compared as they are; normalize them first.
+
+    Args:
+      references, hypotheses: one text for each utterance.
+      speakers: of the utterances; with ten speakers or more the interval is over speakers.
+      confidence: of the interval, between 0 and 1.
+
+    Raises:
+      SettingsError: the lists differ in length or are empty, or the confidence is out of range.
+
+    >>> rate = wer(["a red cat", "one two", "three", "four", "five"], ["a cat", "one two", "three", "for", "five"])
+    >>> float(rate), rate.edits.deletions, rate.edits.substitutions
+    (0.25, 1, 1)
+    >>> print(rate)
+    25.0% (95% interval 0.0% to 57.1%)
+    """
+    from voxline.metrics.wer import count_word_edits
+
+    return _error_rate(count_word_edits, references, hypotheses, speakers, confidence)
+
+
+def cer(
+    references: Sequence[str],
+    hypotheses: Sequence[str],
+    *,
+    speakers: Sequence[str] | None = None,
+    confidence: float = 0.95,
+) -> ErrorRate:
+    """Character error rate with a bootstrap interval; arguments and errors as `wer`.
+
+    >>> float(cer(["abcd"], ["abce"]))
+    0.25
+    """
+    from voxline.metrics.wer import count_character_edits
+
+    return _error_rate(count_character_edits, references, hypotheses, speakers, confidence)
+
+
+def run(
+    pipeline: str,
+    config: Path | str | Mapping[str, Any] | Sequence[Path | str],
+    run_dir: Path | str | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+) -> "RunRecord":
+    """Runs a pipeline on this machine, as `voxline run` does. Steps whose input is unchanged are reused.
+
+    Args:
+      pipeline: "asr", "tts" or "refresh".
+      config: a YAML file, or several, of which later ones override earlier ones; or the config itself, as a mapping
+        or as YAML text. Relative paths in a mapping or a text start at the current folder.
+      run_dir: for the record and the report; None: `runs/<name>`.
+      overrides: values by dotted key, such as `{"train.epochs": 3}`.
+
+    Returns:
+      The content of `run.json`. A run that refuses to push a worse model has succeeded: `pushed` is False.
+
+    Raises:
+      SettingsError: the config is wrong. No step was started.
+      WorkError: a step failed.
+      TransientError: a storage or a network failed. The same call may succeed.
+      KeyboardInterrupt: the run was interrupted. Its steps have ended, and the same call resumes it.
+
+    Example:
+      record = voxline.run("asr", "configs/asr/demo.yaml", overrides={"train.epochs": 5})
+      record.metrics["wer"], record.pushed, record.model
+    """
+    from voxline.pipelines.cli.console import Console
+    from voxline.pipelines.config.load import load_config
+    from voxline.pipelines.graph import check_pipeline
+    from voxline.pipelines.local.runner import run_pipeline
+
+    check_pipeline(pipeline)
+    assignments = [f"{key}={_yaml_scalar(value)}" for key, value in (overrides or {}).items()]
+    with _config_files(config) as files, _kept_signal_handlers():
+        chosen = load_config(files, assignments, pipeline=pipeline)
+        folder = Path(run_dir) if run_dir is not None else Path("runs") / chosen.name
+        record, failure = run_pipeline(chosen, folder, Console(sys.stdout))
+    if failure:
+        errors: tuple[type[VoxlineError], ...] = (SettingsError, TransientError)
+        kind = next((error for error in errors if error.exit_status == failure.exit_status), WorkError)
+        raise kind(f"{record.failed_step or 'the graph'} failed: {failure.message}")
+    return record
+
+
+def _model_folder(location: Path | str) -> Path:
+    from voxline.registry.registry import find_model
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's search for a GPU is no news
+    path = Path(location)
+    return find_model(path.parent if path.is_file() else location)
+
+
+def _error_rate(
+    count_edits: Any,
+    references: Sequence[str],
+    hypotheses: Sequence[str],
+    speakers: Sequence[str] | None,
+    confidence: float,
+) -> ErrorRate:
+    from voxline.metrics.bootstrap import Bootstrap
+    from voxline.metrics.wer import sum_edits
+
+    if isinstance(references, str) or isinstance(hypotheses, str):
+        raise SettingsError("references and hypotheses: lists of texts are accepted; wrap a single text in a list")
+    lengths = {"references": len(references), "hypotheses": len(hypotheses)}
+    if speakers is not None:
+        lengths["speakers"] = len(speakers)
+    if len(set(lengths.values())) > 1 or not len(references):
+        found = ", ".join(f"{count:,} {name}" for name, count in lengths.items())
+        raise SettingsError(f"{found}; one of each for every utterance is accepted, and at least one utterance")
+    if not 0 < confidence < 1:
+        raise SettingsError(f"confidence is {confidence!r}; a number between 0 and 1 is accepted")
+    edits = count_edits(references, hypotheses)
+    bootstrap = Bootstrap(confidence=confidence)
+    interval = bootstrap.interval([one.part for one in edits], list(speakers or [""] * len(edits)))
+    total = sum_edits(edits)
+    return ErrorRate(total.rate, interval, total, confidence)
+
+
+@contextlib.contextmanager
+def _config_files(config: Path | str | Mapping[str, Any] | Sequence[Path | str]) -> Iterator[list[Path]]:
+    """The files of a config; one that is given as a mapping or a text is written to a temporary file."""
+    if isinstance(config, Path) or (isinstance(config, str) and "\n" not in config and ": " not in config):
+        yield [Path(config)]
+    elif isinstance(config, Sequence) and not isinstance(config, str):
+        yield [Path(file) for file in config]
+    else:
+        from voxline.pipelines.config.keys import get_key, set_key
+        from voxline.pipelines.config.load import PATH_KEYS
+        from voxline.pipelines.config.yaml_files import dump_yaml, read_yaml
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "config.yaml"
+            file.write_text(config if isinstance(config, str) else dump_yaml(dict(config)), encoding="utf-8")
+            document = read_yaml(file)
+            for key in PATH_KEYS:
+                value = get_key(document, key)
+                if isinstance(value, str) and value and "://" not in value:
+                    set_key(document, key, os.path.abspath(Path(value).expanduser()))
+            file.write_text(dump_yaml(document), encoding="utf-8")
+            yield [file]
+
+
+@contextlib.contextmanager
+def _kept_signal_handlers() -> Iterator[None]:
+    """Restores the signal handlers: after a run the command ends, but a notebook goes on."""
+    if threading.current_thread() is not threading.main_thread():
+        raise SettingsError("voxline.run works in the main thread only, since it stops its steps on a signal")
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+def _yaml_scalar(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value)
