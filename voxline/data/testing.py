@@ -9,7 +9,7 @@ import numpy as np
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset, Shard
-from voxline.data.rows import ROWS_FILE, encode_row, write_record_locations
+from voxline.data.rows import RECORD_LOCATION, ROWS_FILE, encode_row, write_record_locations
 from voxline.data.shard_writer import FeatureArray, ShardWriter
 from voxline.data.shards import clip_name
 from voxline.data.tfrecord import RECORD_OVERHEAD
@@ -77,6 +77,6 @@ def write_dataset(
         },
         shards=listed,
         rows_hash=rows_hash,
-        places=write_record_locations(folder, np.array([[where[each.id]] for each in ordered], np.int64)),
+        places=write_record_locations(folder, np.array([[tuple(where[each.id])] for each in ordered], RECORD_LOCATION)),
     ).write(folder)
     return Dataset.read(folder)
