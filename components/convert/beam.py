@@ -1,8 +1,8 @@
-"""Recordings converted by a Beam pipeline: batches of jobs go to workers, on this machine or on many.
+"""Converts recordings by a Beam pipeline: batches of jobs go to workers, on this machine or on many.
 
-A worker hands each batch to a process of its own, as one machine does: a recording that kills or never ends costs that
-process, and ends as the same reject; the worker lives, and the runner has nothing to repeat. Batches and what became of
-them are files in a folder that all workers share; what goes through the runner is a number.
+A worker hands each batch to a process of its own. A recording that crashes or hangs costs that process and becomes the
+same reject as on one machine; the worker survives, and the runner repeats nothing. Batches and results are files in a
+folder that all workers share. Only the number of a batch goes through the runner.
 """
 
 import dataclasses
@@ -30,23 +30,23 @@ _RESULT_TYPES: dict[str, type[ConversionResult]] = {
 }
 
 BATCH_RECORDINGS = 500
-"""Each batch starts a process, which costs as much as dozens of recordings."""
+"""Large enough to pay for the process that each batch starts, which costs as much as dozens of recordings."""
 
 BATCH_SECONDS = 1_800.0
-"""Of audio; a recording of an hour has a batch to itself, and holds up no other."""
+"""Of audio. A recording of an hour has a batch to itself, and delays no other."""
 
 ASSUMED_SECONDS = 10.0
-"""What a recording counts for that ingest could not measure."""
+"""Counted for a recording whose duration ingest could not read."""
 
 
 def convert_jobs(
     jobs: Iterable[ConversionJob], settings: ConvertSettings, pool: Path, folder: Path
 ) -> Iterator[tuple[int, ConversionResult]]:
-    """Converts each job, by Beam where there are enough; yields (index of the job, result) as results come.
+    """Converts each job, by Beam if there are enough; yields (index of the job, result) as results come.
 
     Args:
-      pool: the folder of all WAVs, and
-      folder: one for what is unfinished; on a disk that all workers share, or the mirror of a bucket.
+      pool: the folder of all WAVs.
+      folder: for unfinished work; on a disk that all workers share, or in the bucket cache.
 
     Raises:
       OSError, WorkError: a WAV cannot be written, or the pipeline failed.
@@ -66,7 +66,7 @@ def convert_jobs(
 def convert_with_beam(
     jobs: Iterable[ConversionJob], settings: ConvertSettings, pool: Path, folder: Path
 ) -> Iterator[tuple[int, ConversionResult]]:
-    """As `convert_jobs`, whatever there is to do."""
+    """As `convert_jobs`, however few jobs there are."""
     from voxline.beam.run import map_with_beam
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -88,14 +88,14 @@ def convert_with_beam(
 
 
 def _convert_batch(number: int, folder: str, pool: str, limit_seconds: float) -> list[tuple[str, dict[str, Any]]]:
-    """What a worker does with a batch: each WAV lies in the pool when it ends."""
+    """Converts a batch in a worker. Its WAVs are in the pool afterwards."""
     jobs = _read_batch(localize(f"{folder}/{_batch_name(number)}"))
     ensure_local(job.source for job in jobs)
     results: dict[int, ConversionResult] = dict(map_in_processes(convert_recording, jobs, 1, limit_seconds))
     if is_remote(pool):
         upload_new([jobs[at].wav for at, result in results.items() if isinstance(result, Converted)], pool)
     else:
-        os.sync()  # before anything says that they are there; the process that waits may be on another machine
+        os.sync()  # before anything names the WAVs; the process that waits may be on another machine
     return [(type(results[at]).__name__, dataclasses.asdict(results[at])) for at in range(len(jobs))]
 
 

@@ -1,4 +1,4 @@
-"""What one conversion is told, and how it can end. It imports nothing heavy: the step plans with it."""
+"""A conversion's job and its results. The module imports nothing heavy, as the step plans with it."""
 
 import dataclasses
 from pathlib import Path
@@ -9,20 +9,20 @@ from voxline.rejects import Reason
 
 @dataclasses.dataclass(frozen=True)
 class Shaping:
-    """What is done to the sound besides its rate; see ConvertSettings.
+    """Changes to the sound besides its sample rate; see ConvertSettings.
 
     Attributes:
-      trim_db: dB under the loudest 10 ms; 0: the ends stay as they are.
-      trim_keep_seconds: of silence left at each end.
-      loudness_lufs: what the loudness is set to; None: it stays as it is.
+      trim_db: dB below the loudest 10 ms; 0: nothing is trimmed.
+      trim_keep_seconds: silence to keep at each end.
+      loudness_lufs: the target loudness; None: unchanged.
     """
 
     trim_db: float = 0.0
     trim_keep_seconds: float = 0.0
     loudness_lufs: float | None = None
 
-    def naming(self) -> dict[str, Any]:
-        """What a WAV's name says of it: nothing where nothing is done, so that such names stay what they were."""
+    def key_values(self) -> dict[str, Any]:
+        """Its part of a WAV's name. A setting that changes nothing has none."""
         trim = {"trim": [self.trim_db, self.trim_keep_seconds]} if self.trim_db else {}
         return trim | ({} if self.loudness_lufs is None else {"loudness": self.loudness_lufs})
 
@@ -32,15 +32,15 @@ NO_SHAPING = Shaping()
 
 @dataclasses.dataclass(frozen=True)
 class ConversionJob:
-    """What to convert.
+    """A recording to convert.
 
     Attributes:
       source: the recording's path.
-      audio_hash: of the source file, as the manifest has it.
-      offset, duration: seconds; no duration: up to the end.
-      wav: where it goes.
+      audio_hash: of the source file, according to the manifest.
+      offset, duration: seconds; without a duration, up to the end.
+      wav: path of the WAV to write.
       silence_db: dB of full scale.
-      shaping: what is done to the sound besides its rate.
+      shaping: other changes to the sound.
     """
 
     source: str
@@ -55,12 +55,12 @@ class ConversionJob:
 
 @dataclasses.dataclass(frozen=True)
 class Converted:
-    """The WAV is there.
+    """The WAV exists.
 
     Attributes:
-      samples: how many.
-      measured: see `measure`, and `shape` for what was done to it.
-      decoded: False where the WAV was there already and only had to be measured.
+      samples: its number of samples.
+      measured: see `measure_level` and `apply_shaping`.
+      decoded: False if the WAV existed and was only measured.
     """
 
     samples: int
@@ -70,7 +70,7 @@ class Converted:
 
 @dataclasses.dataclass(frozen=True)
 class RejectedRecording:
-    """The recording cannot be used; it is its content that says so, so this holds for every later run."""
+    """The recording cannot be used. That depends on its content alone, so it holds for later runs too."""
 
     reason: Reason
     detail: str
@@ -78,6 +78,6 @@ class RejectedRecording:
 
 @dataclasses.dataclass(frozen=True)
 class SourceChanged:
-    """The source is no longer what the manifest says; that is no property of the recording."""
+    """The source is no longer what the manifest says, which says nothing about the recording."""
 
     detail: str

@@ -1,4 +1,4 @@
-"""One recording: from whatever it is to a 16-bit mono WAV, and what was measured of it on the way."""
+"""Converts one recording to a 16-bit mono WAV, and measures its level."""
 
 import functools
 import hashlib
@@ -18,20 +18,19 @@ from voxline.store.hashing import hash_file
 
 SHAPING_FRAME_SECONDS = 0.01
 PEAK_DB = -1.0
-"""dB of full scale that no sample passes when loudness is set; what is between the samples may overshoot by as much."""
+"""dB of full scale that no sample exceeds after loudness normalization. The 1 dB leaves room for inter-sample peaks."""
 
 
 def apply_shaping(
     samples: npt.NDArray[Any], sample_rate: int, shaping: Shaping
 ) -> tuple[npt.NDArray[Any], dict[str, float | str]]:
-    """Trims, then sets the loudness; a recording without a sound must not come here.
+    """Trims a recording, then normalizes its loudness. The recording must not be silent.
 
     Args:
       samples: int16 or float32 [samples].
 
     Returns:
-      The samples (as they were, where nothing is asked for), and what was done: trimmed_seconds, gain_db, and
-      loudness_lufs as it is afterwards; of each what was asked for.
+      The samples, and what was done: trimmed_seconds if trimmed; gain_db and the new loudness_lufs if normalized.
     """
     done: dict[str, float | str] = {}
     if shaping.trim_db:
@@ -49,10 +48,10 @@ def apply_shaping(
 
 
 def trim_range(samples: npt.NDArray[Any], sample_rate: int, trim_db: float, keep_seconds: float) -> tuple[int, int]:
-    """From where to where the recording sounds, with `keep_seconds` around it as far as they are there.
+    """The range of samples to keep: from the first to the last sound, with up to `keep_seconds` around them.
 
-    Silence is what lies more than `trim_db` below the loudest 10 ms (RMS): relative, since a quiet recording's
-    speech is quiet too. 10 ms, since a click of one sample is no speech, and a "t" is hardly longer.
+    Silence is more than `trim_db` below the loudest 10 ms (RMS). The threshold is relative because speech in a
+    quiet recording is quiet too. 10 ms, because a click of one sample is not speech, and a "t" is hardly longer.
 
     >>> take = np.concatenate([np.zeros(8000), np.tile([0.5, -0.5], 4000), np.zeros(4000)]).astype(np.float32)
     >>> trim_range(take, 16_000, 40, 0.05)
@@ -73,13 +72,13 @@ FULL_SCALE = 32768
 
 
 def convert_recording(job: ConversionJob) -> Converted | RejectedRecording | SourceChanged:
-    """Decodes, mixes, resamples, measures and writes one recording, unless its WAV is there already.
+    """Decodes, mixes, resamples, measures and writes one recording, unless its WAV exists.
 
     Raises:
       OSError: the WAV cannot be written.
     """
-    if job.shaping.naming():
-        return _convert_shaped(job)  # from the source, though a WAV be there: it does not tell what was done to it
+    if job.shaping.key_values():
+        return _convert_shaped(job)  # from the source: an existing WAV does not say what was done to it
     try:
         samples, md5, decoded = read_wav(job.wav)[0], "", False
     except BadAudioError:
@@ -99,14 +98,14 @@ def convert_recording(job: ConversionJob) -> Converted | RejectedRecording | Sou
 
 
 def _convert_shaped(job: ConversionJob) -> Converted | RejectedRecording | SourceChanged:
-    """A recording that is trimmed, or whose loudness is set; whether it is silent is asked before."""
+    """Converts a recording with shaping; silence is rejected before."""
     if changed := _source_change(job):
         return SourceChanged(changed)
     try:
         mixed, _ = _decode_job(job)
     except BadAudioError as error:
         return RejectedRecording(error.reason, error.detail)
-    if silent := _reject_silence(measure_level(to_int16(mixed), job.sample_rate, job.silence_db, "not asked for"), job):
+    if silent := _reject_silence(measure_level(to_int16(mixed), job.sample_rate, job.silence_db, "not needed"), job):
         return silent
     shaped, done = apply_shaping(mixed, job.sample_rate, job.shaping)
     samples = to_int16(shaped)
@@ -130,14 +129,14 @@ def measure_level(
     Args:
       samples: int16 [samples].
       sample_rate: Hz.
-      silence_db: dB of full scale; 25 ms whose level (RMS) is below count as silence.
-      md5: of the samples, where it is known already.
+      silence_db: dB of full scale; 25 ms with a lower level (RMS) count as silence.
+      md5: of the samples, if known.
 
     Returns:
       peak_db, rms_db: dB of full scale, -120 for digital silence.
       clipped_share: share of samples at full scale.
       silence_share: share of frames of 25 ms below silence_db.
-      pcm_hash: names the samples; their MD5, since a FLAC brings it and decoding has compared it.
+      pcm_hash: MD5 of the samples. A FLAC file states it, and decoding has verified it.
 
     >>> measured = measure_level(np.array([16384, -16384] * 800, np.int16), 16_000, -60)
     >>> measured["peak_db"], measured["rms_db"], measured["clipped_share"], measured["silence_share"]
@@ -176,7 +175,7 @@ def _decibels(power: float) -> float:
 
 
 def _decode_job(job: ConversionJob) -> tuple[npt.NDArray[Any], str]:
-    """The samples at the job's rate, as integers or float32, and their MD5 where the file has it."""
+    """The samples at the job's rate, integers or float32, and their MD5 if the file states it."""
     recording = decode_audio(job.source, job.offset, job.duration)
     samples = to_mono(recording.samples)
     if recording.sample_rate != job.sample_rate:  # else 16-bit samples pass bit by bit
@@ -188,7 +187,7 @@ def _decode_job(job: ConversionJob) -> tuple[npt.NDArray[Any], str]:
 
 
 def _source_change(job: ConversionJob) -> str:
-    """In words, how the source differs from what the manifest says; empty where it does not."""
+    """How the source differs from what the manifest says; empty if it does not."""
     try:
         status = Path(job.source).stat()
         found = _cached_hash(job.source, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -199,5 +198,5 @@ def _source_change(job: ConversionJob) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _cached_hash(source: str, *_state: int) -> str:
-    """Many segments lie in one long recording: it is hashed once, for as long as its size and times stay."""
+    """Hashes a long recording once for all its segments, as long as its size and times do not change."""
     return hash_file(Path(source))

@@ -1,4 +1,4 @@
-"""What a person can set about conversion."""
+"""Settings of convert."""
 
 from typing import Self
 
@@ -14,7 +14,7 @@ PROCESSES = "processes"
 
 
 class ConvertSettings(RunnerSettings):
-    """How recordings become WAVs, and which of them are left out."""
+    """How recordings become WAVs, and which are rejected."""
 
     EXPOSED = ("sample_rate", "alphabet", "frontend.kind")
 
@@ -28,41 +28,44 @@ class ConvertSettings(RunnerSettings):
     min_seconds: float = pydantic.Field(0.1, ge=0, le=3_600, description="seconds; shorter recordings are rejected")
     max_seconds: float = pydantic.Field(60.0, gt=0, le=36_000, description="seconds; longer recordings are rejected")
     silence_db: float = pydantic.Field(
-        -60.0, ge=-90, le=0, description="dB of full scale; a recording whose every 25 ms lie below is rejected"
+        -60.0, ge=-90, le=0, description="dB of full scale; a recording with no 25 ms above it is rejected"
     )
     trim_db: float = pydantic.Field(
         0.0,
         ge=0,
         le=120,
-        description="dB under the loudest 10 ms; what is quieter at both ends is cut off; 0: nothing is",
+        description="dB below the loudest 10 ms; what is quieter at both ends is trimmed; 0: no trimming",
     )
     trim_keep_seconds: float = pydantic.Field(
-        0.05, ge=0, le=10, description="seconds of it that stay at each end, as far as they are there"
+        0.05, ge=0, le=10, description="seconds of silence that trimming keeps at each end"
     )
     loudness_lufs: float | None = pydantic.Field(
-        None, ge=-70, le=0, description="LUFS (ITU-R BS.1770-4) that every recording gets, such as -23; empty: as it is"
+        None,
+        ge=-70,
+        le=0,
+        description="LUFS (ITU-R BS.1770-4) of every WAV, such as -23; empty: unchanged",
     )
     decode_seconds: float = pydantic.Field(
-        300.0, gt=0, le=86_400, description="seconds that reading one recording may take before it is rejected"
+        300.0, gt=0, le=86_400, description="seconds; a recording that takes longer to decode is rejected"
     )
     max_reject_share: float = pydantic.Field(
         0.05, ge=0, le=1, description="share (0 to 1) of utterances; the step fails when more are rejected"
     )
     runner: str = pydantic.Field(
         PROCESSES,
-        description=f"what converts: {PROCESSES} (of this machine), {MULTI_PROCESS} (the same by Beam), or any Beam "
-        "runner by its name",
+        description=f"what runs the conversion: {PROCESSES} (on this machine), {MULTI_PROCESS} (the same, by Beam), or "
+        "the name of any Beam runner",
     )
-    workers: int = pydantic.Field(0, ge=0, le=1_024, description="processes; 0: as many as there are cores")
+    workers: int = pydantic.Field(0, ge=0, le=1_024, description="processes; 0: one per core")
 
     @property
     def shaping(self) -> Shaping:
-        """What is done to the sound besides its rate."""
+        """Changes to the sound besides its sample rate."""
         return Shaping(self.trim_db, self.trim_keep_seconds, self.loudness_lufs)
 
     @pydantic.field_validator("alphabet")
     @classmethod
-    def _spells(cls, value: str) -> str:
+    def _check_alphabet(cls, value: str) -> str:
         try:
             Alphabet.named(value)
         except SettingsError as error:
@@ -70,7 +73,7 @@ class ConvertSettings(RunnerSettings):
         return value
 
     @pydantic.model_validator(mode="after")
-    def _range(self) -> Self:
+    def _check_range(self) -> Self:
         if self.min_seconds >= self.max_seconds:
             raise ValueError(f"min_seconds ({self.min_seconds:g}) must be below max_seconds ({self.max_seconds:g})")
         return self

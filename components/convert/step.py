@@ -58,7 +58,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
     Raises:
       WorkError: too many rejects, a recording that is no longer what the manifest says, or a full disk.
     """
-    naming = settings.naming()  # without the number of processes, which changes no output
+    naming = settings.key_settings()  # without the number of processes, which changes no output
     frontend = frontend_version(settings.frontend)  # a later version of a dictionary may read a text differently
     made_from = {"settings": naming.plain(), "frontend": frontend, "revisions": [REVISION, WAV_REVISION]}
     with (

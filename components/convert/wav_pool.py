@@ -44,7 +44,7 @@ class WavPool:
         self.folder = local_path(store) / "wavs"
         self._root = str(self.folder)
         self._mirror = BucketCache(f"{store}/wavs") if is_remote(store) else None
-        self._sample_rate, self._silence_db, self._shaping = sample_rate, silence_db, shaping.naming()
+        self._sample_rate, self._silence_db, self._shaping = sample_rate, silence_db, shaping.key_values()
 
     def __enter__(self) -> "WavPool":
         return self

@@ -1,9 +1,9 @@
-"""Which new clips go into which new shard, decided before any audio is read.
+"""Plans which new clips go into which new shard, before any audio is read.
 
 Clips are ordered by the hash of the utterance's id, which mixes speakers, chapters and lengths, and cut where a shard
-is full; those of one split and one speed stand together, so that what is removed together lies together no more than
-chance has it, and a copy at another speed does not lie beside its original. A recording that is longer than a shard
-has one to itself. Shards that are there already are never touched.
+is full. A shard holds clips of one split and one speed. So utterances that are removed together share shards only by
+chance, and a copy at another speed is not next to its original. A recording longer than a shard has one to itself.
+Existing shards are never changed.
 """
 
 import dataclasses
@@ -22,19 +22,19 @@ from voxline.data.shards import shard_name
 SPLITS = ("train", "dev", "test")
 
 ATTEMPTS_FOLDER = "attempts"
-"""Of what is unfinished, the folder that tells at which clip each worker is, also when it has died."""
+"""Subfolder of the unfinished work for the notes of `note_clips`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardTask:
-    """One shard to write; small, since runners carry it from process to process.
+    """One shard to write. It is small, since runners send it from process to process.
 
     Attributes:
       shard: its name if no recording fails.
-      manifest: its utterances, in order; what is wanted of each is the clip at this speed. A file, or gs://… for
-        workers on other machines.
-      utterances: how many.
-      bytes: of features, about.
+      speed: of the clips.
+      manifest: its utterances, in order. A file, or gs://… for workers on other machines.
+      utterances: their number.
+      bytes: size of the features, roughly.
     """
 
     shard: str
@@ -52,7 +52,7 @@ def plan_shards(
     """The shards to write, in a fixed order.
 
     Args:
-      missing: `[utterances, speeds]`, the clips that lie nowhere yet.
+      missing: `[utterances, speeds]`, the clips that no shard has.
       folder: for the manifests.
     """
     groups = list(_group_clips(scan, missing, settings))
@@ -69,7 +69,7 @@ def plan_shards(
 def _group_clips(
     scan: ScannedManifest, missing: npt.NDArray[np.bool_], settings: ExtractSettings
 ) -> Iterator[tuple[int, list[int]]]:
-    """(column of the speed, utterances) of each shard; of utterances that share a clip the first stands for all."""
+    """(column of the speed, utterances) of each shard. Of utterances that share a clip, the first represents all."""
     places = {number: _hash_order(scan.ids[number]) for number in np.flatnonzero(missing.any(axis=1)).tolist()}
     for split in sorted(set(scan.splits), key=split_rank):
         for column in range(len(settings.speeds)):
@@ -96,7 +96,7 @@ def _feature_bytes(seconds: float, speed: float, settings: ExtractSettings) -> f
 
 
 def split_rank(split: str) -> tuple[int, str]:
-    """By which splits are sorted."""
+    """Sort key of a split."""
     return (SPLITS.index(split) if split in SPLITS else len(SPLITS), split)
 
 

@@ -1,4 +1,4 @@
-"""What a person can turn about the dataset: its features, its alphabet, its shards, and what runs the work."""
+"""Settings of extract."""
 
 from typing import ClassVar
 
@@ -11,12 +11,12 @@ from voxline.text.settings import FrontendSettings
 
 
 class ExtractSettings(RunnerSettings):
-    """Settings of the extract step."""
+    """The dataset's features, alphabet and shards, and what runs the work."""
 
     EXPOSED = ("features.kind", "features.mels", "features.sample_rate", "alphabet", "frontend.kind", "runner")
 
-    NAMES_NOTHING: ClassVar[frozenset[str]] = RunnerSettings.NAMES_NOTHING | {"shard_megabytes"}
-    """How shards are cut changes nothing that is read."""
+    NOT_IN_KEY: ClassVar[frozenset[str]] = RunnerSettings.NOT_IN_KEY | {"shard_megabytes"}
+    """How shards are cut changes nothing that training reads."""
 
     features: FeatureSettings = pydantic.Field(FeatureSettings(), description="how samples become features")
     alphabet: str = pydantic.Field(
@@ -24,19 +24,19 @@ class ExtractSettings(RunnerSettings):
     )
     frontend: FrontendSettings = pydantic.Field(
         default_factory=FrontendSettings,
-        description="how convert read the transcripts; the dataset remembers it, and so does the model",
+        description="the text frontend that convert used; stored in the dataset and in the model",
     )
     speeds: list[float] = pydantic.Field(
-        [1.0], description="playing speeds of the training copies, 1.0 among them; dev and test stay as they are"
+        [1.0], description="speeds of the copies of training utterances, including 1.0; dev and test are not copied"
     )
-    shard_megabytes: float = pydantic.Field(32.0, gt=0, le=2_048, description="MB that a shard holds at most")
+    shard_megabytes: float = pydantic.Field(32.0, gt=0, le=2_048, description="MB; the largest size of a shard")
     max_reject_share: float = pydantic.Field(
-        0.02, ge=0, le=1, description="share of utterances that may be rejected before the step fails"
+        0.02, ge=0, le=1, description="share (0 to 1) of utterances; the step fails when more are rejected"
     )
 
     @pydantic.field_validator("alphabet")
     @classmethod
-    def _can_spell(cls, name: str) -> str:
+    def _check_alphabet(cls, name: str) -> str:
         try:
             Alphabet.named(name)
         except Exception as error:
@@ -45,7 +45,7 @@ class ExtractSettings(RunnerSettings):
 
     @pydantic.field_validator("speeds")
     @classmethod
-    def _as_it_is_and_others(cls, speeds: list[float]) -> list[float]:
+    def _check_speeds(cls, speeds: list[float]) -> list[float]:
         if 1.0 not in speeds or len(set(speeds)) < len(speeds) or not all(0.5 <= speed <= 2 for speed in speeds):
-            raise ValueError("numbers from 0.5 to 2, each once, 1.0 among them, are accepted")
+            raise ValueError("give different numbers from 0.5 to 2, including 1.0")
         return sorted(speeds)

@@ -41,7 +41,7 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> S
             raise WorkError(f"{file}: changed while it was read; run this again when it is written")
 
     inputs = {"utterances": fingerprint}
-    with cached_step(store, "extract", settings.naming(), inputs, revision=REVISION, check=_check) as output:
+    with cached_step(store, "extract", settings.key_settings(), inputs, revision=REVISION, check=_check) as output:
         if output.reused:
             _note_use(output)
         else:

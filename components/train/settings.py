@@ -109,7 +109,7 @@ class TrainSettings(Settings):
             )
         return self
 
-    def naming(self) -> Settings:
+    def key_settings(self) -> Settings:
         """The same settings without what names no work: how many machines share it, and what makes them."""
         values = self.plain()
         del values["workers"]

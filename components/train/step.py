@@ -41,7 +41,7 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Step
     if _wants_workers(settings):
         return _launch(str(dataset), store, settings, inputs)
     alone = not os.environ.get("TF_CONFIG")
-    with cached_step(store, "train", settings.naming(), inputs, revision=REVISION, alone=alone) as work:
+    with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION, alone=alone) as work:
         if work.reused:
             return work
         _train(read, settings, work)
@@ -50,7 +50,7 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Step
 
 def _join(dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> StepOutput:
     """What a worker other than the chief does: it trains along in the folder that the chief has claimed."""
-    with joined_step(store, "train", settings.naming(), inputs, revision=REVISION) as work:
+    with joined_step(store, "train", settings.key_settings(), inputs, revision=REVISION) as work:
         if not work.reused:
             from voxline.components.train.trainer import fit
 
@@ -78,9 +78,9 @@ def _launch(dataset: str, store: Path | str, settings: TrainSettings, inputs: di
     from voxline.components.train.distributed.launcher import launch_workers
 
     start = time.monotonic()
-    _, folder = step_key(store, "train", settings.naming(), inputs, REVISION)
+    _, folder = step_key(store, "train", settings.key_settings(), inputs, REVISION)
     made = launch_workers(folder.name, dataset, str(store), settings, lambda: is_finished(store, folder))
-    with cached_step(store, "train", settings.naming(), inputs, revision=REVISION) as work:
+    with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION) as work:
         if not work.reused:
             raise WorkError(f"train: what the workers made at {folder} is not whole; run the step again")
     if made:

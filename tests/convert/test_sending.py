@@ -54,7 +54,7 @@ def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: BucketCache) ->
             sent.add(wav, WHOLE)
         sent.add(pool.root / "ab" / "bad.wav", RejectedRecording(Reason.SILENT, ""))
     assert len(gcs.names()) == 11
-    assert pool.bucket.read("ab/9.wav") == b"9"
+    assert pool.store.read("ab/9.wav") == b"9"
 
 
 def test_what_the_storage_refuses_stops_the_step(gcs: Storage, pool: BucketCache) -> None:

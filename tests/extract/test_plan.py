@@ -89,8 +89,8 @@ def test_only_what_makes_features_names_a_clip() -> None:
 
 def test_who_writes_shards_and_how_they_are_cut_names_no_dataset() -> None:
     other_hands = ExtractSettings(shard_megabytes=0.5, beam_from_megabytes=0, runner="multi_process", workers=7)
-    assert other_hands.naming() == ExtractSettings().naming()
-    assert ExtractSettings(alphabet="abcdorw e").naming() != ExtractSettings().naming()
+    assert other_hands.key_settings() == ExtractSettings().key_settings()
+    assert ExtractSettings(alphabet="abcdorw e").key_settings() != ExtractSettings().key_settings()
 
 
 def test_what_cannot_be_labelled_is_rejected_by_its_reason() -> None:

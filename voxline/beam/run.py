@@ -1,12 +1,12 @@
-"""A Beam pipeline on any runner: a function is applied to each of many elements, and its answers come back.
+"""Maps a function over many elements by a Beam pipeline, on any runner.
 
-Elements and answers are small JSON values. What is large (samples, features) never travels: moved through a
-GroupByKey, features cost three quarters again. A worker reads and writes it where all workers do, and says so.
+Elements and results are small JSON values. Samples and features never travel: moved through a GroupByKey, features cost
+75% more. Workers read and write them in a place that all share.
 
-Each answer is a file in a folder that workers share. So the process that waits sees each as it comes, on any runner;
-none is gathered in one worker's memory; and what a runner repeats after a death costs nothing where an answer lies.
+Each result is a file in a folder that workers share. So the waiting process sees results as they come, on any runner;
+no worker gathers them in memory; and work that a runner repeats after a crash is skipped if its result exists.
 
-  for number, failed in answers("extract", write_one, tasks, settings, folder):
+  for number, failed in map_with_beam("extract", write_one, tasks, settings, folder):
 """
 
 # Beam calls itself typed, and its transforms are not:
@@ -36,10 +36,11 @@ from voxline.store.files import atomic_write, read_json
 from voxline.store.objects import is_remote
 
 POLL_SECONDS = 0.2
-"""How often new answers are looked for on a disk; in a bucket, where each look is a listing, a hundredth as often."""
+"""Seconds between two looks for results in a folder; in a bucket, where each look is a listing, a hundred times as
+many."""
 
 POLL_RATIO = 9
-"""As many times as long as a look takes, at least, until the next one."""
+"""A pause is at least this many times as long as the last look took."""
 
 
 def map_with_beam(
@@ -48,21 +49,21 @@ def map_with_beam(
     """Runs a pipeline to its end.
 
     Args:
-      step: whose work it is, for messages.
-      function: of a module's top level, or a `functools.partial` of one; workers import it by its name. It may be
-        called more than once with one element, also at the same time on two machines.
-      elements: JSON values of some hundred bytes; all of them travel in the pipeline's description.
-      folder: for the answers; on a disk that all workers share, or the mirror of a bucket.
+      step: name of the step, for messages.
+      function: at the top level of a module, or a `functools.partial` of one; workers import it by its name. It may be
+        called several times with one element, even at the same time on two machines.
+      elements: JSON values of some hundred bytes; the pipeline's description contains them all.
+      folder: for the results; on a disk that all workers share, or in the bucket cache.
 
     Yields:
-      (number of the element, answer), each once, as they come.
+      (number of the element, result), each once, as they come.
 
     Raises:
-      SettingsError: Beam knows no such runner.
+      SettingsError: Beam has no such runner.
       WorkError: the pipeline failed: a full disk, a store that cannot be written, a worker that died.
     """
-    alone = settings.runner == IN_PROCESS
-    answered = _ResultFolder(folder / f"answers-{secrets.token_hex(4)}", is_sent=not alone)
+    in_process = settings.runner == IN_PROCESS
+    results_folder = _ResultFolder(folder / f"results-{secrets.token_hex(4)}", is_shared=not in_process)
     lines = [json.dumps([number, element]) for number, element in enumerate(elements)]
     try:
         pipeline = beam.Pipeline(runner=_runner(settings), options=_options(settings))
@@ -71,80 +72,80 @@ def map_with_beam(
     _ = (
         pipeline
         | "elements" >> beam.Create(lines)
-        # In one process there is nobody to share with, and a shuffle takes a fifth of what Beam costs.
-        | "to all workers" >> (beam.Map(_identity) if alone else beam.Reshuffle())
-        | "apply" >> beam.ParDo(_Apply(function, answered.place))
+        # In one process there is nothing to distribute, and a shuffle takes a fifth of what Beam costs.
+        | "to all workers" >> (beam.Map(_identity) if in_process else beam.Reshuffle())
+        | "apply" >> beam.ParDo(_Apply(function, results_folder.uri))
     )
     try:
-        with _silence_disk_tracebacks(), _running_pipeline(pipeline, settings) as running:
-            while running.is_alive():
-                yield from answered.new()
-                running.join(answered.patience)
+        with _silence_disk_tracebacks(), _running_pipeline(pipeline, settings) as thread:
+            while thread.is_alive():
+                yield from results_folder.new()
+                thread.join(results_folder.pause)
     except _PipelineError as failure:
         raise WorkError(
             f"{step}: the Beam pipeline on {settings.runner} failed: {failure.__cause__}; mend that and run it again: "
-            "what is written already stays"
+            "finished work stays"
         ) from failure.__cause__
-    yield from answered.new()
-    if answered.seen != len(lines):
+    yield from results_folder.new()
+    if results_folder.seen != len(lines):
         raise WorkError(
-            f"{step}: the Beam pipeline on {settings.runner} ended, and {len(lines) - answered.seen:,} of "
-            f"{len(lines):,} answers are not in {answered.place}; workers must share that place with this process"
+            f"{step}: the Beam pipeline on {settings.runner} ended, and {len(lines) - results_folder.seen:,} of "
+            f"{len(lines):,} results are not in {results_folder.uri}; workers must share that folder with this process"
         )
 
 
 class _Apply(beam.DoFn):
-    """Applies the function to an element whose answer does not lie there yet. Nothing flows on."""
+    """Applies the function to an element, unless its result exists. Emits nothing."""
 
-    def __init__(self, function: Callable[[Any], Any], place: str) -> None:
+    def __init__(self, function: Callable[[Any], Any], uri: str) -> None:
         super().__init__()
-        self.function, self.place = function, place
+        self.function, self.uri = function, uri
 
     def process(self, line: str) -> None:
         number, element = json.loads(line)
-        name, folder = f"{number}.json", local_path(self.place)
+        name, folder = f"{number}.json", local_path(self.uri)
         if not (folder / name).is_file():
-            answer = json.dumps(self.function(element), ensure_ascii=False, allow_nan=False)
-            with atomic_write(folder / name, "w", durable=False) as file:  # of no use after a power failure
-                file.write(answer)
-        if is_remote(self.place):
-            BucketCache(self.place).upload([name])
+            result = json.dumps(self.function(element), ensure_ascii=False, allow_nan=False)
+            with atomic_write(folder / name, "w", durable=False) as file:  # useless after a power failure
+                file.write(result)
+        if is_remote(self.uri):
+            BucketCache(self.uri).upload([name])
 
 
 class _ResultFolder:
-    """The folder of answers, as the process sees it that waits for them.
+    """The folder of results, as the waiting process sees it.
 
     Args:
-      is_sent: workers may be other machines: of a mirror, what they sent is brought.
+      is_shared: workers may be on other machines, so results in a bucket are downloaded.
 
     Attributes:
-      place: the same for all machines.
-      seen: how many were handed on.
-      patience: seconds until it is worth another look.
+      uri: of the folder, for all machines.
+      seen: number of results that were yielded.
+      pause: seconds until the next look is worth its cost.
     """
 
-    def __init__(self, folder: Path, is_sent: bool) -> None:
+    def __init__(self, folder: Path, is_shared: bool) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
-        self.place = uri_of(folder) if is_sent else str(folder)
-        self._mirror = BucketCache(self.place) if is_remote(self.place) else None
+        self.uri = uri_of(folder) if is_shared else str(folder)
+        self._cache = BucketCache(self.uri) if is_remote(self.uri) else None
         self._numbers: set[int] = set()
-        self.patience = POLL_SECONDS
+        self.pause = POLL_SECONDS
 
     @property
     def seen(self) -> int:
         return len(self._numbers)
 
     def new(self) -> Iterator[tuple[int, Any]]:
-        """Those that came since the last look."""
+        """Yields the results that came since the last look."""
         began = time.monotonic()
-        if self._mirror:
-            self._mirror.download_below()
+        if self._cache:
+            self._cache.download_below()
         names = [entry.name for entry in os.scandir(self._folder) if not entry.name.startswith(".")]
-        came = [number for number in sorted(int(name.partition(".")[0]) for name in names) if self._is_new(number)]
-        least = POLL_SECONDS * (100 if self._mirror else 1)
-        self.patience = max(least, POLL_RATIO * (time.monotonic() - began))
-        for number in came:
+        new = [number for number in sorted(int(name.partition(".")[0]) for name in names) if self._is_new(number)]
+        least = POLL_SECONDS * (100 if self._cache else 1)
+        self.pause = max(least, POLL_RATIO * (time.monotonic() - began))
+        for number in new:
             yield number, read_json(self._folder / f"{number}.json")
 
     def _is_new(self, number: int) -> bool:
@@ -154,15 +155,15 @@ class _ResultFolder:
 
 
 class _PipelineError(Exception):
-    """What became of the pipeline; its cause is whatever the runner made of a worker's error."""
+    """The pipeline failed. The cause is the runner's form of a worker's error."""
 
 
 @contextlib.contextmanager
 def _running_pipeline(pipeline: beam.Pipeline, settings: RunnerSettings) -> Iterator[threading.Thread]:
-    """Runs it beside this thread; one that is still running when the block ends in an error is cancelled.
+    """Runs the pipeline in a thread, and cancels it if the block raises.
 
     Raises:
-      _FailedError: it failed.
+      _PipelineError: the pipeline failed.
     """
     results: list[Any] = []
     errors: list[Exception] = []
@@ -171,12 +172,12 @@ def _running_pipeline(pipeline: beam.Pipeline, settings: RunnerSettings) -> Iter
         try:
             result = results[0] if results else pipeline.run()
             result.wait_until_finish()
-        except Exception as error:  # handed to the thread that waits
+        except Exception as error:  # raised in the waiting thread
             errors.append(error)
 
-    if settings.runner not in (IN_PROCESS, MULTI_PROCESS):  # those end before they return
+    if settings.runner not in (IN_PROCESS, MULTI_PROCESS):  # those run to the end before they return
         try:
-            results.append(pipeline.run())  # here, since what starts a job server must be told of signals
+            results.append(pipeline.run())  # in this thread, since starting a job server sets signal handlers
         except Exception as error:
             raise _PipelineError from error
     thread = threading.Thread(target=run, name="beam", daemon=True)
@@ -185,7 +186,7 @@ def _running_pipeline(pipeline: beam.Pipeline, settings: RunnerSettings) -> Iter
         yield thread
     except BaseException:
         for result in results:
-            with contextlib.suppress(Exception):  # it may have ended meanwhile; what counts is why we stop
+            with contextlib.suppress(Exception):  # it may have ended; the error in the block matters
                 result.cancel()
         raise
     if errors:
@@ -198,9 +199,9 @@ def _identity(line: str) -> str:
 
 @contextlib.contextmanager
 def _silence_disk_tracebacks() -> Iterator[None]:
-    """Keeps Beam from printing the traceback of what the disk refuses: the error that is raised says all of it.
+    """Keeps Beam from printing the traceback of an OSError: the error that we raise says it all.
 
-    Anything else is a bug, whose traceback is wanted.
+    Anything else is a bug, whose traceback is useful.
     """
     logger = logging.getLogger("apache_beam.runners.common")
 
@@ -215,17 +216,17 @@ def _silence_disk_tracebacks() -> Iterator[None]:
 
 
 def _runner(settings: RunnerSettings) -> FnApiRunner | None:
-    """Beam's own runner with worker processes; none for those that options name.
+    """Beam's own runner with worker processes; None for a runner that the options name.
 
-    Beam's `--direct_running_mode=multi_processing` hands the interpreter's path to a shell as it stands: with a space
-    in it no worker starts, and the pipeline waits for ever.
+    Beam's `--direct_running_mode=multi_processing` passes the interpreter's path to a shell unquoted. If it contains a
+    space, no worker starts, and the pipeline waits forever.
     """
     if settings.runner != MULTI_PROCESS:
-        # It warns that it starts a job server, as it was told to.
+        # It warns that it starts a job server, as requested.
         logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
         return None
-    # Each worker warns, as it starts, that it lacks a folder which one machine does not need; and the runner, that
-    # several workers want the option which is not used here.
+    # Each worker warns that it lacks a folder, which one machine does not need; and the runner, that several workers
+    # need the option that is not used here.
     for name in ("local_job_service", "fn_api_runner.fn_runner"):
         logging.getLogger(f"apache_beam.runners.portability.{name}").setLevel(logging.ERROR)
     command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"

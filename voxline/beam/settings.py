@@ -1,6 +1,6 @@
-"""What runs a step's work on many recordings: settings that steps share.
+"""Settings that the steps share which Beam can run.
 
-Beam itself stands in `voxline.beam.run`, which takes seconds to import: where there is work for it, not before.
+Beam takes seconds to import, so it is in `voxline.beam.run`, which is imported only if there is work for it.
 """
 
 from typing import ClassVar, Self
@@ -13,37 +13,37 @@ IN_PROCESS, MULTI_PROCESS = "FnApiRunner", "multi_process"
 
 REFUSED_RUNNERS = {
     "DirectRunner": "it downloads another runner first",
-    "DaskRunner": "it loses side outputs and the last batch in silence",
+    "DaskRunner": "it silently loses side outputs and the last batch",
 }
 
 
 class RunnerSettings(Settings):
-    """Settings of a step that Beam can run. None of them changes what is made, so none takes part in a work's name."""
+    """Settings of a step that Beam can run. None of them changes the output, so none is part of the step's key."""
 
-    NAMES_NOTHING: ClassVar[frozenset[str]] = frozenset({"runner", "workers", "beam_options", "beam_from_megabytes"})
+    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset({"runner", "workers", "beam_options", "beam_from_megabytes"})
 
     runner: str = pydantic.Field(
         IN_PROCESS,
         description=f"what runs the Beam pipeline: {IN_PROCESS} (in this process), {MULTI_PROCESS} "
-        "(worker processes on this machine, ten seconds to start), or any Beam runner by its name",
+        "(worker processes on this machine, ten seconds to start), or the name of any Beam runner",
     )
     beam_from_megabytes: float = pydantic.Field(
         512.0,
         ge=0,
-        description="MB of new output from which on Beam is started at all, which takes seconds; less is made at once, "
-        "on this machine (0: always Beam)",
+        description="MB of new output from which Beam is started, which takes seconds; less is made on this machine "
+        "without Beam (0: always Beam)",
     )
     workers: int = pydantic.Field(2, ge=1, le=256, description=f"worker processes (runner: {MULTI_PROCESS})")
-    beam_options: list[str] = pydantic.Field([], description="options for the Beam runner, as on a command line")
+    beam_options: list[str] = pydantic.Field([], description="options for the Beam runner, as on its command line")
 
     @pydantic.field_validator("runner")
     @classmethod
-    def _keeps_data(cls, runner: str) -> str:
+    def _check_runner(cls, runner: str) -> str:
         if runner in REFUSED_RUNNERS:
             raise ValueError(f"{REFUSED_RUNNERS[runner]}; use {IN_PROCESS} or {MULTI_PROCESS} on one machine")
         return runner
 
-    def naming(self) -> Self:
-        """The same settings with the defaults of what changes nothing that is made: of these a work's name is made."""
+    def key_settings(self) -> Self:
+        """The settings that are part of the step's key: those that change no output have their defaults."""
         defaults = type(self)()
-        return self.model_copy(update={key: getattr(defaults, key) for key in self.NAMES_NOTHING})
+        return self.model_copy(update={key: getattr(defaults, key) for key in self.NOT_IN_KEY})

@@ -1,9 +1,9 @@
-"""A Beam worker on a machine of a cluster: what a runner starts there, once for each of its own processes.
+"""A Beam worker on a machine of a cluster. A runner starts one for each of its own processes.
 
   python -m voxline.beam.worker --id=1-1 --provision_endpoint=localhost:40001
 
-Beam's images have a Go program for that, which unpacks staged packages first. Here the code is there already, so
-asking where the runner listens, and for the pipeline's options, is all that is left of it.
+Beam's images have a Go program for that, which first unpacks staged packages. In our images the code is installed, so
+the worker only asks for the runner's addresses and the pipeline's options.
 """
 
 # Beam calls itself typed, and its workers are not:
@@ -25,13 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)
-    told, _ = parser.parse_known_args(arguments)  # some runners tell the other addresses here too
-    with grpc.insecure_channel(told.provision_endpoint) as channel:
+    known, _ = parser.parse_known_args(arguments)  # some runners pass the other addresses too
+    with grpc.insecure_channel(known.provision_endpoint) as channel:
         ask = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo
-        request, metadata = beam_provision_api_pb2.GetProvisionInfoRequest(), [("worker_id", told.id)]
+        request, metadata = beam_provision_api_pb2.GetProvisionInfoRequest(), [("worker_id", known.id)]
         info = ask(request, metadata=metadata, timeout=PATIENCE_SECONDS, wait_for_ready=True).info
     os.environ.update(
-        WORKER_ID=told.id,
+        WORKER_ID=known.id,
         PIPELINE_OPTIONS=json_format.MessageToJson(info.pipeline_options),
         RUNNER_CAPABILITIES=" ".join(info.runner_capabilities),
         CONTROL_API_SERVICE_DESCRIPTOR=text_format.MessageToString(info.control_endpoint),

@@ -1,11 +1,12 @@
-"""A pool of Beam workers beside a process that may not start any, as in another container of its pod.
+"""A pool of Beam workers for a runner that cannot start processes, for instance in another container of its pod.
 
   python -m voxline.beam.worker_pool --port=50000
 
-A runner asks here for each worker that it wants (`--environment_type=EXTERNAL --environment_config=localhost:50000`).
-Beam has such a program too. It starts whatever `python` is first on the PATH, so that the job waits for ever for a
-worker that could not import Beam; the worker is not told the pipeline's options; and nobody reads what it prints, so
-that it stops once a pipe is full. It also listens to the whole network, and here to this machine alone.
+The runner requests each worker here (`--environment_type=EXTERNAL --environment_config=localhost:50000`).
+
+Beam has such a program too, with four faults. It starts the first `python` on the PATH, so a job waits forever for a
+worker that cannot import Beam. The worker does not get the pipeline's options. Nothing reads what the worker prints, so
+it stops when the pipe is full. And it listens on all network interfaces; this one listens on localhost alone.
 """
 
 # Beam calls itself typed, and its workers are not:
@@ -23,11 +24,11 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 WORKER = "voxline.beam.worker"
 STOP_SECONDS = 10
-"""What a worker has for its end before it is killed."""
+"""Seconds that a worker has to end before it is killed."""
 
 
 class BeamWorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
-    """Starts and stops workers as it is asked to; each is a process."""
+    """Starts and stops workers on request; each is a process."""
 
     def __init__(self) -> None:
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
@@ -36,7 +37,7 @@ class BeamWorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         command = [sys.executable, "-m", WORKER, f"--id={request.worker_id}"]
         command.append(f"--provision_endpoint={request.provision_endpoint.url}")
         try:
-            # What it prints goes where this process prints.
+            # It inherits stdout and stderr.
             self._workers[request.worker_id] = subprocess.Popen(command)  # noqa: S603 - our own interpreter and module
         except OSError as error:
             return beam_fn_api_pb2.StartWorkerResponse(error=f"{command[0]}: {error}")
@@ -48,13 +49,13 @@ class BeamWorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         return beam_fn_api_pb2.StopWorkerResponse()
 
     def stop(self) -> None:
-        """Ends all of them."""
+        """Stops all workers."""
         while self._workers:
             _stop_process(self._workers.popitem()[1])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serves until it is told to end, and its workers end with it."""
+    """Serves until SIGTERM or Ctrl-C; the workers end with it."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--port", type=int, required=True, help="of this machine, where the runner asks for workers")
     port = parser.parse_args(arguments).port

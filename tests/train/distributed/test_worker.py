@@ -117,9 +117,9 @@ def test_a_worker_reads_the_settings_that_the_step_has(
 def test_the_number_of_workers_names_no_work() -> None:
     alone = AsrTrainSettings()
     four = AsrTrainSettings(workers=WorkersSettings(count=4, kind="tf_job", template="mine"))
-    assert alone.naming().plain() == four.naming().plain()
-    assert alone.naming().plain() == {key: value for key, value in alone.plain().items() if key != "workers"}
-    assert AsrTrainSettings(seed=2).naming().plain() != alone.naming().plain()
+    assert alone.key_settings().plain() == four.key_settings().plain()
+    assert alone.key_settings().plain() == {key: value for key, value in alone.plain().items() if key != "workers"}
+    assert AsrTrainSettings(seed=2).key_settings().plain() != alone.key_settings().plain()
 
 
 @pytest.mark.parametrize("strategy", ["one", "mirrored"])
