@@ -98,7 +98,7 @@ golden: $(READY) ## Rewrite the golden files of the compiled pipelines (then rev
 	@VOXLINE_WRITE_GOLDEN=1 $(PY) -m pytest -q tests/pipelines/test_compiled.py
 
 images: $(READY) ## Build the container images (IMAGES="data model validate", IMAGE_BASE=python:3.11-slim-trixie@sha256:...)
-	@$(PY) -m voxline.pipelines.images.build build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
+	@$(PY) -m voxline.pipelines.images build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
 
 # fake-gcs-server is a Go program; it enforces more preconditions than the emulator in `make test`.
 test-buckets: $(READY) ## Run the storage tests against servers built with Go, if Go is available

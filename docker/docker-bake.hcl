@@ -1,12 +1,12 @@
 # The same images by BuildKit: side by side, and with one time on every file (buildx with a container driver).
 #
-#   export TAG=$(python -m voxline.pipelines.images.build tag)
+#   export TAG=$(python -m voxline.pipelines.images tag)
 #   REGISTRY=registry.example.org/voxline docker buildx bake -f docker/docker-bake.hcl --push all
 #
 # A base of your own belongs to the content, and so to the tag:
 #
 #   export BASE=python:3.11-slim-trixie@sha256:...
-#   export TAG=$(python -m voxline.pipelines.images.build tag --base "$BASE")
+#   export TAG=$(python -m voxline.pipelines.images tag --base "$BASE")
 
 variable "REGISTRY" { default = "voxline" }
 variable "TAG" { default = "" }  # the content tag; `latest` names nothing

@@ -7,7 +7,7 @@ from voxline.components.ingest.component import ingest
 from voxline.components.push.asr.component import push
 from voxline.components.train.asr.component import train
 from voxline.components.validate.component import validate
-from voxline.pipelines.config.families import AsrConfig
+from voxline.pipelines.config.run_config import AsrConfig
 from voxline.pipelines.kfp_graph import build_pipeline
 
 asr = build_pipeline(

@@ -19,7 +19,7 @@ def run_purge_command(
     yes: Annotated[bool, typer.Option("--yes", help="Removes it; else it is only told what is there.")] = False,
 ) -> None:
     """Removes what is left of a speaker: rows, clips, WAVs, manifests, reports, logs. It cannot be undone."""
-    from voxline.pipelines.cli.purge_views import format_purge_lines
+    from voxline.pipelines.cli.dataset_views import format_purge_lines
 
     _print(format_purge_lines(speaker, store, roots or [], registry, note, do=yes))
 

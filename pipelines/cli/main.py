@@ -152,7 +152,7 @@ def demo_corpus(
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.demo_corpus.step import run as generate
     from voxline.pipelines.cli.console import Console, redirect_stdout_to
-    from voxline.pipelines.config.yaml_files import apply_assignments
+    from voxline.pipelines.config.load import apply_assignments
 
     with _exit_on_signal(), redirect_stdout_to(Console(sys.stdout)):
         generate(folder, DemoCorpusSettings.of(apply_assignments({}, set_ or [])[0], "--set"))

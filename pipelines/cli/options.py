@@ -44,10 +44,8 @@ def service_account(config: Any) -> str:
 
 
 def warn_unmounted_paths(config: "RunConfig") -> None:
-    """Warns of paths that no pod sees: the run would be booked, and fail."""
-    from voxline.pipelines.cluster.compiler import unmounted_paths
-
-    for line in unmounted_paths(config):
+    """Warns of paths that no pod sees: the run would start, and fail."""
+    for line in config.unmounted_paths():
         typer.echo(f"voxline: {line}", err=True)
 
 

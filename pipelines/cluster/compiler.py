@@ -1,23 +1,29 @@
 """From a graph to the IR YAML that a Kubeflow cluster takes; the only place that knows graphs by name."""
 
 import functools
-import importlib
 import math
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kfp import compiler, dsl, kubernetes
+from kfp.dsl.pipeline_context import Pipeline
+
 from voxline.errors import SettingsError
-from voxline.pipelines.config.cluster import ClusterSettings
-from voxline.pipelines.config.keys import get_key
-from voxline.pipelines.config.load import PATH_KEYS
+from voxline.pipelines.config.cluster import (
+    Accelerator,
+    ClusterSettings,
+    ImageSettings,
+    Placement,
+    StepPlacement,
+    Toleration,
+)
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graph import load_pipeline
+from voxline.pipelines.images import content_tag
 from voxline.pipelines.kfp_graph import pipeline_arguments
-from voxline.store.objects import is_remote
-
-
-def load_pipeline(name: str) -> Any:
-    """The KFP pipeline of that name: the function of that name in the module of that name."""
-    return getattr(importlib.import_module(f"voxline.pipelines.{name}"), name)
+from voxline.store.permanent_failures import ATTEMPT_ENV
 
 
 def compile_pipeline(config: RunConfig, output: Path) -> None:
@@ -32,8 +38,6 @@ def compile_pipeline(config: RunConfig, output: Path) -> None:
     if output.suffix != ".yaml" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
 
-    from kfp import compiler
-
     pipeline = pipeline_with_placement(config.pipeline, config.cluster)
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
@@ -41,24 +45,8 @@ def compile_pipeline(config: RunConfig, output: Path) -> None:
     compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=given)
 
 
-def unmounted_paths(config: RunConfig) -> list[str]:
-    """A line for each path of the config that lies on no volume of its cluster's: pods would not see it."""
-    paths = {key: str(get_key(config.plain(), key) or "") for key in PATH_KEYS}
-    return [
-        f"{key} is {path}, and no claim of cluster.claims is mounted there: pods will not see it. Give a gs:// "
-        "address, a path on a claim, or another one in the form when the run is started"
-        for key, path in paths.items()
-        if path and not is_remote(path) and not config.cluster.mounts(path)
-    ]
-
-
 def pipeline_with_placement(name: str, cluster: ClusterSettings) -> Any:
     """The pipeline of that name, each task of it told what to ask of the cluster."""
-    from kfp import dsl
-    from kfp.dsl.pipeline_context import Pipeline
-
-    from voxline.pipelines.cluster.placement import apply_placement
-
     graph = load_pipeline(name)
 
     @functools.wraps(graph.pipeline_func)
@@ -73,3 +61,142 @@ def pipeline_with_placement(name: str, cluster: ClusterSettings) -> Any:
     )
     decorate = dsl.pipeline(name=graph.name, description=graph.description, pipeline_config=config)
     return decorate(placed)
+
+
+RESOURCES = {"gpu": "nvidia.com/gpu", "tpu": "google.com/tpu"}
+TYPE_LABELS = {"gpu": "cloud.google.com/gke-accelerator", "tpu": "cloud.google.com/gke-tpu-accelerator"}
+TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
+SPOT_LABEL = "cloud.google.com/gke-spot"
+NODE_NAME_ANNOTATION = "workflows.argoproj.io/node-name"
+"""Argo's annotation of every pod: which step of which run, and the number of the attempt."""
+
+STEP_IMAGES = {"ingest": "data", "convert": "data", "validate": "validate", "extract": "data", "publish": "data"}
+"""Step → its image; of those not named here, `model`, or the variant for the accelerator that the step has."""
+
+
+def apply_placement(task: Any, step: str, pipeline: str, cluster: ClusterSettings) -> None:
+    """Tells a task what its step's pod asks for."""
+    own = cluster.steps.for_step(step)
+    task.set_caching_options(False)
+    task.set_container_image(image_reference(step, own, cluster))
+    _set_resources(task, own)
+    _set_nodes(task, own, cluster)
+    _set_environment(task, own, cluster)
+    _set_retries(task, own)
+    kubernetes.set_security_context(
+        task, run_as_user=cluster.user.uid, run_as_group=cluster.user.gid, run_as_non_root=True
+    )
+    kubernetes.set_image_pull_policy(task, cluster.images.pull_policy)
+    if cluster.images.pull_secrets:
+        kubernetes.set_image_pull_secrets(task, cluster.images.pull_secrets)
+    labels = {
+        "app.kubernetes.io/name": "voxline",
+        "app.kubernetes.io/component": step,
+        "app.kubernetes.io/part-of": pipeline,
+    }
+    for key, value in {**labels, **cluster.labels, **own.labels}.items():
+        kubernetes.add_pod_label(task, key, value)
+    for key, value in {**cluster.annotations, **own.annotations}.items():
+        kubernetes.add_pod_annotation(task, key, value)
+
+
+def image_reference(step: str, own: StepPlacement, cluster: ClusterSettings) -> str:
+    """The reference of a step's image: by digest where the config has one, and else by tag."""
+    variant = f"model-{own.devices.kind}" if own.devices else "model"
+    name = own.image or STEP_IMAGES.get(step, variant)
+    said = _images_from_environment()
+    repository = f"{(cluster.images.registry or said.registry).rstrip('/') or 'voxline'}/{name}"
+    digest = {str(image): digest for image, digest in cluster.images.digests.items()}.get(name)
+    if digest:
+        return f"{repository}@{digest}"
+    return f"{repository}:{cluster.images.tag or said.tag or _code_tag()}"
+
+
+def _images_from_environment() -> ImageSettings:
+    """The registry and the tag of whoever compiles, held to what a config is held to."""
+    said = {key: os.environ.get(f"VOXLINE_IMAGE_{key.upper()}", "") for key in ("registry", "tag")}
+    return ImageSettings.of(said, "the environment (VOXLINE_IMAGE_REGISTRY, VOXLINE_IMAGE_TAG)")
+
+
+@functools.cache
+def _code_tag() -> str:
+    """The tag of the images which `make images` builds from this very code."""
+    try:
+        return content_tag(Path(__file__).resolve().parents[2], os.environ.get("VOXLINE_IMAGE_BASE", ""))
+    except OSError as error:
+        raise SettingsError(
+            f"cluster: 'images.tag' is not set, and what images are built from is not here to tell it ({error}); say "
+            "which ones a pod runs in: --set cluster.images.tag=…, or VOXLINE_IMAGE_TAG"
+        ) from None
+
+
+def _set_resources(task: Any, own: StepPlacement) -> None:
+    task.set_cpu_request(own.cpu)
+    if own.cpu_limit:
+        task.set_cpu_limit(own.cpu_limit)
+    task.set_memory_request(own.memory)
+    task.set_memory_limit(own.memory_limit or own.memory)  # a pod that takes more than it asked for ends other pods
+    if own.devices:
+        task.set_accelerator_type(own.devices.resource or RESOURCES[own.devices.kind])
+        task.set_accelerator_limit(own.devices.count)
+    if own.shared_memory:
+        kubernetes.empty_dir_mount(task, "shared-memory", "/dev/shm", medium="Memory", size_limit=own.shared_memory)  # noqa: S108
+    kubernetes.empty_dir_mount(task, "scratch", "/tmp", size_limit=own.scratch)  # noqa: S108
+
+
+def _set_nodes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
+    selector = {**cluster.node_selector, **own.node_selector}
+    tolerations = [*cluster.tolerations, *own.tolerations]
+    if cluster.spot or own.spot:
+        selector[SPOT_LABEL] = "true"
+        tolerations.append(Toleration(key=SPOT_LABEL, operator="Equal", value="true"))
+    if own.devices:
+        selector.update(_accelerator_labels(own.devices))
+        tolerations.append(Toleration(key=own.devices.resource or RESOURCES[own.devices.kind]))
+    for key, value in selector.items():
+        kubernetes.add_node_selector(task, key, value)
+    for one in tolerations:
+        kubernetes.add_toleration(task, key=one.key, operator=one.operator, value=one.value or None, effect=one.effect)
+
+
+def _accelerator_labels(accelerator: Accelerator) -> dict[str, str]:
+    labels = {}
+    if accelerator.type:
+        labels[accelerator.type_label or TYPE_LABELS[accelerator.kind]] = accelerator.type
+    if accelerator.topology:
+        labels[TOPOLOGY_LABEL] = accelerator.topology
+    return labels
+
+
+def _set_environment(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
+    """Variables, Secrets and volumes."""
+    both: Iterable[Placement] = (cluster, own)
+    for placement in both:
+        for name, value in placement.env.items():
+            task.set_env_variable(name, value)
+        for secret in placement.secrets:
+            if secret.env:
+                kubernetes.use_secret_as_env(task, secret.name, dict(secret.env))
+            if secret.mount:
+                kubernetes.use_secret_as_volume(task, secret.name, secret.mount)
+    for claim in cluster.claims:
+        kubernetes.mount_pvc(task, claim.name, claim.mount, claim.sub_path)
+
+
+def _set_retries(task: Any, own: StepPlacement) -> None:
+    """How long an attempt may take, and how many there are.
+
+    Argo counts the longest duration of a back-off from the start of the first attempt, and ends the attempt that
+    runs when it is over; kfp's default is an hour. It is set to what all attempts and the waits between them take.
+    """
+    seconds = math.ceil(own.timeout_hours * 3600)
+    kubernetes.set_timeout(task, seconds)
+    if own.retries:
+        kubernetes.use_field_path_as_env(task, ATTEMPT_ENV, f"metadata.annotations['{NODE_NAME_ANNOTATION}']")
+        waits = own.retry_seconds * (2**own.retries - 1)
+        task.set_retry(
+            own.retries,
+            backoff_duration=f"{own.retry_seconds}s",
+            backoff_factor=2,
+            backoff_max_duration=f"{seconds * (own.retries + 1) + waits}s",
+        )

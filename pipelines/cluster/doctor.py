@@ -3,21 +3,262 @@
 Nothing is written, created or started. What cannot be known from here is said to be not checked, and why.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
-from voxline.errors import VoxlineError
-from voxline.pipelines.cluster import checks
+from voxline.errors import VoxlineError, WorkError
 from voxline.pipelines.cluster.access import PORT_FORWARD, KfpEndpoint
-from voxline.pipelines.cluster.checks import Diagnostic, catch_errors
 from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknownError, image_exists
-from voxline.pipelines.cluster.kfp_client import KfpServer
+from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
+from voxline.pipelines.cluster.schedules import Schedules, is_enabled
+from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.store.objects import is_remote, open_store
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One line of `voxline doctor`."""
+
+    state: Literal["ok", "problem", "not checked"]
+    what: str
+    detail: str
+    mend: str = ""
+
+    @classmethod
+    def ok(cls, what: str, detail: str) -> "Diagnostic":
+        return cls("ok", what, detail)
+
+    @classmethod
+    def problem(cls, what: str, detail: str, mend: str = "") -> "Diagnostic":
+        return cls("problem", what, detail, mend)
+
+    @classmethod
+    def not_checked(cls, what: str, why: str) -> "Diagnostic":
+        return cls("not checked", what, why)
+
+    @property
+    def is_problem(self) -> bool:
+        return self.state == "problem"
+
+    @property
+    def line(self) -> str:
+        """
+        >>> Diagnostic.problem("image", "data:1 is not there", "make images").line
+        'problem      image        data:1 is not there; mend: make images'
+        """
+        return f"{self.state:<12} {self.what:<12} {self.detail}" + (f"; mend: {self.mend}" if self.mend else "")
+
+
+def catch_errors(what: str, look: Callable[[], Iterable[Diagnostic]]) -> Iterator[Diagnostic]:
+    """Its findings; a refusal in its midst is a problem too, and no end of the examination."""
+    try:
+        yield from look()
+    except VoxlineError as error:
+        yield Diagnostic.problem(what, str(error))
+
+
+GROUP = "pipelines.kubeflow.org"
+CREATED_RESOURCES = {"experiments": "experiments", "runs": "runs", "jobs": "schedules", "pipelines": "pipelines"}
+"""Resource of KFP's RBAC → what a person calls it."""
+ABSENT_NAME = "voxline-doctor-looks-for-none"
+
+
+def check_permissions(cluster: KfpServer) -> Iterator[Diagnostic]:
+    """Whether this account may list, by listing, and create, by asking Kubernetes."""
+    namespace = cluster.namespace
+    client = cluster.client
+    listings: dict[str, tuple[Callable[..., Any], str]] = {
+        "pipelines": (client.pipelines.pipeline_service_list_pipelines, "pipelines"),
+        "experiments": (client.experiments.experiment_service_list_experiments, "experiments"),
+        "runs": (client.runs.run_service_list_runs, "runs"),
+        "schedules": (client.recurring_runs.recurring_run_service_list_recurring_runs, "recurring_runs"),
+    }
+    for what, (method, key) in listings.items():
+        try:
+            find_named(method, key, ABSENT_NAME, namespace=namespace or "")
+        except VoxlineError as error:
+            mend = (
+                f"kubectl -n {namespace or 'kubeflow'} create rolebinding voxline-submits --role=voxline-ci --user=YOU"
+            )
+            yield Diagnostic.problem("permissions", f"{what} cannot be listed: {error}", mend)
+            return
+    yield Diagnostic.ok("permissions", f"{', '.join(listings)} can be listed")
+    if not namespace:
+        yield Diagnostic.ok("permissions", "a server of one user lets whoever reaches it create runs")
+        return
+    yield from _with_kubernetes("permissions", lambda kubernetes: _check_creation(kubernetes, namespace))
+
+
+def check_schedules(cluster: KfpServer) -> Iterator[Diagnostic]:
+    """Whether a crash has left a schedule with none or two enabled."""
+    found = Schedules(cluster).all()
+    for name in sorted({str(one.display_name) for one in found}):
+        enabled = sum(is_enabled(one) for one in found if one.display_name == name)
+        if enabled == 1:
+            yield Diagnostic.ok("schedule", name)
+        else:
+            yield Diagnostic.problem(
+                "schedule", f"{name}: {enabled} are enabled in place of 1", "run its `voxline schedule` command again"
+            )
+
+
+def check_kubernetes_objects(access: KfpEndpoint, config: RunConfig) -> Iterator[Diagnostic]:
+    """Whether the namespace has the accounts and volumes that a config names."""
+    yield from _with_kubernetes("namespace", lambda kubernetes: _check_objects(kubernetes, access, config))
+
+
+def _with_kubernetes(what: str, look: Callable[[Any], Iterator[Diagnostic]]) -> Iterator[Diagnostic]:
+    from voxline.pipelines.cluster import kubernetes_api
+
+    try:
+        yield from look(kubernetes_api)
+    except WorkError as error:
+        yield Diagnostic.not_checked(what, str(error))
+    except Exception as error:  # a kubeconfig with plugins, and urllib3, raise many kinds
+        told = f"{getattr(error, 'status', '')} {getattr(error, 'reason', '')}".strip() or type(error).__name__
+        yield Diagnostic.not_checked(what, f"the Kubernetes API does not answer ({told})")
+
+
+def _check_creation(kubernetes: Any, namespace: str) -> Iterator[Diagnostic]:
+    missing = [
+        name
+        for resource, name in CREATED_RESOURCES.items()
+        if not kubernetes.is_allowed("create", resource, namespace, GROUP)
+    ]
+    if missing:
+        yield Diagnostic.problem(
+            "permissions",
+            f"this kubeconfig's account may not create {', '.join(missing)} in {namespace}",
+            f"kubectl -n {namespace} create rolebinding voxline-submits --role=voxline-ci --user=YOU",
+        )
+    else:
+        yield Diagnostic.ok("permissions", f"{', '.join(CREATED_RESOURCES.values())} can be created in {namespace}")
+
+
+def _check_objects(kubernetes: Any, access: KfpEndpoint, config: RunConfig) -> Iterator[Diagnostic]:
+    namespace = access.namespace or "kubeflow"
+    core = kubernetes.core_api()
+    if not _exists(lambda: core.read_namespace(namespace, _request_timeout=15)):
+        yield Diagnostic.problem("namespace", f"there is no namespace {namespace}", "kubectl apply -k k8s/overlays/…")
+        return
+    yield Diagnostic.ok("namespace", namespace)
+    if account := config.cluster.service_account:
+        there = _exists(lambda: core.read_namespaced_service_account(account, namespace, _request_timeout=15))
+        yield _existence("account", f"service account {account}", namespace, there)
+    for claim in config.cluster.claims:
+        read = functools.partial(
+            core.read_namespaced_persistent_volume_claim, claim.name, namespace, _request_timeout=15
+        )
+        yield _existence("volume", f"volume claim {claim.name}", namespace, _exists(read))
+    if config.cluster.secrets:
+        names = ", ".join(secret.name for secret in config.cluster.secrets)
+        yield Diagnostic.not_checked(
+            "secrets", f"{names}: to look would be to read them; `kubectl get secret` names them"
+        )
+
+
+def _existence(what: str, told: str, namespace: str, there: bool) -> Diagnostic:
+    if there:
+        return Diagnostic.ok(what, told)
+    return Diagnostic.problem(what, f"{namespace} has no {told}", "kubectl apply -k k8s/overlays/…, or make it")
+
+
+def _exists(read: Callable[[], Any]) -> bool:
+    from kubernetes.client import ApiException
+
+    try:
+        read()
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
+
+
+READ = ("storage.objects.get", "storage.objects.list")
+WRITE = (*READ, "storage.objects.create", "storage.objects.delete")
+REQUIRED_PERMISSIONS = {"corpus.uri": READ, "store": WRITE, "registry": WRITE, "datasets": WRITE}
+"""Key → the permissions that a run needs there."""
+DEADLINE = "VOXLINE_BUCKETS_DEADLINE_SECONDS"
+
+
+def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
+    """Seen with the credentials of whoever looks; a pod has those of its service account.
+
+    Args:
+      deadline: seconds that one answer of a bucket may take, unless the environment says how many.
+    """
+    values = config.plain()
+    for key, needed in REQUIRED_PERMISSIONS.items():
+        place = str(get_key(values, key) or "")
+        if not place:
+            continue
+        if not is_remote(place):
+            yield _check_path(config, key, place)
+            continue
+        try:
+            with _short_deadline(deadline):
+                found = list(_check_bucket(key, place, needed))
+            yield from found
+        except VoxlineError as error:
+            yield Diagnostic.problem(key, str(error))
+
+
+@contextlib.contextmanager
+def _short_deadline(seconds: float) -> Iterator[None]:
+    """A run waits for a storage for minutes; a person who asks whether it is there does not."""
+    if DEADLINE in os.environ:
+        yield
+        return
+    os.environ[DEADLINE] = str(seconds)
+    try:
+        yield
+    finally:
+        del os.environ[DEADLINE]
+
+
+def _check_path(config: RunConfig, key: str, place: str) -> Diagnostic:
+    if config.cluster.mounts(place):
+        return Diagnostic.not_checked(key, f"{place}: it lies on a volume, which only pods see")
+    return Diagnostic.problem(
+        key, f"{place}: no volume of the config is mounted there, so pods do not see it",
+        f"--set {key}=gs://bucket/folder, or a claim under cluster.claims whose mount holds it",
+    )  # fmt: skip
+
+
+def _check_bucket(key: str, place: str, needed: tuple[str, ...]) -> Iterator[Diagnostic]:
+    bucket = open_store(place)
+    first = next(iter(bucket.list()), None)
+    if key == "corpus.uri" and first is None:
+        yield Diagnostic.problem(
+            key, f"{place}: nothing lies there", f"gcloud storage cp -r /your/corpus/* {place}/, or another corpus.uri"
+        )
+        return
+    try:
+        held = bucket.held_permissions(needed)
+    except Exception as error:  # storages that speak Google's protocol need not know this call
+        yield Diagnostic.ok(key, f"{place}: can be listed")
+        yield Diagnostic.not_checked(key, f"{place}: the storage does not say what is allowed ({type(error).__name__})")
+        return
+    missing = [one for one in needed if one not in held]
+    if missing:
+        role = "roles/storage.objectViewer" if needed == READ else "roles/storage.objectUser"
+        yield Diagnostic.problem(
+            key,
+            f"{place}: you lack {', '.join(missing)}",
+            f"gcloud storage buckets add-iam-policy-binding gs://{place.split('/')[2]} --member=… --role={role}",
+        )
+    else:
+        yield Diagnostic.ok(key, f"{place}: can be {'read' if needed == READ else 'read and written'}")
 
 
 @dataclass(frozen=True)
@@ -41,8 +282,8 @@ def diagnose(asked: DoctorRequest) -> Iterator[Diagnostic]:
         cluster = KfpServer(access, deadline=asked.deadline)
         reached = yield from _check_server(cluster)
         if reached:
-            yield from catch_errors("permissions", lambda: checks.check_permissions(cluster))
-            yield from catch_errors("schedules", lambda: checks.check_schedules(cluster))
+            yield from catch_errors("permissions", lambda: check_permissions(cluster))
+            yield from catch_errors("schedules", lambda: check_schedules(cluster))
     if not asked.config:
         for what in ("images", "places"):
             yield Diagnostic.not_checked(what, "no --config was given")
@@ -55,10 +296,10 @@ def diagnose(asked: DoctorRequest) -> Iterator[Diagnostic]:
         return
     yield Diagnostic.ok("config", f"{config.name} compiles to {len(compiled)} steps")
     if access:
-        yield from checks.check_kubernetes_objects(access, config)
+        yield from check_kubernetes_objects(access, config)
     for image in sorted(set(compiled)):
         yield _check_image(image)
-    yield from checks.check_locations(config, asked.deadline)
+    yield from check_locations(config, asked.deadline)
 
 
 def _check_server(cluster: KfpServer) -> Any:

@@ -21,8 +21,7 @@ import kfp_server_api
 
 from voxline.errors import VoxlineError, WorkError
 from voxline.pipelines.cluster.cron import Cron, load_time_zone
-from voxline.pipelines.cluster.kfp_client import KfpServer, list_all, list_named
-from voxline.pipelines.cluster.retries import RequestRefusedError
+from voxline.pipelines.cluster.kfp_client import KfpServer, RequestRefusedError, list_all, list_named
 from voxline.pipelines.cluster.submit import PipelineVersion, get_experiment_id
 
 DESCRIPTION_PREFIX = "Set by `voxline schedule`; content "

@@ -1,99 +1,299 @@
-"""The config of a run: YAML, typed and strict, with `--set` laid over it and what follows from it filled in.
+"""Reads the config of a run: YAML files in layers, `--set a.b=c` on top, typed and strict.
 
-A value is given once. What another step must know too (the sample rate, the alphabet, the model's name)
-is passed on here, in one place; a config that gives it twice and differently is refused, naming both keys.
+A value is given once. A value that several steps need (the sample rate, the alphabet, the model's name) is copied
+here; a config that sets it twice and differently is refused with both keys.
 """
 
+import copy
+import dataclasses
 import difflib
-import importlib
-from collections.abc import Iterable, Sequence
+import os
+import re
+import reprlib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pydantic
+import yaml
 
 from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, merge, set_key
-from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.config.yaml_files import ConfigLayers, read_layers
+from voxline.pipelines.config.run_config import PATH_KEYS, AsrConfig, RefreshConfig, RunConfig, TtsConfig
 from voxline.settings import dotted_key, format_validation_errors
 
-CONFIG_CLASSES = {"asr": "AsrConfig", "tts": "TtsConfig", "refresh": "RefreshConfig"}
-"""Pipeline → its config's class, in the module `pipelines.<pipeline>_config`."""
+CONFIG_CLASSES: dict[str, type[RunConfig]] = {"asr": AsrConfig, "tts": TtsConfig, "refresh": RefreshConfig}
+"""Pipeline → the class of its config."""
 
-PATH_KEYS = ("corpus.uri", "store", "registry", "datasets")
-"""Keys that hold a path: relative to the YAML file in it, to the current folder in `--set`."""
+MAX_VALUES = 10_000
+"""Of one document; a config has some hundreds."""
+
+Source = Path | str | Mapping[str, Any]
+"""A layer of a config: a YAML file, YAML text of several lines, or a mapping."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigLayers:
+    """Layers of a config, merged.
+
+    Attributes:
+      document: the result; later layers win. Mappings are merged key by key; a list replaces a list.
+      layers: each layer's name and content.
+      assigned: dotted keys that `--set` gave.
+    """
+
+    document: Values
+    layers: Sequence[tuple[str, Values]]
+    assigned: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """The layers as a message names them."""
+        return " + ".join(name for name, _ in self.layers)
+
+    def source(self, key: str) -> str:
+        """Where a key's value comes from: `--set` and the key, or the last layer that has it."""
+        if self.is_assigned(key):
+            return f"--set {key}"
+        return next((name for name, values in reversed(self.layers) if get_key(values, key) is not None), self.name)
+
+    def is_assigned(self, key: str) -> bool:
+        """Whether `--set` gave the key, or a section that holds it."""
+        return any(key == assigned or key.startswith(f"{assigned}.") for assigned in self.assigned)
 
 
 def load_config(
-    files: Path | Sequence[Path], assignments: Iterable[str] = (), *, pipeline: str | None = None
+    sources: Source | Sequence[Source], assignments: Iterable[str] = (), *, pipeline: str | None = None
 ) -> RunConfig:
-    """Reads a config, with `a.b=c` assignments over it.
+    """Reads a config, and applies `a.b=c` assignments to it.
 
     Args:
-      files: one, or several of which each is laid over those before it.
-      pipeline: what the config must be for; None takes any.
+      sources: one layer, or several of which later ones win.
+      pipeline: the pipeline that the config must be for; None accepts any.
 
     Raises:
-      SettingsError: a line for each fault: where it stands, the key, what it got and what it accepts.
+      SettingsError: a line for each fault, with its source, key, value and what is accepted.
     """
-    layers = read_layers([files] if isinstance(files, Path) else files, assignments, PATH_KEYS)
-    family = _config_class(layers, pipeline)
-    config = _validate(family, merge(family.defaults(layers.document), layers.document), layers)
-    return _complete(config, layers)
+    given = [sources] if isinstance(sources, Path | str | Mapping) else sources
+    layers = read_layers(given, assignments)
+    config_class = _config_class(layers, pipeline)
+    config = _validate(config_class, merge(config_class.defaults(layers.document), layers.document), layers)
+    return _fill_in_derived(config, layers)
+
+
+def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> ConfigLayers:
+    """Reads layers and merges them.
+
+    Raises:
+      SettingsError: a file is absent or not YAML, or an assignment is malformed.
+    """
+    layers = [_read_layer(source) for source in sources]
+    merged: Values = {}
+    for _, values in layers:
+        merged = merge(merged, values)
+    document, assigned = apply_assignments(merged, assignments)
+    result = ConfigLayers(document, layers, frozenset(assigned))
+    _resolve_paths(document, Path.cwd(), [key for key in PATH_KEYS if result.is_assigned(key)])
+    return result
+
+
+def _read_layer(source: Source) -> tuple[str, Values]:
+    if isinstance(source, Mapping):
+        return "config", _resolve_paths(copy.deepcopy(dict(source)), Path.cwd(), PATH_KEYS)
+    if isinstance(source, str) and "\n" in source:
+        return "config", _resolve_paths(_mapping(_parse(source, "config"), "config"), Path.cwd(), PATH_KEYS)
+    file = Path(source)
+    return str(file), _resolve_paths(read_yaml(file), file.absolute().parent, PATH_KEYS)
+
+
+def _resolve_paths(document: Values, folder: Path, keys: Iterable[str]) -> Values:
+    """Makes local paths absolute; a URI, an empty value and a value that is not a text stay as they are."""
+    for key in keys:
+        value = get_key(document, key)
+        if isinstance(value, str) and value and "://" not in value:
+            set_key(document, key, os.path.normpath(folder / Path(value).expanduser()))
+    return document
 
 
 def _config_class(layers: ConfigLayers, wanted: str | None) -> type[RunConfig]:
-    """The class of the config that the YAML's `pipeline` names.
-
-    Each is imported when it is asked for: the settings of one family need not load for the other.
-    """
-    named = layers.document.get("pipeline", "asr")
-    where = layers.source("pipeline")
-    if not isinstance(named, str) or named not in CONFIG_CLASSES:
-        raise SettingsError(f"{where}: 'pipeline' is {named!r}; accepted: {', '.join(map(repr, CONFIG_CLASSES))}")
-    if wanted is not None and named != wanted:
+    """The class for the config's key `pipeline`."""
+    name = layers.document.get("pipeline", "asr")
+    source = layers.source("pipeline")
+    if not isinstance(name, str) or name not in CONFIG_CLASSES:
+        raise SettingsError(f"{source}: 'pipeline' is {name!r}; accepted: {', '.join(map(repr, CONFIG_CLASSES))}")
+    if wanted is not None and name != wanted:
         raise SettingsError(
-            f"{where}: 'pipeline' is {named!r}, and the command names {wanted!r}; "
-            f"say {named} in place of {wanted}, or give a config that says `pipeline: {wanted}`"
+            f"{source}: 'pipeline' is {name!r}, but the command names {wanted!r}; "
+            f"write {name} in place of {wanted}, or give a config with `pipeline: {wanted}`"
         )
-    family: type[RunConfig] = getattr(
-        importlib.import_module("voxline.pipelines.config.families"), CONFIG_CLASSES[named]
-    )
-    return family
+    return CONFIG_CLASSES[name]
 
 
-def _validate(family: type[RunConfig], document: Values, layers: ConfigLayers) -> RunConfig:
+def _validate(config_class: type[RunConfig], document: Values, layers: ConfigLayers) -> RunConfig:
     try:
-        return family.model_validate(document)
+        return config_class.model_validate(document)
     except pydantic.ValidationError as error:
         lines = []
-        for fault, line in zip(
-            error.errors(include_url=False), format_validation_errors(family, error, ""), strict=True
-        ):
-            key = dotted_key(family, fault["loc"])
-            if fault["type"] == "extra_forbidden" and "did you mean" not in line:
-                line = _nearest_anywhere(family, key, line)
-            lines.append(layers.source(key) + line)
+        messages = format_validation_errors(config_class, error, "")
+        for fault, message in zip(error.errors(include_url=False), messages, strict=True):
+            key = dotted_key(config_class, fault["loc"])
+            if fault["type"] == "extra_forbidden" and "did you mean" not in message:
+                message = _suggest_other_section(config_class, key, message)
+            lines.append(layers.source(key) + message)
         raise SettingsError("\n".join(lines)) from None
 
 
-def _nearest_anywhere(family: type[RunConfig], key: str, line: str) -> str:
-    """Names a key of another section when it is what was meant: `epochs` at the top is `train.epochs`."""
-    last = key.rsplit(".", 1)[-1]
-    known = {name.rsplit(".", 1)[-1]: name for name in list_keys(family)}
-    near = difflib.get_close_matches(last, known, n=1, cutoff=0.8)
-    return f"{line.split(';')[0]}; did you mean {known[near[0]]!r}?" if near else line
+def _suggest_other_section(config_class: type[RunConfig], key: str, message: str) -> str:
+    """Suggests a key of another section: `epochs` at the top is probably `train.epochs`."""
+    known = {name.rpartition(".")[2]: name for name in list_keys(config_class)}
+    near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1, cutoff=0.8)
+    return f"{message.split(';')[0]}; did you mean {known[near[0]]!r}?" if near else message
 
 
-def _complete(config: RunConfig, layers: ConfigLayers) -> RunConfig:
-    """Fills in what follows from other settings."""
+def _fill_in_derived(config: RunConfig, layers: ConfigLayers) -> RunConfig:
+    """Sets the keys that follow from others."""
     values = config.plain()
-    for key, (value, origin) in config.follows().items():
+    for key, (value, origin) in config.derived_values().items():
         given = get_key(values, key) if is_key_set(config, key) else None
         if given not in (None, value):
             raise SettingsError(
-                f"{layers.source(key)}: {key!r} is {given!r} and {origin!r} makes it {value!r}; "
+                f"{layers.source(key)}: {key!r} is {given!r}, but {origin!r} makes it {value!r}; "
                 f"leave {key!r} out, and it follows"
             )
         set_key(values, key, value)
     return _validate(type(config), values, layers)
+
+
+def apply_assignments(document: Values, assignments: Iterable[str]) -> tuple[Values, set[str]]:
+    """A copy of the document with `a.b=c` assignments applied, and the dotted keys that they set.
+
+    >>> apply_assignments({"train": {"epochs": 5}}, ["train.epochs=3", "name=quick"])[0]
+    {'train': {'epochs': 3}, 'name': 'quick'}
+    """
+    document = copy.deepcopy(document)
+    keys = set()
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not all(key.split(".")):
+            raise SettingsError(f"--set {assignment}: write it as section.key=value, such as train.epochs=3")
+        *sections, last = key.split(".")
+        values = document
+        for section in sections:
+            inner = values.get(section)
+            if inner is None:
+                inner = values[section] = {}
+            if not isinstance(inner, dict):
+                raise SettingsError(f"--set {assignment}: {section!r} is {inner!r}, which has no keys under it")
+            values = inner
+        values[last] = _parse_value(value)
+        keys.add(key)
+    return document, keys
+
+
+def _parse_value(text: str) -> Any:
+    """A value on the command line: a YAML scalar, list or `{...}`, and else the text itself (`a: b.wav`, `@x`)."""
+    try:
+        value = _parse(text, "--set")
+    except SettingsError:
+        return text
+    return text if isinstance(value, dict) and not text.lstrip().startswith("{") else value
+
+
+def read_yaml(path: Path) -> Values:
+    """The mapping in a YAML file.
+
+    Raises:
+      SettingsError: the file is absent, not YAML, or not a mapping; names the file and the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: no such file; name a config, such as those in configs/asr/") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    return _mapping(_parse(text, str(path)), str(path))
+
+
+def _mapping(document: Any, source: str) -> Values:
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise SettingsError(f"{source}: holds {reprlib.repr(document)}; a mapping of keys to values is accepted")
+    return document
+
+
+def _parse(text: str, source: str) -> Any:
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _count_values(root, {})
+        return loader.construct_document(root)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"{source}:{mark.line + 1}" if mark else source
+        problem = getattr(error, "problem", None) or str(error)
+        raise SettingsError(f"{line}: not YAML as it is accepted here: {problem}") from None
+    except RecursionError:
+        raise SettingsError(f"{source}: not YAML as it is accepted here: it is nested too deeply") from None
+
+
+def _count_values(node: yaml.Node, counts: dict[int, int]) -> int:
+    """Counts the values under a node with aliases expanded; a few lines of nested aliases can expand to billions.
+
+    Raises:
+      ConstructorError: there are more than `MAX_VALUES`, or an alias is inside the node that it names.
+    """
+    if id(node) not in counts:
+        counts[id(node)] = MAX_VALUES  # until it is counted: an alias that gets here is inside its own anchor
+        inner = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else []
+        parts = [part for item in inner for part in (item if isinstance(item, tuple) else (item,))]
+        counts[id(node)] = 1 + sum(_count_values(part, counts) for part in parts)
+    if counts[id(node)] > MAX_VALUES:
+        problem = f"more than {MAX_VALUES:,} values with aliases (*name) expanded"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return counts[id(node)]
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain values as YAML 1.2 does, refuses a key that is given twice, and reports faults with their line."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError) as error:  # `!!int x`, `!!bool x`, `!!timestamp x`, 5,000 digits
+            problem = f"{str(node.value)[:40]!r} is not of type {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        lines: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                problem = "a key must be a word, not a list or a mapping"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            key = self.construct_object(key_node, deep=True)
+            if key in lines:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key!r} is given twice, first on line {lines[key]}; keep one", key_node.start_mark
+                )
+            lines[key] = key_node.start_mark.line + 1
+        return super().construct_mapping(node, deep)
+
+
+# PyYAML reads YAML 1.1: `no` is False, 1e-3 a text, 12:30 is 750 and 2026-01-02 a date. These are the types of YAML
+# 1.2, without its octal numbers: 007 stays a text. Why not ruamel.yaml: docs/decisions/0040.
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in [
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(?:(?:[0-9][0-9_]*\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))"
+        r"|\.(?:nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+    ("merge", "<<", "<"),
+]:
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))

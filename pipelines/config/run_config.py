@@ -1,22 +1,31 @@
-"""What the config of every run has, whatever it is for: its name, its places, and a section a step."""
+"""The config of a run: its name, its locations, and a section for each step. Each pipeline has a class of its own."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
+import yaml
 
 from voxline.components.convert.settings import ConvertSettings
-from voxline.components.evaluate.settings import EvaluateSettings
+from voxline.components.evaluate.settings import AsrEvaluateSettings, EvaluateSettings, TtsEvaluateSettings
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.ingest.settings import CorpusSettings
-from voxline.components.push.settings import PushSettings
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.push.settings import AsrPushSettings, PushSettings, TtsPushSettings
+from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.settings import TrainSettings
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.validate.settings import ValidateSettings
+from voxline.errors import SettingsError
 from voxline.pipelines.config.cluster import ClusterSettings
 from voxline.pipelines.config.keys import Values, get_key, merge
-from voxline.pipelines.config.yaml_files import dump_yaml
+from voxline.registry.registry import Registry
 from voxline.settings import Settings
+from voxline.store.objects import is_remote
+
+PATH_KEYS = ("corpus.uri", "store", "registry", "datasets")
+"""Keys that hold a path: relative to the YAML file that sets them, or to the current folder in `--set`."""
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]
@@ -32,14 +41,14 @@ class RunConfig(Settings):
     }
     """Key → the key whose value it takes."""
 
-    places: ClassVar[Mapping[str, str]] = {"store": "store", "registry": "registry"}
-    """Key of a folder → the folder in the run's own that it is, where the config names none."""
+    default_folders: ClassVar[Mapping[str, str]] = {"store": "store", "registry": "registry"}
+    """Key of a location → the folder in the run's folder that it defaults to."""
 
     required_on_a_cluster: ClassVar[Sequence[str]] = ("store", "registry", "corpus__uri")
     """Parameters of the KFP pipeline without a default."""
 
     account: ClassVar[str] = "voxline-data"
-    """The ServiceAccount of k8s/ that has the rights which a run of this pipeline needs."""
+    """The ServiceAccount of k8s/ with the rights that the pipeline needs."""
 
     pipeline: str = pydantic.Field(..., description="the graph that this config is for")
     name: Name = pydantic.Field(..., description="of the run; its folder is runs/<name>")
@@ -51,7 +60,7 @@ class RunConfig(Settings):
         "",
         description="folder or gs:// URI of the model registry; a run on this machine defaults to <run-dir>/registry",
     )
-    model: str = pydantic.Field("", description="name of the model in the registry that a run is for, or compares with")
+    model: str = pydantic.Field("", description="name of the model in the registry")
     corpus: CorpusSettings = pydantic.Field(..., description="the recordings")
     convert: ConvertSettings = pydantic.Field(default_factory=ConvertSettings, description="any audio to wav")
     validate_: ValidateSettings = pydantic.Field(
@@ -59,12 +68,12 @@ class RunConfig(Settings):
     )
     extract: ExtractSettings = pydantic.Field(default_factory=ExtractSettings, description="features, shards")
     cluster: ClusterSettings = pydantic.Field(
-        default_factory=ClusterSettings, description="what a cluster is asked for; nothing of a run on this machine"
+        default_factory=ClusterSettings, description="resources and placement on a cluster; ignored on this machine"
     )
 
     @classmethod
     def defaults(cls, document: Values) -> Values:
-        """What this pipeline takes where a document says nothing and the steps would take something else."""
+        """Defaults of this pipeline that differ from those of its steps."""
         return {"cluster": {"service_account": cls.account}}
 
     @classmethod
@@ -77,13 +86,17 @@ class RunConfig(Settings):
         document = merge(cls.defaults({}), {"name": cls.pipeline_name(), "corpus": {"uri": ""}})
         return cls.model_validate(document).plain()
 
-    def follows(self) -> dict[str, tuple[Any, str]]:
-        """Key → its value, and what makes it so: a key, or words."""
+    def derived_values(self) -> dict[str, tuple[Any, str]]:
+        """Key → its value, and the key or the rule that it follows from."""
         values = self.plain()
         return {key: (get_key(values, origin), origin) for key, origin in self.copied_keys.items()}
 
-    def check_places(self) -> None:
-        """Refuses, before any work starts, what a step would miss in the registry days later."""
+    def check_registry(self) -> None:
+        """Refuses a run if a model that a step will need is not in the registry.
+
+        Raises:
+          SettingsError: names the model.
+        """
 
     def section(self, step: str) -> Settings:
         """The settings of a step."""
@@ -95,23 +108,33 @@ class RunConfig(Settings):
         return self.model_dump(mode="json", by_alias=True)
 
     def to_yaml(self) -> str:
-        """The config as it took effect, every default written out; it starts the same run again.
+        """The effective config with every default; it starts the same run again.
 
-        The section of the cluster stands there only where it says something: this is the record of a run here.
+        The section `cluster` is left out if nothing in it is set: this records a run on this machine.
         """
         values = self.plain()
         if self.cluster == ClusterSettings(service_account=self.account):
             del values["cluster"]
-        return dump_yaml(values)
+        return yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=100)
 
-    def placed(self, run_dir: Path) -> Self:
-        """The config with the store and its like where a run in this folder has them."""
-        update = {key: getattr(self, key) or str(run_dir / folder) for key, folder in self.places.items()}
+    def with_default_folders(self, run_dir: Path) -> Self:
+        """A copy in which every location is set; those that are not are folders of the run's folder."""
+        update = {key: getattr(self, key) or str(run_dir / folder) for key, folder in self.default_folders.items()}
         return self.model_copy(update=update)
+
+    def unmounted_paths(self) -> list[str]:
+        """A line for each path that is not on a volume of the cluster, so that pods would not see it."""
+        paths = {key: str(get_key(self.plain(), key) or "") for key in PATH_KEYS}
+        return [
+            f"{key} is {path}, and no claim of cluster.claims is mounted there, so pods will not see it. Give a gs:// "
+            "URI, a path on a claim, or another value in the form when the run is started"
+            for key, path in paths.items()
+            if path and not is_remote(path) and not self.cluster.mounts(path)
+        ]
 
 
 class TrainingRunConfig(RunConfig):
-    """A run of a pipeline, from a corpus to a pushed model; each family of models has a class of its own."""
+    """A run of a pipeline from a corpus to a pushed model; each model family has a class of its own."""
 
     copied_keys: ClassVar[Mapping[str, str]] = {
         **RunConfig.copied_keys,
@@ -126,3 +149,92 @@ class TrainingRunConfig(RunConfig):
     train: TrainSettings = pydantic.Field(..., description="the model and its training")
     evaluate: EvaluateSettings = pydantic.Field(..., description="what is measured")
     push: PushSettings = pydantic.Field(..., description="the gate")
+
+
+class AsrConfig(TrainingRunConfig):
+    """A run of the `asr` pipeline."""
+
+    pipeline: Literal["asr"] = pydantic.Field("asr", description="the graph that this config is for")
+    model: Name = pydantic.Field("asr", description="name of the model in the registry")
+    train: AsrTrainSettings = pydantic.Field(default_factory=AsrTrainSettings, description="the model and its training")
+    evaluate: AsrEvaluateSettings = pydantic.Field(default_factory=AsrEvaluateSettings, description="error rates")
+    push: AsrPushSettings = pydantic.Field(default_factory=AsrPushSettings, description="the gate")
+
+    def derived_values(self) -> dict[str, tuple[Any, str]]:
+        origin = "extract.features.hop_seconds, train.model's stride and the fastest of extract.speeds"
+        return {**super().derived_values(), "validate.frames_per_second": (self.frames_per_second(), origin)}
+
+    def frames_per_second(self) -> float:
+        """The model's output frames per second of a recording at the fastest speed; CTC needs one for each label."""
+        rate = self.convert.sample_rate
+        features = self.extract.features.model_copy(update={"sample_rate": rate})
+        return round(rate / (features.hop_length * self.train.time_stride * max(self.extract.speeds)), 6)
+
+
+class RefreshConfig(RunConfig):
+    """A run of the `refresh` pipeline."""
+
+    default_folders: ClassVar[Mapping[str, str]] = {**RunConfig.default_folders, "datasets": "datasets"}
+
+    required_on_a_cluster: ClassVar[Sequence[str]] = ("store", "datasets", "corpus__uri")
+
+    pipeline: Literal["refresh"] = pydantic.Field("refresh", description="the graph that this config is for")
+    model: str = pydantic.Field(
+        "",
+        pattern=NAME_PATTERN.replace("^", "^(").replace("$", ")?$"),
+        description="name of the model whose dataset is the baseline for drift; empty: no check for drift",
+    )
+    datasets: str = pydantic.Field(
+        "", description="folder or gs:// URI of dataset versions; a run on this machine defaults to <run-dir>/datasets"
+    )
+    publish: PublishSettings = pydantic.Field(default_factory=PublishSettings, description="the published dataset")
+
+
+DEFAULT_FRONTEND = "english"
+FRONTEND_ALPHABETS = {
+    "english": "english_speech",
+    "english_phonemes": "phonemes",
+    "mandarin": "pinyin_speech",
+    "pinyin": "pinyin_speech",
+}
+"""Text frontend → the alphabet of its output, for configs that name none."""
+
+# A TTS corpus has one speaker, in train and in test. Attention does not limit labels to frames, as CTC does.
+TTS_DEFAULTS = {
+    "corpus": {"format": "ljspeech"},
+    "convert": {"frontend": {"kind": DEFAULT_FRONTEND}},
+    "validate": {
+        "schema": "tts",
+        "ctc_feasibility": {"severity": "off"},
+        "speaker_overlap": {"severity": "off"},
+        "dominant_speaker": {"severity": "off"},
+    },
+    "train": {"model": {"kind": "tacotron2"}},
+}
+
+
+class TtsConfig(TrainingRunConfig):
+    """A run of the `tts` pipeline."""
+
+    pipeline: Literal["tts"] = pydantic.Field("tts", description="the graph that this config is for")
+    model: Name = pydantic.Field("tts", description="name of the model in the registry")
+    train: TtsTrainSettings = pydantic.Field(default_factory=TtsTrainSettings, description="the model and its training")
+    evaluate: TtsEvaluateSettings = pydantic.Field(
+        default_factory=TtsEvaluateSettings, description="distances, attention and the round trip"
+    )
+    push: TtsPushSettings = pydantic.Field(default_factory=TtsPushSettings, description="the gate")
+
+    def check_registry(self) -> None:
+        listener = self.evaluate.listener
+        if listener and Registry(self.registry, listener).in_service() is None:
+            raise SettingsError(
+                f"evaluate.listener is {listener!r}, but {Path(self.registry) / listener} has no version; push a "
+                "recognizer there first (voxline run asr, with this registry), or leave the key empty"
+            )
+
+    @classmethod
+    def defaults(cls, document: Values) -> Values:
+        kind = get_key(document, "convert.frontend.kind")
+        alphabet = FRONTEND_ALPHABETS.get(DEFAULT_FRONTEND if kind is None else str(kind))
+        derived = {"convert": {"alphabet": alphabet}} if alphabet else {}
+        return merge(super().defaults(document), merge(TTS_DEFAULTS, derived))

@@ -29,7 +29,7 @@ def main(request_file: str) -> None:
 
     from kfp import local
 
-    from voxline.pipelines.cluster.compiler import load_pipeline
+    from voxline.pipelines.graph import load_pipeline
 
     workspace = root / "workspace"
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), workspace_root=str(workspace))

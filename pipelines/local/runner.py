@@ -56,9 +56,9 @@ def run_pipeline(config: RunConfig, run_dir: Path, screen: Console) -> tuple[Run
       KeyboardInterrupt: after the steps were stopped and the record was written.
     """
     run_dir = run_dir.absolute()
-    config = config.placed(run_dir)
+    config = config.with_default_folders(run_dir)
     check_local_paths(config, run_dir)
-    config.check_places()
+    config.check_registry()
     make_run_dir(run_dir)
     with _exclusive(run_dir), _interruptible():
         write_text(run_dir / "config.yaml", config.to_yaml())
@@ -93,7 +93,7 @@ def check_local_paths(config: RunConfig, run_dir: Path) -> None:
             f"--run-dir is {str(run_dir)!r}; a run on this machine keeps its files on a local disk: give a folder "
             "(the store and the registry may lie in a bucket)"
         )
-    for name in config.places:
+    for name in config.default_folders:
         value = getattr(config, name)
         if is_remote(value):
             BucketCache(value)  # which says what is wrong with the address

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.pipelines.config.families import RefreshConfig
-from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.config.run_config import RefreshConfig, RunConfig
 from voxline.pipelines.graph import GRAPHS
 from voxline.store.files import read_json, write_json
 from voxline.store.step_cache import StepOutput
@@ -65,7 +64,7 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
         takes = ", ".join(f"--{one}" for one in needed) or "no input; it reads corpus.uri"
         raise SettingsError(f"--{extra}: {name} does not take it; it takes {takes}")
     run_dir = run_dir.absolute()
-    config = config.placed(run_dir)
+    config = config.with_default_folders(run_dir)
     inputs = [
         given.get(one) or _last_output(run_dir, one, needed[one], name) for one in sorted(needed, key=INPUT_ORDER.index)
     ]

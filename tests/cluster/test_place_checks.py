@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.buckets.emulator import Storage
-from voxline.pipelines.cluster.checks import check_locations
+from voxline.pipelines.cluster.doctor import check_locations
 from voxline.pipelines.config.load import load_config
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.containers.base_image import NoBaseError, base_image, builder_image
 from tests.containers.engine import NoEngineError, docker, engine
 from tests.pipelines.conftest import corpus as corpus  # a fixture
-from voxline.pipelines.images import build
-from voxline.pipelines.images.content_tag import content_tag
+from voxline.pipelines import images
+from voxline.pipelines.images import content_tag
 
 if not os.environ.get("VOXLINE_TEST_CONTAINERS"):
     collect_ignore_glob = ["test_*"]
@@ -59,7 +59,7 @@ def image(base: str, tag: str, tmp_path_factory: pytest.TempPathFactory) -> Imag
     def named(which: str) -> str:
         name = f"voxline-test/{which}:{tag}"
         if which not in built and subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode:
-            build.build_image(
+            images.build_image(
                 which,
                 registry="voxline-test",
                 tag=tag,
@@ -70,7 +70,7 @@ def image(base: str, tag: str, tmp_path_factory: pytest.TempPathFactory) -> Imag
             )
         if which not in built:
             built[which] = name
-            print(f"\n{name}: {build.record_image(name, records)['bytes'] / 1e6:,.0f} MB")
+            print(f"\n{name}: {images.record_image(name, records)['bytes'] / 1e6:,.0f} MB")
         return name
 
     return named

@@ -10,8 +10,8 @@ import pytest
 from tests.containers.base_image import builder_image
 from tests.containers.engine import docker
 from tests.pipelines.test_image_content import LEFT_BEHIND
-from voxline.pipelines.images import build as images
-from voxline.pipelines.images.content_tag import context_files
+from voxline.pipelines import images
+from voxline.pipelines.images import context_files
 
 ROOT = Path(__file__).parent.parent.parent
 

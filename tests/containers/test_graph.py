@@ -36,7 +36,7 @@ def stores(image: Image, tag: str, corpus: Path, tmp_path_factory: pytest.TempPa
     for name in ("store", "registry", "kfp"):
         (there / name).mkdir()
         (there / name).chmod(0o777)
-    config = load_config(here.folder / "tiny.yaml", SETTINGS, pipeline="asr").placed(there)
+    config = load_config(here.folder / "tiny.yaml", SETTINGS, pipeline="asr").with_default_folders(there)
     request = {
         "config": config.plain(),
         "pipeline_root": str(there / "kfp"),

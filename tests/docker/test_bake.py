@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from voxline.pipelines.images.build import IMAGES, VARIANTS
+from voxline.pipelines.images import IMAGES, VARIANTS
 
 ROOT = Path(__file__).parent.parent.parent
 BAKE = ROOT / "docker" / "docker-bake.hcl"

@@ -1,4 +1,4 @@
-"""`python -m voxline.pipelines.images.build`: what it asks Docker for, and what it refuses before it does.
+"""`python -m voxline.pipelines.images`: what it asks Docker for, and what it refuses before it does.
 
 Docker is a stand-in that writes down how it was called; the images themselves are built in tests/containers.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from voxline.pipelines.images import build as images
-from voxline.pipelines.images.content_tag import content_tag
+from voxline.pipelines import images
+from voxline.pipelines.images import content_tag
 
 ROOT = Path(__file__).parent.parent.parent
 # A line with #! takes no interpreter whose path has a space in it.
@@ -32,7 +32,7 @@ Build = Callable[..., "tuple[subprocess.CompletedProcess[str], list[list[str]]]"
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    """Runs `python -m voxline.pipelines.images.build build …`; how it ended, and how Docker was called."""
+    """Runs `python -m voxline.pipelines.images build …`; how it ended, and how Docker was called."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "docker.py").write_text(STAND_IN, encoding="utf-8")
     (tmp_path / "bin" / "docker").write_text(STARTS_IT, encoding="utf-8")
@@ -45,7 +45,7 @@ def build(tmp_path: Path) -> Build:
             [
                 sys.executable,
                 "-m",
-                "voxline.pipelines.images.build",
+                "voxline.pipelines.images",
                 "build",
                 "--output",
                 tmp_path / "dist",
@@ -76,8 +76,8 @@ def test_registry_and_base_come_from_one_setting_each_and_the_last_line_says_wha
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (["data", "modle"], "there is no 'modle'; accepted: data, model, validate, model-gpu, model-tpu"),
-        (["../docker/data"], "there is no '../docker/data'"),
+        (["data", "modle"], "image 'modle': accepted: data, model, validate, model-gpu, model-tpu"),
+        (["../docker/data"], "image '../docker/data': accepted"),
         (["--registry", "https://ghcr.io/team"], "'registry' is 'https://ghcr.io/team'; accepted: a host and a path"),
         (["--registry", "ghcr.io/Team"], "'registry' is 'ghcr.io/Team'"),
         (["--tag", "latest"], "'tag' is 'latest'; a compiled pipeline must run the same code next year"),

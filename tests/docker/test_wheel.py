@@ -6,7 +6,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from voxline.pipelines.images.content_tag import context_files
+from voxline.pipelines.images import context_files
 
 ROOT = Path(__file__).parent.parent.parent
 LEFT_BEHIND = ("components/id_rsa", "voxline/report/key.json", "pipelines/.netrc", "pipelines/notes.txt")

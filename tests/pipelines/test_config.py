@@ -113,7 +113,7 @@ def test_speech_played_faster_leaves_ctc_fewer_frames(tmp_path: Path) -> None:
 
 
 def test_a_value_given_twice_and_differently_is_refused_naming_both_keys(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"'extract\.features\.sample_rate' is 16000 and 'convert\.sample_rate'"):
+    with pytest.raises(SettingsError, match=r"'extract\.features\.sample_rate' is 16000, but 'convert\.sample_rate'"):
         config(tmp_path, "convert: {sample_rate: 8000}\nextract: {features: {sample_rate: 16000}}\n")
     with pytest.raises(SettingsError, match=r"^--set push\.model_name: .*'model'"):
         config(tmp_path, "", "push.model_name=other")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from voxline.errors import SettingsError
-from voxline.pipelines.images.content_tag import content_tag, context_files
+from voxline.pipelines.images import content_tag, context_files
 
 ROOT = Path(__file__).parent.parent.parent
 RULES = "# allow-list\n*\n!code\n!docker\n!pyproject.toml\ndocker/*.hcl\ndocker/**/*.in\n**/__pycache__\n**/.*\n"

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from voxline.errors import SettingsError
-from voxline.pipelines.cluster import placement
-from voxline.pipelines.cluster.compiler import compile_pipeline, unmounted_paths
+from voxline.pipelines.cluster import compiler
+from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.images.content_tag import content_tag
+from voxline.pipelines.images import content_tag
 from voxline.store.permanent_failures import ATTEMPT_ENV
 
 ROOT = Path(__file__).parents[2]
@@ -172,9 +172,9 @@ def test_where_no_image_can_be_told_of_the_setting_is_asked_for(
 ) -> None:
     """As where the package was installed alone: an image that nobody built would be found missing by a pod."""
     monkeypatch.setattr(
-        "voxline.pipelines.cluster.placement.__file__", str(tmp_path / "site-packages" / "pipelines" / "placing.py")
+        "voxline.pipelines.cluster.compiler.__file__", str(tmp_path / "site-packages" / "pipelines" / "placing.py")
     )
-    placement._code_tag.cache_clear()
+    compiler._code_tag.cache_clear()
     with pytest.raises(SettingsError, match=r"'images\.tag' is not set.*pyproject\.toml.*--set cluster\.images\.tag="):
         Compiled(tmp_path, UNSAID)
 
@@ -216,5 +216,5 @@ cluster: {claims: [{name: voxline-store, mount: /mnt/store}]}
 """,
         encoding="utf-8",
     )
-    (told,) = unmounted_paths(load_config(tmp_path / "run.yaml"))
+    (told,) = load_config(tmp_path / "run.yaml").unmounted_paths()
     assert told.startswith("registry is /mnt/models, and no claim of cluster.claims is mounted there")

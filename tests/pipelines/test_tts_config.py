@@ -6,8 +6,8 @@ import pytest
 
 from voxline.components.train.tts.model_settings import Tacotron2Settings, TacotronSettings
 from voxline.errors import SettingsError
-from voxline.pipelines.config.families import TtsConfig
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.run_config import TtsConfig
 
 SMALLEST = "pipeline: tts\nname: small\ncorpus: {uri: recordings}\n"
 
@@ -44,7 +44,7 @@ def test_the_dataset_remembers_how_text_was_read(tmp_path: Path) -> None:
     chosen = config(tmp_path, "convert: {frontend: {kind: mandarin, sandhi: false}}\n")
     assert chosen.extract.frontend == chosen.convert.frontend
     assert chosen.extract.alphabet == chosen.convert.alphabet == "pinyin_speech"
-    with pytest.raises(SettingsError, match=r"'extract\.frontend' is .* and 'convert\.frontend' makes it"):
+    with pytest.raises(SettingsError, match=r"'extract\.frontend' is .*, but 'convert\.frontend' makes it"):
         config(tmp_path, "extract: {frontend: {kind: pinyin}}\n")
 
 
@@ -71,15 +71,15 @@ def test_a_fault_is_told_by_its_key_whatever_kind_the_network_is(tmp_path: Path,
 
 
 def test_a_listener_that_is_not_there_is_refused_before_training(tmp_path: Path) -> None:
-    chosen = config(tmp_path, "evaluate: {listener: nobody}\n").placed(tmp_path)
-    with pytest.raises(SettingsError, match=r"evaluate\.listener is 'nobody', and .*registry/nobody holds no version"):
-        chosen.check_places()
+    chosen = config(tmp_path, "evaluate: {listener: nobody}\n").with_default_folders(tmp_path)
+    with pytest.raises(SettingsError, match=r"evaluate\.listener is 'nobody', but .*registry/nobody has no version"):
+        chosen.check_registry()
 
 
 def test_a_config_of_another_pipeline_is_refused_naming_the_right_command(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(SMALLEST, encoding="utf-8")
-    with pytest.raises(SettingsError, match=r"'pipeline' is 'tts', and the command names 'asr'; say tts in place of"):
+    with pytest.raises(SettingsError, match=r"'pipeline' is 'tts', but the command names 'asr'; write tts in place of"):
         load_config(file, pipeline="asr")
 
 

@@ -1,27 +1,29 @@
-"""Builds the container images with `docker`, by whichever builder the engine has.
+"""Builds the container images with `docker`, with the builder that the engine has.
 
-    python -m voxline.pipelines.images.build tag
-    python -m voxline.pipelines.images.build build [data model ...] [-- more arguments for docker build]
+    python -m voxline.pipelines.images tag
+    python -m voxline.pipelines.images build [data model ...] [-- more arguments for docker build]
 
-Beside each image, dist/images/ gets its software bill of materials (CycloneDX), and images.json says what was built.
+For each image, dist/images/ gets a software bill of materials (CycloneDX), and images.json lists what was built.
 """
 
 import argparse
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from voxline.components.images import IMAGE_REGISTRY
 from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.pipelines.config.cluster import ImageSettings
-from voxline.pipelines.images.content_tag import content_tag
 from voxline.store.files import read_json, write_json
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ("data", "model", "validate")
 VARIANTS = ("model-gpu", "model-tpu")
 SBOM = "/opt/voxline/sbom.cdx.json"
@@ -32,19 +34,19 @@ def build_image(image: str, *, registry: str, tag: str, base: str, builder: str,
 
     Args:
       image: a folder of docker/ that holds a requirements.lock.
-      registry: what stands before the image's name.
-      tag: of the image.
+      registry: the part before the image's name.
+      tag: the image's tag.
       base: the base image; empty: the Dockerfile's.
-      builder: the image that installs; empty: the base.
-      source: where the code is published, for the label.
+      builder: the image that installs the requirements; empty: the base.
+      source: the URL of the code, for the label.
       more: arguments for `docker build`.
 
     Raises:
-      SettingsError: there is no such image.
+      SettingsError: the image is unknown.
       WorkError: the build failed.
     """
     if not (ROOT / "docker" / image / "requirements.lock").is_file():
-        raise SettingsError(f"there is no {image!r}; accepted: {', '.join(IMAGES + VARIANTS)}")
+        raise SettingsError(f"image {image!r}: accepted: {', '.join(IMAGES + VARIANTS)}")
     name = f"{registry}/{image}:{tag}"
     arguments = {
         "IMAGE": image,
@@ -60,7 +62,7 @@ def build_image(image: str, *, registry: str, tag: str, base: str, builder: str,
 
 
 def record_image(name: str, folder: Path) -> dict[str, Any]:
-    """Copies the image's bill of materials into `folder`, and tells images.json there of the image."""
+    """Copies the image's bill of materials into `folder`, and adds the image to images.json there."""
     image = name.rpartition("/")[2].partition(":")[0]
     folder.mkdir(parents=True, exist_ok=True)
     container = _docker_output("create", "--network", "none", name)
@@ -78,10 +80,7 @@ def record_image(name: str, folder: Path) -> dict[str, Any]:
 
 
 def revision() -> str:
-    """The commit, with `-dirty` where the tree differs from it; empty where git cannot say.
-
-    A copy that lies unpacked in somebody else's repository is none of its commits.
-    """
+    """The commit, with `-dirty` if the tree differs from it; empty if git does not track this code."""
     try:
         _git("ls-files", "--error-unmatch", "pyproject.toml")
         commit = _git("rev-parse", "HEAD")
@@ -91,7 +90,7 @@ def revision() -> str:
 
 
 def source_url() -> str:
-    """The https address that the code was cloned from; empty where it cannot be told."""
+    """The https URL that the code was cloned from; empty if unknown."""
     try:
         return https_url(_git("remote", "get-url", "origin"))
     except (OSError, subprocess.CalledProcessError):
@@ -99,7 +98,7 @@ def source_url() -> str:
 
 
 def https_url(remote: str) -> str:
-    """Where a git remote can be read, without what may stand before its host; empty where that is no host.
+    """The https URL of a git remote, without credentials; empty if the remote has no host.
 
     >>> https_url("https://name:token@git.example.org:8443/team/voxline.git")
     'https://git.example.org:8443/team/voxline'
@@ -111,10 +110,8 @@ def https_url(remote: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Parses the command line, and does what it says."""
-    parser = argparse.ArgumentParser(
-        prog="python -m voxline.pipelines.images.build", description=__doc__.split("\n")[0]
-    )
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m voxline.pipelines.images", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     tagging = commands.add_parser("tag", help="print the content tag")
     building = commands.add_parser("build", help="build images")
@@ -123,8 +120,12 @@ def main(arguments: list[str]) -> None:
             "--base", default=os.environ.get("VOXLINE_IMAGE_BASE", ""), help="the base image, best by digest"
         )
     building.add_argument("images", nargs="*", default=list(IMAGES), metavar="IMAGE", help=", ".join(IMAGES + VARIANTS))
-    building.add_argument("--builder", default="", help="the image that installs: the base, and your network's needs")
-    building.add_argument("--registry", default=IMAGE_REGISTRY, help="what stands before an image's name")
+    building.add_argument(
+        "--builder",
+        default="",
+        help="the image that installs the requirements, if your network needs more than the base has",
+    )
+    building.add_argument("--registry", default=IMAGE_REGISTRY, help="the part before an image's name")
     building.add_argument("--tag", default="", help="instead of the content tag")
     building.add_argument("--source", default=source_url(), help="the label org.opencontainers.image.source")
     building.add_argument("--output", type=Path, default=ROOT / "dist" / "images", help="where the records go")
@@ -134,7 +135,7 @@ def main(arguments: list[str]) -> None:
         print(content_tag(ROOT, chosen.base))
         return
     if unknown := [image for image in chosen.images if image not in IMAGES + VARIANTS]:
-        raise SettingsError(f"there is no {unknown[0]!r}; accepted: {', '.join(IMAGES + VARIANTS)}")
+        raise SettingsError(f"image {unknown[0]!r}: accepted: {', '.join(IMAGES + VARIANTS)}")
     names = ImageSettings.of({"registry": chosen.registry, "tag": chosen.tag}, "the names of images")
     registry, tag = names.registry.rstrip("/") or IMAGE_REGISTRY, names.tag or content_tag(ROOT, chosen.base)
     for image in chosen.images:
@@ -153,7 +154,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before `--`, and after it."""
+    """The arguments before `--`, and those after it."""
     if "--" not in arguments:
         return arguments, []
     at = arguments.index("--")
@@ -164,16 +165,16 @@ def _docker(*arguments: str, quiet: bool = False) -> None:
     out = subprocess.DEVNULL if quiet else None
     ended = subprocess.run([_program("docker"), *arguments], stdout=out, check=False)  # noqa: S603 - a list
     if ended.returncode:
-        raise WorkError(f"docker {arguments[0]} ended with status {ended.returncode}; what it printed says why")
+        raise WorkError(f"docker {arguments[0]} ended with status {ended.returncode}; see its output above")
 
 
 def _docker_output(*arguments: str) -> str:
-    """What docker answers, in a line."""
+    """The output of a docker command, stripped."""
     ended = subprocess.run(  # noqa: S603 - a list
         [_program("docker"), *arguments], stdout=subprocess.PIPE, text=True, check=False
     )
     if ended.returncode:
-        raise WorkError(f"docker {arguments[0]} ended with status {ended.returncode}; what it printed says why")
+        raise WorkError(f"docker {arguments[0]} ended with status {ended.returncode}; see its output above")
     return ended.stdout.strip()
 
 
@@ -187,6 +188,73 @@ def _program(name: str) -> str:
     if found is None:
         raise FileNotFoundError(2, "not on the PATH; install it", name)
     return found
+
+
+IGNORE_FILE = ".dockerignore"
+
+
+def content_tag(root: Path, base: str = "") -> str:
+    """The tag of all images: the version and a hash of what goes into them, such as `0.1.0-3f9c1d2e4b5a`.
+
+    What goes in is what .dockerignore admits, and the base. A compiled pipeline names one registry and one tag, so all
+    images share the tag. YAML never reads it as a number.
+
+    Args:
+      root: the project's folder.
+      base: the base image, if it is not the Dockerfile's own.
+    """
+    version = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    content = hashlib.sha256(base.encode())
+    for path in context_files(root):
+        file = root / path
+        data = str(file.readlink()).encode() if file.is_symlink() else file.read_bytes()
+        content.update(f"\n{hashlib.sha256(data).hexdigest()} {path}".encode())
+    return f"{version}-{content.hexdigest()[:12]}"
+
+
+def context_files(root: Path) -> list[str]:
+    """The sorted paths, relative to `root`, of the files that .dockerignore admits to a build.
+
+    Raises:
+      SettingsError: the file is not an allow-list of plain paths.
+    """
+    import pathspec
+
+    patterns, admitted = _read_ignore_file(root / IGNORE_FILE)
+    # The rule is the same as git's: the last line that matches the path, or a folder above it, decides.
+    ignored = pathspec.GitIgnoreSpec.from_lines(patterns)
+    files = {file.relative_to(root).as_posix() for path in admitted for file in _walk(root / path)}
+    return sorted(path for path in files if not ignored.match_file(path))
+
+
+def _read_ignore_file(file: Path) -> tuple[list[str], list[str]]:
+    """The lines as git would write them, anchored at the root, and the paths that are admitted as they are."""
+    patterns, admitted = [], list[str]()
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        negation = "!" if text.startswith("!") else ""
+        path = text.removeprefix("!").strip("/")
+        if re.search(r"[\[\\]", path):
+            raise SettingsError(f"{file}, line {number}: {line!r}: the only wildcards accepted are *, ** and ?")
+        if negation and not re.search(r"[*?]", path):
+            admitted.append(path)
+        elif negation and not path.startswith(tuple(f"{folder}/" for folder in admitted)):
+            # Docker's classic builder does not look for such a file in a folder that it skips.
+            raise SettingsError(
+                f"{file}, line {number}: {line!r}: admit the folder by its path first, and then a kind of file in it"
+            )
+        patterns.append(f"{negation}/{path}")
+    return patterns, admitted
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    if path.is_dir() and not path.is_symlink():
+        for entry in sorted(path.iterdir()):
+            yield from _walk(entry)
+    elif path.is_symlink() or path.exists():
+        yield path
 
 
 if __name__ == "__main__":

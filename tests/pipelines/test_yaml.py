@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from voxline.errors import SettingsError
-from voxline.pipelines.config.yaml_files import apply_assignments, read_yaml
+from voxline.pipelines.config.load import apply_assignments, read_yaml
 
 
 def document(folder: Path, text: str) -> dict[str, Any]:
@@ -27,6 +27,10 @@ def document(folder: Path, text: str) -> dict[str, Any]:
         ("12:30", "12:30"),
         ("007", "007"),
         ("true", True),
+        ("no", "no"),
+        ("on", "on"),
+        ("~", None),
+        ("", None),
         ("[0.9, 1, 1.1]", [0.9, 1, 1.1]),
         ("'é'", "é"),
     ],
@@ -55,10 +59,10 @@ BOMB = "\n".join(["- &a0 [x, x]", *(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]"
         (BOMB, "more than 10,000 values"),
         ("train: &train {model: *train}", "more than 10,000 values"),
         ("train: " + "[" * 5_000, "nested too deeply"),
-        ("? [a]\n: b", "a key is a word"),
-        ("train: {epochs: !!int many}", "'many' is no int"),
-        ("train: {epochs: " + "9" * 5_000 + "}", "is no int"),
-        ("push: {known_clip: !!bool perhaps}", "'perhaps' is no bool"),
+        ("? [a]\n: b", "a key must be a word"),
+        ("train: {epochs: !!int many}", "'many' is not of type int"),
+        ("train: {epochs: " + "9" * 5_000 + "}", "is not of type int"),
+        ("push: {known_clip: !!bool perhaps}", "'perhaps' is not of type bool"),
     ],
     ids=["bomb", "circle", "deep", "list as key", "int", "digits", "bool"],
 )
@@ -95,7 +99,7 @@ def test_assignments_win_over_the_document_and_leave_it_as_it_was() -> None:
 
 @pytest.mark.parametrize("assignment", ["train.epochs", "=3", "train..epochs=3", ".epochs=3"])
 def test_an_assignment_without_a_key_or_a_value_is_refused(assignment: str) -> None:
-    with pytest.raises(SettingsError, match=r"give it as section\.key=value"):
+    with pytest.raises(SettingsError, match=r"write it as section\.key=value"):
         apply_assignments({}, [assignment])
 
 
