@@ -3,14 +3,10 @@
 Guide with examples: docs/library.md.
 """
 
-import contextlib
 import dataclasses
 import os
-import signal
 import sys
-import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,10 +186,9 @@ def run(
 
     check_pipeline(pipeline)
     assignments = [f"{key}={_yaml_scalar(value)}" for key, value in (overrides or {}).items()]
-    with _config_files(config) as files, _kept_signal_handlers():
-        chosen = load_config(files, assignments, pipeline=pipeline)
-        folder = Path(run_dir) if run_dir is not None else Path("runs") / chosen.name
-        record, failure = run_pipeline(chosen, folder, Console(sys.stdout))
+    chosen = load_config(config, assignments, pipeline=pipeline)
+    folder = Path(run_dir) if run_dir is not None else Path("runs") / chosen.name
+    record, failure = run_pipeline(chosen, folder, Console(sys.stdout))
     if failure:
         errors: tuple[type[VoxlineError], ...] = (SettingsError, TransientError)
         kind = next((error for error in errors if error.exit_status == failure.exit_status), WorkError)
@@ -234,45 +229,6 @@ def _error_rate(
     interval = bootstrap.interval([one.part for one in edits], list(speakers or [""] * len(edits)))
     total = sum_edits(edits)
     return ErrorRate(total.rate, interval, total, confidence)
-
-
-@contextlib.contextmanager
-def _config_files(config: Path | str | Mapping[str, Any] | Sequence[Path | str]) -> Iterator[list[Path]]:
-    """The files of a config; one that is given as a mapping or a text is written to a temporary file."""
-    if isinstance(config, Path) or (isinstance(config, str) and "\n" not in config and ": " not in config):
-        yield [Path(config)]
-    elif isinstance(config, Sequence) and not isinstance(config, str):
-        yield [Path(file) for file in config]
-    else:
-        from voxline.pipelines.config.keys import get_key, set_key
-        from voxline.pipelines.config.load import PATH_KEYS
-        from voxline.pipelines.config.yaml_files import dump_yaml, read_yaml
-
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "config.yaml"
-            file.write_text(config if isinstance(config, str) else dump_yaml(dict(config)), encoding="utf-8")
-            document = read_yaml(file)
-            for key in PATH_KEYS:
-                value = get_key(document, key)
-                if isinstance(value, str) and value and "://" not in value:
-                    set_key(document, key, os.path.abspath(Path(value).expanduser()))
-            file.write_text(dump_yaml(document), encoding="utf-8")
-            yield [file]
-
-
-@contextlib.contextmanager
-def _kept_signal_handlers() -> Iterator[None]:
-    """Restores the signal handlers: after a run the command ends, but a notebook goes on."""
-    if threading.current_thread() is not threading.main_thread():
-        raise SettingsError("voxline.run works in the main thread only, since it stops its steps on a signal")
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    handlers = {number: signal.getsignal(number) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            if handler is not None:
-                signal.signal(number, handler)
 
 
 def _yaml_scalar(value: Any) -> str:

@@ -29,7 +29,7 @@ MAX_VALUES = 10_000
 """Of one document; a config has some hundreds."""
 
 Source = Path | str | Mapping[str, Any]
-"""A layer of a config: a YAML file, YAML text of several lines, or a mapping."""
+"""A layer of a config: a YAML file, YAML text, or a mapping."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> Config
 def _read_layer(source: Source) -> tuple[str, Values]:
     if isinstance(source, Mapping):
         return "config", _resolve_paths(copy.deepcopy(dict(source)), Path.cwd(), PATH_KEYS)
-    if isinstance(source, str) and "\n" in source:
+    if isinstance(source, str) and ("\n" in source or ": " in source):
         return "config", _resolve_paths(_mapping(_parse(source, "config"), "config"), Path.cwd(), PATH_KEYS)
     file = Path(source)
     return str(file), _resolve_paths(read_yaml(file), file.absolute().parent, PATH_KEYS)

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -221,21 +222,25 @@ def _exclusive(run_dir: Path) -> Iterator[None]:
 def _interruptible() -> Iterator[None]:
     """Turns the first signal into an exception, so that the steps are stopped and the record is written.
 
-    Those that follow are passed over, since all ends within seconds: an impatient second Ctrl-C would leave a record
-    that says "running". A signal that is ignored already stays so: SIGHUP under nohup.
+    Further signals are ignored until then, which takes seconds; a second Ctrl-C would leave a record that says
+    "running". Signals that are ignored already stay ignored: SIGHUP under nohup. Outside the main thread, where Python
+    allows no handlers, signals keep their meaning.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
 
     def stop(number: int, frame: FrameType | None) -> None:
-        while before:  # and none is restored: the process ends
-            signal.signal(before.popitem()[0], signal.SIG_IGN)
+        for handled in handlers:
+            signal.signal(handled, signal.SIG_IGN)
         raise RunInterrupted(number)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}
-    for number in before:
+    for number in handlers:
         signal.signal(number, stop)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -131,3 +131,12 @@ def test_the_record_of_a_run_here_says_nothing_of_clusters_unless_somebody_did(t
     assert "cluster" not in config(tmp_path).to_yaml()
     assert "spot: true" in config(tmp_path, "cluster: {spot: true}\n").to_yaml()
     assert config(tmp_path, 'cluster: {service_account: ""}\n').cluster.service_account == ""
+
+
+def test_a_config_may_be_a_mapping_or_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"name": "small", "corpus": {"uri": "recordings"}}
+    assert load_config(given) == load_config(SMALLEST) == config(tmp_path)
+    assert given["corpus"] == {"uri": "recordings"}
+    with pytest.raises(SettingsError, match=r"^config: unknown key 'trian'"):
+        load_config([given, {"trian": {}}])
