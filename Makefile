@@ -14,6 +14,7 @@ PEERS_READY := $(PEERS)/.ready
 JOBS ?= 2
 FSDD ?= /data/fsdd
 FAKE_GCS ?= v1.56.1
+VERSITYGW ?= v1.8.0
 SPEAKERS := george jackson lucas nicolas theo yweweler
 
 .PHONY: help setup demo demo-tts test test-browser test-buckets lint format bench bench-refresh leave-one-out golden images test-containers test-cluster test-flink cluster-server lock image-locks clean
@@ -100,13 +101,14 @@ golden: $(READY) ## Rewrite the golden files of the compiled pipelines (then rev
 images: $(READY) ## Build the container images (IMAGES="data model validate", IMAGE_BASE=python:3.11-slim-trixie@sha256:...)
 	@$(PY) -m voxline.pipelines.images build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
 
-# fake-gcs-server is a Go program; it enforces more preconditions than the emulator in `make test`.
-test-buckets: $(READY) ## Run the storage tests against servers built with Go, if Go is available
+# Both are Go programs, and more faithful to a real storage than the servers that `make test` talks to.
+test-buckets: $(READY) ## Test buckets against fake-gcs-server and versitygw too, where Go can build them
 	@if command -v go >/dev/null; then \
 	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS) && \
-	  VOXLINE_FAKE_GCS="$$PWD/$(VENV)/bin/fake-gcs-server" $(PY) -m pytest -q tests/store/buckets tests/ingest/test_buckets.py \
-	    tests/registry/test_remote_registry.py; \
-	else echo "test-buckets: skipped: install Go to build the servers"; fi
+	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) && \
+	  VOXLINE_FAKE_GCS="$$PWD/$(VENV)/bin/fake-gcs-server" VOXLINE_VERSITYGW="$$PWD/$(VENV)/bin/versitygw" \
+	    $(PY) -m pytest -q tests/store tests/ingest/test_buckets.py tests/registry/test_remote_registry.py; \
+	else echo "test-buckets: skipped, there is no Go here to build fake-gcs-server and versitygw"; fi
 
 test-containers: $(READY) ## Build the images and run the asr graph in them (Docker engine, or root to start one)
 	@VOXLINE_TEST_CONTAINERS=1 $(PY) -m pytest -q -rs -s tests/containers --timeout 3600

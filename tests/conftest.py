@@ -9,6 +9,8 @@ import pytest
 from tests.buckets.emulator import gcs as gcs  # a fixture
 from tests.buckets.emulator import gcs_proxy as gcs_proxy  # a fixture
 from tests.buckets.pods import fresh_pod as fresh_pod  # a fixture
+from tests.buckets.s3_server import s3 as s3  # a fixture
+from tests.buckets.s3_server import s3_proxy as s3_proxy  # a fixture
 from tests.spoken_tones import make_model as make_model  # a fixture
 from tests.spoken_voice import make_voice as make_voice  # a fixture
 

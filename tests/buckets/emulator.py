@@ -91,11 +91,11 @@ def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
 def _gcp_storage_emulator() -> Iterator[Started]:
     from gcp_storage_emulator.server import create_server
 
-    port = _free_port()
+    port = free_port()
     server = create_server("127.0.0.1", port, in_memory=True)
     server.start()
     try:
-        _await(port)
+        await_port(port)
         yield port, server.wipe
     finally:
         server.stop()
@@ -103,24 +103,24 @@ def _gcp_storage_emulator() -> Iterator[Started]:
 
 @contextlib.contextmanager
 def _fake_gcs() -> Iterator[Started]:
-    port = _free_port()
+    port = free_port()
     program = [os.environ[FAKE_GCS], "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
     process = subprocess.Popen([*program, "-log-level", "error"])
     try:
-        _await(port)
+        await_port(port)
         yield port, lambda: None
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
 
 
-def _await(port: int) -> None:
+def await_port(port: int) -> None:
     for _ in range(200):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return

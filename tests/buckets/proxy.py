@@ -1,4 +1,4 @@
-"""Stands between Google's library and an emulator of its storage: does what the emulator leaves out, and harm.
+"""Stands between a storage's library and a server: does harm, and what an emulator of Google's storage leaves out.
 
 gcp-storage-emulator answers and passes over conditions: `ifGenerationMatch` of a write or a deletion, `generation` of a
 read; and it refuses bytes of an upload that are sent again, because the answer to them was lost. Google Cloud Storage
@@ -6,6 +6,7 @@ holds to the first and passes over the second; so does this, whatever emulator s
 those parts, and no more.
 """
 
+import contextlib
 import dataclasses
 import http.client
 import json
@@ -23,7 +24,7 @@ from tests.buckets.older import Older
 _BACKLOG = 5
 """Connections that the emulator lets wait; one more would be heard of a second later, or two, or four."""
 _RANGE = re.compile(r"bytes (?P<start>[0-9]+)-(?P<end>[0-9]+)/(?P<total>[0-9]+|\*)")
-_ONWARD = {"connection", "keep-alive", "transfer-encoding", "content-length", "server", "date"}
+_ONWARD = {"connection", "keep-alive", "transfer-encoding", "content-length", "server", "date", "expect"}
 
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -54,8 +55,8 @@ class Proxy(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, backend: tuple[str, int], *, holds_uploads: bool = True) -> None:
-        super().__init__(("127.0.0.1", 0), _Request)
+    def __init__(self, backend: tuple[str, int], *, holds_uploads: bool = True, s3: bool = False) -> None:
+        super().__init__(("127.0.0.1", 0), _S3Request if s3 else _Request)
         self.holds_uploads = holds_uploads
         self.backend = backend
         self.faults = Faults()
@@ -76,7 +77,8 @@ class Proxy(ThreadingHTTPServer):
         with self._asking:
             connection = http.client.HTTPConnection(*self.backend, timeout=60)
             try:
-                connection.request(method, path, body=body or None, headers=headers)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may answer before it has read all
+                    connection.request(method, path, body=body or None, headers=headers)
                 answer = connection.getresponse()
                 return answer.status, dict(answer.getheaders()), answer.read()
             finally:
@@ -107,13 +109,16 @@ class _Request(BaseHTTPRequestHandler):
         if fault and fault.kind == "slow":
             time.sleep(fault.seconds)
         if fault and fault.kind == "status":
-            self._answer(*_error(fault.code, "as the test wants it"))
+            self._answer(*self._refusal(fault.code))
             return
         answer = self._held_to_conditions(body)
         if fault and fault.kind == "lost answer":
             self._break()
             return
         self._answer(*answer, fault)
+
+    def _refusal(self, code: int) -> Answer:
+        return _error(code, "as the test wants it")
 
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = _serve  # noqa: N815
 
@@ -223,7 +228,8 @@ class _Request(BaseHTTPRequestHandler):
         for name, value in headers.items():
             if name.lower() not in _ONWARD:
                 self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
+        length = next((value for name, value in headers.items() if name.lower() == "content-length"), "0")
+        self.send_header("Content-Length", length if self.command == "HEAD" else str(len(body)))
         self.end_headers()
         if fault and fault.kind == "damage" and body:
             middle = len(body) // 2
@@ -240,6 +246,20 @@ class _Request(BaseHTTPRequestHandler):
         self.server.requests.append((self.command, self.path, 0))
         self.close_connection = True
         reset(self.connection)
+
+
+class _S3Request(_Request):
+    """S3's servers hold to conditions by themselves: their requests and answers are passed on as they are."""
+
+    def _held_to_conditions(self, body: bytes) -> Answer:
+        return self._forwarded(body)
+
+    def _refusal(self, code: int) -> Answer:
+        name = {401: "InvalidAccessKeyId", 403: "AccessDenied", 404: "NoSuchKey", 429: "SlowDown"}.get(
+            code, "InternalError"
+        )
+        body = f"<?xml version='1.0'?><Error><Code>{name}</Code><Message>as the test wants it</Message></Error>"
+        return code, {"Content-Type": "application/xml"}, b"" if self.command == "HEAD" else body.encode()
 
 
 def _generation_of(answer: Answer) -> str:

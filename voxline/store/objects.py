@@ -432,8 +432,11 @@ _PARTS_MIB = (5, 6, 7, 8, 10, 12, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512
 """Sizes of parts that S3 clients use."""
 
 
-def has_checksum(source: Path | bytes, checksum: str) -> bool:
+def has_checksum(source: Path | bytes, checksum: str, *, part: int = 0) -> bool:
     """Whether a file or bytes have a checksum in the form of `ObjectInfo.checksum`.
+
+    Args:
+      part: bytes of a part, as tried besides the usual sizes.
 
     >>> has_checksum(b"123456789", "crc32c:4waSgw=="), has_checksum(b"123456789", "")
     (True, False)
@@ -446,8 +449,8 @@ def has_checksum(source: Path | bytes, checksum: str) -> bool:
     if algorithm == "md5-parts":
         size = len(source) if isinstance(source, bytes) else source.stat().st_size
         count = int(value.partition("-")[2])
-        sizes = [mib << 20 for mib in _PARTS_MIB if -(-size // (mib << 20)) == count]
-        return any(md5_of_parts(source, part) == value for part in sizes)
+        sizes = {one for one in (part, *(mib << 20 for mib in _PARTS_MIB)) if one and -(-size // one) == count}
+        return any(md5_of_parts(source, one) == value for one in sorted(sizes))
     return False
 
 

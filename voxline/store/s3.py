@@ -1,0 +1,544 @@
+"""`s3://bucket/prefix`: Amazon S3, and servers that speak its protocol (MinIO, SeaweedFS, Ceph, versitygw), by boto3.
+
+boto3 is imported with the first request. Credentials, region and endpoint come from where it always takes them: the
+environment (AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL_S3), ~/.aws, a pod's or a machine's role.
+
+Locks and markers need conditional writes, `If-None-Match: *` and `If-Match`. A server that ignores one is refused: the
+first conditional write to a bucket is repeated so that it must fail. Versions are ETags, and equal bytes have equal
+ETags. See docs/decisions/0041-storages.md for which server honors what.
+"""
+
+import base64
+import contextlib
+import email.utils
+import functools
+import hashlib
+import mimetypes
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from voxline.errors import PreconditionError, TransientError, VoxlineError, WorkError
+from voxline.progress import PROGRESS_PREFIX
+from voxline.store.objects import (
+    ABSENT,
+    ObjectInfo,
+    ObjectStore,
+    RetentionPolicy,
+    crc32c,
+    has_checksum,
+    invalid_name_reason,
+    split_uri,
+)
+from voxline.store.transfer import SILENT_SECONDS, TransferSettings
+
+_WRITE, _CRC32C = "voxline-write", "voxline-crc32c"
+"""Metadata: by which we recognize our own write when the answer to it was lost; and the checksum of its bytes."""
+
+_TRANSIENT = {408, 429, 500, 502, 503, 504}
+_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "Unauthorized"}
+_NOT_OFFERED = {"NotImplemented", "MethodNotAllowed", "501", "405"}
+_MIN_PART, _MAX_PARTS = 5 << 20, 10_000
+
+Result = TypeVar("Result")
+
+
+class S3Store(ObjectStore):
+    """Objects below `s3://bucket/prefix/`.
+
+    Raises:
+      SettingsError: the URI is malformed.
+    """
+
+    clock_resolution: ClassVar[float] = 1.0
+
+    def __init__(self, uri: Path | str) -> None:
+        self.bucket, self.prefix = split_uri(str(uri))
+        self.uri = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+        self._base = f"{self.prefix}/" if self.prefix else ""
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The objects whose names begin with `prefix`, in order; not the marks that consoles leave for folders."""
+        for page in self._pages(prefix):
+            for found in page.get("Contents", ()):
+                if not found["Key"].endswith("/"):
+                    yield self._info(found["Key"], found["Size"], found)
+        self.connection.known_buckets.add(self.bucket)
+
+    def list_folders(self, prefix: str = "") -> Sequence[str]:
+        cut = len(self._base) + len(prefix)
+        pages = self._pages(prefix, Delimiter="/")
+        return sorted(one["Prefix"][cut:].rstrip("/") for page in pages for one in page.get("CommonPrefixes", ()))
+
+    def stat(self, name: str) -> ObjectInfo | None:
+        found = self._head(name)
+        return self._info(self._base + name, found["ContentLength"], found) if found else None
+
+    def read_range(self, info: ObjectInfo, start: int, end: int) -> bytes:
+        def get(client: Any) -> bytes:
+            answer = client.get_object(
+                **self._key(info.name), IfMatch=f'"{info.version}"', Range=f"bytes={start}-{end - 1}"
+            )
+            with contextlib.closing(answer["Body"]) as body:
+                data: bytes = body.read()
+            return data
+
+        uri = self.uri_of(info.name)
+        try:
+            with _explain_errors(uri, "read"):
+                data = self.connection.retry(uri, get)
+        except PreconditionError as error:
+            raise PreconditionError(f"{uri}: replaced or deleted while it was read; start again") from error
+        except WorkError as error:
+            self._pass_if_absent(error)
+            raise PreconditionError(f"{uri}: replaced or deleted while it was read; start again") from error
+        if len(data) != end - start:
+            raise TransientError(f"{uri}: {len(data):,} of {end - start:,} bytes arrived; start again")
+        return data
+
+    def write(self, name: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
+        self._check_name(name)
+        token, checksum, digest = secrets.token_hex(8), crc32c(data), hashlib.md5(data, usedforsecurity=False)
+        arguments = {
+            **self._key(name),
+            "Body": data,
+            "ContentMD5": base64.b64encode(digest.digest()).decode(),
+            "ContentType": mimetypes.guess_type(name)[0] or "application/octet-stream",
+            "Metadata": {_WRITE: token, _CRC32C: checksum},
+        }
+
+        try:
+            answer = self._request(self.uri_of(name), "write", "put_object", **arguments, **_condition(if_version))
+        except PreconditionError:
+            found = self._head(name)
+            if not found or found["Metadata"].get(_WRITE) != token:
+                raise
+            return self._info(self._base + name, found["ContentLength"], found)
+        except WorkError as error:
+            if if_version and _is_not_found(error):  # to be replaced, and deleted meanwhile
+                self._pass_if_absent(error)
+                raise PreconditionError(f"{self.uri_of(name)}: another process deleted it; start again") from error
+            raise
+        if if_version is not None:
+            self._check_conditions(name, arguments, absent=if_version == ABSENT)
+        date, version = answer["ResponseMetadata"]["HTTPHeaders"].get("date"), answer["ETag"].strip('"')
+        info = ObjectInfo(
+            name,
+            len(data),
+            version,
+            f"crc32c:{checksum}",
+            email.utils.parsedate_to_datetime(date or email.utils.formatdate(usegmt=True)),
+            version,
+        )
+        # Not every server checks Content-MD5, and not every server's ETag is an MD5.
+        if data and version != digest.hexdigest() and self.read_range(info, 0, len(data)) != data:
+            self.delete(name, if_version=version)
+            raise TransientError(f"{self.uri_of(name)}: damaged in transit; nothing of it was kept, start again")
+        return info
+
+    def upload_file(self, file: Path, name: str, *, if_version: str | None = None) -> ObjectInfo:
+        """As `write`. A file larger than a chunk is sent in parts; a later upload reuses those that have arrived."""
+        size, chunk = file.stat().st_size, TransferSettings.of_environment().chunk
+        if size <= max(chunk, _MIN_PART):
+            return self.write(name, file.read_bytes(), if_version=if_version)
+        self._check_name(name)
+        part = max(chunk, _MIN_PART, -(-size // _MAX_PARTS >> 20) + 1 << 20 if size > chunk * _MAX_PARTS else 0)
+        try:
+            return self._upload_parts(file, name, part, if_version, self._unfinished_upload(name))
+        except _UploadGoneError:  # another process finished or replaced it
+            return self._upload_parts(file, name, part, if_version, "")
+
+    def delete(self, name: str, *, if_version: str | None = None) -> None:
+        condition = {}
+        if if_version is not None:  # asked first as well: not every server honors the condition of a deletion
+            current = self.stat(name)
+            if current is None:
+                return
+            if current.version != if_version:
+                raise PreconditionError(f"{self.uri_of(name)}: another process changed it meanwhile; start again")
+            condition = {"IfMatch": f'"{if_version}"'}
+        try:
+            self._request(self.uri_of(name), "delete", "delete_object", **self._key(name), **condition)
+        except WorkError as error:
+            if _code(error) in _NOT_OFFERED and condition:
+                self.delete(name)
+                return
+            self._pass_if_absent(error)
+
+    def copy(self, name: str, target: ObjectStore, *, if_version: str | None = None) -> ObjectInfo:
+        """As `ObjectStore.copy`. The bytes pass through here: few servers honor conditions on a copy."""
+        info = self.stat(name)
+        if info is None:
+            raise FileNotFoundError(self.uri_of(name))
+        if info.size <= TransferSettings.of_environment().chunk:
+            return target.write(name, self.read_version(info), if_version=if_version)
+        with tempfile.TemporaryDirectory() as folder:
+            self.download([info], folder)
+            return target.upload_file(Path(folder) / name, name, if_version=if_version)
+
+    def retention_policy(self) -> RetentionPolicy | None:
+        """What the bucket does with replaced and deleted objects; None without s3:GetBucketVersioning."""
+        try:
+            answer = self._request(f"{self.uri}/", "read", "get_bucket_versioning", Bucket=self.bucket)
+        except WorkError as error:
+            if _code(error) in ("AccessDenied", "403"):
+                return None
+            if _code(error) in _NOT_OFFERED:
+                return RetentionPolicy(versioning=False, soft_delete_seconds=0)
+            raise
+        return RetentionPolicy(versioning="Status" in answer, soft_delete_seconds=0)
+
+    def object_versions(self) -> Iterator[ObjectInfo]:
+        """Versions that were replaced or deleted and are kept. Their `version` is S3's VersionId, not an ETag."""
+        marker: dict[str, str] = {}
+        while True:
+            arguments = {"Bucket": self.bucket, "Prefix": self._base, **marker}
+            try:
+                page = self._request(f"{self.uri}/", "list", "list_object_versions", **arguments)
+            except WorkError as error:
+                if _code(error) in _NOT_OFFERED:
+                    return
+                raise
+            for found in page.get("Versions", ()):
+                if not found["IsLatest"]:
+                    name = found["Key"][len(self._base) :]
+                    version, checksum = found["VersionId"], _etag_checksum(found["ETag"])
+                    yield ObjectInfo(name, found["Size"], version, checksum, found["LastModified"])
+            if not page.get("IsTruncated"):
+                return
+            marker = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page["NextVersionIdMarker"]}
+
+    def delete_version(self, info: ObjectInfo) -> None:
+        key = {**self._key(info.name), "VersionId": info.version}
+        self._request(self.uri_of(info.name), "delete", "delete_object", **key)
+
+    def matches(self, source: Path | bytes, info: ObjectInfo) -> bool:
+        if not _has_size(source, info.size):
+            return False
+        chunk = TransferSettings.of_environment().chunk
+        if has_checksum(source, info.checksum, part=chunk):
+            return True
+        if info.checksum.startswith("crc32c:"):
+            return False
+        refined = self.stat(info.name)  # the ETag of an encrypted object is no MD5; ours have metadata
+        return refined is not None and refined.version == info.version and has_checksum(source, refined.checksum)
+
+    def is_intact(self, source: Path | bytes, info: ObjectInfo) -> bool:
+        if self.matches(source, info):
+            return True
+        refined = self.stat(info.name) if _has_size(source, info.size) else None
+        return refined is not None and refined.version == info.version and not refined.checksum
+
+    @property
+    def connection(self) -> "S3Connection":
+        return s3_connection()
+
+    def _request(self, uri: str, action: str, operation: str, **arguments: Any) -> Any:
+        """The answer to an operation of boto3's client."""
+        with _explain_errors(uri, action):
+            return self.connection.retry(uri, lambda client: getattr(client, operation)(**arguments))
+
+    def _pages(self, prefix: str, **arguments: str) -> Iterator[Any]:
+        token: dict[str, str] = {}
+        while True:
+            asked = {"Bucket": self.bucket, "Prefix": self._base + prefix, **arguments, **token}
+            page = self._request(self.uri_of(prefix), "list", "list_objects_v2", **asked)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _head(self, name: str) -> Any:
+        try:
+            return self._request(self.uri_of(name), "read", "head_object", **self._key(name))
+        except WorkError as error:
+            self._pass_if_absent(error)
+            return None
+
+    def _key(self, name: str) -> dict[str, str]:
+        return {"Bucket": self.bucket, "Key": self._base + name}
+
+    def _check_name(self, name: str) -> None:
+        if reason := invalid_name_reason(name):
+            raise WorkError(f"{self.uri_of(name)}: the name {reason}")
+
+    def _unfinished_upload(self, name: str) -> str:
+        """The id of an upload in parts that a killed process left; empty where there is none."""
+        try:
+            answer = self._request(
+                self.uri_of(name),
+                "list",
+                "list_multipart_uploads",
+                Bucket=self.bucket,
+                Prefix=self._base + name,
+            )
+        except TransientError:
+            raise
+        except WorkError:  # a server or an account that cannot list them starts again
+            return ""
+        found = [one["UploadId"] for one in answer.get("Uploads", ()) if one["Key"] == self._base + name]
+        return found[-1] if found else ""
+
+    def _upload_parts(self, file: Path, name: str, part: int, if_version: str | None, resumed: str) -> ObjectInfo:
+        uri, key, token = self.uri_of(name), self._key(name), secrets.token_hex(8)
+        arrived = self._arrived_parts(name, resumed) if resumed else {}
+        upload = (
+            resumed
+            or self._request(
+                uri,
+                "write",
+                "create_multipart_upload",
+                **key,
+                ContentType=mimetypes.guess_type(name)[0] or "application/octet-stream",
+                Metadata={_WRITE: token},
+            )["UploadId"]
+        )
+        parts, digests = [], []
+        with open(file, "rb") as data:
+            for number, chunk in enumerate(iter(functools.partial(data.read, part), b""), start=1):
+                digest = hashlib.md5(chunk, usedforsecurity=False).digest()
+                tag = arrived.get((number, len(chunk)))
+                if tag != digest.hex():
+                    tag = self._upload_part(name, upload, number, chunk, digest)
+                parts.append({"PartNumber": number, "ETag": f'"{tag}"'})
+                digests.append(digest)
+        request = {**key, "UploadId": upload, "MultipartUpload": {"Parts": parts}, **_condition(if_version)}
+        try:
+            self._request(uri, "write", "complete_multipart_upload", **request)
+        except WorkError as error:
+            # The answer may have been lost. Of an upload that another process began, the bytes tell.
+            whole = f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}"
+            found = self._head(name)
+            if found and (found["Metadata"].get(_WRITE) == token or (resumed and found["ETag"].strip('"') == whole)):
+                return self._info(key["Key"], found["ContentLength"], found)
+            if isinstance(error, PreconditionError):
+                with contextlib.suppress(WorkError):
+                    self._request(uri, "write", "abort_multipart_upload", **key, UploadId=upload)
+            if resumed and _code(error) in ("NoSuchUpload", "InvalidPart"):
+                raise _UploadGoneError from error
+            raise
+        if (info := self.stat(name)) is None:
+            raise PreconditionError(f"{uri}: another process deleted it; start again")
+        return info
+
+    def _upload_part(self, name: str, upload: str, number: int, chunk: bytes, digest: bytes) -> str:
+        request = {**self._key(name), "UploadId": upload, "PartNumber": number, "Body": chunk}
+        request["ContentMD5"] = base64.b64encode(digest).decode()
+        try:
+            answer = self._request(self.uri_of(name), "write", "upload_part", **request)
+        except WorkError as error:
+            if _code(error) == "NoSuchUpload":
+                raise _UploadGoneError from error
+            raise
+        return str(answer["ETag"].strip('"'))
+
+    def _arrived_parts(self, name: str, upload: str) -> dict[tuple[int, int], str]:
+        parts: dict[tuple[int, int], str] = {}
+        marker: dict[str, int] = {}
+        while True:
+            request = {**self._key(name), "UploadId": upload, **marker}
+            try:
+                page = self._request(self.uri_of(name), "list", "list_parts", **request)
+            except WorkError as error:
+                if _code(error) == "NoSuchUpload":
+                    raise _UploadGoneError from error
+                raise
+            for one in page.get("Parts", ()):
+                parts[one["PartNumber"], one["Size"]] = one["ETag"].strip('"')
+            if not page.get("IsTruncated"):
+                return parts
+            marker = {"PartNumberMarker": page["NextPartNumberMarker"]}
+
+    def _check_conditions(self, name: str, arguments: dict[str, Any], *, absent: bool) -> None:
+        """Repeats a first conditional write so that it must fail; were it done, it would write the same bytes.
+
+        Raises:
+          WorkError: the server ignores the condition, so no lock would hold.
+        """
+        known = self.connection.known_conditions
+        if (self.bucket, absent) in known:
+            return
+        header = "If-None-Match" if absent else "If-Match"
+        condition = _condition(ABSENT if absent else "0" * 32)
+        try:
+            self._request(self.uri_of(name), "write", "put_object", **arguments, **condition)
+        except WorkError as error:
+            if not isinstance(error, PreconditionError) and not _is_not_found(error):
+                raise
+            known.add((self.bucket, absent))
+            return
+        raise WorkError(
+            f"s3://{self.bucket}: the server ignores the header {header}, so processes that use it at once would "
+            "overwrite each other; use a server with conditional writes (Amazon S3, MinIO, Ceph, versitygw)"
+        )
+
+    def _pass_if_absent(self, error: WorkError) -> None:
+        """Passes over an object that does not exist; raises every other error, and where there is no bucket."""
+        if not _is_not_found(error) or _code(error) == "NoSuchBucket":
+            raise error
+        if self.bucket not in self.connection.known_buckets:
+            next(self.list(), None)
+            self.connection.known_buckets.add(self.bucket)
+
+    def _info(self, key: str, size: int, found: Any) -> ObjectInfo:
+        version = found["ETag"].strip('"')
+        ours = found.get("Metadata", {}).get(_CRC32C)
+        encrypted = str(found.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in found
+        checksum = f"crc32c:{ours}" if ours else "" if encrypted else _etag_checksum(version)
+        return ObjectInfo(key[len(self._base) :], size, version, checksum, found["LastModified"], version)
+
+
+class _UploadGoneError(Exception):
+    """An upload in parts that we wanted to finish has ended."""
+
+
+class S3Connection:
+    """boto3's client, and the retries of each request.
+
+    Attributes:
+      known_buckets: those that we have seen to exist.
+      known_conditions: of which buckets we have seen that they honor the condition: (bucket, whether If-None-Match).
+    """
+
+    def __init__(self, settings: TransferSettings) -> None:
+        import boto3
+        from botocore.config import Config
+
+        self.settings = settings
+        self.known_buckets: set[str] = set()
+        self.known_conditions: set[tuple[str, bool]] = set()
+        config: dict[str, Any] = {
+            "connect_timeout": settings.timeout_seconds,
+            "read_timeout": settings.timeout_seconds,
+            "max_pool_connections": max(10, settings.connections),
+            "retries": {"total_max_attempts": 1},  # ours know a deadline
+            # Content-MD5 is what every server checks; trailing checksums are what many do not understand.
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        }
+        session = boto3.session.Session()
+        region = session.region_name or "us-east-1"
+        self.client: Any = session.client("s3", region_name=region, config=Config(**config))
+        if not self.client.meta.endpoint_url.rstrip("/").endswith((".amazonaws.com", ".amazonaws.com.cn")):
+            config["s3"] = {"addressing_style": "path"}  # bucket names are no host names of most servers
+            self.client = session.client("s3", region_name=region, config=Config(**config))
+
+    def retry(self, uri: str, function: Callable[[Any], Result]) -> Result:
+        """The result of a request. What may pass is retried up to the deadline."""
+        began, wait = time.monotonic(), self.settings.first_wait_seconds
+        while True:
+            try:
+                return function(self.client)
+            except Exception as error:
+                elapsed = time.monotonic() - began
+                if not _is_transient(error) or elapsed + wait > self.settings.deadline_seconds:
+                    raise
+                if elapsed > SILENT_SECONDS:
+                    print(f"{PROGRESS_PREFIX}{uri}: {type(error).__name__}, trying again", flush=True)
+            time.sleep(wait)
+            wait = min(2 * wait, self.settings.longest_wait_seconds)
+
+
+def s3_connection() -> S3Connection:
+    """The connection of this process; a fork gets its own, since two cannot share a socket."""
+    chosen = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
+    return _connect(os.getpid(), chosen, TransferSettings.of_environment())
+
+
+@functools.lru_cache(maxsize=4)
+def _connect(process: int, environment: tuple[tuple[str, str], ...], settings: TransferSettings) -> S3Connection:
+    return S3Connection(settings)
+
+
+def _is_transient(error: Exception) -> bool:
+    from botocore.exceptions import ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as BotoConnectionError
+    from urllib3.exceptions import HTTPError
+
+    if isinstance(error, ClientError):
+        code, status = error.response["Error"].get("Code", ""), error.response["ResponseMetadata"]["HTTPStatusCode"]
+        return status in _TRANSIENT or code in ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout")
+    return isinstance(error, (HTTPClientError, BotoConnectionError, HTTPError, OSError))
+
+
+_PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject", "write": "s3:PutObject", "delete": "s3:DeleteObject"}
+
+
+@contextlib.contextmanager
+def _explain_errors(uri: str, action: str) -> Iterator[None]:
+    """Turns errors of the block into ours. See `ObjectStore`."""
+    try:
+        yield
+    except VoxlineError:
+        raise
+    except Exception as error:
+        raise _explain(uri, action, error) from error
+
+
+def _explain(uri: str, action: str, error: Exception) -> Exception:
+    from botocore.exceptions import ClientError, CredentialRetrievalError, NoCredentialsError, PartialCredentialsError
+
+    bucket = uri.split("/")[2]
+    code = error.response["Error"].get("Code", "") if isinstance(error, ClientError) else ""
+    status = error.response["ResponseMetadata"]["HTTPStatusCode"] if isinstance(error, ClientError) else 0
+    text = " ".join(str(error).split())[:300] or type(error).__name__
+    if isinstance(error, ClientError):
+        text = f"{status} {code}: {error.response['Error'].get('Message', '')}"[:300]
+    if code in ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"):
+        return TransientError(f"{uri}: damaged in transit; nothing of it was kept, start again")
+    if _is_transient(error):
+        return TransientError(
+            f"{uri}: the storage failed to {action} it, for all retries ({text}); what has been moved stays, so start "
+            "again, and it resumes"
+        )
+    no_credentials = isinstance(error, (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError))
+    if no_credentials or code in _CREDENTIALS or status == 401:
+        return WorkError(
+            f"{uri}: no credentials that the S3 server accepts ({text.rstrip('.')}); on a cluster give the service "
+            "account a role or a secret, elsewhere run aws configure, or set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY (and AWS_ENDPOINT_URL_S3 for a server that is not Amazon's)"
+        )
+    if status == 403:
+        resource = f"arn:aws:s3:::{bucket}" if action == "list" else f"arn:aws:s3:::{bucket}/*"
+        hint = (
+            "" if action != "read" else " and, to tell absent objects from forbidden ones, s3:ListBucket on the bucket"
+        )
+        return WorkError(
+            f"{uri}: permission denied: this account needs {_PERMISSIONS[action]} on {resource}{hint}; grant it in the "
+            "policy of its role, or in the bucket's"
+        )
+    if status == 412:
+        return PreconditionError(f"{uri}: another process changed it meanwhile; start again")
+    if code == "NoSuchBucket" or (status == 404 and action == "list"):
+        return WorkError(
+            f"{uri}: there is no bucket {bucket}; correct the name, or create it, as in: aws s3 mb s3://{bucket}"
+        )
+    return WorkError(f"{uri}: the storage refused to {action} it: {text}")
+
+
+def _code(error: BaseException) -> str:
+    return str(getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", ""))
+
+
+def _is_not_found(error: BaseException) -> bool:
+    response = getattr(error.__cause__, "response", {})
+    return bool(response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404)
+
+
+def _condition(version: str | None) -> dict[str, str]:
+    return {} if version is None else {"IfNoneMatch": "*"} if version == ABSENT else {"IfMatch": f'"{version}"'}
+
+
+def _etag_checksum(tag: str) -> str:
+    digest, _, parts = tag.strip('"').partition("-")
+    if len(digest) != 32:
+        return ""
+    return f"md5-parts:{digest}-{parts}" if parts else f"md5:{digest}"
+
+
+def _has_size(source: Path | bytes, size: int) -> bool:
+    return (len(source) if isinstance(source, bytes) else source.stat().st_size if source.is_file() else -1) == size
