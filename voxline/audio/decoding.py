@@ -1,8 +1,8 @@
-"""Recordings: decoding any of them, mixing to mono, resampling, and saying exactly why one cannot be used.
+"""Reading recordings of any format: decode, mix to mono, resample, and name what is wrong with a bad one.
 
-samples = load("take.flac", 16_000)        # float32 [samples], mono
-recording = decode("take.flac")            # as it lies in the file, checked
-wav = to_int16(resample(mono(recording.samples), recording.sample_rate, 16_000))
+samples = load_audio("take.flac", 16_000)      # float32 [samples], mono, in [-1, 1]
+recording = decode_audio("take.flac")          # neither mixed nor resampled
+wav = to_int16(resample(to_mono(recording.samples), recording.sample_rate, 16_000))
 """
 
 import dataclasses
@@ -31,16 +31,16 @@ __all__ = [
 ]
 
 BLOCK_FRAMES = 1 << 20
-"""Frames read at once: a header that lies about its length must not claim the memory for it."""
+"""Frames read at once, so that a header with a false length cannot claim the memory for it."""
 
 WHOLE_RECORDING_TOLERANCE = 0.01
-"""A duration this near to the whole recording's is the whole recording: manifests round theirs."""
+"""A segment this close to the whole recording is the whole recording: manifests round durations."""
 
 MAX_FLOAT_PEAK = 100.0
-"""Of float samples, whose full scale is 1: 40 dB beyond it no level is meant; clipping leaves a square wave."""
+"""Full scale of float samples is 1. A peak 40 dB above it is no level; clipped, it would be a square wave."""
 
 MIN_SAMPLE_RATE = 1_000
-"""Hz; a header that says less is damaged, and resampling by it would ask for gigabytes."""
+"""Hz. A lower rate means a damaged header, and resampling from it would take gigabytes."""
 
 _INT16_SUBTYPES = {"PCM_16": "int16", "PCM_S8": "int16", "PCM_U8": "int16", "ULAW": "int16", "ALAW": "int16"}
 _INT32_SUBTYPES = {"PCM_24": "int32", "PCM_32": "int32"}
@@ -48,7 +48,7 @@ _INT32_SUBTYPES = {"PCM_24": "int32", "PCM_32": "int32"}
 
 @dataclasses.dataclass(frozen=True)
 class AudioHeader:
-    """What a file says of itself, before its samples are decoded.
+    """The length, rate and channels of a recording, read without decoding it.
 
     Attributes:
       frames: samples of one channel.
@@ -66,12 +66,12 @@ class AudioHeader:
 
 @dataclasses.dataclass(frozen=True)
 class DecodedAudio:
-    """Decoded samples, as they lie in the file.
+    """Decoded samples, neither mixed nor resampled.
 
     Attributes:
-      samples: int16, int32 or float32 [frames, channels]; integers use their whole range.
+      samples: int16, int32 or float32 `[frames, channels]`; integers use their full range.
       sample_rate: Hz.
-      md5: of the samples, in hexadecimal, where they are 16-bit and the file brings it; empty elsewhere.
+      md5: of the samples, in hexadecimal, if they are 16-bit and the file states it; else empty.
     """
 
     samples: npt.NDArray[Any]
@@ -82,22 +82,31 @@ class DecodedAudio:
 def load_audio(
     path: Path | str, sample_rate: int, offset: float = 0.0, duration: float | None = None
 ) -> npt.NDArray[np.float32]:
-    """Mono samples at the rate asked for: float32 [samples], in [-1, 1] (a little beyond, where resampling overshoots).
+    """Reads a recording, or a segment of it, as mono samples at a given rate.
+
+    Args:
+      path: a file of any format.
+      sample_rate: Hz of the result.
+      offset, duration: seconds; the segment to read. None reads to the end.
+
+    Returns:
+      float32 `[samples]` in [-1, 1]; resampling may overshoot slightly.
 
     Raises:
-      BadAudio: see `decode_audio`.
+      BadAudioError: as `decode_audio`.
     """
     recording = decode_audio(path, offset, duration)
     return resample(to_mono(recording.samples), recording.sample_rate, sample_rate)
 
 
 def decode_audio(path: Path | str, offset: float = 0.0, duration: float | None = None) -> DecodedAudio:
-    """Reads a recording, or `duration` seconds of it from `offset` on, and checks that it is sound.
+    """Reads a recording, or the segment of `duration` seconds that starts at `offset`, and checks it.
 
-    A FLAC that is read as a whole is compared with its MD5. Nothing else of the file is decoded for a segment.
+    A FLAC that is read whole is compared with its MD5. For a segment, only the segment is decoded.
 
     Raises:
-      BadAudio: missing, empty, unreadable, truncated, MD5 mismatch, or a segment beyond the end.
+      BadAudioError: the file is missing, empty, unreadable or truncated, its MD5 differs, or the segment ends beyond
+        the recording.
     """
     path = Path(path)
     start = _read_first_bytes(path)
@@ -118,7 +127,9 @@ def decode_audio(path: Path | str, offset: float = 0.0, duration: float | None =
         raise _explain_failure(path, info, error) from None
     frames = sum(len(block) for block in blocks)
     if head.frames and frames < count:
-        raise BadAudioError(Reason.TRUNCATED, f"its header says {head.frames:,} frames, {first + frames:,} are there")
+        raise BadAudioError(
+            Reason.TRUNCATED, f"the header says {head.frames:,} frames, the file has {first + frames:,}"
+        )
     md5 = ""
     if info and frames and first == 0 and count == head.frames:
         flac.verify_md5(info, blocks)
@@ -128,10 +139,10 @@ def decode_audio(path: Path | str, offset: float = 0.0, duration: float | None =
 
 
 def read_header(path: Path | str) -> AudioHeader:
-    """Reads a recording's length, rate and channels; cheap, except for what only ffmpeg reads.
+    """Reads a recording's length, rate and channels. Formats that only ffmpeg reads are decoded for it.
 
     Raises:
-      BadAudio: as `decode_audio`, as far as a header shows it.
+      BadAudioError: as `decode_audio`, for faults that show in the header.
     """
     path = Path(path)
     start = _read_first_bytes(path)
@@ -145,13 +156,13 @@ def read_header(path: Path | str) -> AudioHeader:
     except soundfile.LibsndfileError as error:
         raise _explain_failure(path, info, error) from None
     if head.frames == 0:
-        recording = decode_audio(path)  # a FLAC whose encoder could not know; raises where there is truly nothing
+        recording = decode_audio(path)  # a FLAC of unstated length; raises if there is no audio
         head = dataclasses.replace(head, frames=len(recording.samples))
     return head
 
 
 def to_mono(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The mean over channels, [frames]; one channel is returned as it is, several as float32 in [-1, 1].
+    """The mean over channels, `[frames]`. One channel is returned unchanged, several as float32 in [-1, 1].
 
     >>> to_mono(np.array([[16384, -16384], [16384, 0]], np.int16))
     array([0.  , 0.25], dtype=float32)
@@ -164,7 +175,7 @@ def to_mono(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def resample(samples: npt.NDArray[Any], rate: int, to: int) -> npt.NDArray[np.float32]:
-    """float32 [samples] at `to` Hz, by soxr's high quality; integers come back in [-1, 1]."""
+    """Resamples to `to` Hz with soxr (HQ): float32 `[samples]`; integers are scaled to [-1, 1]."""
     if samples.dtype != np.float32:
         samples = (samples / _full_scale(samples.dtype)).astype(np.float32)
     if rate == to:
@@ -176,7 +187,7 @@ def resample(samples: npt.NDArray[Any], rate: int, to: int) -> npt.NDArray[np.fl
 
 
 def to_int16(samples: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
-    """16-bit samples: rounded to the nearest, clipped at full scale; int16 passes through bit by bit.
+    """Samples as int16, rounded to nearest and clipped at full scale. int16 is returned unchanged.
 
     >>> to_int16(np.array([0.5, -1.0, 1.2, 0.00002], np.float32))
     array([ 16384, -32768,  32767,      1], dtype=int16)
@@ -196,16 +207,16 @@ def _read_first_bytes(path: Path) -> bytes:
         with open(path, "rb") as file:
             start = file.read(16)
     except FileNotFoundError:
-        raise BadAudioError(Reason.MISSING_FILE, f"{path} is not there") from None
+        raise BadAudioError(Reason.MISSING_FILE, f"{path}: no such file") from None
     except OSError as error:
         raise BadAudioError(Reason.UNREADABLE, f"{path}: {error.strerror}") from None
     if not start:
-        raise BadAudioError(Reason.EMPTY_AUDIO, "a file of 0 bytes")
+        raise BadAudioError(Reason.EMPTY_AUDIO, "the file is empty (0 bytes)")
     return start
 
 
 def _check_container(path: Path, start: bytes) -> flac.StreamInfo | None:
-    """What must hold before libsndfile may be trusted with the file."""
+    """Makes the checks that libsndfile does not make; returns STREAMINFO of a FLAC file."""
     if wav.is_wav(start):
         wav.check_wav_complete(path)
     if start[:4] == flac.MAGIC or start[:3] == b"ID3":
@@ -218,24 +229,24 @@ def _check_container(path: Path, start: bytes) -> flac.StreamInfo | None:
 
 
 class _ForwardSoundFile(soundfile.SoundFile):  # type: ignore[misc]
-    """Only reads on: soundfile seeks after every read, which fails at the end of a FLAC of unstated length."""
+    """Reads forward only: soundfile seeks after every read, which fails at the end of a FLAC of unstated length."""
 
     def seekable(self) -> bool:
         return False
 
 
 def _header_of(file: soundfile.SoundFile) -> AudioHeader:
-    """The header that libsndfile read; 0 frames where a FLAC does not say how many."""
+    """The header as libsndfile reads it; 0 frames for a FLAC of unstated length."""
     frames = int(file.frames)
     if file.samplerate < MIN_SAMPLE_RATE:
         raise BadAudioError(
-            Reason.UNREADABLE, f"its header says {file.samplerate} Hz; {MIN_SAMPLE_RATE:,} or more are accepted"
+            Reason.UNREADABLE, f"the header says {file.samplerate} Hz; {MIN_SAMPLE_RATE:,} or more are accepted"
         )
     return AudioHeader(0 if frames >= 2**62 else frames, int(file.samplerate), int(file.channels))
 
 
 def _frame_range(head: AudioHeader, offset: float, duration: float | None) -> tuple[int, int]:
-    """The first frame and how many; -1 for all of a FLAC that does not say how many it has."""
+    """The first frame and the number of frames; -1 reads a FLAC of unstated length to its end."""
     first = round(offset * head.sample_rate)
     if not head.frames:
         return first, -1 if duration is None else round(duration * head.sample_rate)
@@ -251,7 +262,7 @@ def _frame_range(head: AudioHeader, offset: float, duration: float | None) -> tu
 
 
 def _read_blocks(file: soundfile.SoundFile, count: int) -> list[npt.NDArray[Any]]:
-    """Blocks of [frames, channels] in the narrowest type that holds the file's samples exactly."""
+    """Blocks `[frames, channels]` of the narrowest dtype that holds the file's samples exactly."""
     dtype = _INT16_SUBTYPES.get(file.subtype) or _INT32_SUBTYPES.get(file.subtype) or "float32"
     blocks: list[npt.NDArray[Any]] = []
     while count:
@@ -264,28 +275,28 @@ def _read_blocks(file: soundfile.SoundFile, count: int) -> list[npt.NDArray[Any]
 
 
 def _check_samples(recording: DecodedAudio) -> DecodedAudio:
-    """The recording, if it holds samples and all of them are numbers."""
+    """Returns the recording if it has samples, and all of them are finite and plausible."""
     if not len(recording.samples):
         raise BadAudioError(Reason.EMPTY_AUDIO, "no samples")
     if recording.samples.dtype.kind == "f":
         peak = float(np.abs(recording.samples).max())
         if not np.isfinite(peak):
             bad = int(np.count_nonzero(~np.isfinite(recording.samples)))
-            raise BadAudioError(Reason.UNREADABLE, f"{bad:,} of its samples are not numbers (NaN or infinite)")
+            raise BadAudioError(Reason.UNREADABLE, f"{bad:,} samples are NaN or infinite")
         if peak > MAX_FLOAT_PEAK:
-            raise BadAudioError(Reason.UNREADABLE, f"its samples reach {peak:g}, full scale of float samples is 1")
+            raise BadAudioError(Reason.UNREADABLE, f"samples reach {peak:g}; full scale of float samples is 1")
     return recording
 
 
 def _explain_failure(path: Path, info: flac.StreamInfo | None, error: soundfile.LibsndfileError) -> BadAudioError:
-    """Names what libsndfile stumbled over: the end is missing, something within is damaged, or it is no audio."""
-    said = error.error_string.strip()
+    """Says why libsndfile failed: the end is missing, the middle is damaged, or the file is not audio."""
+    reason = error.error_string.strip()
     if info is None:
-        if "does not exist" in said:  # what it says of an MP3 without a frame; the file is there
-            said = "no audio in it"
-        return BadAudioError(Reason.UNREADABLE, f"libsndfile: {said}")
+        if "does not exist" in reason:  # its message for an MP3 without a frame; the file exists
+            reason = "no audio in it"
+        return BadAudioError(Reason.UNREADABLE, f"libsndfile: {reason}")
     if info.bits > 24:
-        return BadAudioError(Reason.UNREADABLE, f"FLAC of {info.bits} bits; up to 24 are read, encode it again")
+        return BadAudioError(Reason.UNREADABLE, f"FLAC of {info.bits} bits; up to 24 are accepted, encode it again")
     if flac.ends_with_whole_frame(path):
-        return BadAudioError(Reason.UNREADABLE, f"damaged within; its end is there (libsndfile: {said})")
-    return BadAudioError(Reason.TRUNCATED, f"ends before the {info.frames:,} frames that its header says ({said})")
+        return BadAudioError(Reason.UNREADABLE, f"damaged in the middle; the end is intact (libsndfile: {reason})")
+    return BadAudioError(Reason.TRUNCATED, f"ends before the {info.frames:,} frames that the header says ({reason})")

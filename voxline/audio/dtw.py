@@ -1,7 +1,7 @@
-"""Dynamic time warping: which frame of one recording goes with which of another, and how far apart they are.
+"""Dynamic time warping: aligns the frames of two recordings, and measures their distance.
 
-A path starts at both first frames, ends at both last ones, and each step goes on by one frame in one recording
-or in both. The path with the least summed cost is found (Sakoe and Chiba 1978, symmetric form without weights).
+A path leads from the first frames to the last ones; each step advances one frame in either recording or in both. The
+path of least total cost is found (Sakoe and Chiba 1978, symmetric form without weights).
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class DtwResult:
-    """Two recordings, laid over each other.
+    """The alignment of two recordings.
 
     Attributes:
       distance: mean cost along the path.
-      path: int32 [steps, 2], the frame of the one and of the other; from (0, 0) to the last of both.
+      path: int32 `[steps, 2]`, pairs of frames from (0, 0) to the last frame of both.
     """
 
     distance: float
@@ -30,13 +30,13 @@ class DtwResult:
 
 
 def dtw(one: "Frames", other: "Frames") -> DtwResult:
-    """Warps by the mean absolute difference of two frames.
+    """Aligns two recordings by the mean absolute difference of their frames.
 
     Args:
-      one, other: [frames, bins] with equally many bins, at least one frame each.
+      one, other: float `[frames, bins]` with the same number of bins, and at least one frame.
 
     Raises:
-      ValueError: the bins differ, or there is no frame.
+      ValueError: the numbers of bins differ, or there are no frames.
 
     >>> import numpy as np
     >>> dtw(np.array([[0.0], [1.0], [4.0]]), np.array([[0.0], [0.0], [1.0], [3.0]])).distance
@@ -52,13 +52,13 @@ def dtw(one: "Frames", other: "Frames") -> DtwResult:
 
 
 def align_by_cost(costs: "Costs") -> DtwResult:
-    """Warps by a given cost of each pair of frames.
+    """Aligns two recordings by the cost of each pair of frames.
 
     Args:
-      costs: [frames of the one, frames of the other], finite and not below 0.
+      costs: float64 `[frames, other frames]`, finite and not negative.
 
     Raises:
-      ValueError: there is no frame, or a cost is not finite.
+      ValueError: there are no frames, or a cost is not finite.
     """
     import numpy as np
 
@@ -69,16 +69,16 @@ def align_by_cost(costs: "Costs") -> DtwResult:
 
 
 def _accumulate_costs(costs: "Costs") -> "Costs":
-    """The least sum of costs up to each pair, by anti-diagonals: [rows + columns - 1, rows + 1].
+    """The least total cost up to each pair, by anti-diagonals: `[rows + columns - 1, rows + 1]`.
 
-    Pair (i, j) stands at [i + j, i + 1]; all of an anti-diagonal follow from the two before it at once, so
-    numpy has long rows to work on. Column 0 and what is no pair are infinite.
+    Pair (i, j) is at [i + j, i + 1]. An anti-diagonal follows from the two before it at once, which gives numpy long
+    rows to work on. Column 0, and positions that are not a pair, are infinite.
     """
     import numpy as np
 
     rows, columns = costs.shape
     summed = np.full((rows + columns - 1, rows + 1), np.inf)
-    # The cell of (i, j) lies (i + j)(rows + 1) + i + 1 items from the start: a view with these two strides.
+    # Pair (i, j) is (i + j)(rows + 1) + i + 1 items from the start: a view with these two strides.
     item = summed.itemsize
     skewed = np.lib.stride_tricks.as_strided(summed.ravel()[1:], costs.shape, ((rows + 2) * item, (rows + 1) * item))
     skewed[...] = costs
@@ -93,7 +93,7 @@ def _accumulate_costs(costs: "Costs") -> "Costs":
 
 
 def _trace_back(summed: "Costs") -> "Path":
-    """From the last pair back to the first; where sums are equal, on in both."""
+    """The path, traced from the last pair to the first; ties advance both."""
     import numpy as np
 
     rows = summed.shape[1] - 1

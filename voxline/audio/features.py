@@ -1,15 +1,18 @@
-"""From samples to features, in numpy: log-mel, MFCC with context, linear spectrogram, mel beside linear.
+"""Features from samples, in numpy: log-mel, MFCC with context, linear spectrogram, mel and linear together.
 
-Conventions are librosa's (periodic Hann window, centred frames with zeros beyond the ends, Slaney mel scale
-and normalisation), and librosa is the oracle in the tests. What each kind holds, per frame:
-  log_mel  natural logarithm of the mel power spectrum, cut at `log_floor`; or of the mel magnitude spectrum, as
-           Tacotron 2 has it (Shen et al. 2018)
-  mfcc     `librosa.feature.mfcc` (orthonormal DCT-II of decibels of mel power), but cut at `log_floor` and not at
-           80 dB under the recording's peak, which a recogniser that listens along cannot know; then the
-           frames on each side stacked as Mozilla's DeepSpeech does, oldest first, zeros beyond the ends
-  linear   natural logarithm of the power spectrum, cut at `log_floor`
-  mel_and_linear  mels, then the linear spectrum, as Tacotron has them (Wang et al. 2017): magnitudes after
-           pre-emphasis, in decibels over `reference_db`; `floor_db` and less becomes 0, the reference and more 1
+  settings = FeatureSettings(kind="log_mel", mels=80)
+  features = compute_features(samples, settings)          # float32 [frames, bins]
+
+The conventions are librosa's (periodic Hann window, centered frames with zeros beyond the ends, Slaney mel scale and
+normalization), and the tests compare with librosa. A frame of each kind holds:
+  log_mel         natural logarithm of the mel power spectrum, clipped at `log_floor`; or of the mel magnitude spectrum,
+                  as in Tacotron 2 (Shen et al. 2018)
+  mfcc            `librosa.feature.mfcc` (orthonormal DCT-II of decibels of mel power), but clipped at `log_floor`, not
+                  at 80 dB below the recording's peak, which a streaming recognizer cannot know; then stacked with the
+                  frames on each side as in Mozilla's DeepSpeech, oldest first, zeros beyond the ends
+  linear          natural logarithm of the power spectrum, clipped at `log_floor`
+  mel_and_linear  mels, then the linear spectrum, as in Tacotron (Wang et al. 2017): magnitudes after pre-emphasis, in
+                  decibels; `reference_db` and more maps to 1, `floor_db` below it and less maps to 0
 """
 
 import functools
@@ -24,52 +27,29 @@ import numpy.typing as npt
 
 from voxline.audio.feature_settings import FeatureSettings
 
-
-def rfft(frames: npt.NDArray[np.float32]) -> npt.NDArray[np.complex64]:
-    """The transform of each frame: `[frames, samples]` to `[frames, samples // 2 + 1]`, as `scipy.fft.rfft` has it.
-
-    >>> rfft(np.ones((1, 4), np.float32))
-    array([[4.+0.j, 0.+0.j, 0.+0.j]], dtype=complex64)
-    """
-    found: npt.NDArray[np.complex64] = _load_rfft()(frames)
-    return found
-
-
-@functools.cache
-def _load_rfft() -> Callable[[npt.NDArray[np.float32]], Any]:
-    scipy = importlib.util.find_spec("scipy")
-    for folder in (scipy.submodule_search_locations or []) if scipy else []:
-        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            file = Path(folder, "fft", "_pocketfft", f"pypocketfft{suffix}")
-            spec = importlib.util.spec_from_file_location("pypocketfft", file) if file.is_file() else None
-            if spec and spec.loader:
-                library = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(library)
-                if hasattr(library, "r2c"):
-                    return lambda frames: library.r2c(frames, (1,), True, 0, None, 1)
-    from scipy import fft  # of a version that keeps it elsewhere
-
-    return lambda frames: fft.rfft(frames, axis=1)
-
-
 FloatArray = npt.NDArray[np.float32]
 
 BLOCK_FRAMES = 256
-"""Frames transformed at a time: 256 × 512 floats stay in the cache, a whole utterance does not (2.5 times slower)."""
-
+"""Frames transformed at a time. 256 x 512 floats fit in the cache; a whole utterance takes 2.5 times as long."""
 
 BAND_MELS = 16
 """Mel filters multiplied at a time."""
 
 MIN_MAGNITUDE = 1e-5
-"""Tacotron's decibels are cut here: -100 dB, far under the floor that its settings have."""
+"""Tacotron's decibels are clipped here: -100 dB, far below the floor of its settings."""
+
+_LINEAR_HZ, _LINEAR_MEL, _LOG_STEP = 1000.0, 15.0, np.log(6.4) / 27
+"""Slaney's scale: 200/3 Hz a mel up to 1 kHz, then 27 mels for a factor of 6.4."""
 
 
 def compute_features(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
-    """The features of one recording, float32 `[frames, bins]`.
+    """Computes the features of one recording: float32 `[frames, bins]`.
 
     Args:
-      samples: `[samples]`, in [-1, 1], at `settings.sample_rate`.
+      samples: float `[samples]`, mono, in [-1, 1], at `settings.sample_rate`.
+
+    Raises:
+      ValueError: the samples have another shape or dtype.
 
     >>> compute_features(np.zeros(16_000, np.float32), FeatureSettings(mels=40)).shape
     (101, 40)
@@ -87,47 +67,60 @@ def compute_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
     return stack_context(logarithm @ cepstral_basis(settings), settings.context)
 
 
-def power_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
-    """Squared magnitudes of the transform, float32 `[frames, transform // 2 + 1]`."""
-    return _spectrogram(samples, settings, spectrum=True)
-
-
 def mel_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
-    """Power in each mel band, float32 `[frames, mels]`; `librosa.feature.melspectrogram`, transposed."""
+    """Power in each mel band: float32 `[frames, mels]`; `librosa.feature.melspectrogram`, transposed."""
     return _spectrogram(samples, settings, mels=True)
 
 
+def power_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
+    """Power spectrum: float32 `[frames, fft_bins]`."""
+    return _spectrogram(samples, settings, spectrum=True)
+
+
 def magnitude_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
-    """Magnitudes of the transform, float32 `[frames, transform // 2 + 1]`; of the samples as they are given."""
+    """Magnitude spectrum, without pre-emphasis: float32 `[frames, fft_bins]`."""
     return _spectrogram(samples, settings, spectrum=True, magnitude=True)
 
 
 def preemphasize(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> npt.NDArray[np.floating]:
-    """Takes a share of the sample before off each, which lifts what is high: float32 `[samples]`.
+    """Subtracts a share of the preceding sample from each, which amplifies high frequencies: float32 `[samples]`.
 
     >>> preemphasize(np.ones(3), FeatureSettings(kind="mel_and_linear", preemphasis=0.75)).tolist()
     [1.0, 0.25, 0.25]
     """
     if not settings.preemphasis_factor:
         return samples
-    lifted = samples.astype(np.float32)
-    lifted[1:] -= np.float32(settings.preemphasis_factor) * samples[:-1]
-    return lifted
+    emphasized = samples.astype(np.float32)
+    emphasized[1:] -= np.float32(settings.preemphasis_factor) * samples[:-1]
+    return emphasized
+
+
+def stack_context(frames: FloatArray, context: int) -> FloatArray:
+    """Stacks each frame with its neighbors: `[frames, bins]` to `[frames, (2 context + 1) bins]`.
+
+    >>> stack_context(np.array([[1], [2], [3]], np.float32), 1).tolist()
+    [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 0.0]]
+    """
+    if context == 0:
+        return frames
+    padded = np.pad(frames, ((context, context), (0, 0)))
+    neighbors = np.lib.stride_tricks.sliding_window_view(padded, 2 * context + 1, axis=0)  # [frames, bins, 2c + 1]
+    return np.ascontiguousarray(neighbors.transpose(0, 2, 1)).reshape(len(frames), -1)
 
 
 @functools.lru_cache(maxsize=16)
 def hann_window(settings: FeatureSettings) -> FloatArray:
-    """The periodic Hann window, float32 `[window]`."""
+    """The periodic Hann window: float32 `[win_length]`."""
     phase = 2 * np.pi * np.arange(settings.win_length) / settings.win_length
     return read_only(0.5 - 0.5 * np.cos(phase))
 
 
 @functools.lru_cache(maxsize=16)
 def mel_filterbank(settings: FeatureSettings) -> FloatArray:
-    """The weights from power spectrum to mel bands, float32 `[transform // 2 + 1, mels]`.
+    """The weights from the power spectrum to mel bands: float32 `[fft_bins, mels]`.
 
     Triangles on Slaney's scale (Auditory Toolbox, 1998), each of unit area in Hz: `librosa.filters.mel`,
-    transposed, without the two seconds that importing librosa takes.
+    transposed. Importing librosa takes two seconds.
     """
     highest = settings.sample_rate / 2 if settings.highest_hz is None else settings.highest_hz
     edges = _hz(np.linspace(_mel(settings.lowest_hz), _mel(highest), settings.mels + 2))
@@ -140,9 +133,9 @@ def mel_filterbank(settings: FeatureSettings) -> FloatArray:
 
 @functools.lru_cache(maxsize=16)
 def cepstral_basis(settings: FeatureSettings) -> FloatArray:
-    """From natural logarithms of mel power to MFCC, float32 `[mels, coefficients]`.
+    """The weights from natural logarithms of mel power to MFCC: float32 `[mels, coefficients]`.
 
-    The orthonormal DCT-II, times 10 / ln 10, since librosa takes the cepstrum of decibels.
+    The orthonormal DCT-II, times 10 / ln 10, because librosa takes the cepstrum of decibels.
     """
     band = np.arange(settings.mels)[:, None] + 0.5
     basis = np.cos(np.pi / settings.mels * band * np.arange(settings.coefficients)) * np.sqrt(2 / settings.mels)
@@ -150,21 +143,15 @@ def cepstral_basis(settings: FeatureSettings) -> FloatArray:
     return read_only(basis * 10 / np.log(10))
 
 
-def stack_context(frames: FloatArray, context: int) -> FloatArray:
-    """Each frame between its neighbours: `[frames, bins]` to `[frames, (2 context + 1) bins]`.
-
-    >>> stack_context(np.array([[1], [2], [3]], np.float32), 1).tolist()
-    [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 0.0]]
-    """
-    if context == 0:
-        return frames
-    padded = np.pad(frames, ((context, context), (0, 0)))
-    neighbours = np.lib.stride_tricks.sliding_window_view(padded, 2 * context + 1, axis=0)  # [frames, bins, 2c + 1]
-    return np.ascontiguousarray(neighbours.transpose(0, 2, 1)).reshape(len(frames), -1)
+def read_only(values: npt.NDArray[np.float64]) -> FloatArray:
+    """A float32 array that cannot be written to: cached arrays are shared by many callers."""
+    array = np.ascontiguousarray(values, np.float32)
+    array.flags.writeable = False
+    return array
 
 
 def _normalize_decibels(magnitudes: FloatArray, settings: FeatureSettings) -> FloatArray:
-    """Magnitudes to decibels, and those to [0, 1], in place."""
+    """Magnitudes to decibels, scaled to [0, 1]; in place."""
     decibels = np.log(np.maximum(magnitudes, MIN_MAGNITUDE, out=magnitudes), out=magnitudes)
     decibels *= 20 / np.log(10) / -settings.floor_db
     decibels += 1 + settings.reference_db / settings.floor_db
@@ -179,7 +166,7 @@ def _spectrogram(
     spectrum: bool = False,
     magnitude: bool = False,
 ) -> FloatArray:
-    """Power or magnitude of every frame, in mel bands, in bins or in both; block by block, in float32 throughout."""
+    """Power or magnitude of every frame, in mel bands, in FFT bins or in both; in blocks, and in float32 throughout."""
     if samples.ndim != 1 or samples.dtype.kind != "f":
         raise ValueError(
             f"samples of shape {samples.shape} and dtype {samples.dtype}; one channel, [samples], of floats in [-1, 1] "
@@ -187,13 +174,13 @@ def _spectrogram(
         )
     count = settings.count_frames(len(samples))
     padded = np.zeros((count - 1) * settings.hop_length + settings.win_length + settings.padding, np.float32)
-    audible = samples[: len(padded) - settings.padding]  # what lies beyond the last window is not looked at
+    audible = samples[: len(padded) - settings.padding]  # samples beyond the last window are not used
     padded[settings.padding : settings.padding + len(audible)] = audible
     windows = np.lib.stride_tricks.sliding_window_view(padded, settings.win_length)[:: settings.hop_length][:count]
     hann = hann_window(settings)
     bands, first = (_bands(settings), settings.mels) if mels else ([], 0)
-    # A shorter window than transform stands at the start of its frame, not in the middle as in librosa:
-    # that turns phases, and neither power nor magnitude has any.
+    # A window shorter than the FFT is at the start of its frame, not in the middle as in librosa. This changes phases
+    # only, not power or magnitude.
     block = np.zeros((min(BLOCK_FRAMES, count), settings.n_fft), np.float32)
     result = np.zeros((count, first + settings.fft_bins if spectrum else first), np.float32)
     for start in range(0, count, BLOCK_FRAMES):
@@ -213,7 +200,7 @@ def _spectrogram(
 
 
 class _Band(NamedTuple):
-    """Neighbouring mel filters, and the part of the spectrum in which any of them is not zero."""
+    """Adjacent mel filters, and the part of the spectrum in which any of them is not zero."""
 
     bins: slice
     mels: slice
@@ -222,20 +209,16 @@ class _Band(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def _bands(settings: FeatureSettings) -> list[_Band]:
-    """The filterbank without most of its zeros, which takes a quarter of the time of the whole matrix."""
+    """The filterbank without most of its zeros, which takes a quarter of the time of the full matrix."""
     weights = mel_filterbank(settings)
     bands = []
     for first in range(0, settings.mels, BAND_MELS):
         mels = slice(first, min(first + BAND_MELS, settings.mels))
         used = np.flatnonzero(weights[:, mels].any(axis=1))
-        if len(used):  # none where the transform is too coarse for so many mels
+        if len(used):  # none if the FFT is too coarse for the number of mels
             bins = slice(int(used[0]), int(used[-1]) + 1)
             bands.append(_Band(bins, mels, np.ascontiguousarray(weights[bins, mels])))
     return bands
-
-
-_LINEAR_HZ, _LINEAR_MEL, _LOG_STEP = 1000.0, 15.0, np.log(6.4) / 27
-"""Slaney's scale: 200/3 Hz a mel up to 1 kHz, then 27 mels for a factor of 6.4."""
 
 
 def _mel(hz: float) -> float:
@@ -246,8 +229,29 @@ def _hz(mels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(mels < _LINEAR_MEL, mels * 200 / 3, _LINEAR_HZ * np.exp(_LOG_STEP * (mels - _LINEAR_MEL)))
 
 
-def read_only(values: npt.NDArray[np.float64]) -> FloatArray:
-    """Cached arrays are handed to many callers; none may write to them."""
-    array = np.ascontiguousarray(values, np.float32)
-    array.flags.writeable = False
-    return array
+def rfft(frames: npt.NDArray[np.float32]) -> npt.NDArray[np.complex64]:
+    """The FFT of each frame, as `scipy.fft.rfft`: `[frames, samples]` to complex64 `[frames, samples // 2 + 1]`.
+
+    >>> rfft(np.ones((1, 4), np.float32))
+    array([[4.+0.j, 0.+0.j, 0.+0.j]], dtype=complex64)
+    """
+    spectrum: npt.NDArray[np.complex64] = _load_rfft()(frames)
+    return spectrum
+
+
+@functools.cache
+def _load_rfft() -> Callable[[npt.NDArray[np.float32]], Any]:
+    """Loads scipy's compiled FFT directly: importing `scipy.fft` takes longer than the features of a small refresh."""
+    scipy = importlib.util.find_spec("scipy")
+    for folder in (scipy.submodule_search_locations or []) if scipy else []:
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            file = Path(folder, "fft", "_pocketfft", f"pypocketfft{suffix}")
+            spec = importlib.util.spec_from_file_location("pypocketfft", file) if file.is_file() else None
+            if spec and spec.loader:
+                library = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(library)
+                if hasattr(library, "r2c"):
+                    return lambda frames: library.r2c(frames, (1,), True, 0, None, 1)
+    from scipy import fft  # a version of scipy with another layout
+
+    return lambda frames: fft.rfft(frames, axis=1)

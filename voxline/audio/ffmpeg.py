@@ -1,7 +1,7 @@
-"""Recordings in formats that libsndfile does not know: AAC, WMA, WebM and others, by pydub and a static ffmpeg.
+"""Decoding formats that libsndfile cannot read (AAC, WMA, WebM and others) with pydub and a static ffmpeg.
 
-Only formats named here, recognised by their first bytes, ever reach ffmpeg: it decodes a damaged FLAC or WAV to
-silence or garbage without an error, and left to guess it would open playlists, which name other files.
+Only the formats named here, recognized by their first bytes, ever reach ffmpeg: it decodes a damaged FLAC or WAV to
+silence or noise without an error, and if left to guess it would open playlists, which name other files.
 """
 
 import os
@@ -16,7 +16,7 @@ from voxline.rejects import BadAudioError, Reason
 
 
 def ffmpeg_format(start: bytes) -> str | None:
-    """ffmpeg's name of the format of a file that begins so (16 bytes); None where libsndfile is to read it.
+    """ffmpeg's name for the format of a file, from its first 16 bytes; None if libsndfile reads it.
 
     >>> ffmpeg_format(b"\\x00\\x00\\x00\\x1cftypM4A \\x00\\x00\\x02\\x00")
     'mov'
@@ -33,10 +33,10 @@ def ffmpeg_format(start: bytes) -> str | None:
 
 
 def decode_with_ffmpeg(path: Path, form: str) -> tuple[npt.NDArray[np.int16], int]:
-    """All samples of a recording, int16 [frames, channels], and Hz.
+    """Decodes a whole recording: int16 `[frames, channels]`, and its sample rate in Hz.
 
     Raises:
-      BadAudio: it is cut short or ffmpeg cannot read it.
+      BadAudioError: the file is truncated, or ffmpeg cannot decode it.
     """
     if form == "mov":
         _check_boxes(path)
@@ -50,7 +50,7 @@ def decode_with_ffmpeg(path: Path, form: str) -> tuple[npt.NDArray[np.int16], in
 
 
 def _check_boxes(path: Path) -> None:
-    """An MP4 is a row of boxes, each with its size; ffmpeg reads one that is cut short up to the cut, in silence."""
+    """Checks that no box of an MP4 is truncated; ffmpeg would silently read up to the cut."""
     total = path.stat().st_size
     at = 0
     with open(path, "rb") as file:
@@ -60,25 +60,25 @@ def _check_boxes(path: Path) -> None:
             size = int.from_bytes(head[:4])
             if size == 1:
                 size = int.from_bytes(head[8:16])
-            if size == 0:  # the last box: up to the end
+            if size == 0:  # the last box extends to the end
                 return
             if len(head) < 8 or size < 8 or at + size > total:
                 raise BadAudioError(
-                    Reason.TRUNCATED, f"its box {head[4:8]!r} says {size:,} bytes, {total - at:,} are there"
+                    Reason.TRUNCATED, f"box {head[4:8]!r} says {size:,} bytes, the file has {total - at:,}"
                 )
             at += size
 
 
 def _pydub() -> tuple[Any, type[Exception]]:
-    """pydub with the static ffmpeg of imageio-ffmpeg.
+    """pydub's AudioSegment with the static ffmpeg of imageio-ffmpeg, and the error it raises.
 
-    Its look-up of the stream by ffprobe, which no wheel brings, is left out: ffmpeg then writes 16-bit PCM,
-    which is what we want. ffmpeg is called by pydub with a list of arguments, never through a shell.
+    pydub would probe the stream with ffprobe, which no wheel contains. Without the probe ffmpeg writes 16-bit PCM, as
+    wanted. pydub calls ffmpeg with a list of arguments, never through a shell.
     """
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it looks for an ffmpeg on the PATH, and warns where there is none
+        warnings.simplefilter("ignore")  # it warns if there is no ffmpeg on the PATH
         import imageio_ffmpeg
         import pydub.audio_segment
         from pydub.exceptions import CouldntDecodeError

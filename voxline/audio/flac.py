@@ -1,7 +1,4 @@
-"""What a FLAC file says of itself: its length, and the MD5 of its samples.
-
-The format: RFC 9639. libsndfile decodes it and checks neither the MD5 nor that the end is there.
-"""
+"""FLAC checks that libsndfile does not make: the MD5 of the samples, and whether the end is there (RFC 9639)."""
 
 import dataclasses
 import hashlib
@@ -16,7 +13,7 @@ from voxline.rejects import BadAudioError, Reason
 MAGIC = b"fLaC"
 NO_MD5 = bytes(16)
 MAX_FRAME_BYTES = 1 << 18
-"""Bytes; more than any encoder writes for one frame."""
+"""More than any encoder writes for one frame."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +21,9 @@ class StreamInfo:
     """The first metadata block of a FLAC file.
 
     Attributes:
-      frames: samples of one channel; 0 where the encoder could not know.
+      frames: samples of one channel; 0 if the encoder did not state it.
       bits: of a sample.
-      md5: of the samples, interleaved, little-endian, in whole bytes; zeros where it was not set.
+      md5: of the samples, interleaved, little-endian, in whole bytes; zeros if it was not set.
     """
 
     sample_rate: int
@@ -40,7 +37,7 @@ def read_stream_info(path: Path) -> StreamInfo:
     """Reads STREAMINFO.
 
     Raises:
-      BadAudio: the file ends before it does, or it is not there.
+      BadAudioError: the file is truncated, or does not begin with STREAMINFO.
     """
     with open(path, "rb") as file:
         start = file.read(10)
@@ -53,7 +50,7 @@ def read_stream_info(path: Path) -> StreamInfo:
     if block[:4] != MAGIC:
         raise BadAudioError(Reason.UNREADABLE, f"not a FLAC stream: begins with {block[:4]!r}")
     if len(block) < 42:
-        raise BadAudioError(Reason.TRUNCATED, f"ends after {len(block)} bytes, inside FLAC's first header")
+        raise BadAudioError(Reason.TRUNCATED, f"ends after {len(block)} bytes, inside the first FLAC header")
     if block[4] & 0x7F:
         raise BadAudioError(
             Reason.UNREADABLE, f"FLAC's first block is of type {block[4] & 0x7F}, it must be STREAMINFO (0)"
@@ -69,13 +66,13 @@ def read_stream_info(path: Path) -> StreamInfo:
 
 
 def verify_md5(info: StreamInfo, blocks: list[npt.NDArray[Any]]) -> None:
-    """Compares decoded samples with the MD5 that the encoder took of them.
+    """Compares decoded samples with the MD5 that the encoder computed.
 
     Args:
-      blocks: int16 or int32 [frames, channels], as libsndfile scales them: the sample in the highest bits.
+      blocks: int16 or int32 `[frames, channels]`, with the samples in the highest bits, as libsndfile has them.
 
     Raises:
-      BadAudio: they differ, so the file was damaged after it was encoded, or decodes wrongly.
+      BadAudioError: they differ: the file was damaged after it was encoded, or was decoded wrongly.
     """
     if info.md5 == NO_MD5:
         return
@@ -85,12 +82,12 @@ def verify_md5(info: StreamInfo, blocks: list[npt.NDArray[Any]]) -> None:
     if digest.digest() != info.md5:
         raise BadAudioError(
             Reason.MD5_MISMATCH,
-            f"its samples have the MD5 {digest.hexdigest()}, its header says {info.md5.hex()}",
+            f"the samples have the MD5 {digest.hexdigest()}, the header says {info.md5.hex()}",
         )
 
 
 def _packed(block: npt.NDArray[Any], bits: int) -> bytes | memoryview:
-    """Samples as FLAC's MD5 takes them: little-endian, each in the fewest whole bytes."""
+    """The samples as FLAC's MD5 covers them: little-endian, each in the fewest whole bytes."""
     unused = block.dtype.itemsize * 8 - bits
     samples = block >> unused if unused else block
     width = (bits + 7) // 8
@@ -101,10 +98,10 @@ def _packed(block: npt.NDArray[Any], bits: int) -> bytes | memoryview:
 
 
 def ends_with_whole_frame(path: Path) -> bool:
-    """Whether the file's last bytes are a sound frame; else the end is missing.
+    """Whether the file ends with an intact frame. If not, its end is missing.
 
-    Tells a file that was cut from one that was damaged in the middle. A frame begins with a sync code and
-    ends with a CRC-16 of itself, so the CRC of all of it is zero.
+    This distinguishes a truncated file from one that is damaged in the middle. A frame begins with a sync code and ends
+    with a CRC-16 of itself, so the CRC of the whole frame is zero.
     """
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - MAX_FRAME_BYTES))
@@ -122,7 +119,7 @@ def _find_all(needle: bytes, hay: bytes) -> list[int]:
 
 
 def _crc16(data: bytes) -> int:
-    """CRC-16 with the polynomial 0x8005, as RFC 9639, section 9.3, has it."""
+    """CRC-16 with the polynomial 0x8005 (RFC 9639, section 9.3)."""
     crc = 0
     for byte in data:
         crc = (crc << 8 & 0xFFFF) ^ _CRC16[crc >> 8 ^ byte]

@@ -1,8 +1,10 @@
-"""From features back to a waveform, in numpy: what a spectrogram sounds like when its phases are lost.
+"""Griffin-Lim: a waveform from mels or a linear spectrum, in numpy.
 
-Griffin and Lim's iteration (1984) in the fast variant with momentum (Perraudin, Balazs and Søndergaard 2013,
-"A fast Griffin-Lim algorithm"). Windows, frames and zeros beyond the ends are those of `spectra`, whose filterbank
-is undone by a non-negative spectrum that has the same mels. An exported voice does the same in its graph:
+  samples = features_to_waveform(features[:, settings.mel_columns], settings)
+
+The iteration of Griffin and Lim (1984) in its fast variant with momentum (Perraudin, Balazs and Søndergaard 2013, "A
+fast Griffin-Lim algorithm"). Windows, frames and padding are those of `voxline.audio.features`, whose mel filterbank is
+inverted to a non-negative spectrum. An exported TTS model does the same in its graph:
 `components/train/tts/griffin_lim.py`.
 """
 
@@ -10,48 +12,48 @@ import functools
 
 import numpy as np
 
-from voxline.audio import features as spectra
 from voxline.audio.feature_settings import FeatureSettings
-
-FloatArray = spectra.FloatArray
+from voxline.audio.features import FloatArray, hann_window, mel_filterbank, read_only
 
 BLOCK_FRAMES = 32
-"""Frames at a time: what one iteration makes of them stays in the cache."""
+"""Frames at a time, so that the work of one iteration stays in the cache."""
 
 UPDATES = 16
-"""Steps after the pseudo-inverse; the mels are then 0.002 to 0.06 dB off, and by least squares 0.04 to 0.4."""
+"""Steps after the pseudo-inverse. The mels are then off by 0.002 to 0.06 dB; with least squares, by 0.04 to 0.4."""
 
 MIN_POWER = 1e-12
-"""Stands in for nought where a division by it would follow; far under what 16 bits can tell from silence."""
+"""Replaces zero before a division; far below the resolution of 16 bits."""
 
 PHASES, TURN = 4_096, 1 << 20
 PHASE_STEPS = (648_056, 434_334, 767_622)
-"""Of 1 << 20, the fractions of the golden ratio and of the roots of 2 and 3: no two phases side by side are alike."""
+"""The fractions of the golden ratio and of the roots of 2 and 3, of TURN: no two adjacent phases are alike."""
 
 MIN_WINDOW_SUM = 1e-4
-"""Of squared windows that overlap; less is found only where hops are longer than windows, and nothing is there."""
+"""Of overlapping squared windows. Less occurs only if hops are longer than windows, where there is no signal."""
 
 
 def features_to_waveform(
-    part: FloatArray,
+    features: FloatArray,
     settings: FeatureSettings,
     *,
     iterations: int = 60,
     momentum: float = 0.99,
     power: float = 1.0,
 ) -> FloatArray:
-    """The waveform of features, float32 `[(frames - 1) hop]` in about [-1, 1].
+    """Converts features to a waveform: float32 `[(frames - 1) * hop_length]`, roughly in [-1, 1].
 
     Args:
-      part: mels `[frames, mels]`, or the linear spectrum `[frames, transform_bins]`, as `spectra.features` makes
-        them: the columns `settings.mel_columns` or `settings.linear_columns`.
-      iterations: of Griffin-Lim.
-      momentum: see `griffin_lim`.
-      power: magnitudes are raised to it before (Tacotron: 1.5 makes predicted, smooth spectra less hollow; 1 is
-        nearest to the recording).
+      features: float32, the mels `[frames, mels]` or the linear spectrum `[frames, fft_bins]` of `compute_features`:
+        the columns `settings.mel_columns` or `settings.linear_columns`.
+      iterations, momentum: as in `griffin_lim`.
+      power: magnitudes are raised to it first. Tacotron's 1.5 makes predicted, smooth spectra sound less hollow; 1 is
+        closest to the recording.
+
+    Raises:
+      ValueError: the features have another shape, or their kind cannot be inverted.
     """
-    linear = part.shape[1] == settings.fft_bins and settings.kind != "log_mel"
-    magnitudes = linear_to_magnitude(part, settings) if linear else mel_to_magnitude(part, settings)
+    linear = features.shape[1] == settings.fft_bins and settings.kind != "log_mel"
+    magnitudes = linear_to_magnitude(features, settings) if linear else mel_to_magnitude(features, settings)
     if power != 1:
         magnitudes **= power
     return deemphasize(griffin_lim(magnitudes, settings, iterations, momentum), settings)
@@ -60,60 +62,62 @@ def features_to_waveform(
 def griffin_lim(
     magnitudes: FloatArray, settings: FeatureSettings, iterations: int = 60, momentum: float = 0.99
 ) -> FloatArray:
-    """A waveform whose magnitudes are near the given ones, float32 `[(frames - 1) hop]`.
+    """Finds a waveform with approximately the given magnitudes: float32 `[(frames - 1) * hop_length]`.
 
     Args:
-      magnitudes: of the transform, float32 `[frames, transform // 2 + 1]`.
-      iterations: each costs a transform and its inverse; 0 takes the first guess of phases as it is.
-      momentum: how far each phase goes on in the direction of its last step; 0 is the method of 1984.
+      magnitudes: float32 `[frames, fft_bins]`.
+      iterations: each costs an FFT and its inverse; 0 keeps the initial phases.
+      momentum: how far each phase continues in the direction of its last step; 0 is the method of 1984.
 
-    The first phases are the same for the same input: see `initial_phases`.
+    The result is deterministic: see `initial_phases`.
 
-    >>> how = FeatureSettings()
-    >>> griffin_lim(np.zeros((101, 257), np.float32), how).shape
+    Raises:
+      ValueError: the magnitudes have another shape.
+
+    >>> griffin_lim(np.zeros((101, 257), np.float32), FeatureSettings()).shape
     (16000,)
     """
     if magnitudes.ndim != 2 or magnitudes.shape[1] != settings.fft_bins:
         raise ValueError(
-            f"magnitudes of shape {magnitudes.shape}; [frames, {settings.fft_bins}] is accepted, a transform of "
+            f"magnitudes of shape {magnitudes.shape}; [frames, {settings.fft_bins}] is accepted, of an FFT of "
             f"{settings.n_fft} samples"
         )
     magnitudes = np.ascontiguousarray(magnitudes, np.float32)
     overlap = _OverlapAdd(len(magnitudes), settings)
     for rows in overlap.blocks:
         overlap.add(rows, magnitudes[rows] * initial_phases(rows.start, rows.stop, settings))
-    before = np.zeros(magnitudes.shape, np.complex64)
+    previous = np.zeros(magnitudes.shape, np.complex64)
     weight = np.float32(momentum / (1 + momentum))
     for _ in range(iterations):
-        overlap.turn()
+        overlap.finish_iteration()
         for rows in overlap.blocks:
-            found = overlap.transform(rows)
-            turned = found - weight * before[rows] if momentum else found.copy()
-            before[rows] = found
-            overlap.add(rows, _with_magnitude(turned, magnitudes[rows]))
-    overlap.turn()
+            spectrum = overlap.spectrum(rows)
+            accelerated = spectrum - weight * previous[rows] if momentum else spectrum.copy()
+            previous[rows] = spectrum
+            overlap.add(rows, _with_magnitude(accelerated, magnitudes[rows]))
+    overlap.finish_iteration()
     return overlap.samples()
 
 
 def mel_to_magnitude(mels: FloatArray, settings: FeatureSettings) -> FloatArray:
-    """Magnitudes whose mels are the given ones, float32 `[frames, transform // 2 + 1]`, by `mel_to_spectrum`.
+    """Converts mels to magnitudes, with `mel_to_spectrum`: float32 `[frames, fft_bins]`.
 
     Args:
-      mels: float32 `[frames, mels]`, of log_mel or the mels of mel_and_linear.
+      mels: float32 `[frames, mels]`, of kind log_mel or mel_and_linear.
     """
-    _ = settings.mel_columns  # refuses a kind without
+    _ = settings.mel_columns  # raises if the kind has none
     if mels.shape[1:] != (settings.mels,):
         raise ValueError(f"mels of shape {mels.shape}; [frames, {settings.mels}] is accepted")
     bands = (
         _denormalize_decibels(mels, settings) if settings.kind == "mel_and_linear" else np.exp(mels, dtype=np.float32)
     )
-    found = mel_to_spectrum(bands, settings)
-    return found if settings.uses_magnitude else np.sqrt(found, out=found)
+    spectrum = mel_to_spectrum(bands, settings)
+    return spectrum if settings.uses_magnitude else np.sqrt(spectrum, out=spectrum)
 
 
 def linear_to_magnitude(linear: FloatArray, settings: FeatureSettings) -> FloatArray:
-    """Magnitudes of the transform from features of it: float32 `[frames, transform // 2 + 1]`, both."""
-    _ = settings.linear_columns
+    """Converts a linear spectrum to magnitudes: both float32 `[frames, fft_bins]`."""
+    _ = settings.linear_columns  # raises if the kind has none
     if linear.shape[1:] != (settings.fft_bins,):
         raise ValueError(f"a linear spectrum of shape {linear.shape}; [frames, {settings.fft_bins}] is accepted")
     if settings.kind == "mel_and_linear":
@@ -123,55 +127,52 @@ def linear_to_magnitude(linear: FloatArray, settings: FeatureSettings) -> FloatA
 
 
 def mel_to_spectrum(bands: FloatArray, settings: FeatureSettings) -> FloatArray:
-    """A non-negative spectrum whose mel bands are the given ones.
+    """Finds a non-negative spectrum with the given mel bands: float32 `[frames, fft_bins]`.
 
-    The pseudo-inverse first, without what is negative in it; then multiplicative updates for the Kullback-Leibler
-    divergence (Lee and Seung 2000), which weighs each band by its own size: features are logarithms, and least
-    squares would give a faint band whatever suits its loud neighbour.
+    It starts from the pseudo-inverse, clipped at zero, and applies multiplicative updates for the Kullback-Leibler
+    divergence (Lee and Seung 2000). That weighs each band by its own size: features are logarithms, and least squares
+    would sacrifice a faint band to its loud neighbor.
 
     Args:
       bands: float32 `[frames, mels]`, not negative.
-
-    Returns:
-      float32 `[frames, transform // 2 + 1]`.
     """
-    forth = spectra.mel_filterbank(settings)  # [bins, mels]
-    found: FloatArray = np.maximum(bands @ mel_pseudo_inverse(settings), np.float32(MIN_POWER))
-    back = bin_weights(settings)
+    forward = mel_filterbank(settings)  # [bins, mels]
+    spectrum: FloatArray = np.maximum(bands @ mel_pseudo_inverse(settings), np.float32(MIN_POWER))
+    backward = bin_weights(settings)
     for _ in range(UPDATES):
-        has = found @ forth
-        found *= (bands / np.maximum(has, np.float32(MIN_POWER), out=has)) @ back
-    return found
+        actual = spectrum @ forward
+        spectrum *= (bands / np.maximum(actual, np.float32(MIN_POWER), out=actual)) @ backward
+    return spectrum
 
 
 @functools.lru_cache(maxsize=16)
 def bin_weights(settings: FeatureSettings) -> FloatArray:
-    """How much each mel band has to say about each bin, `[mels, transform // 2 + 1]`: columns of sum 1, or 0."""
-    weights = spectra.mel_filterbank(settings).astype(np.float64)
-    return spectra.read_only((weights / np.maximum(weights.sum(axis=1, keepdims=True), MIN_POWER)).T)
+    """The share of each mel band in each bin: float32 `[mels, fft_bins]`; columns sum to 1, or 0."""
+    weights = mel_filterbank(settings).astype(np.float64)
+    return read_only((weights / np.maximum(weights.sum(axis=1, keepdims=True), MIN_POWER)).T)
 
 
 @functools.lru_cache(maxsize=16)
 def mel_pseudo_inverse(settings: FeatureSettings) -> FloatArray:
-    """From mel bands to the spectrum of the least energy that has them, float32 `[mels, transform // 2 + 1]`."""
-    return spectra.read_only(np.linalg.pinv(spectra.mel_filterbank(settings).astype(np.float64)))
+    """From mel bands to the spectrum of least energy that has them: float32 `[mels, fft_bins]`."""
+    return read_only(np.linalg.pinv(mel_filterbank(settings).astype(np.float64)))
 
 
 def deemphasize(samples: FloatArray, settings: FeatureSettings) -> FloatArray:
-    """Undoes the pre-emphasis of `spectra.emphasise`: float32 `[samples]`."""
+    """Reverts `preemphasize`: float32 `[samples]`."""
     from scipy import signal
 
     if not settings.preemphasis_factor:
         return samples
-    lowered: FloatArray = signal.lfilter([1.0], [1.0, -settings.preemphasis_factor], samples).astype(np.float32)
-    return lowered
+    restored: FloatArray = signal.lfilter([1.0], [1.0, -settings.preemphasis_factor], samples).astype(np.float32)
+    return restored
 
 
 def initial_phases(start: int, stop: int, settings: FeatureSettings) -> np.typing.NDArray[np.complex64]:
-    """The first guess, complex64 `[stop - start, transform // 2 + 1]` of size 1: as scattered as random phases.
+    """The initial phases of frames `start` to `stop`: complex64 `[stop - start, fft_bins]` of magnitude 1.
 
-    They come as near in the end, are the same every time, and the same in a graph, where a row must not depend on
-    what stands beside it: multiples of irrational numbers, modulo a turn.
+    They are multiples of irrational numbers, modulo a turn. They are as scattered as random phases and converge as
+    well, but are the same every time, also in a graph, where a row must not depend on the rest of its batch.
     """
     frame, bin_ = np.arange(start, stop)[:, None], np.arange(settings.fft_bins)
     scattered = frame * bin_ * PHASE_STEPS[0] + bin_ * bin_ * PHASE_STEPS[1] + frame * frame * PHASE_STEPS[2]
@@ -181,14 +182,14 @@ def initial_phases(start: int, stop: int, settings: FeatureSettings) -> np.typin
 
 @functools.cache
 def phase_table() -> np.typing.NDArray[np.complex64]:
-    """All phases that a first guess may have, complex64 `[CIRCLE]`."""
+    """All values of an initial phase: complex64 `[PHASES]`."""
     phases: np.typing.NDArray[np.complex64] = np.exp(2j * np.pi / PHASES * np.arange(PHASES)).astype(np.complex64)
     return phases
 
 
-def _denormalize_decibels(share: FloatArray, settings: FeatureSettings) -> FloatArray:
-    """Tacotron's decibels in [0, 1] to magnitudes; what a model predicts outside of that is cut."""
-    decibels = np.clip(share, 0, 1).astype(np.float32)
+def _denormalize_decibels(values: FloatArray, settings: FeatureSettings) -> FloatArray:
+    """Tacotron's decibels, scaled to [0, 1], to magnitudes; predictions outside of that range are clipped."""
+    decibels = np.clip(values, 0, 1).astype(np.float32)
     decibels *= -settings.floor_db
     decibels += settings.floor_db + settings.reference_db
     decibels *= np.log(10) / 20
@@ -196,20 +197,22 @@ def _denormalize_decibels(share: FloatArray, settings: FeatureSettings) -> Float
     return decibels
 
 
-def _with_magnitude(turned: np.typing.NDArray[np.complex64], magnitudes: FloatArray) -> np.typing.NDArray[np.complex64]:
-    """Keeps each phase and replaces each magnitude, in place."""
-    parts = turned.view(np.float32)
+def _with_magnitude(
+    spectrum: np.typing.NDArray[np.complex64], magnitudes: FloatArray
+) -> np.typing.NDArray[np.complex64]:
+    """Replaces the magnitudes and keeps the phases, in place."""
+    parts = spectrum.view(np.float32)
     squares = np.square(parts)
     scale = squares[:, 0::2] + squares[:, 1::2]
     scale += np.float32(MIN_POWER)
     np.divide(magnitudes, np.sqrt(scale, out=scale), out=scale)
     parts[:, 0::2] *= scale
     parts[:, 1::2] *= scale
-    return turned
+    return spectrum
 
 
 class _OverlapAdd:
-    """Frames of a recording, added where they overlap; the recording that is read, and the one that grows."""
+    """Overlap-add of frames into one signal, while the signal of the previous iteration is read."""
 
     def __init__(self, count: int, settings: FeatureSettings) -> None:
         self.settings, self.count = settings, count
@@ -217,10 +220,10 @@ class _OverlapAdd:
         hop, window = settings.hop_length, settings.win_length
         self.hops = -(-window // hop)
         length = settings.count_samples(count)
-        self.real = slice(settings.padding, settings.padding + length)
-        self.hann = spectra.hann_window(settings)
+        self.inside = slice(settings.padding, settings.padding + length)
+        self.hann = hann_window(settings)
         shape = (count - 1 + self.hops, hop)
-        self.read, self.grows = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.signal, self.sum = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.frames = np.zeros((min(BLOCK_FRAMES, count), settings.n_fft), np.float32)
         self.windowed = np.zeros((min(BLOCK_FRAMES, count), self.hops * hop), np.float32)
         sums = np.zeros(shape, np.float32)
@@ -228,39 +231,39 @@ class _OverlapAdd:
         squares[:window] = self.hann**2
         for number, part in enumerate(squares.reshape(self.hops, hop)):
             sums[number : number + count] += part
-        # Zero beyond the recording's ends, where every transform of it finds zeros.
+        # Zero beyond the ends of the recording, where its FFT sees zeros.
         self.scale = np.zeros_like(sums)
-        self.scale.reshape(-1)[self.real] = 1 / np.maximum(sums.reshape(-1)[self.real], np.float32(MIN_WINDOW_SUM))
+        self.scale.reshape(-1)[self.inside] = 1 / np.maximum(sums.reshape(-1)[self.inside], np.float32(MIN_WINDOW_SUM))
 
     def add(self, rows: slice, spectrum: np.typing.NDArray[np.complex64]) -> None:
-        """Adds the frames of a spectrum `[rows, bins]` to the recording that grows."""
+        """Adds the frames of a spectrum `[rows, fft_bins]` to the sum."""
         from scipy import fft
 
-        made = fft.irfft(spectrum, self.settings.n_fft, axis=1, overwrite_x=True)
+        frames = fft.irfft(spectrum, self.settings.n_fft, axis=1, overwrite_x=True)
         windowed = self.windowed[: rows.stop - rows.start]
-        np.multiply(made[:, : self.settings.win_length], self.hann, out=windowed[:, : self.settings.win_length])
+        np.multiply(frames[:, : self.settings.win_length], self.hann, out=windowed[:, : self.settings.win_length])
         hop = self.settings.hop_length
         for number in range(self.hops):
-            self.grows[rows.start + number : rows.stop + number] += windowed[:, number * hop : (number + 1) * hop]
+            self.sum[rows.start + number : rows.stop + number] += windowed[:, number * hop : (number + 1) * hop]
 
-    def turn(self) -> None:
-        """The recording that grew is read from now on, and a new one grows."""
-        self.grows *= self.scale
-        self.read, self.grows = self.grows, self.read
-        self.grows[:] = 0
+    def finish_iteration(self) -> None:
+        """Makes the normalized sum the signal, and starts a new sum."""
+        self.sum *= self.scale
+        self.signal, self.sum = self.sum, self.signal
+        self.sum[:] = 0
 
-    def transform(self, rows: slice) -> np.typing.NDArray[np.complex64]:
-        """The transform of some frames of the recording that is read."""
+    def spectrum(self, rows: slice) -> np.typing.NDArray[np.complex64]:
+        """The FFT of some frames of the signal."""
         from scipy import fft
 
         settings = self.settings
-        windows = np.lib.stride_tricks.sliding_window_view(self.read.reshape(-1), settings.win_length)[
+        windows = np.lib.stride_tricks.sliding_window_view(self.signal.reshape(-1), settings.win_length)[
             :: settings.hop_length
         ]
         frames = self.frames[: rows.stop - rows.start]
         np.multiply(windows[rows], self.hann, out=frames[:, : settings.win_length])
-        found: np.typing.NDArray[np.complex64] = fft.rfft(frames, axis=1)
-        return found
+        spectrum: np.typing.NDArray[np.complex64] = fft.rfft(frames, axis=1)
+        return spectrum
 
     def samples(self) -> FloatArray:
-        return self.read.reshape(-1)[self.real].copy()
+        return self.signal.reshape(-1)[self.inside].copy()

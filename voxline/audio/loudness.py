@@ -1,8 +1,8 @@
-"""How loud a recording is to an ear: ITU-R BS.1770-4, as broadcasters measure it, of one channel.
+"""Integrated loudness of one channel, in LUFS (ITU-R BS.1770-4).
 
-The signal goes through two filters (a shelf for the head, a high pass for what the ear hardly hears), and is
-averaged over blocks of 400 ms of which the quiet ones do not count. The recommendation gives the filters at 48 kHz;
-at another rate they are the same analogue filters, warped to it, as libebur128 and pyloudnorm do.
+The signal passes two filters (a shelf for the effect of the head, and a high pass), and is averaged over blocks of
+400 ms, quiet blocks excluded. The recommendation defines the filters at 48 kHz; at other rates the same analog filters
+are used, warped to the rate, as in libebur128 and pyloudnorm.
 """
 
 import math
@@ -12,20 +12,21 @@ import numpy.typing as npt
 
 BLOCK_SECONDS, STEP_SECONDS = 0.4, 0.1
 ABSOLUTE_GATE, RELATIVE_GATE = -70.0, -10.0
-"""LUFS under which a block never counts, and LU under the mean of the others."""
+"""A block is excluded below this LUFS, or this many LU below the mean of the others."""
 
 _OFFSET = -0.691
-"""So that a sine of 997 Hz at full scale has -3.01 LUFS."""
+"""Makes a sine of 997 Hz at full scale -3.01 LUFS."""
 
 
 def integrated_loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> float:
     """Integrated loudness in LUFS.
 
-    A clip shorter than 400 ms is one block, as long as it is. Where no block passes the gates (a word in a long
-    silence), the loudest one counts: what is to be set is the loudness of the speech.
+    A clip shorter than 400 ms is one block. If no block passes the gates (a word in a long silence), the loudest block
+    counts: the loudness of the speech is wanted.
 
     Args:
-      samples: float32 [samples], full scale 1; not all zero.
+      samples: float32 `[samples]`, full scale 1; not all zero.
+      sample_rate: Hz.
 
     >>> sine = np.sin(2 * np.pi * 997 * np.arange(48_000) / 48_000).astype(np.float32)
     >>> round(integrated_loudness(sine, 48_000), 2)
@@ -50,7 +51,7 @@ def _k_weighted(samples: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.f
 
 
 def _shelf(rate: int) -> list[float]:
-    """b0, b1, b2, 1, a1, a2: +4 dB above 1.7 kHz, as a head adds to what comes from ahead."""
+    """b0, b1, b2, 1, a1, a2: +4 dB above 1.7 kHz, the effect of the head on sound from the front."""
     warped, quality = math.tan(math.pi * 1681.974450955533 / rate), 0.7071752369554196
     high = 10 ** (3.999843853973347 / 20)
     band = high**0.4996667741545416
@@ -73,7 +74,7 @@ def _high_pass(rate: int) -> list[float]:
 
 
 def _block_powers(weighted: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.float64]:
-    """The mean square of each whole block, [blocks]; of all of it where it is shorter than one."""
+    """The mean square of each whole block, `[blocks]`; of the whole signal if it is shorter than a block."""
     block, step = round(BLOCK_SECONDS * rate), round(STEP_SECONDS * rate)
     if len(weighted) < block:
         return np.array([np.mean(weighted**2)])

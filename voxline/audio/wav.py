@@ -1,6 +1,6 @@
-"""WAV files: whether one is all there, and the plain kind that Voxline writes and reads back.
+"""WAV files: writing and reading plain 16-bit mono, and detecting truncated files of any kind.
 
-libsndfile and ffmpeg cut a truncated WAV in silence, so the sizes in its chunks are compared with the file's.
+libsndfile and ffmpeg read a truncated WAV without an error, so its chunk sizes are compared with the file size.
 """
 
 import os
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 44
 STREAMED_SIZES = {0xFFFFFFFF, 0x7FFFF000}
-"""Data sizes that ffmpeg and SoX write into a pipe, where they cannot come back to fill them in."""
+"""Data sizes that ffmpeg and SoX write to a pipe, where they cannot return to fill them in."""
 
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 def is_wav(start: bytes) -> bool:
-    """Whether a file that begins so (12 bytes) is a WAV."""
+    """Whether a file is a WAV, from its first 12 bytes."""
     return start[:4] in (b"RIFF", b"RIFX", b"RF64") and start[8:12] == b"WAVE"
 
 
 def check_wav_complete(path: Path) -> None:
-    """Compares the size of the data chunk with what the file holds.
+    """Compares the size of the data chunk with the size of the file.
 
-    A size that says "streamed" is taken as "up to the file's end". A size of 0 with bytes behind it is what a
-    recorder leaves that was stopped before it could finish the header: the speech is cut at an unknown place.
+    A size that means "streamed" extends to the end of the file. A size of 0 followed by bytes is left by a recorder
+    that was stopped before it finished the header: the speech is cut at an unknown point.
 
     Raises:
-      BadAudio: truncated; or unreadable, where there is no data chunk in a file that is otherwise whole.
+      BadAudioError: the file is truncated, or has no data chunk.
     """
     total = path.stat().st_size
     with open(path, "rb") as file:
@@ -50,7 +50,7 @@ def check_wav_complete(path: Path) -> None:
                     raise BadAudioError(Reason.TRUNCATED, f"ends after {total} bytes, before its samples begin")
                 raise BadAudioError(Reason.UNREADABLE, "a WAV without a data chunk")
             name, size = struct.unpack(order + "4sI", chunk)
-            if name == b"ds64":  # RF64: sizes of 64 bits stand here, and those of 32 bits are all ones
+            if name == b"ds64":  # RF64: 64-bit sizes are here, and the 32-bit ones are all ones
                 sizes = file.read(16)
                 if len(sizes) < 16:
                     raise BadAudioError(Reason.TRUNCATED, f"ends after {total} bytes, before its samples begin")
@@ -66,10 +66,12 @@ def check_wav_complete(path: Path) -> None:
         elif size in STREAMED_SIZES:
             return
         if size > present:
-            raise BadAudioError(Reason.TRUNCATED, f"its header says {size:,} bytes of samples, {present:,} are there")
+            raise BadAudioError(
+                Reason.TRUNCATED, f"the header says {size:,} bytes of samples, the file has {present:,}"
+            )
         if size == 0 and present > 0 and not _chunk_follows(file):
             raise BadAudioError(
-                Reason.TRUNCATED, f"its header was never finished: it says no samples, and {present:,} bytes follow"
+                Reason.TRUNCATED, f"the header was never finished: it says no samples, but {present:,} bytes follow"
             )
 
 
@@ -108,7 +110,7 @@ def write_wav(path: Path | str, samples: "npt.NDArray[Any]", sample_rate: int, *
 
 
 def wav_header(samples: int, sample_rate: int) -> bytes:
-    """The 44 bytes before 16-bit mono samples."""
+    """The 44-byte header of 16-bit mono samples."""
     size = 2 * samples
     return _HEADER.pack(
         b"RIFF", HEADER_BYTES - 8 + size, b"WAVE", b"fmt ", 16, 1, 1, sample_rate, 2 * sample_rate, 2, 16, b"data", size
@@ -116,7 +118,7 @@ def wav_header(samples: int, sample_rate: int) -> bytes:
 
 
 def read_wav(path: Path) -> "tuple[npt.NDArray[np.int16], int]":
-    """Reads what `write_wav` wrote: int16 [samples], and Hz.
+    """Reads a file that `write_wav` wrote: int16 `[samples]`, and the sample rate in Hz.
 
     >>> import tempfile
     >>> import numpy as np
@@ -126,20 +128,18 @@ def read_wav(path: Path) -> "tuple[npt.NDArray[np.int16], int]":
     (array([ 3, -4], dtype=int16), 16000)
 
     Raises:
-      BadAudio: it is absent, cut short, or not such a file.
+      BadAudioError: the file is missing, truncated, or of another kind.
     """
     import numpy as np
 
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise BadAudioError(Reason.MISSING_FILE, f"{path} is not there") from None
+        raise BadAudioError(Reason.MISSING_FILE, f"{path}: no such file") from None
     if len(content) < HEADER_BYTES:
         raise BadAudioError(Reason.TRUNCATED, f"{len(content)} bytes are too few for a WAV")
     sample_rate = _HEADER.unpack_from(content)[7]
     samples = (len(content) - HEADER_BYTES) // 2
     if content[:HEADER_BYTES] != wav_header(samples, sample_rate):
-        raise BadAudioError(
-            Reason.UNREADABLE, f"{path} is not a 16-bit mono WAV as convert writes it, or was cut short"
-        )
+        raise BadAudioError(Reason.UNREADABLE, f"{path}: not a 16-bit mono WAV with a 44-byte header, or truncated")
     return np.frombuffer(content, "<i2", offset=HEADER_BYTES), sample_rate
