@@ -20,7 +20,7 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
 from voxline.components.demo_corpus.sentences import draw_digits
 from voxline.components.demo_corpus.speech import EspeakVoice, speak
-from voxline.components.train.trainer import fit
+from voxline.components.train.trainer import Trainer
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.tts.task import TtsTask
 from voxline.data.dataset import Dataset
@@ -42,7 +42,7 @@ BASE: dict[str, Any] = {
     "learning_rate": 3e-3,
     "warm_up_steps": 30,
     "evaluate_steps": LOOK,
-    "look_utterances": LONGER,
+    "validation_utterances": LONGER,
     "strategy": "one",
 }
 MODEL: dict[str, Any] = {
@@ -70,9 +70,9 @@ REMEDIES: dict[str, dict[str, Any]] = {
     "scheduled teacher forcing": {"teacher_forcing": {"to_share": 0.5, "from_step": 100, "to_step": 300}},
     "reduction 10, then 5": {
         "model": {"reduction": 10},
-        "reductions": [{"step": 0, "reduction": 10}, {"step": 200, "reduction": 5}],
+        "reduction_schedule": [{"step": 0, "reduction": 10}, {"step": 200, "reduction": 5}],
     },
-    "mutual information": {"mutual_information": {"weight": 1.0}},
+    "mutual information": {"mel_ctc": {"weight": 1.0}},
     "guided attention, no BiLSTM": {**GUIDED, "model": {"encoder_lstm": 0}},
 }
 
@@ -109,11 +109,11 @@ def row(name: str, changes: dict[str, Any], data: Dataset, folder: Path) -> list
     model = {**MODEL, **changes.pop("model", {})}
     settings = TtsTrainSettings.of({**BASE, **changes, "model": model})
     start = time.perf_counter()
-    trained = fit(TtsTask(settings, data), folder)
+    trained = Trainer(TtsTask(settings, data), folder).fit()
     seconds = time.perf_counter() - start
-    looks = trained.standing.looks
-    aligned = next((look for look in looks if look.figures["attention_diagonality"] >= ALIGNED), None)
-    last = looks[-1].figures
+    results = trained.state.validations
+    aligned = next((result for result in results if result.metrics["attention_diagonality"] >= ALIGNED), None)
+    last = results[-1].metrics
     return [
         name,
         f"{aligned.step}" if aligned else "never",
@@ -122,7 +122,7 @@ def row(name: str, changes: dict[str, Any], data: Dataset, folder: Path) -> list
         f"{last['hit_limit']:.0%}",
         f"{last['mel_dtw']:.2f}",
         f"{last['loss']:.3f}",
-        f"{seconds / trained.standing.step * 1000:.0f} ms",
+        f"{seconds / trained.state.step * 1000:.0f} ms",
     ]
 
 

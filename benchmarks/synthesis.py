@@ -96,7 +96,7 @@ class _Voice(tf.Module):  # type: ignore[misc]
         self.held = [variable.value for variable in model.weights]
         noise, compiler = (7, 0), functools.partial(tf.function, autograph=False, jit_compile=True)
         self._speak = lambda *text: (
-            model.speak(*text, max_steps=SPOKEN_STEPS, noise=tf.constant(noise), compiler=compiler).mels
+            model.synthesize(*text, max_steps=SPOKEN_STEPS, noise=tf.constant(noise), compiler=compiler).mels
         )
 
     @tf.function(  # type: ignore[untyped-decorator]
@@ -160,7 +160,7 @@ def _compiled(reduction: int) -> list[Row]:
         tf.saved_model.save(_Voice(model), folder)
         loaded = tf.saved_model.load(folder)
         counts = tf.constant([SPOKEN_TEXT])
-        return _speaking(model, lambda labels: loaded.speak(labels, counts)["mels"].numpy(), reduction, "XLA")
+        return _speaking(model, lambda labels: loaded.synthesize(labels, counts)["mels"].numpy(), reduction, "XLA")
 
 
 def _speaking(model: Tacotron2, speak: Any, reduction: int, how: str) -> list[Row]:

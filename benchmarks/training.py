@@ -47,7 +47,7 @@ def rows() -> list[Row]:
     dataset = Dataset(
         "benchmark", "benchmark", FEATURES, alphabet, [0.0] * FEATURES.bins, [1.0] * FEATURES.bins, {}, {}, []
     )
-    learner = AsrTrainModule(SETTINGS, dataset, tf.distribute.get_strategy())
+    module = AsrTrainModule(SETTINGS, dataset, tf.distribute.get_strategy())
     random = np.random.default_rng(1)
     batch = Batch.of(
         [
@@ -63,14 +63,14 @@ def rows() -> list[Row]:
     ours: list[float] = []
     peer: list[float] = []
     for _ in range(ROUNDS):
-        ours.append(_step_seconds(learner, batch))
-        peer.append(_peer_seconds(frames, labels, learner.model.count_params()))
+        ours.append(_step_seconds(module, batch))
+        peer.append(_peer_seconds(frames, labels, module.model.count_params()))
     step, theirs = statistics.median(ours), statistics.median(peer)
     with tempfile.TemporaryDirectory() as folder:
         reading = _reading_seconds(dataset, Path(folder))
     return [
         Row.of(
-            f"training step, Deep Speech 2 ({learner.model.count_params():,} weights), share of PyTorch eager's",
+            f"training step, Deep Speech 2 ({module.model.count_params():,} weights), share of PyTorch eager's",
             f"{step * 1000:.0f} ms",
             f"{theirs * 1000:.0f} ms",
             statistics.median(mine / other for mine, other in zip(ours, peer, strict=True)),
@@ -88,11 +88,11 @@ def rows() -> list[Row]:
     ]
 
 
-def _step_seconds(learner: AsrTrainModule, batch: Batch) -> float:
+def _step_seconds(module: AsrTrainModule, batch: Batch) -> float:
     seconds = []
     for step in range(STEPS + WARM_UP):
         start = time.perf_counter()
-        learner.learn(batch, 1e-3, step)
+        module.train_step(batch, 1e-3, step)
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds[WARM_UP:])
 
@@ -131,7 +131,7 @@ def _reading_seconds(dataset: Dataset, folder: Path) -> float:
         text = dataset.alphabet.decode(random.integers(0, 27, frames // 12))
         spoken.append(DatasetExample(str(number), text, "train", features))
     listed = write_dataset(folder, spoken, FEATURES, dataset.alphabet)
-    batches = Batches(listed, "train", batch_size=BATCH, time_stride=SETTINGS.time_stride, shuffled=True)
+    batches = Batches(listed, "train", batch_size=BATCH, time_stride=SETTINGS.model.time_stride, shuffled=True)
     count = sum(1 for _ in batches.epoch(0))
     start = time.perf_counter()
     for epoch in range(1, 6):

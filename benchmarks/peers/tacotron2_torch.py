@@ -152,7 +152,7 @@ def main() -> None:
         model.eval()
         for _ in range(size["rounds"]):
             start = time.perf_counter()
-            model.speak(labels, size["steps"])
+            model.synthesize(labels, size["steps"])
             seconds.append(time.perf_counter() - start)
     weights = sum(parameter.numel() for parameter in model.parameters())
     json.dump({"seconds": seconds, "weights": weights, "version": torch.__version__}, sys.stdout)

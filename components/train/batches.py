@@ -1,9 +1,8 @@
-"""Batches from a dataset's TFRecord shards, in an order that the dataset's rows, seed and epoch alone decide.
+"""Batches from a dataset's TFRecord shards, in an order determined by the dataset's rows, the seed and the epoch.
 
-The dataset says where each record lies and how long it is, so no shard is scanned; every batch is read by position,
-ahead of its use, on threads. So the order of an epoch is a plan that can be made anew after a kill, step k of it costs
-no reading of the steps before, and the number of steps is known before the first. How a dataset's shards happen to
-be laid does not show: not in the order, and not in what is read.
+The dataset lists the position and length of each record, so no shard is scanned: threads read batches by position,
+ahead of their use. The plan of an epoch can therefore be rebuilt after a kill, starting at step k reads nothing before
+it, and the number of steps is known in advance. The layout of the shards affects neither the order nor the content.
 """
 
 import collections
@@ -29,7 +28,7 @@ from voxline.text.alphabet import Alphabet, min_ctc_frames
 Array = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
 PREFETCHED = 6
-"""Batches that are being read, or wait to be used."""
+"""Batches read ahead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Utterances of like length, padded with zeros.
+    """Utterances of similar length, padded with zeros.
 
     Attributes:
       features: float32 [rows, frames, bins].
@@ -79,7 +78,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class _Record:
-    """Where a record lies, and what planning needs of it; `fewest` frames do its labels need."""
+    """The position of a record, and what planning needs; its labels need `min_frames`."""
 
     id: str
     text: str
@@ -87,26 +86,26 @@ class _Record:
     offset: int
     size: int
     frames: int
-    fewest: int
+    min_frames: int
 
 
 class Batches:
     """The batches of one split.
 
     Args:
-      time_stride, padding: feature frames to one output frame, and added at each end by the model; an utterance
-        with fewer output frames than CTC needs for its labels is left out, and listed in `infeasible`. A time
-        stride of 0: nothing is left out.
-      shuffled: False gives one order, shortest first, for every epoch.
-      length_noise: utterances are sorted into batches by lengths with so large a share of noise, so that an
-        epoch's batches are not the last one's in another order.
-      perturb: what is done to an example: (features, fewest frames, generator) to features.
+      time_stride, padding: feature frames per output frame of the model, and those that it adds at each end. An
+        utterance with fewer output frames than CTC needs for its labels is left out, and listed in `infeasible`. A time
+        stride of 0 leaves nothing out.
+      shuffled: False gives the same order, shortest first, in every epoch.
+      length_noise: share of random noise on lengths when utterances are sorted into batches, so that batches differ
+        between epochs.
+      augment: changes the features of an example: (features, minimum frames, generator) to features.
 
     Attributes:
-      infeasible: ids of what was left out.
+      infeasible: ids of the utterances left out.
 
     Raises:
-      WorkError: a shard is damaged; what is damaged in the middle of one is found when it is read first.
+      WorkError: a shard is damaged. Damage within a shard is noticed when the record is first read.
     """
 
     def __init__(
@@ -121,20 +120,20 @@ class Batches:
         shuffled: bool = False,
         length_noise: float = 0.0,
         shortest_first: bool = False,
-        perturb: Callable[[Array, int, np.random.Generator], Array] | None = None,
+        augment: Callable[[Array, int, np.random.Generator], Array] | None = None,
     ) -> None:
         self.bins, self.batch_size, self.seed = dataset.features.bins, batch_size, seed
-        self.shuffled, self.shortest_first, self.perturb = shuffled, shortest_first, perturb
+        self.shuffled, self.shortest_first, self.augment = shuffled, shortest_first, augment
         self.length_noise, self.time_stride = length_noise, time_stride
         self._alphabet = dataset.alphabet
-        places = list(_read_records(dataset, split, time_stride, 2 * padding))
-        self._paths = {number: dataset.file(dataset.shards[number]) for number in {place.file for place in places}}
+        records = list(_find_records(dataset, split, time_stride, 2 * padding))
+        self._paths = {number: dataset.file(dataset.shards[number]) for number in {record.file for record in records}}
         self._files = {number: _open_locked(path) for number, path in self._paths.items()}
-        # n frames give ceil(n / stride) output frames, so `fewest` is the least n that gives enough.
-        self.infeasible = [place.id for place in places if place.frames < place.fewest]
-        self._places = [place for place in places if place.frames >= place.fewest]
-        self._frames = np.array([place.frames for place in self._places], np.float64)
-        self._seen = np.zeros(len(self._places), bool)
+        # n frames give ceil(n / stride) output frames; `min_frames` is the smallest n that gives enough.
+        self.infeasible = [record.id for record in records if record.frames < record.min_frames]
+        self._records = [record for record in records if record.frames >= record.min_frames]
+        self._frames = np.array([record.frames for record in self._records], np.float64)
+        self._verified = np.zeros(len(self._records), bool)
 
     def __del__(self) -> None:
         for file in getattr(self, "_files", {}).values():
@@ -142,18 +141,18 @@ class Batches:
 
     @property
     def utterances(self) -> int:
-        return len(self._places)
+        return len(self._records)
 
     @property
     def steps(self) -> int:
         """Batches in an epoch."""
-        return -(-len(self._places) // self.batch_size)
+        return -(-len(self._records) // self.batch_size)
 
     def plan(self, epoch: int) -> list[npt.NDArray[np.int64]]:
-        """Which examples stand in which batch of an epoch.
+        """The rows of each batch of an epoch.
 
-        Where they do not fill the last batch, it is filled up by some of the one before: a graph is built
-        for each number of rows, and one is enough.
+        If the last batch is not full, it is filled with rows of the previous one: each number of rows builds its own
+        graph, and one is enough.
         """
         random = np.random.default_rng([self.seed, epoch])
         shuffled = self.shuffled and not (self.shortest_first and epoch == 0)
@@ -167,7 +166,7 @@ class Batches:
         return [batches[index] for index in random.permutation(len(batches))] if shuffled else batches
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from step `first` of it on, read ahead on threads."""
+        """The batches of an epoch, from step `first` of it, read ahead on threads."""
         plan = self.plan(epoch)[first:]
         with concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="batches") as readers:
             waiting: collections.deque[concurrent.futures.Future[Batch]] = collections.deque()
@@ -183,62 +182,64 @@ class Batches:
                     future.cancel()
 
     def read(self, rows: npt.NDArray[np.int64], epoch: int = 0) -> Batch:
-        """The examples of some rows of a plan, as one batch."""
+        """Reads some rows of a plan as one batch."""
         examples = []
         for row in rows.tolist():
-            example, place = self._example(row), self._places[row]
-            if self.perturb is not None:
+            example, record = self._example(row), self._records[row]
+            if self.augment is not None:
                 random = np.random.default_rng([self.seed, epoch, row])
-                example = dataclasses.replace(example, features=self.perturb(example.features, place.fewest, random))
+                example = dataclasses.replace(
+                    example, features=self.augment(example.features, record.min_frames, random)
+                )
             examples.append(example)
         return Batch.of(examples)
 
     def _example(self, row: int) -> Example:
-        """Reads an example; the first time, its checksum is looked at."""
-        place = self._places[row]
-        path, seen = self._paths[place.file], bool(self._seen[row])
+        """Reads an example, and verifies its checksum the first time."""
+        record = self._records[row]
+        path, verified = self._paths[record.file], bool(self._verified[row])
         try:
-            data = read_record_at(self._files[place.file], place.offset, place.size, path, verify=not seen)
+            data = read_record_at(self._files[record.file], record.offset, record.size, path, verify=not verified)
         except DamagedRecordError as damage:
             raise report_damage(path, damage.what) from None
         values: Any = decode_example(data)
         features = np.frombuffer(values["features"][0], "<f4").reshape(-1, self.bins)
-        if not seen and len(features) != place.frames:
+        if not verified and len(features) != record.frames:
             raise WorkError(
-                f"{path}: the record at byte {place.offset:,} has {len(features):,} frames, {place.id} has "
-                f"{place.frames:,}; run extract again"
+                f"{path}: the record at byte {record.offset:,} has {len(features):,} frames, {record.id} has "
+                f"{record.frames:,}; run extract again"
             )
-        self._seen[row] = True
-        return Example(place.id, place.text, features, np.array(self._alphabet.encode(place.text), np.int32))
+        self._verified[row] = True
+        return Example(record.id, record.text, features, np.array(self._alphabet.encode(record.text), np.int32))
 
 
-def _read_records(dataset: Dataset, split: str, time_stride: int, padding: int) -> Iterator[_Record]:
-    """The records of a split: by speed, and then by the hash of the id, which mixes speakers and lengths."""
+def _find_records(dataset: Dataset, split: str, time_stride: int, padding: int) -> Iterator[_Record]:
+    """The records of a split, by speed and then by a hash of the id, which mixes speakers and lengths."""
     rows = [row for row in dataset.rows() if row.split == split]
     rows.sort(key=lambda row: (hashlib.blake2b(row.id.encode(), digest_size=8).digest(), row.id))
     locations = dataset.read_record_locations()
-    fewest = [_min_frames(row, dataset.alphabet, time_stride, padding) for row in rows]
+    min_frames = [_min_frames(row, dataset.alphabet, time_stride, padding) for row in rows]
     for column in range(len(dataset.speeds)):
-        for row, least in zip(rows, fewest, strict=True):
+        for row, minimum in zip(rows, min_frames, strict=True):
             shard, offset, size, frames = locations[row.number, column].item()
             if shard >= 0:
-                yield _Record(row.id, row.text, shard, offset, size, frames, least)
+                yield _Record(row.id, row.text, shard, offset, size, frames, minimum)
 
 
 def _min_frames(row: DatasetRow, alphabet: Alphabet, time_stride: int, padding: int) -> int:
-    """The fewest frames from which a model with this stride has an output frame for all that CTC must emit."""
+    """The fewest feature frames that give as many output frames as CTC needs for the labels."""
     needed = min_ctc_frames(alphabet.encode(row.text)) if time_stride else 1
     return max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)
 
 
 def _open_locked(path: Path) -> int:
-    """Opens a shard; while it is open, nobody who clears up takes it away."""
+    """Opens a shard with a shared lock, so that purge and garbage collection do not delete it."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError as error:
         raise WorkError(
-            f"{path}: {error.strerror}; it may have been purged or collected since this dataset was read: start again, "
-            "and where that does not help, run extract again"
+            f"{path}: {error.strerror}; a purge or garbage collection may have deleted it since this dataset was "
+            "read: start again, and if that does not help, run extract again"
         ) from None
     fcntl.flock(file, fcntl.LOCK_SH)
     return file

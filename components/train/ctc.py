@@ -1,4 +1,4 @@
-"""CTC: the loss kernel for the backend in use, chosen here and nowhere else, and greedy decoding.
+"""CTC: the loss, on the fastest kernel of the backend, and greedy decoding.
 
 Graves et al. 2006, "Connectionist temporal classification". The blank is the last class.
 """
@@ -16,22 +16,22 @@ def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor) -> 
 
     Args:
       logits: [batch, frames, classes]; the last class is the blank.
-      frames: int32 [batch], real frames. A row needs one for each label and for each pair of equal neighbours:
-        with fewer, both kernels give a large finite loss, so such rows must not come here.
-      labels: int32 [batch, labels], padded with anything.
+      frames: int32 [batch], real frames. A row needs one for each label and for each pair of equal neighbors; with
+        fewer, both kernels return a large finite loss, so such rows must be left out before.
+      labels: int32 [batch, labels], with any padding.
       counts: int32 [batch], real labels.
 
-    On the TensorFlow backend `tf.nn.ctc_loss` with sparse labels is 6 to 20 times as fast as with dense ones,
-    and as `keras.ops.ctc_loss`, which uses those. `keras.losses.CTC` knows no lengths: wrong on padded rows.
+    On the TensorFlow backend `tf.nn.ctc_loss` with sparse labels is 6 to 20 times as fast as with dense ones, which
+    `keras.ops.ctc_loss` uses. `keras.losses.CTC` takes no lengths, so it is wrong on padded rows.
     """
     logits = ops.cast(logits, "float32")
     blank = logits.shape[-1] - 1
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        places = tf.where(tf.sequence_mask(counts, tf.shape(labels)[1]))
+        positions = tf.where(tf.sequence_mask(counts, tf.shape(labels)[1]))
         shape = tf.shape(labels, out_type=tf.int64)
-        sparse = tf.SparseTensor(places, tf.gather_nd(tf.cast(labels, tf.int32), places), shape)
+        sparse = tf.SparseTensor(positions, tf.gather_nd(tf.cast(labels, tf.int32), positions), shape)
         return tf.nn.ctc_loss(
             labels=sparse,
             logits=tf.transpose(logits, (1, 0, 2)),
@@ -43,10 +43,10 @@ def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor) -> 
 
 
 def best_path(logits: Tensor, frames: Tensor) -> Tensor:
-    """Greedy decoding: the best class of each frame, repeats merged, blanks dropped.
+    """Greedy decoding: the best class of each frame, with repeats merged and blanks dropped.
 
     Returns:
-      int32 [batch, frames]: labels where they are emitted, -1 elsewhere.
+      int32 [batch, frames]: a label where one is emitted, else -1.
 
     >>> logits = 5.0 * ops.one_hot(ops.convert_to_tensor([[0, 0, 2, 0, 1, 1]]), 3)
     >>> best_path(logits, ops.convert_to_tensor([5])).numpy().tolist()

@@ -1,8 +1,8 @@
-"""Which devices train: one, all of this machine, or those of all workers in TF_CONFIG.
+"""The devices that train: one, all of this machine, or those of all workers in TF_CONFIG.
 
-The train loop is the same for each. Every worker runs the same program on the same order of batches; a replica
-takes each n-th row of a batch, and sums over replicas make the result that of one device with the whole batch
-(batch normalisation apart, whose statistics are each replica's own).
+The training loop is the same for each. All workers run the same program on the same order of batches. A replica takes
+every n-th row of a batch; the sum over replicas equals the result of one device with the whole batch (except for batch
+normalization, whose statistics are per replica).
 """
 
 import json
@@ -18,15 +18,15 @@ from voxline.errors import SettingsError
 
 
 def choose_strategy(strategy: str) -> Any:
-    """The `tf.distribute` strategy that a setting asks for; "auto" uses whatever there is.
+    """The `tf.distribute` strategy for a value of train.strategy; "auto" uses all devices there are.
 
     Raises:
-      SettingsError: several workers are asked for, and TF_CONFIG names none.
+      SettingsError: it is "multi_worker", and TF_CONFIG names no workers.
     """
     workers = worker_count()
     if strategy == "multi_worker" and not workers:
         raise SettingsError(
-            "train.strategy is 'multi_worker' and the environment's TF_CONFIG names no workers; "
+            "train.strategy is 'multi_worker' and the environment variable TF_CONFIG names no workers; "
             'set TF_CONFIG to {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}} '
             "on each, or train.strategy to 'auto'"
         )
@@ -39,17 +39,17 @@ def choose_strategy(strategy: str) -> Any:
 
 
 def worker_count() -> int:
-    """Workers in TF_CONFIG; 0 without one."""
+    """The number of workers in TF_CONFIG; 0 without it."""
     return len(_tf_config().get("cluster", {}).get("worker", []))
 
 
 def is_chief() -> bool:
-    """Whether this process is the one that writes: the only one, or worker 0."""
+    """Whether this process writes checkpoints and logs: it is the only one, or worker 0."""
     return bool(worker_count() < 2 or _tf_config().get("task", {}).get("index", 0) == 0)
 
 
 def sum_over_workers(strategy: Any, numbers: Sequence[float]) -> npt.NDArray[np.float64]:
-    """The sum of each number over all workers, the same on every one of them."""
+    """The sum of each number over all workers; the same on all of them."""
     if worker_count() < 2 or strategy.num_replicas_in_sync == 1:
         return np.asarray(numbers, np.float64)
     local = len(strategy.experimental_local_results(strategy.run(lambda: tf.constant(0))))
@@ -71,5 +71,5 @@ def _tf_config() -> dict[str, Any]:
     try:
         config: dict[str, Any] = json.loads(text or "{}")
     except json.JSONDecodeError as error:
-        raise SettingsError(f"the environment's TF_CONFIG is not JSON ({error}): {text[:80]!r}") from None
+        raise SettingsError(f"the environment variable TF_CONFIG is not JSON ({error}): {text[:80]!r}") from None
     return config

@@ -1,8 +1,7 @@
-"""AdamW whose whole step can be left out inside the graph (Loshchilov and Hutter 2019, algorithm 2).
+"""AdamW with a step that can be skipped inside the graph (Loshchilov and Hutter 2019, algorithm 2), and its schedule.
 
-Keras's own AdamW cannot: it counts the step and decays weights and moments whatever the gradient is, and on
-several devices it must be called where no condition may stand. This one is told whether to accept the step, and
-changes nothing where it is not accepted.
+Keras's AdamW cannot skip: it counts the step and decays weights and moments whatever the gradient is, and on several
+devices it must be called where conditions are not allowed. This one takes a flag, and changes nothing when it is false.
 """
 
 import math
@@ -18,13 +17,11 @@ Tensor = Any
 
 
 class AdamW:
-    """Moments for variables, and the update that uses them.
+    """The moments of variables, and the update. Create it inside `strategy.scope()`.
 
     Args:
-      variables: Keras variables; their order is the order of gradients and of `state`. Those of two
-        dimensions or more (kernels) decay, biases and scales do not.
-
-    Made inside `strategy.scope()`.
+      variables: Keras variables, in the order of gradients and of `state`. Only those with two or more dimensions
+        (kernels) decay, not biases and scales.
     """
 
     def __init__(self, variables: Sequence[Any], settings: TrainSettings) -> None:
@@ -36,17 +33,17 @@ class AdamW:
 
     @property
     def state(self) -> list[Any]:
-        """All variables of its own."""
+        """Its own variables."""
         return [self._count, *self._means, *self._squares]
 
     def update(self, strategy: Any, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
-        """One step of all variables, called outside `strategy.run`.
+        """Updates all variables; called outside `strategy.run`.
 
         Args:
-          gradients: summed over replicas, and the same on each.
-          norm: their global norm; where it is above `clip_norm`, all are scaled down to it.
+          gradients: summed over replicas, the same on each.
+          norm: their global norm; if it exceeds `clip_norm`, all are scaled down.
           rate: the learning rate, float32 [].
-          accept: bool []; where false nothing changes, and what is in the gradients does not matter.
+          accept: bool []; if false nothing changes, whatever the gradients hold.
         """
         strategy.extended.update(
             self._count, lambda count, yes: count.assign_add(tf.cast(yes, tf.float32)), args=(accept,), group=False
@@ -76,7 +73,7 @@ class AdamW:
         gradient = gradient / tf.maximum(norm / settings.clip_norm, 1.0)
         new_mean = mean + (1 - settings.beta_1) * (gradient - mean)
         new_square = square + (1 - settings.beta_2) * (tf.square(gradient) - square)
-        # The moments begin at zero; dividing takes that out.
+        # Corrects the bias of moments that start at zero.
         step = (new_mean / (1 - settings.beta_1**count)) / (
             tf.sqrt(new_square / (1 - settings.beta_2**count)) + EPSILON
         )
@@ -88,7 +85,7 @@ class AdamW:
 
 
 def assign_if(variable: Any, value: Tensor, accept: Tensor) -> None:
-    """Assigns the value where the step is accepted. A condition, not a product: zero times NaN is NaN."""
+    """Assigns the value if `accept`. A condition, not a product: zero times NaN is NaN."""
     variable.assign(tf.where(accept, value, variable))
 
 
@@ -97,13 +94,13 @@ def _zeros_like(variable: Any) -> Any:
 
 
 def learning_rate(settings: TrainSettings, step: int, steps: int) -> float:
-    """The rate of one step: a linear rise over the warm-up, then down as `schedule` says.
+    """The learning rate of one step: a linear warm-up, then the decay of `schedule`.
 
-    The inverse square root is that of Vaswani et al. 2017, scaled to its peak; it knows no last step.
+    The inverse square root is that of Vaswani et al. 2017, scaled to its peak; it does not depend on the last step.
 
     Args:
       step: counted from 0.
-      steps: of the whole run.
+      steps: in the whole run.
 
     >>> settings = TrainSettings(name="a", learning_rate=1.0, warm_up_steps=2, final_rate_share=0.0)
     >>> [round(learning_rate(settings, step, 6), 2) for step in range(6)]
@@ -115,7 +112,7 @@ def learning_rate(settings: TrainSettings, step: int, steps: int) -> float:
     if settings.schedule == "inverse_square_root":
         rise = max(settings.warm_up_steps, 1)
         return settings.learning_rate * min((step + 1) / rise, math.sqrt(rise / (step + 1)))
-    # A run shorter than twice its warm-up rises for half of its steps.
+    # A run shorter than twice its warm-up warms up for half of its steps.
     rise = min(settings.warm_up_steps, steps // 2)
     if step < rise:
         return settings.learning_rate * (step + 1) / rise

@@ -1,4 +1,4 @@
-"""What all training has in common, as settings: how long, how fast, when it looks, and when it stops."""
+"""Settings that all model families share: length, optimizer, validation, early stopping, devices."""
 
 from typing import ClassVar, Literal, Self
 
@@ -8,109 +8,126 @@ from voxline.settings import Settings
 
 
 class WorkersSettings(Settings):
-    """Machines that train one model together; what their pods look like, k8s/ says."""
+    """Machines that train one model together on a cluster; k8s/ holds the templates of their pods."""
 
     count: int = pydantic.Field(
-        1, ge=1, le=256, description="machines; more than 1 on a cluster alone, elsewhere this machine trains by itself"
+        1,
+        ge=1,
+        le=256,
+        description="machines; more than 1 takes effect on a cluster only, elsewhere this machine trains alone",
     )
     kind: Literal["train_job", "tf_job"] = pydantic.Field(
-        "train_job", description="what the cluster has: Kubeflow Trainer v2 (TrainJob), or the operator before (TFJob)"
+        "train_job", description="Kubeflow Trainer v2 (train_job), or the older training operator (tf_job)"
     )
     template: str = pydantic.Field(
         "voxline-train",
         pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
-        description="the namespace's TrainingRuntime (train_job) or PodTemplate (tf_job) that a worker is made by",
+        description="name of the TrainingRuntime (train_job) or PodTemplate (tf_job) in the namespace",
     )
     start_minutes: float = pydantic.Field(
-        60.0, gt=0, le=10_080, description="for nodes, images and each other; after that the step gives up for now"
+        60.0,
+        gt=0,
+        le=10_080,
+        description="minutes that all workers have to start; then the step fails and can be retried",
     )
 
 
 class _KeyedSettings(Settings):
-    """Settings as they name work: whatever keys they have."""
+    """The settings that are part of a step's key, with whatever keys they have."""
 
     model_config = pydantic.ConfigDict(extra="allow")
 
 
 class TrainSettings(Settings):
-    """How a model of whatever family is trained."""
+    """How a model is trained, whatever its family."""
 
-    family: ClassVar[str]
+    family: ClassVar[str] = ""
+    """The key in `families.FAMILIES`."""
 
     name: str = pydantic.Field(..., pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
 
-    epochs: int = pydantic.Field(15, ge=1, le=10_000, description="times through the training split, at most")
-    batch_size: int = pydantic.Field(16, ge=1, le=65_536, description="utterances in a step, over all devices")
-    learning_rate: float = pydantic.Field(3e-3, gt=0, le=1, description="highest rate, reached after warm-up")
+    epochs: int = pydantic.Field(15, ge=1, le=10_000, description="passes over the training split, at most")
+    batch_size: int = pydantic.Field(16, ge=1, le=65_536, description="utterances per step, over all devices")
+    learning_rate: float = pydantic.Field(3e-3, gt=0, le=1, description="peak rate, reached after warm-up")
     warm_up_steps: int = pydantic.Field(100, ge=0, description="steps over which the rate rises from zero")
     schedule: Literal["cosine", "inverse_square_root"] = pydantic.Field(
         "cosine",
-        description="how the rate falls after warm-up: half a cosine to the last step, or with the root of the step",
+        description="decay after warm-up: half a cosine until the last step, or the inverse square root of the step",
     )
     final_rate_share: float = pydantic.Field(
-        0.01, ge=0, le=1, description="share of learning_rate at which the cosine ends with the last step"
+        0.01, ge=0, le=1, description="rate at the last step of the cosine, as a share of learning_rate"
     )
-    weight_decay: float = pydantic.Field(1e-3, ge=0, le=1, description="decoupled decay of kernels (AdamW)")
-    beta_1: float = pydantic.Field(0.9, ge=0, lt=1, description="AdamW: decay of the gradient's mean")
-    beta_2: float = pydantic.Field(0.98, ge=0, lt=1, description="AdamW: decay of the gradient's square")
-    clip_norm: float = pydantic.Field(5.0, gt=0, description="the gradient's global norm is clipped here")
+    weight_decay: float = pydantic.Field(1e-3, ge=0, le=1, description="decoupled weight decay of kernels (AdamW)")
+    beta_1: float = pydantic.Field(0.9, ge=0, lt=1, description="AdamW: decay rate of the first moment")
+    beta_2: float = pydantic.Field(0.98, ge=0, lt=1, description="AdamW: decay rate of the second moment")
+    clip_norm: float = pydantic.Field(5.0, gt=0, description="global norm at which gradients are clipped")
     length_noise: float = pydantic.Field(
         0.5,
         ge=0,
         le=10,
-        description="batches hold utterances of like length, as far as this share of noise on each "
-        "length lets them: 0 wastes least on padding, more mixes batches better",
+        description="share of random noise on lengths when utterances are sorted into batches of similar length: "
+        "0 pads least, more mixes batches better",
     )
     shortest_first: bool = pydantic.Field(
-        False, description="first epoch in order of length (the paper's SortaGrad), not shuffled"
+        False, description="first epoch in order of length instead of shuffled (SortaGrad, Amodei et al. 2015)"
     )
 
-    evaluate_epochs: int = pydantic.Field(1, ge=1, description="epochs from one look at the dev split to the next")
+    evaluate_epochs: int = pydantic.Field(1, ge=1, description="epochs between validations on the dev split")
     evaluate_steps: int = pydantic.Field(
-        0, ge=0, description="steps from one look at the dev split to the next, in place of epochs (0: by epochs)"
+        0, ge=0, description="steps between validations on the dev split (0: validate by epochs)"
     )
     patience: int = pydantic.Field(
-        0, ge=0, description="stop after so many looks at dev without a better score (0: never stop early)"
+        0, ge=0, description="stop after this many validations without improvement (0: never stop early)"
     )
     min_improvement: float = pydantic.Field(
-        0.0005, ge=0, le=1, description="a dev score lower by less than this does not count as better for patience"
+        0.0005, ge=0, le=1, description="smallest decrease of the dev score that counts as an improvement"
     )
-    earliest_stop_epoch: int = pydantic.Field(5, ge=1, description="never stop early before this epoch has ended")
+    earliest_stop_epoch: int = pydantic.Field(5, ge=1, description="first epoch after which training may stop early")
 
     max_bad_steps: int = pydantic.Field(
-        10, ge=0, description="steps with a non-finite loss or gradient that are skipped; one more stops the run"
+        10, ge=0, description="steps skipped for a non-finite loss or gradient; one more stops the run"
     )
     max_infeasible_share: float = pydantic.Field(
-        0.02, ge=0, le=1, description="share of utterances too short for their labels that may be left out"
+        0.02,
+        ge=0,
+        le=1,
+        description="share of utterances that may be left out because they are too short for their labels",
     )
     checkpoint_steps: int = pydantic.Field(
-        500, ge=1, description="steps from one checkpoint to the next; there is one after each look at dev too"
+        500, ge=1, description="steps between checkpoints; each validation and each epoch writes one too"
     )
-    checkpoints_kept: int = pydantic.Field(3, ge=1, le=100, description="newest checkpoints that are kept")
-    summary_steps: int = pydantic.Field(20, ge=1, description="steps from one point of the curves to the next")
+    checkpoints_kept: int = pydantic.Field(3, ge=1, le=100, description="number of newest checkpoints to keep")
+    summary_steps: int = pydantic.Field(20, ge=1, description="steps between points of the training curves")
 
     precision: Literal["float32", "mixed_bfloat16"] = pydantic.Field(
-        "float32", description="numbers of the network's arithmetic; weights and loss stay float32"
+        "float32", description="arithmetic of the network; weights and loss stay float32"
     )
     strategy: Literal["auto", "one", "mirrored", "multi_worker"] = pydantic.Field(
-        "auto", description="devices: one; all of this machine; all workers in TF_CONFIG; auto: as many as there are"
+        "auto", description="devices: one; all of this machine; all workers in TF_CONFIG; auto: all there are"
     )
-    seed: int = pydantic.Field(1, ge=0, lt=2**31, description="of initial weights, order, augmentation and dropout")
+    seed: int = pydantic.Field(
+        1, ge=0, lt=2**31, description="seed of initial weights, order, augmentation and dropout"
+    )
     workers: WorkersSettings = pydantic.Field(
-        WorkersSettings(), description="several machines; they name no work, the model is of one batch size and seed"
+        WorkersSettings(),
+        description="several machines; not part of the step's key, since the result does not depend on them",
     )
 
     @pydantic.model_validator(mode="after")
-    def _workers_find_each_other(self) -> Self:
+    def _check_workers(self) -> Self:
         if self.workers.count > 1 and self.strategy in ("one", "mirrored"):
             raise ValueError(
-                f"strategy is {self.strategy!r} and workers.count is {self.workers.count}: each would train a model of "
-                "its own; with several workers 'auto' and 'multi_worker' are accepted"
+                f"strategy is {self.strategy!r} and workers.count is {self.workers.count}: each worker would train its "
+                "own model; with several workers 'auto' and 'multi_worker' are accepted"
             )
         return self
 
     def key_settings(self) -> Settings:
-        """The same settings without what names no work: how many machines share it, and what makes them."""
-        values = self.plain()
+        """The settings that are part of the step's key: all but the number and kind of workers."""
+        return _KeyedSettings.of(self.key_values())
+
+    def key_values(self) -> dict[str, object]:
+        """The values of `key_settings`."""
+        values: dict[str, object] = self.plain()
         del values["workers"]
-        return _KeyedSettings.of(values)
+        return values

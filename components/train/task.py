@@ -1,99 +1,231 @@
-"""What a family of models gives the train loop: what it learns from, what learns, and what a look at dev sees."""
+"""The interface between the trainer and a model family: what to train on, what trains, and how dev is scored."""
 
 import abc
 import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from voxline.components.train import devices
-from voxline.components.train.batches import Batches
+from voxline.components.train.batches import Batch
+from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.settings import TrainSettings
-from voxline.components.train.train_module import TrainModule
-from voxline.components.train.validation import Samples, ValidationResult
+from voxline.components.train.train_module import StepResult
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.progress import print_status
 
 MAX_LISTED = 20
-"""Utterances that a message names."""
+"""Utterance ids in one message."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationResult:
+    """The result of one pass over the dev split.
+
+    Attributes:
+      epoch: completed epochs.
+      step: completed steps.
+      score: ranks the weights, lower is better; later numbers break ties. None without a dev split.
+      metrics: for people to read, by name.
+    """
+
+    epoch: int
+    step: int
+    score: tuple[float, ...] | None
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "ValidationResult":
+        """From JSON, which has no tuples."""
+        return cls(**{**values, "score": None if values["score"] is None else tuple(values["score"])})
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """Examples of the model's output for TensorBoard, by name.
+
+    Attributes:
+      texts: Markdown.
+      images: uint8 [height, width, 3].
+      audio: float32 [samples], in [-1, 1], at `sample_rate`.
+    """
+
+    texts: dict[str, str] = dataclasses.field(default_factory=dict)
+    images: dict[str, npt.NDArray[np.uint8]] = dataclasses.field(default_factory=dict)
+    audio: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    sample_rate: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class ValidationOutput:
-    """What a look at dev sees; as `ValidationResult`, and samples of it."""
+    """What a task returns from a pass over the dev split: score and metrics as in `ValidationResult`, and samples."""
 
     score: tuple[float, ...]
-    figures: dict[str, float]
+    metrics: dict[str, float]
     samples: Samples
 
 
-class TrainingTask(abc.ABC):
-    """Teaches one model from one dataset.
+class TrainBatches(Protocol):
+    """The batches of one split; `batches.Batches` is the implementation for features and labels.
 
     Attributes:
-      strategy: of `tf.distribute`: the devices.
-      train, dev: the batches of both splits; dev may be empty.
-      learner: the model and its optimiser.
-
-    Raises:
-      WorkError: there is nothing to learn from, or too much of it cannot be learnt.
+      utterances, steps: utterances that are used, batches in an epoch.
+      infeasible: ids of the utterances left out because they have too few frames for their labels.
+      time_stride: feature frames per output frame, for the message about infeasible utterances.
     """
 
-    train: Batches
-    dev: Batches
-    learner: TrainModule
+    infeasible: list[str]
+    time_stride: int
+
+    @property
+    def utterances(self) -> int: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, from step `first` of it; the same in every process for the same arguments."""
+
+
+class Trainable(Protocol):
+    """What the trainer needs of a model with its optimizers; `TrainModule` is the implementation for one optimizer."""
+
+    @property
+    def parameter_count(self) -> int: ...
+
+    def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
+        """Runs one step; the result depends on the state, the batch and `step` alone."""
+
+    def weights(self) -> Arrays:
+        """The weights of the exported model."""
+
+    def state(self) -> Arrays:
+        """Everything that a training step changes, including `weights`."""
+
+    def restore(self, arrays: Arrays) -> None:
+        """Takes back what `state` returned."""
+
+
+class TrainingTask(abc.ABC):
+    """Trains one model of a family on one dataset.
+
+    Attributes:
+      strategy: the `tf.distribute` strategy: the devices.
+      train, dev: batches of both splits; dev may be empty.
+      module: the model with its optimizer.
+
+    Raises:
+      WorkError: the training split is empty, or too many utterances are infeasible.
+    """
 
     def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
-        self.settings = settings
+        self.settings, self.dataset = settings, dataset
         self.strategy = devices.choose_strategy(settings.strategy)
-        self.train, self.dev = self.batches(dataset)
+        self.train, self.dev = self.build_batches()
         self._check_feasible(self.train)
         self._check_feasible(self.dev)
         if not self.train.utterances:
             raise WorkError(f"{dataset.folder}: no utterance to train on; check the splits that ingest made")
-        self.learner = self.make_learner(dataset)
-
-    @abc.abstractmethod
-    def batches(self, dataset: Dataset) -> tuple[Batches, Batches]:
-        """The batches of the training split and of dev."""
-
-    @abc.abstractmethod
-    def make_learner(self, dataset: Dataset) -> TrainModule:
-        """The model with its optimiser, on the devices of `strategy`."""
-
-    @abc.abstractmethod
-    def look(self, step: int) -> ValidationOutput:
-        """Looks at dev with the present weights, after so many steps; every worker calls it, and sees the same."""
-
-    @abc.abstractmethod
-    def told(self, look: ValidationResult) -> str:
-        """A look in words, for the person who waits."""
+        self.module = self.build_module()
 
     @property
     @abc.abstractmethod
-    def advice(self) -> str:
-        """What to change where utterances have too few frames for their labels, and why they need more."""
+    def infeasible_advice(self) -> str:
+        """What to change if utterances have too few frames for their labels."""
 
-    def _check_feasible(self, batches: Batches) -> None:
-        left_out, everyone = batches.infeasible, len(batches.infeasible) + batches.utterances
-        if not left_out:
+    @abc.abstractmethod
+    def build_batches(self) -> tuple[TrainBatches, TrainBatches]:
+        """The batches of the training split and of dev."""
+
+    @abc.abstractmethod
+    def build_module(self) -> Trainable:
+        """The model with its optimizer, on the devices of `strategy`."""
+
+    @abc.abstractmethod
+    def validate(self, step: int) -> ValidationOutput:
+        """Scores dev with the weights after `step` steps; all workers call it and get the same result."""
+
+    @abc.abstractmethod
+    def describe(self, metrics: dict[str, float]) -> str:
+        """The metrics of a validation in one line, for the console."""
+
+    @abc.abstractmethod
+    def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        """Writes the exported model, whole or not at all.
+
+        Args:
+          weights: the best weights, as `Trainable.weights` returned them.
+          training: what model.json says about the training: steps, best_step, metrics of the best validation, ….
+        """
+
+    def _check_feasible(self, batches: TrainBatches) -> None:
+        infeasible, count = batches.infeasible, len(batches.infeasible) + batches.utterances
+        if not infeasible:
             return
-        stride = batches.time_stride
-        what = f"{len(left_out):,} of {everyone:,} utterances have too few frames for their labels at stride {stride}"
-        if len(left_out) > self.settings.max_infeasible_share * everyone:
+        what = (
+            f"{len(infeasible):,} of {count:,} utterances have too few frames for their labels at stride "
+            f"{batches.time_stride}"
+        )
+        if len(infeasible) > self.settings.max_infeasible_share * count:
             raise WorkError(
                 f"train: {what}, at most {self.settings.max_infeasible_share:.1%} are accepted "
-                f"(train.max_infeasible_share): {shorten_list(left_out)}. {self.advice}"
+                f"(train.max_infeasible_share): {shorten_list(infeasible)}. {self.infeasible_advice}"
             )
-        print_status(f"train: {what} and are left out: {shorten_list(left_out)}")
+        print_status(f"train: {what} and are left out: {shorten_list(infeasible)}")
+
+
+def best_result(results: list[ValidationResult]) -> ValidationResult | None:
+    """The result with the lowest score, the first of equal ones; without dev, the last.
+
+    >>> wers = [ValidationResult(1, 10, (0.2, 3.0)), ValidationResult(2, 20, (0.1, 2.0))]
+    >>> best_result([*wers, ValidationResult(3, 30, (0.1, 1.0))]).step
+    30
+    """
+    if any(result.score is None for result in results):
+        return results[-1]
+    return min(results, key=lambda result: result.score or (), default=None)
+
+
+def should_stop_early(settings: TrainSettings, results: list[ValidationResult]) -> bool:
+    """Whether the last `patience` validations brought no improvement.
+
+    A result is an improvement if its score is at least `min_improvement` below the lowest before it. Training never
+    stops before `earliest_stop_epoch` has ended. Results within the warm-up do not count: a CTC model that still emits
+    only blanks, and attention that is still uniform, have scores that mean nothing.
+
+    >>> settings = TrainSettings(name="a", patience=2, earliest_stop_epoch=1, warm_up_steps=5)
+    >>> flat = [ValidationResult(epoch, 10 * epoch, (0.5, 1.0)) for epoch in (1, 2, 3)]
+    >>> should_stop_early(settings, flat[:2]), should_stop_early(settings, flat)
+    (False, True)
+    """
+    if not settings.patience or not results:
+        return False
+    lowest, since_improvement = math.inf, 0
+    for result in results:
+        if result.score is None:
+            return False
+        if result.step <= settings.warm_up_steps:
+            continue
+        if result.score[0] <= lowest - settings.min_improvement:
+            lowest, since_improvement = result.score[0], 0
+        else:
+            since_improvement += 1
+    return results[-1].epoch >= settings.earliest_stop_epoch and since_improvement >= settings.patience
 
 
 def shorten_list(names: list[str]) -> str:
-    """The first of the names, and how many more there are."""
+    """The first names, and how many more there are."""
     more = len(names) - MAX_LISTED
     return ", ".join(names[:MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def evenly_spaced(count: int, wanted: int) -> list[int]:
-    """As many indices as wanted, evenly spread.
+    """`wanted` indices below `count`, evenly spaced.
 
     >>> evenly_spaced(10, 4), evenly_spaced(2, 4)
     ([0, 2, 4, 6], [0, 1])

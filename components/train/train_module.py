@@ -1,10 +1,14 @@
-"""One step of learning as a graph that runs on whatever devices there are; what is learnt, a family adds."""
+"""A model with its optimizer: one training step as a graph that runs on any `tf.distribute` strategy.
+
+A family subclasses `TrainModule` and says what the loss is. A family that needs more than one optimizer implements
+`task.Trainable` itself.
+"""
 
 import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,179 +22,202 @@ from voxline.components.train.settings import TrainSettings
 Tensor = Any
 
 
-def batch_signature(rows: int | None) -> tuple[tf.TensorSpec, ...]:
-    """Features, frames, labels, counts, and the weight of each row in the loss."""
-    return (
-        tf.TensorSpec([rows, None, None], tf.float32),
-        tf.TensorSpec([rows], tf.int32),
-        tf.TensorSpec([rows, None], tf.int32),
-        tf.TensorSpec([rows], tf.int32),
-        tf.TensorSpec([rows], tf.float32),
+class BatchTensors(NamedTuple):
+    """A batch as the graph sees it.
+
+    Attributes:
+      features: float32 [rows, frames, bins], padded with zeros.
+      frames: int32 [rows], real frames.
+      labels: int32 [rows, labels], padded with zeros.
+      counts: int32 [rows], real labels.
+    """
+
+    features: Tensor
+    frames: Tensor
+    labels: Tensor
+    counts: Tensor
+
+
+def batch_signature(rows: int | None) -> BatchTensors:
+    return BatchTensors(
+        features=tf.TensorSpec([rows, None, None], tf.float32),
+        frames=tf.TensorSpec([rows], tf.int32),
+        labels=tf.TensorSpec([rows, None], tf.int32),
+        counts=tf.TensorSpec([rows], tf.int32),
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class StepResult:
-    """What a step of learning says of itself.
+    """What one training step reports.
 
     Attributes:
-      loss: mean of an utterance.
-      norm: the gradient's global norm, before clipping.
-      accepted: False where loss, gradient or statistics were not finite; then nothing was changed.
-      parts: what the loss is the sum of, by name.
+      loss: mean over utterances.
+      gradient_norm: global norm before clipping.
+      accepted: False if the loss, the gradient or a statistic was not finite; the step then changed nothing.
+      losses: the terms of the loss, by name.
     """
 
     loss: float
-    norm: float
+    gradient_norm: float
     accepted: bool
-    parts: dict[str, float] = dataclasses.field(default_factory=dict)
+    losses: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 class TrainModule(abc.ABC):
-    """A model with its optimiser, on the devices of a strategy.
+    """A model with one optimizer, on the devices of a strategy.
 
     Args:
-      make: the model, and whatever learns beside it and is not exported; called in the strategy's scope. Each has
-        `trainable_variables`, `weights`, and `normalisations`, whose statistics are moved by accepted steps.
+      make_models: returns the model and any auxiliary models, which train along and are not exported; called in the
+        strategy's scope. Each has `trainable_variables`, `weights` and `normalizations`: layers whose moving statistics
+        accepted steps update.
     """
 
-    def __init__(self, settings: TrainSettings, strategy: Any, make: Callable[[], Sequence[Any]]) -> None:
+    def __init__(self, settings: TrainSettings, strategy: Any, make_models: Callable[[], Sequence[Any]]) -> None:
         self.seed, self.strategy = settings.seed, strategy
         with strategy.scope():
-            self.model, *self.beside = make()
-            self._learning = [each for part in self._parts for each in part.trainable_variables]
-            self.optimizer = AdamW(self._learning, settings)
-        self._norms = [norm for part in self._parts for norm in part.normalisations]
+            self.model, *self.auxiliary_models = make_models()
+            models = [self.model, *self.auxiliary_models]
+            self._trainable = [variable for model in models for variable in model.trainable_variables]
+            self.optimizer = AdamW(self._trainable, settings)
+        self._norms = [norm for model in models for norm in model.normalizations]
         self._moving = [each.value for norm in self._norms for each in (norm.moving_mean, norm.moving_variance)]
         self._momenta = [norm.momentum for norm in self._norms for _ in range(2)]
-        self._graph = functools.cache(self._make_graph)
-        self._examiner = functools.cache(self._make_examiner)
+        self._train_graph = functools.cache(self._make_train_graph)
+        self._eval_graph = functools.cache(self._make_eval_graph)
 
     @abc.abstractmethod
-    def losses(
-        self, batch: tuple[Tensor, ...], noise: Tensor, dials: dict[str, Tensor], shape: Any
+    def compute_losses(
+        self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
     ) -> dict[str, Tensor]:
-        """The parts of the loss of each row, float32 [rows], of which the sum is learnt.
+        """The terms of the loss, float32 [rows] each; the loss is their sum.
 
         Args:
-          batch: features, frames, labels, counts.
-          noise: int32 [2], what dropout is drawn from.
-          dials: as `dials` gives them, float32 [].
-          shape: as `shape` gives it.
+          noise: int32 [2], the seed of dropout.
+          schedule: the values of `schedule` at this step, float32 [].
+          graph_key: the value of `graph_key` at this step.
         """
 
     @abc.abstractmethod
-    def examine(self, batch: tuple[Tensor, ...], shape: Any) -> tuple[Tensor, ...]:
-        """What a look asks of each row of (features, frames, labels, counts): tensors [rows, …]."""
+    def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
+        """What validation needs of each row, by name: tensors [rows, …]."""
 
-    def dials(self, step: int) -> dict[str, float]:
-        """Numbers that change from step to step, for `losses`; the same names at every step."""
+    def schedule(self, step: int) -> dict[str, float]:
+        """Values that change with the step, for `compute_losses`; the names are the same at every step."""
         return {}
 
-    def shape(self, step: int) -> Hashable:
-        """What a step's graph depends on beside the number of rows; a graph is built for each."""
+    def graph_key(self, step: int) -> Hashable:
+        """The static arguments of a step's graph, besides the number of rows; each value builds its own graph."""
         return None
 
     @property
-    def parameters(self) -> int:
-        """Numbers that are exported."""
+    def parameter_count(self) -> int:
+        """Number of exported parameters."""
         return int(self.model.count_params())
 
-    def learn(self, batch: Batch, rate: float, step: int) -> StepResult:
-        """Takes one step; `step`, counted from 0, seeds the dropout."""
+    def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
+        """Runs one step; `step`, counted from 0, seeds the dropout."""
         noise = tf.constant([self.seed, step * 1000], tf.int32)
-        tensors = self._tensors(batch)
-        dials = {name: tf.constant(value, tf.float32) for name, value in self.dials(step).items()}
-        graph = self._graph(len(tensors[0]), self.shape(step))
-        loss, norm, accepted, parts = graph(*tensors, tf.constant(rate, tf.float32), noise, dials)
-        return StepResult(float(loss), float(norm), bool(accepted), {name: float(part) for name, part in parts.items()})
+        tensors, weights = self._to_tensors(batch)
+        schedule = {name: tf.constant(value, tf.float32) for name, value in self.schedule(step).items()}
+        graph = self._train_graph(len(weights), self.graph_key(step))
+        loss, norm, accepted, losses = graph(tensors, weights, tf.constant(rate, tf.float32), noise, schedule)
+        return StepResult(
+            float(loss), float(norm), bool(accepted), {name: float(part) for name, part in losses.items()}
+        )
 
-    def examined(self, batch: Batch, step: int = 0) -> list[tuple[Any, ...]]:
-        """Row, and what `examine` says of it, of each row of the batch that falls to this worker's devices."""
-        found = []
-        results = self._examiner(self.shape(step))(*self._tensors(batch))
-        *values, rows = map(self.strategy.experimental_local_results, results)
-        for numbers, *parts in zip(rows, *values, strict=True):
-            for row, *one in zip(numbers.numpy(), *(part.numpy() for part in parts), strict=True):
+    def run_eval(self, batch: Batch, step: int = 0) -> list[tuple[int, dict[str, Any]]]:
+        """Runs `eval_step` after `step` steps.
+
+        Returns:
+          (row, its values by name) for each row of the batch that this worker's devices evaluated.
+        """
+        outputs, rows = self._eval_graph(self.graph_key(step))(self._to_tensors(batch)[0])
+        local = self.strategy.experimental_local_results
+        columns = {name: local(values) for name, values in outputs.items()}
+        results = []
+        for replica, numbers in enumerate(local(rows)):
+            values = {name: column[replica].numpy() for name, column in columns.items()}
+            for index, row in enumerate(numbers.numpy().tolist()):
                 if row < len(batch.ids):
-                    found.append((int(row), *one))
-        return found
+                    results.append((row, {name: column[index] for name, column in values.items()}))
+        return results
 
     def weights(self) -> Arrays:
-        """The model's weights alone."""
-        return {f"model/{index}": _value(variable) for index, variable in enumerate(self.model.weights)}
+        """The weights of the exported model."""
+        return {f"model/{index}": _to_numpy(variable) for index, variable in enumerate(self.model.weights)}
 
     def state(self) -> Arrays:
-        """All that a step of learning changes."""
-        beside = {f"beside/{index}": _value(variable) for index, variable in enumerate(self._beside_weights)}
-        moments = {f"optimizer/{index}": _value(variable) for index, variable in enumerate(self.optimizer.state)}
-        return {**self.weights(), **beside, **moments}
+        """Everything that a training step changes."""
+        return {
+            f"{name}/{index}": _to_numpy(variable)
+            for name, variables in self._variables().items()
+            for index, variable in enumerate(variables)
+        }
 
     def restore(self, arrays: Arrays) -> None:
-        for name, variables in (
-            ("model", self.model.weights),
-            ("beside", self._beside_weights),
-            ("optimizer", self.optimizer.state),
-        ):
+        """Takes back what `state` returned."""
+        for name, variables in self._variables().items():
             for index, variable in enumerate(variables):
                 variable.assign(arrays[f"{name}/{index}"])
 
-    @property
-    def _parts(self) -> list[Any]:
-        return [self.model, *self.beside]
+    def _variables(self) -> dict[str, list[Any]]:
+        auxiliary = [weight for model in self.auxiliary_models for weight in model.weights]
+        return {"model": self.model.weights, "auxiliary": auxiliary, "optimizer": self.optimizer.state}
 
-    @property
-    def _beside_weights(self) -> list[Any]:
-        return [weight for part in self.beside for weight in part.weights]
-
-    def _tensors(self, batch: Batch) -> tuple[Tensor, ...]:
-        """The batch, with rows repeated at no weight until each replica has one."""
+    def _to_tensors(self, batch: Batch) -> tuple[BatchTensors, Tensor]:
+        """The batch and the weight of each row in the loss; rows repeat at weight zero until each replica has one."""
         rows = len(batch.ids)
-        replicas = self.strategy.num_replicas_in_sync
-        filled = np.arange(max(rows, replicas)) % rows
+        filled = np.arange(max(rows, self.strategy.num_replicas_in_sync)) % rows
         weights = np.where(np.arange(len(filled)) < rows, 1 / rows, 0).astype(np.float32)
-        arrays = [array[filled] for array in (batch.features, batch.frames, batch.labels, batch.counts)]
-        return tuple(tf.constant(array) for array in (*arrays, weights))
+        arrays = (batch.features, batch.frames, batch.labels, batch.counts)
+        return BatchTensors(*(tf.constant(array[filled]) for array in arrays)), tf.constant(weights)
 
-    def _make_graph(self, rows: int, shape: Any) -> Any:
-        """The graph for batches of so many rows.
+    def _make_train_graph(self, rows: int, graph_key: Any) -> Any:
+        """The graph for batches of this many rows.
 
-        With the rows left open, each step of the recurrent loops' gradient would compute shapes: 1.6 times as slow.
+        With the number of rows left open, the gradient of the recurrent loops computes shapes at each step: 1.6 times
+        as slow.
         """
-        dials = {name: tf.TensorSpec([], tf.float32) for name in self.dials(0)}
-        others = tf.TensorSpec([], tf.float32), tf.TensorSpec([2], tf.int32), dials
-        return tf.function(
-            functools.partial(self._step, shape), input_signature=(*batch_signature(rows), *others), autograph=False
+        signature = (
+            batch_signature(rows),
+            tf.TensorSpec([rows], tf.float32),
+            tf.TensorSpec([], tf.float32),
+            tf.TensorSpec([2], tf.int32),
+            {name: tf.TensorSpec([], tf.float32) for name in self.schedule(0)},
         )
 
-    def _step(self, shape: Any, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-        *batch, rate, noise, dials = inputs
-        gradients_of = functools.partial(self._gradients, shape)
-        loss, norm, accept, gradients, moved, parts = self.strategy.run(gradients_of, args=(*batch, noise, dials))
-        self.optimizer.update(self.strategy, gradients, norm, rate, accept)
-        for variable, value in zip(self._moving, moved, strict=True):
-            self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
-        first = [self.strategy.experimental_local_results(value)[0] for value in (loss, norm, accept)]
-        return *first, {n: self.strategy.experimental_local_results(part)[0] for n, part in parts.items()}
+        def train_step(
+            batch: BatchTensors, weights: Tensor, rate: Tensor, noise: Tensor, schedule: dict[str, Tensor]
+        ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+            compute = functools.partial(self._compute_gradients, graph_key)
+            result = self.strategy.run(compute, args=(batch, weights, noise, schedule))
+            loss, norm, accept, gradients, moved, losses = result
+            self.optimizer.update(self.strategy, gradients, norm, rate, accept)
+            for variable, value in zip(self._moving, moved, strict=True):
+                self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
+            first = [self._first(value) for value in (loss, norm, accept)]
+            return *first, {name: self._first(value) for name, value in losses.items()}
 
-    def _gradients(
-        self, shape: Any, *inputs: Tensor
+        return tf.function(train_step, input_signature=signature, autograph=False)
+
+    def _compute_gradients(
+        self, graph_key: Any, batch: BatchTensors, weights: Tensor, noise: Tensor, schedule: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor], dict[str, Tensor]]:
-        """On one replica: loss, gradient and statistics, summed over all replicas."""
+        """On one replica: loss, gradients and moving statistics, reduced over all replicas."""
         context = tf.distribute.get_replica_context()
-        *batch, noise, dials = inputs
-        *batch, weights = _share(batch)
+        *shares, weights = _replica_rows([*batch, weights])
         noise = noise + tf.stack([0, 100 * tf.cast(context.replica_id_in_sync_group, tf.int32)])
         with tf.GradientTape() as tape:
-            found = self.losses(tuple(batch), noise, dials, shape)
-            parts = {name: tf.reduce_sum(part * weights) for name, part in found.items()}
-            loss = tf.add_n(list(parts.values()))
-        gradients = tape.gradient(loss, self._learning)
+            rows = self.compute_losses(BatchTensors(*shares), noise, schedule, graph_key)
+            losses = {name: tf.reduce_sum(loss * weights) for name, loss in rows.items()}
+            loss = tf.add_n(list(losses.values()))
+        gradients = tape.gradient(loss, self._trainable)
         statistics = [value for norm in self._norms for value in norm.batch_statistics]
         if self.strategy.num_replicas_in_sync > 1:
-            summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [loss, *parts.values(), *gradients])
-            loss, gradients = summed[0], summed[1 + len(parts) :]
-            parts = dict(zip(parts, summed[1:], strict=False))
+            summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [loss, *losses.values(), *gradients])
+            loss, gradients = summed[0], summed[1 + len(losses) :]
+            losses = dict(zip(losses, summed[1:], strict=False))
             statistics = context.all_reduce(tf.distribute.ReduceOp.MEAN, statistics)
         norm = tf.linalg.global_norm(gradients)
         finite = [tf.math.is_finite(tf.reduce_sum(value)) for value in (loss, norm, *statistics)]
@@ -198,30 +225,35 @@ class TrainModule(abc.ABC):
             variable * momentum + value * (1 - momentum)
             for variable, momentum, value in zip(self._moving, self._momenta, statistics, strict=True)
         ]
-        return loss, norm, tf.reduce_all(finite), gradients, moved, parts
+        return loss, norm, tf.reduce_all(finite), gradients, moved, losses
 
-    def _make_examiner(self, shape: Any) -> Any:
-        def one(*batch: Tensor) -> tuple[Tensor, ...]:
-            *share, _, rows = _share([*batch, tf.range(tf.shape(batch[0])[0])])
-            return (*self.examine(tuple(share), shape), rows)
+    def _make_eval_graph(self, graph_key: Any) -> Any:
+        def on_replica(batch: BatchTensors) -> tuple[dict[str, Tensor], Tensor]:
+            *shares, rows = _replica_rows([*batch, tf.range(tf.shape(batch.frames)[0])])
+            return self.eval_step(BatchTensors(*shares), graph_key), rows
 
-        return tf.function(lambda *batch: self.strategy.run(one, args=batch), input_signature=batch_signature(None))
+        return tf.function(
+            lambda batch: self.strategy.run(on_replica, args=(batch,)), input_signature=(batch_signature(None),)
+        )
+
+    def _first(self, value: Tensor) -> Tensor:
+        return self.strategy.experimental_local_results(value)[0]
 
 
-def _share(batch: Sequence[Tensor]) -> list[Tensor]:
-    """This replica's rows: every n-th one, so that long and short fall to all alike."""
+def _replica_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """This replica's rows: every n-th, so that long and short utterances spread evenly."""
     context = tf.distribute.get_replica_context()
     replicas = context.num_replicas_in_sync
     if replicas == 1:
-        return list(batch)
-    with tf.device("CPU:0"):  # so that only its rows travel to the device
-        shares = [tensor[context.replica_id_in_sync_group :: replicas] for tensor in batch]
-    rows = batch[0].shape[0]
+        return list(tensors)
+    with tf.device("CPU:0"):  # so that only the replica's own rows are copied to its device
+        shares = [tensor[context.replica_id_in_sync_group :: replicas] for tensor in tensors]
+    rows = tensors[0].shape[0]
     if rows is not None and rows % replicas == 0:
         shares = [tf.ensure_shape(share, [rows // replicas, *share.shape[1:]]) for share in shares]
     return shares
 
 
-def _value(variable: Any) -> npt.NDArray[Any]:
+def _to_numpy(variable: Any) -> npt.NDArray[Any]:
     value: npt.NDArray[Any] = np.asarray(tf.convert_to_tensor(variable))
     return value

@@ -1,4 +1,4 @@
-"""The train loop: epochs, looks at dev, checkpoints, and going on from one after a kill."""
+"""The training loop: epochs, validation, checkpoints, and resuming from a checkpoint after a kill."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,9 +12,15 @@ from voxline.components.train import devices
 from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays, Checkpoints
 from voxline.components.train.optimizer import learning_rate
-from voxline.components.train.task import TrainingTask, shorten_list
+from voxline.components.train.task import (
+    Samples,
+    TrainingTask,
+    ValidationResult,
+    best_result,
+    shorten_list,
+    should_stop_early,
+)
 from voxline.components.train.train_module import StepResult
-from voxline.components.train.validation import Samples, ValidationResult, best_result, should_stop_early
 from voxline.errors import WorkError
 from voxline.progress import Progress, print_status
 from voxline.store.files import write_json
@@ -23,26 +29,25 @@ CURVES_FILE = "curves.json"
 
 
 class TrainingLogger:
-    """Writes the logs of a run.
+    """Writes TensorBoard logs and curves.json.
 
     Args:
-      active: False on workers other than the chief; nothing is written then.
+      active: False writes nothing, for workers other than the chief.
     """
 
     def __init__(self, folder: Path, *, active: bool = True) -> None:
         self.folder = folder
         self._writer: Any = tf.summary.create_file_writer(str(folder)) if active else tf.summary.create_noop_writer()
 
-    def step(self, step: int, values: dict[str, float]) -> None:
-        """One point of the training curves, by name."""
+    def log_step(self, step: int, values: dict[str, float]) -> None:
+        """Writes one point of the training curves."""
         with self._writer.as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(f"train/{name}", value)
 
-    def look(self, look: ValidationResult, samples: Samples) -> None:
-        """One look at dev, with what is to be seen and heard of it."""
-        with self._writer.as_default(step=look.step):
-            for name, value in look.figures.items():
+    def log_validation(self, result: ValidationResult, samples: Samples) -> None:
+        with self._writer.as_default(step=result.step):
+            for name, value in result.metrics.items():
                 tf.summary.scalar(f"dev/{name}", value)
             for name, text in samples.texts.items():
                 tf.summary.text(f"dev/{name}", text)
@@ -52,200 +57,195 @@ class TrainingLogger:
                 tf.summary.audio(f"dev/{name}", audio[None, :, None], samples.sample_rate)
         self._writer.flush()
 
-    def curves(self, train: list[dict[str, float]], looks: list[ValidationResult]) -> None:
-        dev = [{"epoch": look.epoch, "step": look.step, **look.figures} for look in looks if look.score is not None]
+    def write_curves(self, train: list[dict[str, float]], results: list[ValidationResult]) -> None:
+        dev = [{"epoch": each.epoch, "step": each.step, **each.metrics} for each in results if each.score is not None]
         write_json(self.folder / CURVES_FILE, {"train": train, "dev": dev})
 
 
 @dataclasses.dataclass
 class TrainState:
-    """Where training stands: all that a checkpoint keeps beside the weights.
+    """The progress of a training run: all that a checkpoint holds besides the arrays.
 
     Attributes:
       epoch, batch: the batch that comes next.
-      step: steps done.
-      bad: ids of the utterances in each batch whose step was not accepted.
+      step: completed steps.
+      validations: results so far.
+      skipped: ids of the utterances in each batch whose step was skipped.
       curve: points of the training curves.
     """
 
     epoch: int = 0
     batch: int = 0
     step: int = 0
-    looks: list[ValidationResult] = dataclasses.field(default_factory=list)
-    bad: list[list[str]] = dataclasses.field(default_factory=list)
+    validations: list[ValidationResult] = dataclasses.field(default_factory=list)
+    skipped: list[list[str]] = dataclasses.field(default_factory=list)
     curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "TrainState":
-        return cls(**{**values, "looks": [ValidationResult.of(look) for look in values["looks"]]})
+        """From the JSON of a checkpoint."""
+        return cls(**{**values, "validations": [ValidationResult.of(each) for each in values["validations"]]})
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What came out of training.
+    """The outcome of a training run.
 
     Attributes:
-      weights: those of the best look; only the chief has them.
-      best: the look that they are from.
-      counts: utterances that were trained on, and left out.
+      weights: those of the best validation; empty except on the chief.
+      best: the validation that the weights come from.
+      counts: utterances trained on, left out, …, by name.
     """
 
     weights: Arrays
     best: ValidationResult
-    standing: TrainState
+    state: TrainState
     counts: dict[str, int]
     stopped_early: bool
 
 
-def fit(teacher: TrainingTask, folder: Path, kept: Callable[[], None] = lambda: None) -> TrainResult:
-    """Trains a model, or goes on where a killed run in the same folder left off.
+class Trainer:
+    """Trains the model of a task.
 
     Args:
-      folder: gets `checkpoints/`, `best/` and `logs/`; all workers must find the same checkpoints there.
-      kept: called by the chief after each checkpoint, so that it may be sent to where another machine finds it.
-
-    Raises:
-      WorkError: too many steps were not finite.
+      folder: gets `checkpoints/`, `best/` and `logs/`; all workers must see the same checkpoints there.
+      on_checkpoint: called by the chief after each checkpoint, for example to upload it.
     """
-    return Trainer(teacher, folder, kept).fit()
 
-
-class Trainer:
-    def __init__(self, teacher: TrainingTask, folder: Path, kept: Callable[[], None]) -> None:
-        self.kept = kept
-        self.teacher, self.settings, self.chief = teacher, teacher.settings, devices.is_chief()
-        self.train, self.learner = teacher.train, teacher.learner
-        self.steps = self.settings.epochs * self.train.steps
+    def __init__(self, task: TrainingTask, folder: Path, on_checkpoint: Callable[[], None] = lambda: None) -> None:
+        self.task, self.settings, self.on_checkpoint = task, task.settings, on_checkpoint
+        self.batches, self.module, self.is_chief = task.train, task.module, devices.is_chief()
+        self.total_steps = self.settings.epochs * self.batches.steps
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
-        self.bests = Checkpoints(folder / "best", self.settings.checkpoints_kept + 1)
-        self.watch = TrainingLogger(folder / "logs", active=self.chief)
-        self.standing = TrainState()
+        self.best_checkpoints = Checkpoints(folder / "best", self.settings.checkpoints_kept + 1)
+        self.logger = TrainingLogger(folder / "logs", active=self.is_chief)
+        self.state = TrainState()
 
     def fit(self) -> TrainResult:
+        """Trains to the end, from the newest checkpoint if there is one.
+
+        Raises:
+          WorkError: the loss or gradient of too many steps was not finite.
+        """
         settings = self.settings
         self._resume()
-        standing = self.standing
-        self._announce()
-        progress = Progress("utterances", (self.steps - standing.step) * settings.batch_size)
-        stopped = should_stop_early(settings, standing.looks)
-        while standing.epoch < settings.epochs and not stopped:
-            for batch in self.train.epoch(standing.epoch, standing.batch):
-                at = f"epoch {standing.epoch + 1} of {settings.epochs}"
-                step = self._learn(batch)
-                progress.advance(len(batch.ids), f"{at}, step {standing.step}, loss {step.loss:.2f}")
-                ended = standing.batch == self.train.steps
-                if ended:
-                    standing.epoch, standing.batch = standing.epoch + 1, 0
-                if look := self._look_due(ended):
-                    self._look()
-                    stopped = should_stop_early(settings, standing.looks)
-                if look or ended or standing.step % settings.checkpoint_steps == 0:
-                    self._save()
+        state = self.state
+        self._print_plan()
+        progress = Progress("utterances", (self.total_steps - state.step) * settings.batch_size)
+        stopped = should_stop_early(settings, state.validations)
+        while state.epoch < settings.epochs and not stopped:
+            for batch in self.batches.epoch(state.epoch, state.batch):
+                epoch = f"epoch {state.epoch + 1} of {settings.epochs}"
+                result = self._train_step(batch)
+                progress.advance(len(batch.ids), f"{epoch}, step {state.step}, loss {result.loss:.2f}")
+                epoch_ended = state.batch == self.batches.steps
+                if epoch_ended:
+                    state.epoch, state.batch = state.epoch + 1, 0
+                if validates := self._validation_due(epoch_ended):
+                    self._validate()
+                    stopped = should_stop_early(settings, state.validations)
+                if validates or epoch_ended or state.step % settings.checkpoint_steps == 0:
+                    self._save_checkpoint()
                 if stopped:
                     break
-        return self._trained(stopped)
+        return self._result(stopped)
 
-    def _look_due(self, epoch_ended: bool) -> bool:
-        standing, settings = self.standing, self.settings
-        if standing.step == self.steps:
+    def _validation_due(self, epoch_ended: bool) -> bool:
+        state, settings = self.state, self.settings
+        if state.step == self.total_steps:
             return True
         if settings.evaluate_steps:
-            return standing.step % settings.evaluate_steps == 0
-        return epoch_ended and standing.epoch % settings.evaluate_epochs == 0
+            return state.step % settings.evaluate_steps == 0
+        return epoch_ended and state.epoch % settings.evaluate_epochs == 0
 
-    def _learn(self, batch: Batch) -> StepResult:
-        standing, settings = self.standing, self.settings
-        rate = learning_rate(settings, standing.step, self.steps)
-        step = self.learner.learn(batch, rate, standing.step)
-        standing.step += 1
-        standing.batch += 1
-        if not step.accepted:
-            self._skipped(batch)
-        elif standing.step % settings.summary_steps == 0:
-            parts = step.parts if len(step.parts) > 1 else {}
-            point = {"loss": step.loss, "learning_rate": rate, "gradient_norm": step.norm, **parts}
-            standing.curve.append({"step": standing.step, **point})
-            self.watch.step(standing.step, point)
-        return step
+    def _train_step(self, batch: Batch) -> StepResult:
+        state = self.state
+        rate = learning_rate(self.settings, state.step, self.total_steps)
+        result = self.module.train_step(batch, rate, state.step)
+        state.step += 1
+        state.batch += 1
+        if not result.accepted:
+            self._record_skipped(batch)
+        elif state.step % self.settings.summary_steps == 0:
+            losses = result.losses if len(result.losses) > 1 else {}
+            point = {"loss": result.loss, "learning_rate": rate, "gradient_norm": result.gradient_norm, **losses}
+            state.curve.append({"step": state.step, **point})
+            self.logger.log_step(state.step, point)
+        return result
 
-    def _skipped(self, batch: Batch) -> None:
-        """A step that was not accepted: the weights are as before; too many of them stop the run."""
-        standing, limit = self.standing, self.settings.max_bad_steps
+    def _record_skipped(self, batch: Batch) -> None:
+        state, limit = self.state, self.settings.max_bad_steps
         broken = [name for name, row in zip(batch.ids, batch.features, strict=True) if not np.isfinite(row).all()]
-        named = broken or batch.ids
-        standing.bad.append(named)
-        print_status(f"train: step {standing.step} skipped, its loss or gradient is not finite ({shorten_list(named)})")
-        if len(standing.bad) > limit:
-            everyone = list(dict.fromkeys(name for names in standing.bad for name in names))
+        suspects = broken or batch.ids
+        state.skipped.append(suspects)
+        print_status(f"train: step {state.step} skipped, its loss or gradient is not finite ({shorten_list(suspects)})")
+        if len(state.skipped) > limit:
+            everyone = list(dict.fromkeys(name for names in state.skipped for name in names))
             raise WorkError(
-                f"train: {len(standing.bad)} steps had a loss or gradient that is not finite, at most {limit} are "
+                f"train: {len(state.skipped)} steps had a loss or gradient that is not finite, at most {limit} are "
                 f"accepted (train.max_bad_steps); the utterances in them: {shorten_list(everyone)}. Check their audio "
                 f"and features, or lower train.learning_rate ({self.settings.learning_rate:g})"
             )
 
-    def _look(self) -> None:
-        """Looks at dev; where it is the best so far, the weights are kept."""
-        standing, look, samples = (
-            self.standing,
-            ValidationResult(self.standing.epoch, self.standing.step, None),
-            Samples(),
-        )
-        if self.teacher.dev.utterances:
-            seen = self.teacher.look(standing.step)
-            look, samples = dataclasses.replace(look, score=seen.score, figures=seen.figures), seen.samples
-            at = f"step {look.step} of {self.steps}" if self.settings.evaluate_steps else ""
-            at = at or f"epoch {look.epoch} of {self.settings.epochs}"
-            print_status(f"train: {at}, {self.teacher.told(look)}")
-        standing.looks.append(look)
-        if self.chief:
-            self.watch.look(look, samples)
-            self.watch.curves(standing.curve, standing.looks)
-            if best_result(standing.looks) == look:
-                self.bests.write(standing.step, self.learner.weights(), {})
+    def _validate(self) -> None:
+        """Scores dev, and keeps the weights if they are the best so far."""
+        state, samples = self.state, Samples()
+        result = ValidationResult(state.epoch, state.step, None)
+        if self.task.dev.utterances:
+            output = self.task.validate(state.step)
+            result = dataclasses.replace(result, score=output.score, metrics=output.metrics)
+            samples = output.samples
+            epoch = f"epoch {result.epoch} of {self.settings.epochs}"
+            at = f"step {result.step} of {self.total_steps}" if self.settings.evaluate_steps else epoch
+            print_status(f"train: {at}, {self.task.describe(result.metrics)}")
+        state.validations.append(result)
+        if self.is_chief:
+            self.logger.log_validation(result, samples)
+            self.logger.write_curves(state.curve, state.validations)
+            if best_result(state.validations) == result:
+                self.best_checkpoints.write(state.step, self.module.weights(), {})
 
-    def _save(self) -> None:
-        """On every worker, since reading a variable may take all of them; the chief writes."""
-        arrays = self.learner.state()
-        if self.chief:
-            self.checkpoints.write(self.standing.step, arrays, dataclasses.asdict(self.standing))
-            self.kept()
+    def _save_checkpoint(self) -> None:
+        """All workers read the state, because reading a variable may need all of them; the chief writes it."""
+        arrays = self.module.state()
+        if self.is_chief:
+            self.checkpoints.write(self.state.step, arrays, dataclasses.asdict(self.state))
+            self.on_checkpoint()
 
     def _resume(self) -> None:
-        found = self.checkpoints.newest()
-        if found is not None:
-            arrays, state = found
-            self.learner.restore(arrays)
-            self.standing = TrainState.of(state)
-            print_status(f"train: going on from the checkpoint of step {self.standing.step} of {self.steps}")
-        workers, steps = devices.sum_over_workers(self.teacher.strategy, [1, self.standing.step]).tolist()
-        if steps != workers * self.standing.step:
+        newest = self.checkpoints.newest()
+        if newest is not None:
+            arrays, state = newest
+            self.module.restore(arrays)
+            self.state = TrainState.of(state)
+            print_status(f"train: resuming from the checkpoint of step {self.state.step} of {self.total_steps}")
+        workers, steps = devices.sum_over_workers(self.task.strategy, [1, self.state.step]).tolist()
+        if steps != workers * self.state.step:
             raise WorkError(
-                f"train: this worker begins at step {self.standing.step} and others elsewhere; all of them must see "
-                f"the same {self.checkpoints.folder}"
+                f"train: this worker starts at step {self.state.step} and other workers at different steps; all "
+                f"workers must see the same {self.checkpoints.folder}"
             )
 
-    def _announce(self) -> None:
-        replicas = self.teacher.strategy.num_replicas_in_sync
+    def _print_plan(self) -> None:
+        replicas = self.task.strategy.num_replicas_in_sync
         print_status(
-            f"train: {self.learner.parameters:,} parameters, {self.train.utterances:,} utterances, "
-            f"{self.settings.epochs} epochs of {self.train.steps:,} steps"
+            f"train: {self.module.parameter_count:,} parameters, {self.batches.utterances:,} utterances, "
+            f"{self.settings.epochs} epochs of {self.batches.steps:,} steps"
             + (f", on {replicas} devices" if replicas > 1 else "")
         )
-        if not self.teacher.dev.utterances:
-            print_status(
-                "train: the dataset has no dev split, so the last weights count as the best and nothing stops early"
-            )
+        if not self.task.dev.utterances:
+            print_status("train: the dataset has no dev split: the last weights are exported, and nothing stops early")
 
-    def _trained(self, stopped: bool) -> TrainResult:
-        standing = self.standing
-        found = best_result(standing.looks)
-        if found is None:
-            raise WorkError("train: no look at dev was taken; this is a bug")
-        weights = self.bests.read(found.step)[0] if self.chief else {}
+    def _result(self, stopped: bool) -> TrainResult:
+        state = self.state
+        best = best_result(state.validations)
+        if best is None:
+            raise WorkError("train: training ended without a validation; this is a bug")
+        weights = self.best_checkpoints.read(best.step)[0] if self.is_chief else {}
         counts = {
-            "utterances": self.train.utterances,
-            "dev": self.teacher.dev.utterances,
-            "left_out": len(self.train.infeasible) + len(self.teacher.dev.infeasible),
-            "skipped_steps": len(standing.bad),
+            "utterances": self.batches.utterances,
+            "dev": self.task.dev.utterances,
+            "infeasible": len(self.batches.infeasible) + len(self.task.dev.infeasible),
+            "skipped_steps": len(state.skipped),
         }
-        return TrainResult(weights, found, standing, counts, stopped)
+        return TrainResult(weights, best, state, counts, stopped)

@@ -168,7 +168,7 @@ class AsrConfig(TrainingRunConfig):
         """The model's output frames per second of a recording at the fastest speed; CTC needs one for each label."""
         rate = self.convert.sample_rate
         features = self.extract.features.model_copy(update={"sample_rate": rate})
-        return round(rate / (features.hop_length * self.train.time_stride * max(self.extract.speeds)), 6)
+        return round(rate / (features.hop_length * self.train.model.time_stride * max(self.extract.speeds)), 6)
 
 
 class RefreshConfig(RunConfig):

@@ -1,14 +1,12 @@
 """`run.json`: what ran, how long, with which inputs and what came out; rewritten as the run goes on."""
 
 import dataclasses
-import importlib.metadata
 import platform
-import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+from voxline.provenance import git_revision, package_versions
 from voxline.store.files import read_json, write_json
 
 RUN_FILE = "run.json"
@@ -93,7 +91,7 @@ class RunRecord:
                 "inputs": {"corpus": self.config["corpus"]["uri"], "config": "config.yaml"},
                 "store": self.config["store"],
                 "registry": self.config["registry"],
-                "versions": package_versions(),
+                "versions": {"python": platform.python_version(), **package_versions(PACKAGES)},
                 "git_revision": git_revision(),
             },
         )
@@ -114,37 +112,6 @@ def read_task_output(folder: Path, step: StepRecord) -> None:
                 step.counts = {name: int(count) for name, count in metadata["counts"].items()}
                 step.metrics = dict(metadata["metrics"])
                 step.outputs = {name: f"{step.folder}/{path}" for name, path in metadata["outputs"].items()}
-
-
-def package_versions() -> dict[str, str]:
-    """Of Python and of the packages that decide what comes out."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def git_revision() -> str | None:
-    """The commit of the code that runs, with `+changes` where files differ from it; None outside a clone."""
-    git = shutil.which("git")
-    root = Path(__file__).resolve().parents[2]
-    if git is None or not (root / ".git").exists():
-        return None
-    try:
-        described = subprocess.run(  # noqa: S603 - fixed arguments
-            [git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (subprocess.SubprocessError, OSError):
-        return None
-    return described.stdout.strip() or None
 
 
 def _round_seconds(step: dict[str, Any]) -> dict[str, Any]:

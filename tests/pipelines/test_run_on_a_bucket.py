@@ -104,7 +104,7 @@ def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and
     long = ("train.epochs=40", "train.checkpoint_steps=2", "train.evaluate_epochs=20")
     _train_until_it_is_preempted(cluster, long)
     trained = cluster.run("train", settings=long)["train"]
-    assert "going on from the checkpoint of step " in capsys.readouterr().out
+    assert "resuming from the checkpoint of step " in capsys.readouterr().out
     assert trained.metrics["steps"] == 120
     assert not [name for name in cluster.gcs.names() if "/checkpoints/" in name or name.endswith("progress.json")]
     made = cluster.run("evaluate", "push", settings=(*long, "push.max_wer=10", "push.known_clip=false"))

@@ -60,7 +60,10 @@ def test_the_network_is_chosen_by_its_kind(tmp_path: Path) -> None:
         ("train: {model: {reductoin: 3}}", r"run\.yaml: unknown key 'train\.model\.reductoin'; did you mean 'red"),
         ("train: {model: {reduction: 0}}", r"run\.yaml: 'train\.model\.reduction' is 0; "),
         ("train: {model: {reduction: true}}", r"run\.yaml: 'train\.model\.reduction' is 'true'; "),
-        ("train: {reductions: [{step: 0, reductoin: 2}]}", r"unknown key 'train\.reductions\.0\.reductoin'; did you "),
+        (
+            "train: {reduction_schedule: [{step: 0, reductoin: 2}]}",
+            r"unknown key 'train\.reduction_schedule\.0\.reductoin'; did you ",
+        ),
         ("reduction: 3", r"run\.yaml: unknown key 'reduction'; did you mean 'train\.model\.reduction'\?"),
         ("push: {max_wer: 0.1}", r"run\.yaml: unknown key 'push\.max_wer'; did you mean 'max_round_trip_wer'\?"),
     ],
@@ -84,7 +87,7 @@ def test_a_config_of_another_pipeline_is_refused_naming_the_right_command(tmp_pa
 
 
 def test_the_effective_config_starts_the_same_run_again(tmp_path: Path) -> None:
-    first = config(tmp_path, "convert: {sample_rate: 22050}\ntrain: {reductions: [{step: 0, reduction: 1}]}\n")
+    first = config(tmp_path, "convert: {sample_rate: 22050}\ntrain: {reduction_schedule: [{step: 0, reduction: 1}]}\n")
     again = tmp_path / "again" / "config.yaml"
     again.parent.mkdir()
     again.write_text(first.to_yaml(), encoding="utf-8")

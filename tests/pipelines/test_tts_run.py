@@ -25,9 +25,9 @@ train:
   epochs: 1
   batch_size: 4
   evaluate_steps: 0
-  look_utterances: 1
+  validation_utterances: 1
   max_seconds: 5
-  vocoder: {{iterations: 2}}
+  griffin_lim: {{iterations: 2}}
   model:
     kind: tacotron2
     reduction: 5

@@ -51,12 +51,12 @@ def test_the_order_is_that_of_seed_and_epoch_from_any_step_on(tones: Dataset) ->
     assert ids(batches(tones, seed=2).epoch(2)) != whole
 
 
-def test_perturbation_is_that_of_seed_epoch_and_utterance(tones: Dataset) -> None:
+def test_augmentation_is_that_of_seed_epoch_and_utterance(tones: Dataset) -> None:
     def noisy(features: Any, fewest: int, random: np.random.Generator) -> Any:
         return features + random.standard_normal(features.shape).astype(np.float32)
 
     def heard(first: int, epoch: int = 1) -> Batch:
-        return list(batches(tones, perturb=noisy).epoch(epoch, first))[-1]
+        return list(batches(tones, augment=noisy).epoch(epoch, first))[-1]
 
     np.testing.assert_array_equal(heard(0).features, heard(15).features)
     assert not np.array_equal(heard(0).features[:, :5], heard(0, epoch=2).features[:, :5])

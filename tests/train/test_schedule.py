@@ -2,7 +2,7 @@
 
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.optimizer import learning_rate
-from voxline.components.train.validation import ValidationResult, best_result, should_stop_early
+from voxline.components.train.task import ValidationResult, best_result, should_stop_early
 
 
 def looks(*wers: float, steps: int = 100) -> list[ValidationResult]:

@@ -116,5 +116,5 @@ def tiny_voice(kind: str = "tacotron2", **changes: Any) -> TtsTrainSettings:
     model = {"kind": kind, "reduction": 3, "embedding": 16, "prenet": [16, 12], "attention": attention, **VOICES[kind]}
     model |= changes.pop("model", {})
     defaults = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warm_up_steps": 5, "strategy": "one"}
-    defaults |= {"evaluate_steps": 10, "look_utterances": 4, "max_seconds": 2.0, "vocoder": {"iterations": 3}}
+    defaults |= {"evaluate_steps": 10, "validation_utterances": 4, "max_seconds": 2.0, "griffin_lim": {"iterations": 3}}
     return TtsTrainSettings.of({**defaults, "model": model, **changes})

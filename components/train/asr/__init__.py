@@ -1,1 +1,1 @@
-"""Recognisers: how one is taught and exported."""
+"""Training and export of ASR models."""

@@ -1,7 +1,7 @@
-"""Perturbation of training examples, on features: speed, pitch, volume, tilt, noise, SpecAugment.
+"""Augmentation of training examples, on features: speed, pitch, volume, tilt, noise, SpecAugment.
 
-Everything is numpy on one example and drawn from the generator that it is given, so that (seed, epoch,
-example) decide what is done, whatever was done before and however many devices there are.
+It is numpy on one example, drawn from the given generator: (seed, epoch, example) determine the result, whatever came
+before and however many devices there are.
 """
 
 import numpy as np
@@ -13,17 +13,17 @@ from voxline.errors import SettingsError
 
 Array = npt.NDArray[np.float32]
 LOG_POWER_PER_DECIBEL = np.log(10) / 10
-"""A decibel in the natural logarithm of power."""
+"""One decibel, as a difference of natural logarithms of power."""
 
 
 class Augmentation:
-    """Perturbs examples.
+    """Changes examples at random.
 
     Args:
       mean, deviation: per bin, of the training split.
 
     Raises:
-      SettingsError: the settings ask for what these features cannot show.
+      SettingsError: a setting has no meaning for these features.
     """
 
     def __init__(self, settings: AugmentSettings, features: FeatureSettings, mean: Array, deviation: Array) -> None:
@@ -39,21 +39,21 @@ class Augmentation:
             for key in ("speed", "pitch", "volume", "tilt", "noise", "time_masks", "frequency_masks")
         )
 
-    def __call__(self, features: Array, fewest: int, random: np.random.Generator) -> Array:
-        """A perturbed copy of one example, `[frames', bins]`.
+    def __call__(self, features: Array, min_frames: int, random: np.random.Generator) -> Array:
+        """An augmented copy of one example, `[frames', bins]`.
 
         Args:
           features: [frames, bins].
-          fewest: frames that its labels need, fewer than which no change of speed may leave.
+          min_frames: that its labels need; a change of speed leaves at least as many.
         """
         settings = self.settings
         if not self.active:
             return features
         if settings.speed:
-            factor = _share(settings.speed, random)
-            features = stretch_time(features, max(round(len(features) / factor), min(fewest, len(features))))
+            factor = _random_factor(settings.speed, random)
+            features = stretch_time(features, max(round(len(features) / factor), min(min_frames, len(features))))
         if settings.pitch:
-            features = warp_frequency(features, _share(settings.pitch, random))
+            features = warp_frequency(features, _random_factor(settings.pitch, random))
         bins = features.shape[1]
         offset = np.zeros(bins)
         if settings.volume:
@@ -67,16 +67,16 @@ class Augmentation:
             size = np.float32(random.uniform(0, settings.noise))
             features += size * self.deviation * random.standard_normal(features.shape, np.float32)
         for _ in range(settings.frequency_masks):
-            start, stop = _stretch(bins, settings.frequency_mask_share, random)
+            start, stop = _random_span(bins, settings.frequency_mask_share, random)
             features[:, start:stop] = self.mean[start:stop]
         for _ in range(settings.time_masks):
-            start, stop = _stretch(len(features), settings.time_mask_share, random)
+            start, stop = _random_span(len(features), settings.time_mask_share, random)
             features[start:stop] = self.mean
         return features
 
 
 def stretch_time(features: Array, frames: int) -> Array:
-    """Linear interpolation in time to so many frames.
+    """Interpolates linearly in time to this many frames.
 
     >>> stretch_time(np.array([[0.0], [2.0]], np.float32), 3).tolist()
     [[0.0], [1.0], [2.0]]
@@ -85,9 +85,9 @@ def stretch_time(features: Array, frames: int) -> Array:
 
 
 def warp_frequency(features: Array, factor: float) -> Array:
-    """Stretches the frequency axis: what stood in bin `b` comes to stand in bin `b · factor`.
+    """Stretches the frequency axis: bin `b` moves to bin `b · factor`.
 
-    On a mel axis that is about what a vocal tract of another length does (Jaitly and Hinton 2013).
+    On a mel axis that resembles a vocal tract of another length (Jaitly and Hinton 2013).
 
     >>> warp_frequency(np.array([[0.0, 1.0, 2.0, 3.0]], np.float32), 2.0).tolist()
     [[0.0, 0.5, 1.0, 1.5]]
@@ -104,13 +104,13 @@ def _interpolate(rows: Array, positions: npt.NDArray[np.float64]) -> Array:
     return interpolated
 
 
-def _share(limit: float, random: np.random.Generator) -> float:
-    """A factor between 1 / (1 + limit) and 1 + limit, as often above 1 as below."""
+def _random_factor(limit: float, random: np.random.Generator) -> float:
+    """A random factor between 1 / (1 + limit) and 1 + limit, as often above 1 as below."""
     return float(np.exp(random.uniform(-1, 1) * np.log1p(limit)))
 
 
-def _stretch(size: int, share: float, random: np.random.Generator) -> tuple[int, int]:
-    """A stretch of up to `share` of `size`, anywhere in it."""
+def _random_span(size: int, share: float, random: np.random.Generator) -> tuple[int, int]:
+    """Start and end of a random span of up to `share` of `size`."""
     length = int(random.integers(0, int(size * share) + 1))
     start = int(random.integers(0, size - length + 1))
     return start, start + length

@@ -1,6 +1,6 @@
-"""The exported recogniser: waveforms in, text out, everything between in the graph.
+"""The exported ASR model: waveforms in, text out, with features, network and decoding in the graph.
 
-Its signatures, `transcribe` and `logits`, take waveforms float32 [batch, samples], in [-1, 1] at `sample_rate`, and
+Both signatures, `transcribe` and `logits`, take waveforms float32 [batch, samples], in [-1, 1] at `sample_rate`, and
 lengths int32 [batch].
 """
 
@@ -12,12 +12,11 @@ import tensorflow as tf
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr import frontend
+from voxline.components.train.asr.models import CtcModel, build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
-from voxline.components.train.asr.task import build_ctc_model
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.ctc import best_path
 from voxline.components.train.export import model_metadata, write_exported
-from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.data.dataset import Dataset
 from voxline.text.alphabet import Alphabet
 
@@ -29,49 +28,49 @@ WAVEFORM_SIGNATURE = (
 
 
 class AsrGraph(tf.Module):  # type: ignore[misc]
-    """Front end, model and greedy decoding as one graph."""
+    """Features, network and greedy decoding as one graph."""
 
-    def __init__(self, model: DeepSpeech2, features: FeatureSettings, alphabet: Alphabet) -> None:
+    def __init__(self, model: CtcModel, features: FeatureSettings, alphabet: Alphabet) -> None:
         super().__init__()
         self._features = features
-        # Behind a function, so that the SavedModel keeps weights and signatures and nothing of Keras.
-        self._model: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda *inputs: model(*inputs)
+        # Behind a function, so that the SavedModel holds weights and signatures but no Keras objects.
+        self._network: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda *inputs: model(*inputs)
         self.weights = [variable.value for variable in model.weights]
         self._symbols = tf.constant([*alphabet.symbols, ""])
 
     @tf.function(input_signature=WAVEFORM_SIGNATURE)  # type: ignore[untyped-decorator]
     def logits(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-        """logits float32 [batch, frames, symbols + 1], the blank last; frames int32 [batch], real ones."""
+        """logits float32 [batch, frames, symbols + 1], the blank last; frames int32 [batch], the real ones."""
         features, frames = frontend.graph_features(waveforms, lengths, self._features)
-        logits, frames = self._model(features, frames)
+        logits, frames = self._network(features, frames)
         return {"logits": logits, "frames": frames}
 
     @tf.function(input_signature=WAVEFORM_SIGNATURE)  # type: ignore[untyped-decorator]
     def transcribe(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """text string [batch]; log_probabilities float32 [batch, frames, symbols + 1]; frames int32 [batch]."""
-        found = self.logits(waveforms, lengths)
-        labels = best_path(found["logits"], found["frames"])
-        # What is not emitted is -1 and becomes the empty string that comes after the symbols.
+        outputs = self.logits(waveforms, lengths)
+        labels = best_path(outputs["logits"], outputs["frames"])
+        # -1, no label, becomes the empty string after the symbols.
         letters = tf.gather(self._symbols, tf.where(labels < 0, tf.size(self._symbols) - 1, labels))
         return {
             "text": tf.strings.reduce_join(letters, axis=1),
-            "log_probabilities": tf.nn.log_softmax(found["logits"]),
-            "frames": found["frames"],
+            "log_probabilities": tf.nn.log_softmax(outputs["logits"]),
+            "frames": outputs["frames"],
         }
 
 
 def export_asr(
-    folder: Path, settings: AsrTrainSettings, dataset: Dataset, weights: Arrays, trained: dict[str, Any]
+    folder: Path, settings: AsrTrainSettings, dataset: Dataset, weights: Arrays, training: dict[str, Any]
 ) -> None:
     """Writes the exported model, whole or not at all.
 
     Args:
-      weights: by the names of `Learner.weights`.
-      trained: what model.json says of the training: steps, dev WER, ….
+      weights: as `TrainModule.weights` returned them.
+      training: what model.json says about the training: steps, dev WER, ….
     """
-    model = build_ctc_model(settings, dataset, portable=True)
+    model = build_ctc_model(settings.model, dataset, seed=settings.seed, precision="float32", portable=True)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
     module = AsrGraph(model, dataset.features, dataset.alphabet)
     signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
-    write_exported(folder, module, signatures, model_metadata("ctc", settings, dataset, trained))
+    write_exported(folder, module, signatures, model_metadata("ctc", settings, dataset, training))

@@ -1,13 +1,13 @@
 """From waveforms to features in a TensorFlow graph, equal to `voxline.audio.features` within 1e-3.
 
-Its windows, filterbank and cosines are the very arrays of spectra, kept as constants in the graph.
+Window, filterbank and cosine basis are the arrays of that module, as constants in the graph.
 """
 
 from typing import Any
 
 import tensorflow as tf
 
-from voxline.audio import features as spectra
+from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError
 
@@ -18,7 +18,7 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
     """The features of a batch.
 
     Args:
-      waveforms: float32 [batch, samples], in [-1, 1]; what lies beyond a row's length is not listened to.
+      waveforms: float32 [batch, samples], in [-1, 1]; samples beyond a row's length are ignored.
       lengths: int32 [batch], samples.
 
     Returns:
@@ -28,34 +28,34 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
     [6, 3]
     """
     frames = 1 + lengths // settings.hop_length
-    audible = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32)
-    # A zero where the waveform is one, even if what lies there is not a number.
-    waveforms = tf.where(audible > 0, waveforms, 0.0)
+    real_samples = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32)
+    # Zero beyond the end, even if there is NaN.
+    waveforms = tf.where(real_samples > 0, waveforms, 0.0)
     power = _power(waveforms, settings)
     real = tf.expand_dims(tf.sequence_mask(frames, tf.shape(power)[1], tf.float32), -1)
     if settings.kind != "linear":
-        power = tf.matmul(power, spectra.mel_filterbank(settings))
+        power = tf.matmul(power, audio_features.mel_filterbank(settings))
     values = tf.math.log(tf.maximum(power, settings.log_floor))
     if settings.kind == "mfcc":
-        values = _stack(tf.matmul(values, spectra.cepstral_basis(settings)) * real, settings.context)
+        values = _stack(tf.matmul(values, audio_features.cepstral_basis(settings)) * real, settings.context)
     values = tf.ensure_shape(values * real, [None, None, settings.bins])
     return values, frames
 
 
 def check_exportable(settings: FeatureSettings) -> None:
-    """Refuses features that `graph_features` does not compute.
+    """Refuses features that `graph_features` cannot compute.
 
     Raises:
-      SettingsError: a recogniser that was trained on them could not be exported.
+      SettingsError: a model trained on them could not be exported.
     """
     if settings.kind == "mel_and_linear":
         raise SettingsError(
-            "a recogniser hears no features of kind mel_and_linear; "
+            "an ASR model cannot be trained on features of kind mel_and_linear; "
             "set extract.features.kind to log_mel, mfcc or linear"
         )
     if settings.uses_magnitude:
         raise SettingsError(
-            "a recogniser takes the logarithm of power, and the dataset's features are of magnitude; "
+            "an ASR model needs features of the power spectrum, and the dataset's are of the magnitude spectrum; "
             "set extract.features.spectrum to power"
         )
 
@@ -64,16 +64,16 @@ def _power(waveforms: Tensor, settings: FeatureSettings) -> Tensor:
     """Squared magnitudes, float32 [batch, frames, transform // 2 + 1]."""
     count = 1 + tf.shape(waveforms)[1] // settings.hop_length
     needed = (count - 1) * settings.hop_length + settings.win_length
-    # The last window may end before the last sample, or after it.
-    beyond = tf.maximum(needed - settings.padding - tf.shape(waveforms)[1], 0)
-    padded = tf.pad(waveforms, [[0, 0], [settings.padding, beyond]])[:, :needed]
-    windows = tf.signal.frame(padded, settings.win_length, settings.hop_length) * spectra.hann_window(settings)
+    # The last window may end before or after the last sample.
+    missing = tf.maximum(needed - settings.padding - tf.shape(waveforms)[1], 0)
+    padded = tf.pad(waveforms, [[0, 0], [settings.padding, missing]])[:, :needed]
+    windows = tf.signal.frame(padded, settings.win_length, settings.hop_length) * audio_features.hann_window(settings)
     transform = tf.signal.rfft(windows, [settings.n_fft])
     return tf.square(tf.math.real(transform)) + tf.square(tf.math.imag(transform))
 
 
 def _stack(frames: Tensor, context: int) -> Tensor:
-    """Each frame between its neighbours; zeros beyond the ends."""
+    """Each frame with its neighbors; zeros beyond the ends."""
     if context == 0:
         return frames
     padded = tf.pad(frames, [[0, 0], [context, context], [0, 0]])

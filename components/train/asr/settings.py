@@ -1,101 +1,66 @@
-"""Settings of a recogniser: the network's size, and how its examples are perturbed."""
+"""Settings of ASR training: the network, and the augmentation of its examples."""
 
-import math
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import pydantic
 
+from voxline.components.train.asr.models import (
+    DEFAULT_KIND,
+    CtcModelSettings,
+    DeepSpeech2Settings,
+    model_settings_type,
+)
 from voxline.components.train.settings import TrainSettings
 from voxline.settings import Settings
 
-Odd = Annotated[int, pydantic.Field(ge=1, le=101)]
-Positive = Annotated[int, pydantic.Field(ge=1)]
-
-
-class ConvolutionSettings(Settings):
-    """One convolution over time × frequency, with batch normalisation and a clipped rectifier after it."""
-
-    channels: int = pydantic.Field(16, ge=1, le=1024, description="channels out")
-    kernel: tuple[Odd, Odd] = pydantic.Field((5, 5), description="taps over (frames, bins)")
-    stride: tuple[Positive, Positive] = pydantic.Field((1, 2), description="steps over (frames, bins)")
-
-
-class DeepSpeech2Settings(Settings):
-    """Deep Speech 2 (Amodei et al. 2015). The defaults suit an hour of speech on a laptop.
-
-    The paper's: convolutions of 32 channels, kernels (11, 41), (11, 21), (11, 21), strides (2, 2), (1, 2),
-    (1, 2) — here as (frames, bins) — and 7 layers of 1760 vanilla recurrent units with batch normalisation.
-    """
-
-    convolutions: tuple[ConvolutionSettings, ...] = pydantic.Field(
-        (ConvolutionSettings(stride=(3, 2)), ConvolutionSettings()),
-        min_length=1,
-        max_length=6,
-        description="convolutions, first to last; the product of their strides over frames is the time stride",
-    )
-    padding: int = pydantic.Field(
-        10,
-        ge=0,
-        le=200,
-        description="feature frames of nothing put before and after each utterance: where a recording is cut close, "
-        "CTC lacks frames to place its first and last symbols in",
-    )
-    rnn: Literal["gru", "lstm", "simple"] = pydantic.Field("gru", description="kind of recurrent unit")
-    layers: int = pydantic.Field(2, ge=1, le=16, description="bidirectional recurrent layers")
-    units: int = pydantic.Field(96, ge=1, le=8192, description="units in each direction of a recurrent layer")
-    rnn_batch_norm: bool = pydantic.Field(
-        False, description="sequence-wise batch normalisation before every recurrent layer but the first"
-    )
-    dropout: float = pydantic.Field(
-        0.0, ge=0, lt=1, description="share of activations dropped before each recurrent layer and the output"
-    )
-    rectifier_ceiling: float = pydantic.Field(20.0, gt=0, description="where the rectifier is clipped")
-
-    @property
-    def time_stride(self) -> int:
-        """Feature frames to one frame of the output."""
-        return math.prod(convolution.stride[0] for convolution in self.convolutions)
+if TYPE_CHECKING:
+    ModelSettings = CtcModelSettings
+else:
+    ModelSettings = model_settings_type()
 
 
 class AugmentSettings(Settings):
-    """What is done to training examples, anew in every epoch; all of it drawn from the seed."""
+    """Random changes of training examples, different in every epoch and determined by the seed."""
 
     speed: float = pydantic.Field(
-        0.0, ge=0, le=0.5, description="time is stretched by up to this share, either way (0: not at all)"
+        0.0, ge=0, le=0.5, description="time is stretched or compressed by up to this share (0: not at all)"
     )
     pitch: float = pydantic.Field(
-        0.0, ge=0, le=0.5, description="the mel axis is stretched by up to this share, as if the speaker were another"
+        0.0, ge=0, le=0.5, description="the mel axis is stretched by up to this share, as if by another vocal tract"
     )
     volume: float = pydantic.Field(
-        0.0, ge=0, le=30, description="dB; level is changed by up to this, either way (log features)"
+        0.0, ge=0, le=30, description="dB; the level is raised or lowered by up to this (log features)"
     )
     tilt: float = pydantic.Field(
         0.0, ge=0, le=30, description="dB; the spectrum is tilted by up to this from lowest to highest bin, either way"
     )
     noise: float = pydantic.Field(
-        0.0, ge=0, le=2, description="deviations; Gaussian noise of up to this size is added to normalised features"
+        0.0, ge=0, le=2, description="standard deviations; Gaussian noise of up to this size is added to the features"
     )
-    time_masks: int = pydantic.Field(0, ge=0, le=20, description="SpecAugment: stretches of frames blanked")
+    time_masks: int = pydantic.Field(0, ge=0, le=20, description="SpecAugment: number of time masks")
     time_mask_share: float = pydantic.Field(
-        0.1, gt=0, le=1, description="SpecAugment: the longest stretch, as a share of the utterance's frames"
+        0.1, gt=0, le=1, description="SpecAugment: longest time mask, as a share of the utterance's frames"
     )
-    frequency_masks: int = pydantic.Field(0, ge=0, le=20, description="SpecAugment: bands of bins blanked")
+    frequency_masks: int = pydantic.Field(0, ge=0, le=20, description="SpecAugment: number of frequency masks")
     frequency_mask_share: float = pydantic.Field(
-        0.15, gt=0, le=1, description="SpecAugment: the widest band, as a share of the bins"
+        0.15, gt=0, le=1, description="SpecAugment: widest frequency mask, as a share of the bins"
     )
 
 
 class AsrTrainSettings(TrainSettings):
-    """How a recogniser is trained."""
+    """How an ASR model is trained."""
 
     family: ClassVar[str] = "asr"
-    EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.layers", "model.units", "precision", "seed")
+    EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "precision", "seed")
 
     name: str = pydantic.Field("asr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
-    model: DeepSpeech2Settings = pydantic.Field(DeepSpeech2Settings(), description="the network")
-    augment: AugmentSettings = pydantic.Field(AugmentSettings(), description="perturbation of training examples")
+    model: ModelSettings = pydantic.Field(DeepSpeech2Settings(), description="the network")
+    augment: AugmentSettings = pydantic.Field(AugmentSettings(), description="augmentation of training examples")
 
-    @property
-    def time_stride(self) -> int:
-        """Feature frames to one frame of the output; CTC needs an output frame for each label."""
-        return self.model.time_stride
+    def key_values(self) -> dict[str, object]:
+        """As for every family, without the default `model.kind`: keys from before there were kinds stay valid."""
+        values = super().key_values()
+        model = values["model"]
+        if isinstance(model, dict) and model["kind"] == DEFAULT_KIND:
+            values["model"] = {name: value for name, value in model.items() if name != "kind"}
+        return values

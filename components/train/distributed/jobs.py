@@ -1,15 +1,14 @@
-"""The two kinds of training job that Kubeflow has: what is asked for, and what comes back.
+"""The two kinds of training job of Kubeflow: the objects to create, and their outcome.
 
-TrainJob (Trainer v2): the pod's shape stands in a TrainingRuntime of the namespace; the job adds image, command, count.
-TFJob (the training operator before it): the job holds the whole pod, made here from a PodTemplate of the namespace.
+TrainJob (Trainer v2): a TrainingRuntime of the namespace defines the pods; the job adds image, command and count.
+TFJob (the older training operator): the job holds the whole pod, built here from a PodTemplate of the namespace.
 """
 
 import copy
 import dataclasses
 from typing import Any
 
-from voxline.components.train.distributed.tf_config import PORT, REPLICATED_JOB
-from voxline.components.train.distributed.worker import worker_arguments
+from voxline.components.train.distributed.worker import PORT, REPLICATED_JOB, worker_arguments
 from voxline.components.train.settings import TrainSettings
 from voxline.errors import SettingsError
 
@@ -19,11 +18,11 @@ WORKER_MODULE = "voxline.components.train.distributed.worker"
 
 @dataclasses.dataclass(frozen=True)
 class JobSpec:
-    """What workers are to train.
+    """What the workers of a job train.
 
     Attributes:
-      key: of the work; the job's name comes from it, so that a pod that was started again finds its job.
-      image: what the workers run in: that of the pod that asks.
+      key: of the step's output; the job is named by it, so that a restarted pod finds its job.
+      image: of the workers: that of the pod that launches them.
     """
 
     key: str
@@ -33,8 +32,8 @@ class JobSpec:
     image: str = ""
 
     @property
-    def job(self) -> str:
-        """Short enough that `-node-0-255` fits into a host's name of 63 characters."""
+    def name(self) -> str:
+        """The name of the job. Short enough that `-node-0-255` fits into a host name of 63 characters."""
         return f"voxline-train-{self.key[:24]}"
 
     @property
@@ -44,7 +43,7 @@ class JobSpec:
 
 @dataclasses.dataclass(frozen=True)
 class JobOutcome:
-    """How a job ended: `reason` and `message` are the operator's words."""
+    """How a job ended; `reason` and `message` come from the operator."""
 
     succeeded: bool
     reason: str = ""
@@ -60,7 +59,7 @@ class TrainJob:
     installed_by = "Kubeflow Trainer v2"
     retry_status = 75
 
-    def body(self, task: JobSpec, metadata: Object, template: Object) -> Object:
+    def body(self, spec: JobSpec, metadata: Object, template: Object) -> Object:
         return {
             "apiVersion": self.api,
             "kind": "TrainJob",
@@ -69,13 +68,13 @@ class TrainJob:
                 "runtimeRef": {
                     "apiGroup": "trainer.kubeflow.org",
                     "kind": "TrainingRuntime",
-                    "name": task.settings.workers.template,
+                    "name": spec.settings.workers.template,
                 },
                 "trainer": {
-                    "image": task.image,
+                    "image": spec.image,
                     "command": ["python", "-m", WORKER_MODULE],
-                    "args": _arguments(task, self.retry_status),
-                    "numNodes": task.count,
+                    "args": _arguments(spec, self.retry_status),
+                    "numNodes": spec.count,
                 },
             },
         }
@@ -85,17 +84,17 @@ class TrainJob:
 
 
 class TFJob:
-    """The training operator before Trainer v2."""
+    """The older training operator."""
 
     api, plural, container = "kubeflow.org/v1", "tfjobs", "tensorflow"
     templates_api, templates = "v1", "podtemplates"
     index_label = "training.kubeflow.org/replica-index"
     installed_by = "the Kubeflow training operator"
     retry_status = 138
-    """Of restartPolicy ExitCode: 1 to 127 end the job, and of those above, 138 is left to the program."""
+    """With restartPolicy ExitCode, statuses 1 to 127 end the job; of those above, 138 is free for the program."""
     restarts = 10
 
-    def body(self, task: JobSpec, metadata: Object, template: Object) -> Object:
+    def body(self, spec: JobSpec, metadata: Object, template: Object) -> Object:
         pod = copy.deepcopy(template["template"])
         first = pod["spec"]["containers"][0]
         if first["name"] != REPLICATED_JOB:
@@ -105,12 +104,12 @@ class TFJob:
             )
         first.update(
             name=self.container,
-            image=task.image,
+            image=spec.image,
             command=["python", "-m", WORKER_MODULE],
-            args=_arguments(task, self.retry_status),
+            args=_arguments(spec, self.retry_status),
             ports=[{"name": "tfjob-port", "containerPort": PORT}],
         )
-        pod["spec"].pop("restartPolicy", None)  # the operator's own, below, takes its place
+        pod["spec"].pop("restartPolicy", None)  # replaced by the operator's own, below
         return {
             "apiVersion": self.api,
             "kind": "TFJob",
@@ -119,7 +118,7 @@ class TFJob:
                 "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": self.restarts},
                 "tfReplicaSpecs": {
                     "Worker": {
-                        "replicas": task.count,
+                        "replicas": spec.count,
                         "restartPolicy": "ExitCode",
                         "template": {"metadata": pod.get("metadata", {}), "spec": pod["spec"]},
                     }
@@ -136,7 +135,7 @@ _SUCCEEDED = ("Complete", "Succeeded")
 
 
 def job_outcome(job: Object) -> JobOutcome | None:
-    """How a job ended; None while it runs.
+    """The outcome of a job; None while it runs.
 
     >>> job_outcome({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "MaxRestarts"}]}})
     End(succeeded=False, reason='MaxRestarts', message='')
@@ -148,5 +147,5 @@ def job_outcome(job: Object) -> JobOutcome | None:
     return None
 
 
-def _arguments(task: JobSpec, retry_status: int) -> list[str]:
-    return worker_arguments(task.settings, task.dataset, task.store, task.job, retry_status)
+def _arguments(spec: JobSpec, retry_status: int) -> list[str]:
+    return worker_arguments(spec.settings, spec.dataset, spec.store, spec.name, retry_status)

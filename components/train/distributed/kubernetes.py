@@ -1,4 +1,4 @@
-"""The Kubernetes API, as far as a training job needs it; the only file that imports its client."""
+"""The parts of the Kubernetes API that a training job needs; the only file that imports its client."""
 
 import json
 import os
@@ -11,23 +11,23 @@ from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.progress import print_status
 
 Object = dict[str, Any]
-POD_NAME_VARIABLES = ("KFP_POD_NAME", "POD_NAME_VARIABLES")
-"""Variables that tell a pod its name: that of Kubeflow Pipelines, and the usual one elsewhere."""
+POD_NAME_VARIABLES = ("KFP_POD_NAME", "POD_NAME")
+"""Environment variables with the name of the pod: that of Kubeflow Pipelines, and the usual one elsewhere."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 REQUEST_SECONDS = 30.0
 PATIENCE_SECONDS = 300.0
-"""For an API server that does not answer: longer than its restart takes."""
+"""How long to retry an API server that does not answer: longer than its restart takes."""
 RETRIED_STATUSES = (429, 500, 502, 503, 504)
 LOG_BYTES = 1_000_000
-"""Of a log that are read at once."""
+"""Of a log, per request."""
 
 
-class JobExists(Exception):  # noqa: N818 - the word says it
-    """An object of that name exists."""
+class JobExists(Exception):  # noqa: N818 - expected and handled, not an error
+    """An object of that name exists already."""
 
 
 class ApiError(WorkError):
-    """The API server refused a request; `status` is HTTP's."""
+    """The API server refused a request; `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -35,12 +35,12 @@ class ApiError(WorkError):
 
 
 def own_pod_name() -> str:
-    """The name of the pod that this process runs in; "" outside of one."""
+    """The name of the pod that this process runs in; "" outside a pod."""
     return next((os.environ[name] for name in POD_NAME_VARIABLES if os.environ.get(name)), "")
 
 
 class KubernetesClient:
-    """One namespace of the cluster that this pod is in, with the rights of its ServiceAccount."""
+    """The API of this pod's namespace, with the permissions of its ServiceAccount."""
 
     def __init__(self, *, patience: float = PATIENCE_SECONDS, wait: Callable[[float], None] = time.sleep) -> None:
         from kubernetes import client, config
@@ -51,8 +51,8 @@ class KubernetesClient:
                 config.load_incluster_config(client_configuration=configuration)
             except config.ConfigException as error:
                 raise SettingsError(
-                    f"this pod has no credentials for the Kubernetes API ({error}), and train.workers.count asks for "
-                    "a job there; give it a ServiceAccount with automountServiceAccountToken (k8s/base/roles.yaml)"
+                    f"this pod has no credentials for the Kubernetes API ({error}), which train.workers.count above 1 "
+                    "needs; give it a ServiceAccount with automountServiceAccountToken (k8s/base/roles.yaml)"
                 ) from None
             self.namespace = NAMESPACE_FILE.read_text(encoding="utf-8").strip()
         else:
@@ -70,17 +70,17 @@ class KubernetesClient:
         return found
 
     def log(self, pod: str, container: str, since: str) -> list[tuple[str, str]]:
-        """Lines of a container's log with the times that they were written at, from a time on ("": all).
+        """(time, line) of a container's log, from the time `since` on ("": all).
 
-        Times are RFC 3339, to the nanosecond; `since` counts whole seconds, so the first lines may come again.
+        Times are RFC 3339 with nanoseconds; the API cuts `since` to whole seconds, so the first lines may repeat.
         """
         query = {"container": container, "timestamps": "true", "limitBytes": str(LOG_BYTES)}
         if since:
             query["sinceTime"] = since
         try:
             text = self._call("GET", self._path("v1", "pods", pod, "log"), query=query, text=True)
-        except ApiError as refusal:
-            if refusal.status in (400, 404):  # it has not started, or is gone
+        except ApiError as error:
+            if error.status in (400, 404):  # it has not started yet, or is gone
                 return []
             raise
         pairs = (line.partition(" ") for line in text.splitlines())
@@ -96,30 +96,30 @@ class KubernetesClient:
           AlreadyThere: there is one of that name.
         """
         try:
-            made: Object = self._call("POST", self._path(api, plural), body=body)
-        except ApiError as refusal:
-            if refusal.status == 409:
-                raise JobExists(str(refusal)) from None
+            created: Object = self._call("POST", self._path(api, plural), body=body)
+        except ApiError as error:
+            if error.status == 409:
+                raise JobExists(str(error)) from None
             raise
-        return made
+        return created
 
     def merge(self, api: str, plural: str, name: str, change: Object) -> None:
         self._call("PATCH", self._path(api, plural, name), body=change)
 
     def delete(self, api: str, plural: str, name: str, uid: str) -> None:
-        """Deletes this very object, and what it made; what is gone already, or another of that name, stays as it is."""
+        """Deletes the object with this uid and all that it owns; does nothing if it is gone or replaced."""
         options = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
         try:
             self._call("DELETE", self._path(api, plural, name), body=options)
-        except ApiError as refusal:
-            if refusal.status not in (404, 409):
+        except ApiError as error:
+            if error.status not in (404, 409):
                 raise
 
     def _get(self, api: str, plural: str, name: str) -> Object | None:
         try:
             found: Object = self._call("GET", self._path(api, plural, name))
-        except ApiError as refusal:
-            if refusal.status == 404:
+        except ApiError as error:
+            if error.status == 404:
                 return None
             raise
         return found
@@ -134,7 +134,7 @@ class KubernetesClient:
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
-        deadline, pause, told = time.monotonic() + self._patience, 1.0, False
+        deadline, pause, reported = time.monotonic() + self._patience, 1.0, False
         while True:
             try:
                 answer, *_ = self._client.call_api(
@@ -156,10 +156,12 @@ class KubernetesClient:
             except HTTPError as error:
                 why = str(error)
             if time.monotonic() > deadline:
-                raise TransientError(f"train: the Kubernetes API does not do its part ({method} {path}: {why})")
-            if not told:
+                raise TransientError(
+                    f"train: the Kubernetes API does not answer ({method} {path}: {why}); start the step again"
+                )
+            if not reported:
                 print_status(f"train: waiting for the Kubernetes API ({why[:200]})")
-                told = True
+                reported = True
             self._wait(pause)
             pause = min(pause * 2, 30)
 

@@ -1,7 +1,7 @@
-"""What the step's own pod does where several machines train: it asks for a job, follows it, and takes it away again.
+"""Launches a job of workers from the step's own pod, follows it, and deletes it.
 
-The job's name comes from the work's key. That makes the API server the one that decides whose job it is: a pod that
-was started again, and another run that wants the same work, find the job instead of making a second one.
+The job is named by the key of the step's output, so the API server decides who creates it: a restarted pod, and another
+run with the same key, find the job instead of creating a second one.
 """
 
 import contextlib
@@ -23,23 +23,23 @@ from voxline.progress import print_status
 
 POLL_SECONDS = 2.0
 DELETE_TIMEOUT_SECONDS = 600.0
-"""That a job may take to go, with all of its pods."""
+"""How long the deletion of a job and its pods may take."""
 STEP_CONTAINER = "main"
-"""What Kubeflow Pipelines calls the container that a step runs in; others of its pods are its own."""
+"""Kubeflow Pipelines' name for the container that a step runs in; the pod has others."""
 PERMANENT_STATUSES = (1, 2)
-"""Exit statuses of a worker that would end the same way again."""
+"""Exit statuses of a worker that would fail the same way again."""
 
 
 def launch_workers(key: str, dataset: str, store: str, settings: TrainSettings, finished: Callable[[], bool]) -> bool:
-    """Has a job of workers do a piece of work. Returns whether there was any to do.
+    """Trains with a job of workers. Returns False if the result was there already.
 
     Args:
-      key: that names the work.
+      key: of the step's output.
       finished: whether the store holds the result.
 
     Raises:
-      WorkError: it cannot be done; with the words of the worker that says why.
-      Interruption: it did not get done, and may be when it is tried again.
+      WorkError: training failed; the message is that of the worker.
+      TransientError: training was interrupted; a retry may succeed.
     """
     if finished():
         return False
@@ -48,7 +48,7 @@ def launch_workers(key: str, dataset: str, store: str, settings: TrainSettings, 
 
 
 class JobLauncher:
-    """One training job, from the asking to the taking away.
+    """Creates one training job, follows it to its end, and deletes it.
 
     Args:
       finished: whether the store holds the result.
@@ -57,39 +57,39 @@ class JobLauncher:
     def __init__(
         self,
         cluster: KubernetesClient,
-        task: JobSpec,
+        spec: JobSpec,
         finished: Callable[[], bool],
         *,
         poll: float = POLL_SECONDS,
     ) -> None:
         self.cluster, self.finished, self.poll = cluster, finished, poll
-        self.kind = JOB_KINDS[task.settings.workers.kind]
+        self.kind = JOB_KINDS[spec.settings.workers.kind]
         self.pod = cluster.pod(own_pod_name())
-        self.task = dataclasses.replace(task, image=_image(self.pod))
+        self.spec = dataclasses.replace(spec, image=_image(self.pod))
         self.uid = ""
-        self.pods = PodWatcher(cluster, self.kind, task.job)
+        self.pods = PodWatcher(cluster, self.kind, spec.name)
 
     def run(self) -> None:
-        """Returns when the work is done; raises as `launch_workers` does."""
-        with _exit_on_sigterm(), self._taken_away():
+        """Returns when the result is in the store; raises as `launch_workers` does."""
+        with _exit_on_sigterm(), self._delete_at_exit():
             while not self.finished():
-                self._ask()
-                end = self._follow()
-                if end is not None:
-                    self._judge(end)
+                self._create()
+                outcome = self._follow()
+                if outcome is not None:
+                    self._check(outcome)
                     return
 
-    def _ask(self) -> None:
-        """Sees to it that the job is there and has this pod among its owners."""
+    def _create(self) -> None:
+        """Creates the job unless it exists, and makes this pod one of its owners."""
         found = self._found()
         if found and job_outcome(found):
-            print_status(f"train: {self.task.job} has ended before, and its work is not done; asking for it anew")
+            print_status(f"train: {self.spec.name} ended before without a result; creating it again")
             self._remove(found)
             found = None
         while found is None:
             try:
                 found = self.cluster.create(self.kind.api, self.kind.plural, self._body())
-                print_status(f"train: asked for {self.task.count} workers ({found['kind']} {self.task.job})")
+                print_status(f"train: launched {self.spec.count} workers ({found['kind']} {self.spec.name})")
             except JobExists:
                 found = self._found()
         self.uid = found["metadata"]["uid"]
@@ -100,15 +100,15 @@ class JobLauncher:
         mine = self._owner()
         if any(owner["uid"] == mine["uid"] for owner in owners):
             return
-        print_status(f"train: {self.task.job} is there already, and this pod follows it")
+        print_status(f"train: {self.spec.name} exists already, and this pod follows it")
         change = {
             "metadata": {"resourceVersion": job["metadata"]["resourceVersion"], "ownerReferences": [*owners, mine]}
         }
-        self.cluster.merge(self.kind.api, self.kind.plural, self.task.job, change)
+        self.cluster.merge(self.kind.api, self.kind.plural, self.spec.name, change)
 
     def _found(self) -> Object | None:
-        """The job, unless it is on its way out; then none, once it is gone."""
-        found = self.cluster.get(self.kind.api, self.kind.plural, self.task.job)
+        """The job; None if there is none, or once it is gone if it is being deleted."""
+        found = self.cluster.get(self.kind.api, self.kind.plural, self.spec.name)
         if found and found["metadata"].get("deletionTimestamp"):
             self._await_gone(found["metadata"]["uid"])
             return None
@@ -116,111 +116,111 @@ class JobLauncher:
 
     def _body(self) -> Object:
         metadata = {
-            "name": self.task.job,
+            "name": self.spec.name,
             "namespace": self.cluster.namespace,
             "labels": {"app.kubernetes.io/part-of": "voxline", "app.kubernetes.io/component": "train-worker"},
-            "annotations": {"voxline/work": self.task.key, "voxline/store": self.task.store},
+            "annotations": {"voxline/work": self.spec.key, "voxline/store": self.spec.store},
             "ownerReferences": [self._owner()],
         }
-        workers = self.task.settings.workers
+        workers = self.spec.settings.workers
         template = self.cluster.get(self.kind.templates_api, self.kind.templates, workers.template)
         if template is None:
             raise SettingsError(
                 f"train.workers.template is {workers.template!r}, and namespace {self.cluster.namespace} has no such "
-                f"{self.kind.templates}; apply one of k8s/ (docs/cluster/multi-worker.md), and see that "
+                f"{self.kind.templates}; apply one of k8s/ (docs/cluster/multi-worker.md), and check that "
                 f"{self.kind.installed_by} is installed (train.workers.kind is {workers.kind!r})"
             )
-        return self.kind.body(self.task, metadata, template)
+        return self.kind.body(self.spec, metadata, template)
 
     def _owner(self) -> Object:
         metadata = self.pod["metadata"]
         return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
 
     def _follow(self) -> JobOutcome | None:
-        """Tells what the workers say until the job has ended; None where somebody else took it away."""
-        deadline = time.monotonic() + 60 * self.task.settings.workers.start_minutes
+        """Prints what the workers do until the job has ended; None if somebody else deleted the job."""
+        deadline = time.monotonic() + 60 * self.spec.settings.workers.start_minutes
         while True:
             job = self._found()
             if job is None or job["metadata"]["uid"] != self.uid:
-                print_status(f"train: {self.task.job} was taken away")
+                print_status(f"train: {self.spec.name} was deleted by somebody else")
                 return None
-            end = job_outcome(job)
-            self.pods.tell(self.task.count)
-            if end:
-                return end
+            outcome = job_outcome(job)
+            self.pods.poll(self.spec.count)
+            if outcome:
+                return outcome
             if self.pods.training:
-                deadline = time.monotonic() + 60 * self.task.settings.workers.start_minutes
+                deadline = time.monotonic() + 60 * self.spec.settings.workers.start_minutes
             elif time.monotonic() > deadline:
                 raise TransientError(
-                    f"train: {self.task.job}: its workers were not all running within "
-                    f"{self.task.settings.workers.start_minutes:g} minutes (train.workers.start_minutes)"
-                    f"{self.pods.obstacles}; what was trained is kept"
+                    f"train: {self.spec.name}: not all workers were running within "
+                    f"{self.spec.settings.workers.start_minutes:g} minutes (train.workers.start_minutes)"
+                    f"{self.pods.waiting_reasons}; checkpoints are kept, start again"
                 )
             time.sleep(self.poll)
 
-    def _judge(self, end: JobOutcome) -> None:
-        if end.succeeded:
+    def _check(self, outcome: JobOutcome) -> None:
+        if outcome.succeeded:
             if not self.finished():
                 raise WorkError(
-                    f"train: the workers of {self.task.job} are done, and {self.task.store} as this pod sees it has "
-                    f"not their result; mount the same volume at the same place in the template "
-                    f"{self.task.settings.workers.template!r} and in this step (cluster.claims), or use a bucket"
+                    f"train: the workers of {self.spec.name} succeeded, and their result is not in {self.spec.store} "
+                    f"as this pod sees it; mount the same volume at the same path in the template "
+                    f"{self.spec.settings.workers.template!r} and in this step (cluster.claims), or use a bucket"
                 )
             return
-        fault = self.pods.fault()
-        words = f"{end.reason} {end.message}".strip()
-        if fault and fault.status in PERMANENT_STATUSES:
-            raise (SettingsError if fault.status == 2 else WorkError)(f"worker {fault.index}: {fault.message}")
-        last = f"; worker {fault.index} ended with status {fault.status}: {fault.message}" if fault else ""
-        raise TransientError(f"train: {self.task.job} failed ({words}){last}; what was trained is kept, start again")
+        failure = self.pods.failure()
+        reason = f"{outcome.reason} {outcome.message}".strip()
+        if failure and failure.status in PERMANENT_STATUSES:
+            raise (SettingsError if failure.status == 2 else WorkError)(f"worker {failure.index}: {failure.message}")
+        last = f"; worker {failure.index} failed with status {failure.status}: {failure.message}" if failure else ""
+        raise TransientError(f"train: {self.spec.name} failed ({reason}){last}; checkpoints are kept, start again")
 
     @contextlib.contextmanager
-    def _taken_away(self) -> Iterator[None]:
-        """Deletes the job however the block ends: its pods must not train on for a run that nobody waits for."""
+    def _delete_at_exit(self) -> Iterator[None]:
+        """Deletes the job however the block ends: its pods must not train on for a run that has ended."""
         try:
             yield
         except BaseException:
-            with contextlib.suppress(WorkError):  # the first error is the one to tell
+            with contextlib.suppress(WorkError):  # report the first error
                 self._delete()
             raise
         self._delete()
 
     def _delete(self) -> None:
         if self.uid:
-            self.cluster.delete(self.kind.api, self.kind.plural, self.task.job, self.uid)
+            self.cluster.delete(self.kind.api, self.kind.plural, self.spec.name, self.uid)
 
     def _remove(self, job: Object) -> None:
         uid = job["metadata"]["uid"]
-        self.cluster.delete(self.kind.api, self.kind.plural, self.task.job, uid)
+        self.cluster.delete(self.kind.api, self.kind.plural, self.spec.name, uid)
         self._await_gone(uid)
 
     def _await_gone(self, uid: str) -> None:
         deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
-        while (job := self.cluster.get(self.kind.api, self.kind.plural, self.task.job)) is not None:
+        while (job := self.cluster.get(self.kind.api, self.kind.plural, self.spec.name)) is not None:
             if job["metadata"]["uid"] != uid:
                 return
             if time.monotonic() > deadline:
                 raise TransientError(
-                    f"train: {self.task.job} was deleted {DELETE_TIMEOUT_SECONDS / 60:.0f} minutes ago and exists; "
-                    f"look at its finalizers (kubectl get {self.kind.plural} {self.task.job} -o yaml)"
+                    f"train: {self.spec.name} was deleted {DELETE_TIMEOUT_SECONDS / 60:.0f} minutes ago and still "
+                    f"exists; look at its finalizers (kubectl get {self.kind.plural} {self.spec.name} -o yaml)"
                 )
             time.sleep(self.poll)
 
 
 def _image(pod: Object) -> str:
-    """What the step runs in: workers run the same code."""
+    """The image of this step: workers run the same code."""
     containers = pod["spec"]["containers"]
-    found = next((one for one in containers if one["name"] == STEP_CONTAINER), containers[0])
-    image: str = found["image"]
+    own = next((each for each in containers if each["name"] == STEP_CONTAINER), containers[0])
+    image: str = own["image"]
     return image
 
 
 @contextlib.contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Makes of SIGTERM, which a cancelled or evicted pod gets, an exit that lets the blocks around it end."""
+    """Turns SIGTERM, which a canceled or evicted pod gets, into an exit that runs the cleanup of enclosing blocks."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        print_status("train: told to stop; taking the workers away")
+        print_status("train: stopping; deleting the workers")
         sys.exit(128 + number)
 
     if threading.current_thread() is not threading.main_thread():

@@ -1,50 +1,51 @@
-"""One worker: what a pod of a training job runs, `python -m voxline.components.train.distributed.worker`.
+"""One worker of a training job: `python -m voxline.components.train.distributed.worker`.
 
-Exit status 1 and 2 say that starting it again would end the same way (bad data, a wrong setting). Any other says that
-the work may go on: all workers are started again then, and go on from the last checkpoint.
+A TFJob sets TF_CONFIG, by which workers find each other; a TrainJob does not. It becomes a JobSet, the JobSet an
+indexed Job, and the pods of that Job have known host names:
+
+    <job>-node-0-<index>.<job>        <job> names the JobSet and its headless service, `node` its only replicated job
+
+Exit status 1 and 2 mean that a restart would fail the same way (bad data, a wrong setting). With any other status the
+job restarts all workers, and they resume from the last checkpoint.
 """
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from voxline.components.train.asr.settings import AsrTrainSettings
-from voxline.components.train.distributed.tf_config import PORT, make_tf_config
+from voxline.components.train.families import FAMILIES
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.step import run
-from voxline.components.train.tts.settings import TtsTrainSettings
-from voxline.errors import TransientError, VoxlineError
+from voxline.errors import SettingsError, TransientError, VoxlineError
 from voxline.progress import print_status
 
-FAMILIES: dict[str, type[TrainSettings]] = {"recognition": AsrTrainSettings, "synthesis": TtsTrainSettings}
+REPLICATED_JOB = "node"
+"""Kubeflow Trainer's name for the replicated job of its trainers, and for the container in it."""
+PORT = 2222
+"""Of TensorFlow's server in each worker; NetworkPolicies let workers reach each other there."""
 FAILURE_PREFIX = "✗ "
-"""What the line begins with that says why a worker ended; who follows the job looks for it."""
+"""Starts the line with the reason why a worker failed; `pods` looks for it."""
 LOST_PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
-"""What TensorFlow raises in a worker whose peers are gone; the fault is theirs, or the network's."""
-
-
-def worker_arguments(settings: TrainSettings, dataset: str, store: str, job: str, retry_status: int) -> list[str]:
-    """The command line of a worker."""
-    family = next(name for name, kind in FAMILIES.items() if isinstance(settings, kind))
-    plain = settings.model_dump_json()
-    named = {"job": job, "family": family, "dataset": dataset, "store": store, "retry-status": str(retry_status)}
-    return [part for name, value in named.items() for part in (f"--{name}", value)] + ["--settings", plain]
+"""What TensorFlow raises in a worker whose peers are gone; the cause is in a peer, or in the network."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trains along, and returns the exit status."""
+    """Trains as one of several workers, and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m voxline.components.train.distributed.worker", description=__doc__)
     parser.add_argument("--job", required=True, help="name of the training job")
-    parser.add_argument("--family", required=True, choices=sorted(FAMILIES), help="of models")
-    parser.add_argument("--dataset", required=True, help="folder that extract wrote")
-    parser.add_argument("--store", required=True, help="all keyed work; the same one for all workers")
+    parser.add_argument("--family", required=True, choices=sorted(FAMILIES), help="model family")
+    parser.add_argument("--dataset", required=True, help="folder written by extract")
+    parser.add_argument("--store", required=True, help="store of all step outputs, the same for all workers")
     parser.add_argument("--settings", required=True, help="JSON of the section `train`")
     parser.add_argument("--port", type=int, default=PORT, help="of this worker and of its peers")
-    parser.add_argument("--retry-status", type=int, default=TransientError.exit_status, help="exit status: start again")
+    parser.add_argument(
+        "--retry-status", type=int, default=TransientError.exit_status, help="exit status that asks for a restart"
+    )
     given = parser.parse_args(arguments)
     try:
-        settings = FAMILIES[given.family].of(given.settings, "train")
+        settings = FAMILIES[given.family].settings.of(given.settings, "train")
         if not os.environ.get("TF_CONFIG"):
             os.environ["TF_CONFIG"] = make_tf_config(given.job, settings.workers.count, os.environ, given.port)
         run(given.dataset, given.store, settings)
@@ -60,13 +61,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def worker_arguments(settings: TrainSettings, dataset: str, store: str, job: str, retry_status: int) -> list[str]:
+    """The arguments of `main` for a worker."""
+    values = {
+        "job": job,
+        "family": settings.family,
+        "dataset": dataset,
+        "store": store,
+        "retry-status": str(retry_status),
+        "settings": settings.model_dump_json(),
+    }
+    return [part for name, value in values.items() for part in (f"--{name}", value)]
+
+
+def make_tf_config(job: str, count: int, environment: Mapping[str, str], port: int = PORT) -> str:
+    """TF_CONFIG of a worker of a TrainJob.
+
+    Args:
+      job: name of the TrainJob.
+      count: number of its workers.
+      environment: of the worker's process. Kubernetes sets JOB_COMPLETION_INDEX to the index of the pod, and HOSTNAME.
+
+    >>> config = make_tf_config("digits", 2, {"JOB_COMPLETION_INDEX": "1", "HOSTNAME": "digits-node-0-1"})
+    >>> json.loads(config)["cluster"]
+    {'worker': ['digits-node-0-0.digits:2222', 'digits-node-0-1.digits:2222']}
+    >>> json.loads(config)["task"]
+    {'type': 'worker', 'index': 1}
+
+    Raises:
+      SettingsError: the pod is not one of the workers; the TrainingRuntime has another shape.
+    """
+    index = environment.get("JOB_COMPLETION_INDEX", "")
+    if not index.isdecimal() or int(index) >= count:
+        raise SettingsError(
+            f"JOB_COMPLETION_INDEX is {index!r}, and the {count} workers of {job} have 0 to {count - 1}; the "
+            "TrainingRuntime's replicated job must be an indexed Job with as many pods as the TrainJob has nodes"
+        )
+    hosts = [f"{job}-{REPLICATED_JOB}-0-{number}" for number in range(count)]
+    host = environment.get("HOSTNAME", "")
+    if host != hosts[int(index)]:
+        raise SettingsError(
+            f"the host name of this pod is {host!r}, and the other workers expect worker {index} at "
+            f"{hosts[int(index)]!r}; the TrainingRuntime's only replicated job must be called {REPLICATED_JOB!r}, with "
+            "DNS hostnames enabled"
+        )
+    cluster = {"worker": [f"{host}.{job}:{port}" for host in hosts]}
+    return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": int(index)}})
+
+
 def _report_failure(message: str, status: int) -> int:
     print(FAILURE_PREFIX + " ".join(message.split()), file=sys.stderr, flush=True)
     return status
 
 
 def _lost_peers(error: Exception) -> bool:
-    tensorflow = sys.modules.get("tensorflow")  # what was not imported raised nothing
+    tensorflow = sys.modules.get("tensorflow")  # if it was not imported, it raised nothing
     errors = getattr(tensorflow, "errors", None)
     return any(isinstance(error, getattr(errors, name)) for name in LOST_PEER_ERRORS) if errors else False
 

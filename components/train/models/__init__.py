@@ -1,1 +1,1 @@
-"""Models in pure Keras 3: no TensorFlow in here, so that JAX stays possible."""
+"""Networks in pure Keras 3, without TensorFlow, so that they can run on JAX."""

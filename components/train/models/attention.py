@@ -1,4 +1,4 @@
-"""Location-sensitive attention: which symbols a decoder step reads, knowing which were read before.
+"""Location-sensitive attention, which sees the attention weights of earlier steps.
 
 After Chorowski et al. 2015, "Attention-Based Models for Speech Recognition", as Tacotron 2 uses it.
 """
@@ -14,7 +14,7 @@ Tensor = Any
 
 
 class AttentionKernels(NamedTuple):
-    """Weights of the attention in the dtype of computation, fetched once before the loop."""
+    """The attention's weights in the compute dtype, fetched once before the loop."""
 
     query: Tensor
     location: Tensor
@@ -25,8 +25,8 @@ class LocationSensitiveAttention(layers.Layer):  # type: ignore[misc]
     """energy = v · tanh(query + key + location + b), weights = softmax(energy) over real symbols.
 
     Args:
-      query_units: width of a query.
-      memory_units: width of a symbol's encoding.
+      query_units: size of a query.
+      memory_units: size of an encoded symbol.
     """
 
     def __init__(
@@ -40,20 +40,20 @@ class LocationSensitiveAttention(layers.Layer):  # type: ignore[misc]
         self.key = self.add_weight(shape=(memory_units, units), initializer=glorot(seed + 1), name="key")
         self.bias = self.add_weight(shape=(units,), initializer="zeros", name="bias")
         self.energy = self.add_weight(shape=(units, 1), initializer=glorot(seed + 2), name="energy")
-        self.looked_at = 2 if settings.location == "previous_and_cumulative" else 1
+        self.location_channels = 2 if settings.location == "previous_and_cumulative" else 1
         if filters:
-            shape = (settings.location_kernel, self.looked_at, filters)
+            shape = (settings.location_kernel, self.location_channels, filters)
             self.filters = self.add_weight(shape=shape, initializer=glorot(seed + 3), name="filters")
             self.location = self.add_weight(shape=(filters, units), initializer=glorot(seed + 4), name="location")
         self.built = True
 
     def keys(self, memory: Tensor) -> Tensor:
-        """Projects the encoded text [batch, symbols, memory] once: [batch, symbols, units], the bias in it."""
+        """The keys [batch, symbols, units] of the encoded text [batch, symbols, memory], with the bias added."""
         dtype = self.compute_dtype
         return ops.matmul(ops.cast(memory, dtype), ops.cast(self.key, dtype)) + ops.cast(self.bias, dtype)
 
     def kernels(self) -> AttentionKernels:
-        """Weights for `weigh`; convolution and projection of the location become one kernel."""
+        """The weights for `weigh`; convolution and projection of the location are merged into one kernel."""
         dtype, location = self.compute_dtype, None
         if self.settings.location_filters:
             location = ops.cast(ops.tensordot(self.filters, self.location, axes=1), dtype)
@@ -62,19 +62,19 @@ class LocationSensitiveAttention(layers.Layer):  # type: ignore[misc]
     def weigh(
         self, query: Tensor, keys: Tensor, real: Tensor, previous: Tensor, cumulative: Tensor, kernels: AttentionKernels
     ) -> Tensor:
-        """Weights float32 [batch, symbols] of a step; zero on padding.
+        """Attention weights of one step, float32 [batch, symbols]; zero on padding.
 
         Args:
           query: [batch, query units].
           keys: of `keys`.
           real: bool [batch, symbols].
-          previous, cumulative: float32 [batch, symbols], weights of the step before, and the sum of all so far.
+          previous, cumulative: float32 [batch, symbols], weights of the previous step, and the sum of all so far.
         """
         dtype = self.compute_dtype
         compared = keys + ops.expand_dims(ops.matmul(ops.cast(query, dtype), kernels.query), 1)
         if kernels.location is not None:
-            looked_at = [previous, cumulative] if self.looked_at == 2 else [cumulative]
-            past = ops.cast(ops.stack(looked_at, axis=-1), dtype)
+            location_channels = [previous, cumulative] if self.location_channels == 2 else [cumulative]
+            past = ops.cast(ops.stack(location_channels, axis=-1), dtype)
             compared = compared + ops.conv(past, kernels.location, padding="same")
         energy = ops.cast(ops.squeeze(ops.matmul(ops.tanh(compared), kernels.energy), -1), "float32")
         if not self.settings.smoothing:

@@ -11,15 +11,15 @@ Tensor = Any
 
 
 class CBHG(layers.Layer):  # type: ignore[misc]
-    """From [batch, length, inputs] to [batch, length, 2 · gru], or to `channels` where there is no GRU.
+    """From [batch, length, inputs] to [batch, length, 2 · gru], or to `channels` without a GRU.
 
     Args:
-      bank: widest convolution of the bank; there is one of each width from 1.
-      channels: of each of the bank, and of the highways.
-      projections: channels of the two convolutions after the bank; the second one is `inputs`, for the residual.
-      highways: how many.
+      bank: widest kernel of the bank, which has one convolution of each width from 1.
+      channels: of each convolution of the bank, and of the highways.
+      projection: channels of the first convolution after the bank; the second has `inputs`, for the residual.
+      highways: number of highway layers.
       gru: units in each direction (0: none).
-      seeds: an endless source of them.
+      seeds: an iterator over seeds.
     """
 
     def __init__(
@@ -39,7 +39,9 @@ class CBHG(layers.Layer):  # type: ignore[misc]
         policy = self.dtype_policy
 
         def convolution(channels: int, taps: int, activation: str | None) -> ConvBatchNorm:
-            return ConvBatchNorm(channels, taps, activation=activation, seed=next(seeds), first=True, dtype=policy)
+            return ConvBatchNorm(
+                channels, taps, activation=activation, seed=next(seeds), activation_first=True, dtype=policy
+            )
 
         def dense(units: int, activation: str, bias: float = 0.0) -> layers.Dense:
             return layers.Dense(
@@ -53,7 +55,7 @@ class CBHG(layers.Layer):  # type: ignore[misc]
         self.bank = [convolution(channels, taps, "relu") for taps in range(1, bank + 1)]
         self.projections = [convolution(projection, 3, "relu"), convolution(inputs, 3, None)]
         self.widen = None if inputs == channels else dense(channels, "linear")
-        # A highway's gate starts nearly shut, so that a new layer passes on what it got.
+        # A highway's gate starts nearly closed, so that a new layer passes its input on.
         self.highways = [(dense(channels, "relu"), dense(channels, "sigmoid", bias=-1.0)) for _ in range(highways)]
         self.recurrent = None
         self.width = channels
@@ -62,9 +64,9 @@ class CBHG(layers.Layer):  # type: ignore[misc]
             self.width = 2 * gru
 
     def call(self, x: Tensor, counts: Tensor, training: bool = False) -> Tensor:
-        """`x`: zero past each row's count, as what comes out is."""
+        """`x` is zero beyond each row's count, and so is the result."""
         banks = ops.concatenate([convolution(x, counts, training=training) for convolution in self.bank], axis=-1)
-        # The largest of a place and the one after it. What stands after the last is zero, as in any padding.
+        # Max pooling over each position and the next one; beyond the last there is zero, as in any padding.
         y = ops.maximum(banks, ops.pad(banks[:, 1:], [(0, 0), (0, 1), (0, 0)]))
         y = mask_padding(y, counts)
         for projection in self.projections:

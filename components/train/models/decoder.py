@@ -1,7 +1,4 @@
-"""The weights of the decoder that both Tacotrons have, and what is made of them whoever feeds it.
-
-How it is run: `teacher_forcing` feeds it recorded frames, `free_running` its own.
-"""
+"""The decoder of both Tacotrons: its weights, and one step. `decoding` runs it."""
 
 from typing import Any, NamedTuple, Self
 
@@ -16,61 +13,61 @@ from voxline.components.train.tts.model_settings import DecoderSettings
 Tensor = Any
 States = tuple[Tensor, ...]
 CORE_NOISE = 200
-"""Where in the noise a core's dropout is drawn."""
+"""The stream of random numbers for a core's dropout, see `StepSeed`."""
 
 
 class DecoderCore(layers.Layer):  # type: ignore[misc]
-    """Recurrent layers of a decoder; a subclass says which.
+    """The recurrent layers of a decoder.
 
     Attributes:
-      query_units: width of what the attention is asked with.
-      output_units: width of what the frames are made of, beside the context.
-      query_states: how many of the states are those of `query`.
+      query_units: size of the attention query.
+      output_units: size of the output; frames are projected from it and the context.
+      query_states: how many of the states belong to `query`; the others belong to `deepen`.
     """
 
     query_units: int
     output_units: int
     query_states: int
 
-    def prepared(self) -> Any:
-        """Weights in the dtype of computation, fetched once before the loop."""
+    def cast_weights(self) -> Any:
+        """Weights in the compute dtype, fetched once before the loop."""
         raise NotImplementedError
 
     def context_kernels(self) -> list[Tensor]:
-        """What a context is multiplied by in `query`, and in `deepen` where there is one."""
+        """The matrices that multiply a context: in `query`, and in `deepen` if there is one."""
         raise NotImplementedError
 
     def hoist(self, prenet: Tensor, weights: Any) -> Tensor:
-        """What the pre-net's output [batch, steps, units] gives to the first matrix, for all steps at once."""
+        """The pre-net's output [batch, steps, units] times the first matrix, for all steps at once."""
         raise NotImplementedError
 
     def start(self, batch: Tensor) -> States:
-        """States of `query`, then of `deepen`, all float32 zeros."""
+        """Initial states of `query`, then of `deepen`: float32 zeros."""
         raise NotImplementedError
 
     def perturb(self, batch: Tensor, steps: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Masks for `query` and `deepen`, [batch, steps, …], both possibly 0 wide."""
+        """Dropout masks for `query` and `deepen`, [batch, steps, …], or None."""
         raise NotImplementedError
 
     def query(
         self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
     ) -> tuple[Any, States]:
-        """One step up to the attention's query. `context`: its part of the first matrix."""
+        """One step up to the attention query; `context` is already multiplied by its matrix."""
         raise NotImplementedError
 
     def deepen(
         self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
     ) -> tuple[Any, States]:
-        """One step from the query to the output; `x` is the query, `context` the parts of the new context."""
+        """One step from the query `x` to the output; `context` is the new one, already multiplied by its matrix."""
         raise NotImplementedError
 
     def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
-        """`deepen` over all steps: nothing of it is fed back into the attention when recorded frames are fed."""
+        """`deepen` over all steps at once: under teacher forcing nothing of it feeds back into the attention."""
         raise NotImplementedError
 
 
 class LoopCell:
-    """A cell for `keras.layers.RNN` around a function; it holds tensors, which a layer would not."""
+    """A `keras.layers.RNN` cell around a function, which may refer to tensors; a layer may not."""
 
     compute_dtype = "float32"
 
@@ -89,7 +86,7 @@ def run_loop(step: Any, inputs: Tensor, states: States) -> Any:
 
 
 PRENET_NOISE = 100
-"""Where in the noise the pre-net's dropout is drawn."""
+"""The stream of random numbers for the pre-net's dropout."""
 
 
 class DecoderOutput(NamedTuple):
@@ -130,9 +127,9 @@ class Decoder(layers.Layer):  # type: ignore[misc]
         self.built = True
 
     def prenet_masks(self, rows: Tensor, steps: Tensor, noise: Tensor, training: bool) -> list[Tensor] | None:
-        """Dropout of the pre-net, [rows, steps, units]; the same for all rows where a voice speaks."""
+        """Dropout masks of the pre-net, [rows, steps, units]; one for all rows at inference."""
         rate = self.settings.prenet_dropout
-        if noise is None or not rate or not (training or self.settings.prenet_dropout_stays):
+        if noise is None or not rate or not (training or self.settings.prenet_dropout_at_inference):
             return None
         drawn = []
         for index, (kernel, _) in enumerate(self.prenet):
@@ -140,29 +137,29 @@ class Decoder(layers.Layer):  # type: ignore[misc]
             drawn.append(ops.cast(chance >= rate, self.compute_dtype) / (1 - rate))
         return drawn
 
-    def narrowed(self, x: Tensor, masks: list[Tensor] | None) -> Tensor:
-        """A frame, or all of them, through the pre-net."""
+    def apply_prenet(self, x: Tensor, masks: list[Tensor] | None) -> Tensor:
+        """Runs the pre-net on one frame or all of them."""
         for index, (kernel, bias) in enumerate(self.prenet):
             x = ops.relu(ops.matmul(x, ops.cast(kernel, x.dtype)) + ops.cast(bias, x.dtype))
             x = x if masks is None else x * masks[index]
         return x
 
     def projection(self, reduction: int) -> tuple[Tensor, Tensor]:
-        """One matrix for frames and stop logits of so many frames, and its bias; float32."""
+        """One float32 matrix, and its bias, to frames and stop logits of one decoder step."""
         wide = reduction * self.mels
         kernel = ops.concatenate([self.frame_kernel[:, :wide], self.stop_kernel[:, :reduction]], axis=1)
         bias = ops.concatenate([self.frame_bias[:wide], self.stop_bias[:reduction]], axis=0)
         return ops.cast(kernel, "float32"), ops.cast(bias, "float32")
 
-    def unfolded(self, made: Tensor, alignment: Tensor, reduction: int) -> DecoderOutput:
-        """What the projection made, [batch, steps, reduction · (mels + 1)], frame by frame."""
-        batch, wide = ops.shape(made)[0], reduction * self.mels
-        frames = ops.reshape(made[..., :wide], (batch, -1, self.mels))
-        return DecoderOutput(frames, ops.reshape(made[..., wide:], (batch, -1)), alignment)
+    def split_output(self, projected: Tensor, alignment: Tensor, reduction: int) -> DecoderOutput:
+        """Splits projections [batch, steps, reduction · (mels + 1)] into frames and stop logits."""
+        batch, wide = ops.shape(projected)[0], reduction * self.mels
+        frames = ops.reshape(projected[..., :wide], (batch, -1, self.mels))
+        return DecoderOutput(frames, ops.reshape(projected[..., wide:], (batch, -1)), alignment)
 
 
 def attend(weights: Tensor, memory: Tensor) -> Tensor:
-    """What weights [batch, symbols] take from [batch, symbols, width]: [batch, width]."""
+    """The sum of memory [batch, symbols, width] with weights [batch, symbols]: [batch, width]."""
     return ops.squeeze(ops.matmul(ops.expand_dims(ops.cast(weights, memory.dtype), 1), memory), 1)
 
 
@@ -191,7 +188,9 @@ class DecoderWeights(NamedTuple):
     @classmethod
     def of(cls, decoder: Decoder, reduction: int) -> Self:
         core = decoder.core
-        return cls(core.prepared(), decoder.attention.kernels(), core.context_kernels(), *decoder.projection(reduction))
+        return cls(
+            core.cast_weights(), decoder.attention.kernels(), core.context_kernels(), *decoder.projection(reduction)
+        )
 
 
 def decode_step(
@@ -203,17 +202,17 @@ def decode_step(
     state: States,
     perturb: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> tuple[Tensor, States]:
-    """What a step makes, float32 [batch, reduction · (mels + 1)] (frames, then stop logits), and its state.
+    """Runs one decoder step. Returns float32 [batch, reduction · (mels + 1)] (frames, then stop logits), and the state.
 
     Args:
-      frame: [batch, mels], the one before this step.
-      masks: dropout of the pre-net, [batch or 1, units] each.
-      state: context, weights of the step before, their sum so far, then the core's states; all float32.
-      perturb: masks of the core.
+      frame: [batch, mels], the last one before this step.
+      masks: dropout masks of the pre-net, [batch or 1, units] each.
+      state: context, attention weights of the previous step, their sum so far, then the core's states; all float32.
+      perturb: dropout masks of the core.
     """
     core, dtype = decoder.core, decoder.compute_dtype
     context, previous, cumulative, *inner = state
-    x = core.hoist(decoder.narrowed(ops.cast(frame, dtype), masks), matrices.core)
+    x = core.hoist(decoder.apply_prenet(ops.cast(frame, dtype), masks), matrices.core)
     part = ops.matmul(ops.cast(context, dtype), matrices.context[0])
     query, asked = core.query(x, part, tuple(inner[: core.query_states]), perturb[0], matrices.core)
     now = decoder.attention.weigh(query, text.keys, text.real, previous, cumulative, matrices.attention)

@@ -1,7 +1,7 @@
-"""A decoder that is fed its own frames, until it says that it is done.
+"""The two ways to run the decoder: on its own frames until it stops, and on recorded frames.
 
-A context is a sum of symbols and every matrix that reads one is linear, so that the text goes through those matrices
-once, before the loop: a step then reads as many rows of them as there are symbols.
+An attention context is a weighted sum over symbols, and the matrices that multiply it are linear. The autoregressive
+loop therefore multiplies the encoded text by these matrices once, before it starts.
 """
 
 from collections.abc import Callable
@@ -26,13 +26,13 @@ from voxline.components.train.models.layers import StepSeed, length_mask
 
 Tensor = Any
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Makes of a function a faster one: `functools.partial(tf.function, autograph=False, jit_compile=True)`."""
+"""Compiles a function, for example `functools.partial(tf.function, autograph=False, jit_compile=True)`."""
 STOP_LOGIT = 0.0
-"""Logit above which a frame is the last: a probability of one half."""
+"""Logit above which a frame is the last one: a probability of one half."""
 CHUNK_STEPS = 32
-"""Steps that are gathered before they are put with the others: to put one there, all of them are copied."""
+"""Steps collected before they are written to the output: each write copies the whole output."""
 LENGTH_MULTIPLE = 32
-"""A compiled loop is one for each length of text, so that lengths are rounded up to a multiple of so many symbols."""
+"""A loop is compiled for each text length, so lengths are rounded up to a multiple of this many symbols."""
 
 
 def decode_autoregressive(
@@ -45,7 +45,7 @@ def decode_autoregressive(
     noise: Tensor,
     compiler: Compiler | None = None,
 ) -> tuple[DecoderOutput, Tensor, Tensor]:
-    """Frames and alignment, how many frames are real [batch], which rows were cut [batch]; see `TacotronBase.speak`."""
+    """Outputs, real frames [batch], and which rows were cut off [batch]; see `TacotronBase.synthesize`."""
     symbols = ops.shape(memory)[1]
     drawn = decoder.prenet_masks(1, max_steps, noise, False)
     masks = None if drawn is None else ops.concatenate(drawn, axis=-1)[0]
@@ -61,7 +61,7 @@ def decode_autoregressive(
         found, made, ended, frames = compiler(loop)(*given)
     wide = reduction * (decoder.mels + 1)
     found = ops.reshape(found, (ops.shape(memory)[0], -1, wide + ops.shape(memory)[1]))[:, :made]
-    decoded = decoder.unfolded(found[..., :wide], found[..., wide : wide + symbols], reduction)
+    decoded = decoder.split_output(found[..., :wide], found[..., wide : wide + symbols], reduction)
     return decoded, frames, ops.logical_not(ended)
 
 
@@ -77,7 +77,7 @@ def _run_decoder(
     core, dtype, mels = decoder.core, decoder.compute_dtype, decoder.mels
     batch, symbols = ops.shape(memory)[0], ops.shape(memory)[1]
     memory, inside = ops.cast(memory, dtype), length_mask(counts, symbols)
-    weights, kernels, keys = core.prepared(), decoder.attention.kernels(), decoder.attention.keys(memory)
+    weights, kernels, keys = core.cast_weights(), decoder.attention.kernels(), decoder.attention.keys(memory)
     project, bias = decoder.projection(reduction)
     parts = [*core.context_kernels(), ops.cast(project[core.output_units :], dtype)]
     project = ops.cast(project[: core.output_units], dtype)
@@ -89,7 +89,7 @@ def _run_decoder(
     def step(index: Tensor, ended: Tensor, frames: Tensor, chunk: Tensor, made: Tensor, *states: Tensor) -> Any:
         own, context, previous, cumulative, *inner = states
         masked = None if masks is None else split_columns(ops.slice(masks, (index, 0), (1, masks.shape[1])), units)
-        x = core.hoist(decoder.narrowed(ops.cast(own, dtype), masked), weights)
+        x = core.hoist(decoder.apply_prenet(ops.cast(own, dtype), masked), weights)
         query, asked = core.query(x, context, tuple(inner[:queries]), None, weights)
         now = decoder.attention.weigh(query, keys, inside, previous, cumulative, kernels)
         context, *others = split_columns(attend(now, folded), cuts)
@@ -120,27 +120,27 @@ def _run_decoder(
         *core.start(batch),
     )
 
-    def goes_on(index: Tensor, ended: Tensor, *_: Tensor) -> Tensor:
+    def unfinished(index: Tensor, ended: Tensor, *_: Tensor) -> Tensor:
         return ops.logical_and(index < max_steps, ops.logical_not(ops.all(ended)))
 
-    index, ended, frames, chunk, made, *_ = ops.while_loop(goes_on, step, state)
+    index, ended, frames, chunk, made, *_ = ops.while_loop(unfinished, step, state)
     return _insert_chunk(made, chunk, index - 1), index, ended, frames
 
 
 def _find_stops(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Which rows end in a step whose stop logits are [batch, reduction], and the frames of it that are real."""
+    """The rows that end in a step with stop logits [batch, reduction], and how many of its frames are real."""
     stops = ops.cast(logits > STOP_LOGIT, "int32")
     stopped = ops.max(stops, axis=-1) > 0
     return stopped, ops.where(stopped, ops.cast(ops.argmax(stops, axis=-1), "int32") + 1, logits.shape[-1])
 
 
 def _insert_chunk(made: Tensor, chunk: Tensor, index: Tensor) -> Tensor:
-    """All chunks, with the one that holds step `index` in its place."""
+    """All chunks, with the one of step `index` replaced."""
     return ops.where(_index_mask(index // CHUNK_STEPS, made.shape[1], 4), ops.expand_dims(chunk, 1), made)
 
 
 def _index_mask(index: Tensor, size: int, rank: int) -> Tensor:
-    """True at `index` of axis 1, to be broadcast over the other axes."""
+    """True at `index` of axis 1, broadcastable over the other axes."""
     return ops.reshape(ops.equal(ops.arange(size), index), (1, size, *([1] * (rank - 2))))
 
 
@@ -156,9 +156,9 @@ def decode_teacher_forced(
     reduction: int,
     training: bool,
     noise: Tensor,
-    teacher: Tensor,
+    teacher_forcing: Tensor,
 ) -> DecoderOutput:
-    """Decodes with the recorded frames [batch, steps · reduction, mels] before it; see `TacotronBase.call`."""
+    """Feeds the decoder the recorded frames [batch, steps · reduction, mels]; see `TacotronBase.call`."""
     dtype, mels, dropped = decoder.compute_dtype, decoder.mels, decoder.settings.dropped_frames
     memory = ops.cast(memory, dtype)
     batch, steps = ops.shape(memory)[0], ops.shape(frames)[1] // reduction
@@ -170,10 +170,10 @@ def decode_teacher_forced(
     drawn = decoder.prenet_masks(batch if training else 1, steps, noise, training)
     perturb = decoder.core.perturb(batch, steps, noise) if training and noise is not None else (None, None)
     text = EncodedText(memory, decoder.attention.keys(memory), length_mask(counts, ops.shape(memory)[1]))
-    if teacher is None:
-        return _decode_all_recorded(decoder, text, decoder.narrowed(fed, drawn), perturb, reduction)
+    if teacher_forcing is None:
+        return _decode_all_recorded(decoder, text, decoder.apply_prenet(fed, drawn), perturb, reduction)
     chance = keras.random.uniform((batch, steps, 1), seed=StepSeed(noise, TEACHER_FORCING_NOISE))
-    share = ops.reshape(ops.broadcast_to(ops.cast(teacher, "float32"), (batch,)), (batch, 1, 1))
+    share = ops.reshape(ops.broadcast_to(ops.cast(teacher_forcing, "float32"), (batch,)), (batch, 1, 1))
     return _decode_mixed(decoder, text, fed, chance < share, drawn, perturb, reduction)
 
 
@@ -181,7 +181,7 @@ def _decode_all_recorded(
     decoder: Decoder, text: EncodedText, prenet: Tensor, perturb: Any, reduction: int
 ) -> DecoderOutput:
     core, dtype = decoder.core, decoder.compute_dtype
-    weights, kernels, context_kernel = core.prepared(), decoder.attention.kernels(), core.context_kernels()[0]
+    weights, kernels, context_kernel = core.cast_weights(), decoder.attention.kernels(), core.context_kernels()[0]
     x = core.hoist(prenet, weights)
     width, queries = x.shape[-1], core.query_units
 
@@ -203,13 +203,13 @@ def _decode_all_recorded(
     output = core.deepen_all(ops.cast(query, dtype), context, perturb[1], weights)
     kernel, bias = decoder.projection(reduction)
     joined = ops.concatenate([ops.cast(output, "float32"), ops.cast(context, "float32")], axis=-1)
-    return decoder.unfolded(ops.matmul(joined, kernel) + bias, alignment, reduction)
+    return decoder.split_output(ops.matmul(joined, kernel) + bias, alignment, reduction)
 
 
 def _decode_mixed(
     decoder: Decoder, text: EncodedText, fed: Tensor, recorded: Tensor, drawn: Any, perturb: Any, reduction: int
 ) -> DecoderOutput:
-    """Feeds the frame that is recorded, or where `recorded` is False the decoder's own last one."""
+    """Feeds the recorded frame, or where `recorded` is false the decoder's own last one."""
     batch, steps = ops.shape(fed)[0], ops.shape(fed)[1]
     dtype, mels, matrices = decoder.compute_dtype, decoder.mels, DecoderWeights.of(decoder, reduction)
     pieces = [ops.cast(recorded, "float32"), ops.cast(fed, "float32")]
@@ -231,10 +231,10 @@ def _decode_mixed(
     start = (ops.zeros((batch, mels)), *_initial_attention(text), *decoder.core.start(batch))
     found = run_loop(step, ops.concatenate(pieces, axis=-1), start)
     wide = reduction * (mels + 1)
-    return decoder.unfolded(found[..., :wide], found[..., wide:], reduction)
+    return decoder.split_output(found[..., :wide], found[..., wide:], reduction)
 
 
 def _initial_attention(text: EncodedText) -> States:
-    """No context yet, and no symbol looked at."""
+    """Zero context and zero attention weights."""
     batch, symbols = ops.shape(text.memory)[0], ops.shape(text.memory)[1]
     return ops.zeros((batch, text.memory.shape[-1])), ops.zeros((batch, symbols)), ops.zeros((batch, symbols))

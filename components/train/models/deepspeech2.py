@@ -2,9 +2,9 @@
 
 After Amodei et al. 2015, "Deep Speech 2: End-to-End Speech Recognition in English and Mandarin".
 
-Padding never changes a result: every convolution is padded by a fixed number of frames on the left
-(Keras's "same" pads by the batch's length), frames beyond an utterance's end are set to zero before they
-can reach real ones, and the backward layers start at the last real frame.
+Padding never changes a result: every convolution pads a fixed number of frames on the left (Keras's "same" depends on
+the batch's length), frames beyond an utterance's end are set to zero before they can reach real ones, and the backward
+layers start at the last real frame.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from voxline.components.train.asr.settings import ConvolutionSettings, DeepSpeech2Settings
+from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings
 from voxline.components.train.models.layers import SequenceBatchNorm, StepSeed
 
 Tensor = Any
@@ -22,15 +22,15 @@ RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
 
 
 class DeepSpeech2(keras.Model):  # type: ignore[misc]
-    """From raw features to logits.
+    """From raw features to logits; a `CtcModel`.
 
     Args:
       settings: sizes.
-      mean, deviation: per bin, of the training split; features are normalised by them in the graph.
+      mean, deviation: per bin, of the training split; the graph normalizes features by them.
       classes: symbols of the alphabet and the blank.
       seed: of the initial weights.
       precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
-      portable: keep cuDNN out of the graph, so that an exported one runs on any machine.
+      portable: use no cuDNN kernels, so that an exported graph runs on any machine.
 
     >>> settings = DeepSpeech2Settings(units=4, padding=0)
     >>> model = DeepSpeech2(settings, mean=[0.0] * 40, deviation=[1.0] * 40, classes=29)
@@ -57,7 +57,7 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
         self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
         seeds = iter(np.random.SeedSequence(seed).generate_state(8 + 4 * settings.layers).tolist())
         self.convolutions = [
-            ConvolutionBlock(each, settings.rectifier_ceiling, seed=next(seeds), dtype=precision)
+            ConvolutionBlock(each, settings.relu_clip, seed=next(seeds), dtype=precision)
             for each in settings.convolutions
         ]
         self.norms = [
@@ -86,19 +86,18 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
 
         Args:
           features: float32 [batch, frames, bins], as extract writes them.
-          frames: int [batch], how many of the frames are real.
-          training: use the batch's own statistics, and drop activations.
-          noise: int [2], what dropout is drawn from; the same numbers, the same activations dropped.
+          frames: int [batch], real frames.
+          training: normalize by the statistics of the batch, and apply dropout.
+          noise: int [2], the seed of dropout: the same numbers drop the same activations.
 
         Returns:
-          logits, float32 [batch, output frames, classes], the blank last; and int32 [batch], how many of
-          the output frames are real.
+          logits, float32 [batch, output frames, classes], the blank last; and int32 [batch], real output frames.
         """
         x = (ops.cast(features, "float32") - self._shift) * self._scale
         frames = ops.cast(frames, "int32")
         x = ops.cast(x * _mask(frames, x, 3), self.compute_dtype)
-        around = self.settings.padding
-        x, frames = ops.pad(ops.expand_dims(x, -1), [(0, 0), (around, around), (0, 0), (0, 0)]), frames + 2 * around
+        padding = self.settings.padding
+        x, frames = ops.pad(ops.expand_dims(x, -1), [(0, 0), (padding, padding), (0, 0), (0, 0)]), frames + 2 * padding
         for convolution in self.convolutions:
             x, frames = convolution(x, frames, training=training)
         x = ops.reshape(x, (ops.shape(x)[0], -1, x.shape[2] * x.shape[3]))
@@ -113,21 +112,21 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
         return self.classifier(self._dropout(x, training, noise, len(self.recurrent))), frames
 
     @property
-    def normalisations(self) -> list[SequenceBatchNorm]:
-        """The layers whose statistics the train loop moves, once a step has been accepted."""
+    def normalizations(self) -> list[SequenceBatchNorm]:
+        """The layers whose moving statistics the trainer updates after an accepted step."""
         found = [block.norm for block in self.convolutions] + [*self.norms, self.output_norm]
         return [norm for norm in found if norm is not None]
 
-    def _dropout(self, x: Tensor, training: bool, noise: Tensor, place: int) -> Tensor:
+    def _dropout(self, x: Tensor, training: bool, noise: Tensor, stream: int) -> Tensor:
         if not training or not self.settings.dropout or noise is None:
             return x
-        return keras.random.dropout(x, self.settings.dropout, seed=StepSeed(noise, place))
+        return keras.random.dropout(x, self.settings.dropout, seed=StepSeed(noise, stream))
 
 
 class ConvolutionBlock(layers.Layer):  # type: ignore[misc]
-    """Convolution, batch normalisation over real frames, clipped rectifier.
+    """Convolution, batch normalization over real frames, clipped ReLU.
 
-    Takes [batch, frames, bins, channels] whose padded frames are zero, and gives the same.
+    Takes and returns [batch, frames, bins, channels] with padded frames zero.
     """
 
     def __init__(self, settings: ConvolutionSettings, ceiling: float, *, seed: int, **kwargs: Any) -> None:
@@ -151,7 +150,7 @@ class ConvolutionBlock(layers.Layer):  # type: ignore[misc]
 
 
 def _same_padding(taps: int) -> tuple[int, int]:
-    """Padding that puts output `i` over input `i · stride`, whatever the batch's length."""
+    """Padding that centers output `i` on input `i · stride`, whatever the batch's length."""
     return (taps - 1) // 2, taps // 2
 
 

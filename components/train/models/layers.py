@@ -1,7 +1,7 @@
-"""Batch normalisation over the real frames of a batch, and dropout's noise; neither changes state by itself.
+"""Layers and functions that both families share: masked batch normalization, dropout from a given seed, masks.
 
-All state that training changes is changed in one place, the train loop, where a step that is not finite is
-left out whole: a layer that moved its own statistics in the forward pass would have taken the poison already.
+No layer changes its own state. The trainer changes all of it in one place, and skips steps that are not finite: a layer
+that moved its statistics in the forward pass would already hold the NaN.
 """
 
 from typing import Any, NamedTuple
@@ -13,13 +13,13 @@ Tensor = Any
 
 
 class SequenceBatchNorm(layers.Layer):  # type: ignore[misc]
-    """Batch normalisation whose statistics are of real frames only (Ioffe and Szegedy 2015).
+    """Batch normalization with statistics over real frames only (Ioffe and Szegedy 2015).
 
-    Padded frames would drag the mean towards them by as much as the batch happens to be padded. The inputs'
-    padded frames may hold anything; what comes out of them means nothing.
+    Padded frames would pull the mean towards them, the more the batch is padded. Padded frames of the input may hold
+    anything; those of the output are undefined.
 
     Attributes:
-      batch_statistics: (mean, variance), each [channels], of the batch last seen in training.
+      batch_statistics: (mean, variance), each [channels], of the last batch in training.
     """
 
     def __init__(self, momentum: float = 0.98, epsilon: float = 1e-3, **kwargs: Any) -> None:
@@ -60,29 +60,30 @@ class SequenceBatchNorm(layers.Layer):  # type: ignore[misc]
 
 
 class StepSeed(keras.random.SeedGenerator):  # type: ignore[misc]
-    """Hands a given pair of integers to Keras's random functions, instead of counting up a variable of its own.
+    """Gives Keras's random functions a fixed seed instead of a counter in a variable.
 
-    The numbers come from (seed, step), so that a resumed run drops what the first would have dropped.
+    `noise` comes from (seed, step), so that a resumed run drops what the first would have dropped. `stream` keeps the
+    layers of a model apart.
     """
 
-    def __init__(self, noise: Tensor, place: int) -> None:
-        self._noise, self._place = noise, place
+    def __init__(self, noise: Tensor, stream: int) -> None:
+        self._noise, self._stream = noise, stream
 
     def next(self, ordered: bool = True) -> Tensor:
-        return ops.cast(self._noise + ops.convert_to_tensor([0, self._place], dtype="int32"), "uint32")
+        return ops.cast(self._noise + ops.convert_to_tensor([0, self._stream], dtype="int32"), "uint32")
 
 
 class TtsOutput(NamedTuple):
-    """Speech in normalised space.
+    """The output of a TTS model, in normalized space.
 
     Attributes:
-      before: float32 [batch, frames', mels], as the decoder made them; frames' = steps · reduction. Zero past the end.
-      mels: the same after the post-net, or `before` where the network has none.
+      before: float32 [batch, frames', mels], from the decoder; frames' = steps · reduction. Zero beyond the end.
+      mels: after the post-net, or `before` if the network has none.
       linear: float32 [batch, frames', linear bins] of Tacotron, else None.
       stop: float32 [batch, frames'], logit of "this frame is the last".
       alignment: float32 [batch, steps, symbols].
       frames: int32 [batch], real frames.
-      hit_limit: bool [batch], ended by `max_steps` and not by itself.
+      hit_limit: bool [batch], cut off by `max_steps`.
     """
 
     before: Tensor
@@ -100,26 +101,36 @@ def length_mask(counts: Tensor, longest: Tensor) -> Tensor:
 
 
 def mask_padding(x: Tensor, counts: Tensor) -> Tensor:
-    """[batch, length, …] with zeros past each row's count, whatever stood there."""
+    """Sets [batch, length, …] to zero beyond each row's count."""
     inside = length_mask(counts, ops.shape(x)[1])
     return ops.where(ops.expand_dims(inside, -1), x, ops.zeros((), x.dtype))
 
 
-def dropout(x: Tensor, rate: float, training: bool, noise: Tensor, place: int) -> Tensor:
-    """Dropout from given noise."""
+def dropout(x: Tensor, rate: float, training: bool, noise: Tensor, stream: int) -> Tensor:
+    """Dropout from a given seed."""
     if not training or not rate or noise is None:
         return x
-    return keras.random.dropout(x, rate, seed=StepSeed(noise, place))
+    return keras.random.dropout(x, rate, seed=StepSeed(noise, stream))
 
 
 class ConvBatchNorm(layers.Layer):  # type: ignore[misc]
-    """Convolution over time, batch normalisation over what is real, activation; padding comes out as zero.
+    """Convolution over time, masked batch normalization, activation; padded frames come out as zero.
 
-    "same" with a stride of 1 pads by the kernel alone, so the batch's length does not matter.
+    Padding "same" with a stride of 1 depends on the kernel only, not on the batch's length.
+
+    Args:
+      activation_first: apply the activation before the normalization.
     """
 
     def __init__(
-        self, channels: int, taps: int, *, activation: str | None, seed: int, first: bool = False, **kwargs: Any
+        self,
+        channels: int,
+        taps: int,
+        *,
+        activation: str | None,
+        seed: int,
+        activation_first: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.convolution = layers.Conv1D(
@@ -131,12 +142,12 @@ class ConvBatchNorm(layers.Layer):  # type: ignore[misc]
             dtype=self.dtype_policy,
         )
         self.norm = SequenceBatchNorm(dtype=self.dtype_policy)
-        self.activation, self.first = keras.activations.get(activation), first
+        self.activation, self.activation_first = keras.activations.get(activation), activation_first
 
     def call(self, x: Tensor, counts: Tensor, training: bool = False) -> Tensor:
-        """[batch, length, channels] whose padding is zero; `first`: the activation stands before the normalisation."""
+        """Takes [batch, length, channels] with padded frames zero."""
         x = self.convolution(x)
-        if self.first:
+        if self.activation_first:
             x = self.norm(self.activation(x), counts, training=training)
         else:
             x = self.activation(self.norm(x, counts, training=training))
@@ -144,7 +155,7 @@ class ConvBatchNorm(layers.Layer):  # type: ignore[misc]
 
 
 def bidirectional(kind: type[Any], units: int, seeds: list[int], precision: Any, portable: bool) -> layers.Layer:
-    """A GRU or LSTM in both directions; `portable` keeps cuDNN out of the graph."""
+    """A GRU or LSTM in both directions; `portable`: without cuDNN kernels."""
 
     def one(drawn: list[int], backward: bool) -> layers.Layer:
         kernel, state = drawn

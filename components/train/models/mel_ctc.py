@@ -1,7 +1,6 @@
-"""A small recogniser of mels, which learns beside a voice and tells it whether the text can be heard.
+"""An auxiliary CTC model on predicted mels, which trains along with a TTS model and is not exported.
 
-After Liu et al. 2019, "Maximizing Mutual Information for Tacotron" (arXiv 1909.01145): an auxiliary recogniser with CTC
-on the predicted mels. It is not exported.
+After Liu et al. 2019, "Maximizing Mutual Information for Tacotron" (arXiv 1909.01145).
 """
 
 from typing import Any
@@ -15,18 +14,18 @@ TAPS = 5
 
 
 class MelCtc(keras.Model):  # type: ignore[misc]
-    """From normalised mels to logits: two convolutions, a bidirectional GRU, a classifier.
+    """From normalized mels to logits: two convolutions, a bidirectional GRU, a classifier.
 
     Args:
-      classes: symbols and the blank, which is the last.
+      classes: symbols and the blank, which is last.
 
-    >>> recogniser = MelCtc(80, 30, units=8)
-    >>> recogniser(np.zeros((2, 50, 80), "float32"), np.array([50, 20])).shape
+    >>> model = MelCtc(80, 30, units=8)
+    >>> model(np.zeros((2, 50, 80), "float32"), np.array([50, 20])).shape
     TensorShape([2, 50, 30])
     """
 
     def __init__(self, mels: int, classes: int, *, units: int, seed: int = 1) -> None:
-        super().__init__(name="mel_recogniser")
+        super().__init__(name="mel_ctc")
         seeds = iter(np.random.SeedSequence([seed, 7]).generate_state(8).tolist())
         self.convolutions = [
             layers.Conv1D(units, TAPS, padding="same", activation="relu", kernel_initializer=_glorot(next(seeds)))
@@ -39,8 +38,8 @@ class MelCtc(keras.Model):  # type: ignore[misc]
         self(np.zeros((1, 4, mels), "float32"), np.array([4]))
 
     @property
-    def normalisations(self) -> list[Any]:
-        """None: see `SequenceNormalisation`."""
+    def normalizations(self) -> list[Any]:
+        """Empty: it has no batch normalization."""
         return []
 
     def call(self, mels: Tensor, frames: Tensor) -> Tensor:

@@ -23,19 +23,19 @@ class Tacotron(TacotronBase):
     >>> import numpy as np
     >>> settings = TacotronSettings(embedding=8, encoder_bank=2, encoder_gru=4, decoder_units=8, postnet_bank=2)
     >>> model = Tacotron(settings, symbols=5, bins=9, mels=3, mean=[0.0] * 9, deviation=[1.0] * 9)
-    >>> spoken = model(np.array([[1, 2]]), np.array([2]), np.zeros((1, 7, 9), "float32"), np.array([7]))
-    >>> spoken.mels.shape, spoken.linear.shape, spoken.alignment.shape
+    >>> output = model(np.array([[1, 2]]), np.array([2]), np.zeros((1, 7, 9), "float32"), np.array([7]))
+    >>> output.mels.shape, output.linear.shape, output.alignment.shape
     (TensorShape([1, 10, 3]), TensorShape([1, 10, 6]), TensorShape([1, 2, 2]))
     """
 
     settings: TacotronSettings
 
-    def _assemble(self, seeds: list[int], precision: str, portable: bool) -> None:
+    def _build_layers(self, seeds: list[int], precision: str, portable: bool) -> None:
         settings, source = self.settings, iter(seeds)
         if self.bins <= self.mels:
             raise ValueError(
-                f"frames of {self.bins} bins, {self.mels} of them mels: nothing is left for the linear spectrum that "
-                "tacotron makes; extract features of the kind mel_and_linear"
+                f"frames of {self.bins} bins, {self.mels} of them mels: none are left for the linear spectrum that "
+                "tacotron predicts; extract features of kind mel_and_linear"
             )
         glorot = keras.initializers.GlorotUniform
         normal = keras.initializers.RandomNormal(stddev=0.5, seed=next(source))
@@ -82,7 +82,7 @@ class Tacotron(TacotronBase):
 
 
 class GRUCore(DecoderCore):
-    """A dense layer of pre-net and context, then GRUs, each of which adds to what it got; the last one asks."""
+    """A dense layer over pre-net and context, then residual GRUs; the output of the last is the attention query."""
 
     def __init__(self, settings: TacotronSettings, context: int, *, seed: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -102,7 +102,7 @@ class GRUCore(DecoderCore):
             self.grus.append((kernel, recurrent, biases))
         self.built = True
 
-    def prepared(self) -> list[tuple[Tensor, ...]]:
+    def cast_weights(self) -> list[tuple[Tensor, ...]]:
         return [tuple(ops.cast(weight, self.compute_dtype) for weight in gru) for gru in self.grus]
 
     def context_kernels(self) -> list[Tensor]:

@@ -17,12 +17,12 @@ Tensor = Any
 
 
 class LSTMWeights(layers.Layer):  # type: ignore[misc]
-    """Weights of one LSTM fed from two sides.
+    """The weights of one LSTM with two inputs.
 
     Args:
-      outer: width of the input known before the loop.
-      context: width of the attention's context.
-      units: of the state.
+      outer: size of the input that is known before the loop.
+      context: size of the attention context.
+      units: size of the state.
     """
 
     def __init__(self, outer: int, context: int, units: int, *, seed: int, **kwargs: Any) -> None:
@@ -33,16 +33,16 @@ class LSTMWeights(layers.Layer):  # type: ignore[misc]
         self.context = self.add_weight(shape=(context, 4 * units), initializer=glorot(seed + 1), name="context")
         orthogonal = keras.initializers.Orthogonal(seed=seed + 2)
         self.recurrent = self.add_weight(shape=(units, 4 * units), initializer=orthogonal, name="recurrent")
-        self.bias = self.add_weight(shape=(4 * units,), initializer=self._remembering, name="bias")
+        self.bias = self.add_weight(shape=(4 * units,), initializer=self._initial_bias, name="bias")
         self.built = True
 
-    def _remembering(self, shape: Any, dtype: Any = None) -> Tensor:
+    def _initial_bias(self, shape: Any, dtype: Any = None) -> Tensor:
         """Forget gates start open (Jozefowicz et al. 2015)."""
         units = self.units
         return ops.concatenate([ops.zeros(units), ops.ones(units), ops.zeros(2 * units)])
 
     def cast(self, weight: Tensor) -> Tensor:
-        """A weight in the dtype of computation."""
+        """A weight in the compute dtype."""
         return ops.cast(weight, self.compute_dtype)
 
 
@@ -64,14 +64,14 @@ class Tacotron2(TacotronBase):
     >>> import numpy as np
     >>> settings = Tacotron2Settings(embedding=8, encoder_channels=8, encoder_lstm=4, decoder_units=8, postnet_layers=0)
     >>> model = Tacotron2(settings, symbols=5, bins=3, mels=3, mean=[0.0] * 3, deviation=[1.0] * 3)
-    >>> spoken = model(np.array([[1, 2]]), np.array([2]), np.zeros((1, 7, 3), "float32"), np.array([7]))
-    >>> spoken.mels.shape, spoken.alignment.shape
+    >>> output = model(np.array([[1, 2]]), np.array([2]), np.zeros((1, 7, 3), "float32"), np.array([7]))
+    >>> output.mels.shape, output.alignment.shape
     (TensorShape([1, 7, 3]), TensorShape([1, 7, 2]))
     """
 
     settings: Tacotron2Settings
 
-    def _assemble(self, seeds: list[int], precision: str, portable: bool) -> None:
+    def _build_layers(self, seeds: list[int], precision: str, portable: bool) -> None:
         settings, source = self.settings, iter(seeds)
         uniform = keras.initializers.GlorotUniform(next(source))
         self.embedding = layers.Embedding(self.symbols, settings.embedding, uniform, dtype=precision)
@@ -125,7 +125,7 @@ class Tacotron2(TacotronBase):
 
 
 class LSTMCore(DecoderCore):
-    """One LSTM asks the attention, another one reads what it found."""
+    """Two LSTMs: the first makes the attention query, the second reads the context."""
 
     query_states = 2
 
@@ -133,15 +133,15 @@ class LSTMCore(DecoderCore):
         super().__init__(**kwargs)
         self.settings = settings
         self.units = self.query_units = self.output_units = settings.decoder_units
-        self.asking = LSTMWeights(settings.prenet[-1], context, self.units, seed=seed, dtype=self.dtype_policy)
-        self.reading = None
+        self.query_lstm = LSTMWeights(settings.prenet[-1], context, self.units, seed=seed, dtype=self.dtype_policy)
+        self.output_lstm = None
         if settings.decoder_layers == 2:
-            self.reading = LSTMWeights(self.units, context, self.units, seed=seed + 7, dtype=self.dtype_policy)
-        self._both = [gates for gates in (self.asking, self.reading) if gates is not None]
+            self.output_lstm = LSTMWeights(self.units, context, self.units, seed=seed + 7, dtype=self.dtype_policy)
+        self._both = [gates for gates in (self.query_lstm, self.output_lstm) if gates is not None]
         self.built = True
 
-    def prepared(self) -> list[tuple[Tensor, ...]]:
-        """Of each LSTM: matrix of the input, of the state, bias."""
+    def cast_weights(self) -> list[tuple[Tensor, ...]]:
+        """For each LSTM: matrix of the input, matrix of the state, bias."""
         return [tuple(map(gates.cast, (gates.outer, gates.recurrent, gates.bias))) for gates in self._both]
 
     def context_kernels(self) -> list[Tensor]:
@@ -165,7 +165,7 @@ class LSTMCore(DecoderCore):
             kept = ops.cast(chance[..., : 2 * self.units] >= settings.zoneout, self.compute_dtype)
             passed = ops.cast(chance[..., 2 * self.units :] >= settings.decoder_dropout, self.compute_dtype)
             made.append(ops.concatenate([kept, passed / (1 - settings.decoder_dropout)], axis=-1))
-        return made[0], made[1] if self.reading is not None else None
+        return made[0], made[1] if self.output_lstm is not None else None
 
     def query(
         self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
@@ -182,9 +182,9 @@ class LSTMCore(DecoderCore):
         return self._advance(gates, states, mask)
 
     def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
-        if self.reading is None:
+        if self.output_lstm is None:
             return query
-        gates, recurrent = self.reading, self.reading.cast(self.reading.recurrent)
+        gates, recurrent = self.output_lstm, self.output_lstm.cast(self.output_lstm.recurrent)
         joined = ops.concatenate([query, context], axis=-1)
         kernel = ops.concatenate([gates.cast(gates.outer), gates.cast(gates.context)], axis=0)
         x = ops.matmul(joined, kernel) + gates.cast(gates.bias)
@@ -200,7 +200,7 @@ class LSTMCore(DecoderCore):
         return run_loop(step, x if mask is None else ops.concatenate([x, ops.cast(mask, x.dtype)], axis=-1), start)
 
     def _advance(self, gates: Tensor, states: States, mask: Tensor | None) -> tuple[Tensor, States]:
-        """Output and cell of a step; a share of both is kept from the step before (zoneout, Krueger et al. 2017)."""
+        """Output and cell of a step, with zoneout (Krueger et al. 2017): both keep a share of the previous step."""
         output, cell = lstm_step(gates, states[1])
         rate = self.settings.zoneout
         if mask is not None:

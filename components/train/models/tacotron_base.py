@@ -1,4 +1,4 @@
-"""What Tacotron and Tacotron 2 have in common: normalisation, the way through encoder, decoder and post-net."""
+"""What Tacotron and Tacotron 2 share: normalization, and the path through encoder, decoder and post-net."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,15 +15,15 @@ Tensor = Any
 
 
 class TacotronBase(keras.Model):  # type: ignore[misc]
-    """Symbols in, normalised mels out.
+    """Symbols in, normalized mels out.
 
     Args:
-      symbols: size of the alphabet; every id is a real symbol, padding is told by counts.
-      bins, mels: width of a frame of features, and how many of them, from the first, are mels.
+      symbols: size of the alphabet; every id is a real symbol; `counts` marks padding.
+      bins, mels: size of a frame of features, and how many of its first bins are mels.
       mean, deviation: per bin, of the training split.
       seed: of the initial weights.
       precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
-      portable: keep cuDNN out of the graph, so that an exported one runs on any machine.
+      portable: use no cuDNN kernels, so that an exported graph runs on any machine.
     """
 
     decoder: Decoder
@@ -45,12 +45,12 @@ class TacotronBase(keras.Model):  # type: ignore[misc]
         self.settings, self.symbols, self.bins, self.mels = settings, symbols, bins, mels
         self._mean = np.asarray(mean, "float32")
         self._deviation = np.maximum(np.asarray(deviation, "float32"), 1e-5)
-        self._assemble(np.random.SeedSequence([seed, 1]).generate_state(64).tolist(), precision, portable)
+        self._build_layers(np.random.SeedSequence([seed, 1]).generate_state(64).tolist(), precision, portable)
         once = 2 * settings.reduction
         self(np.zeros((1, 3), "int32"), np.array([3]), np.zeros((1, once, bins), "float32"), np.array([once]))
 
-    def _assemble(self, seeds: list[int], precision: str, portable: bool) -> None:
-        """Makes the layers."""
+    def _build_layers(self, seeds: list[int], precision: str, portable: bool) -> None:
+        """Creates the layers."""
         raise NotImplementedError
 
     def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor) -> Tensor:
@@ -62,19 +62,19 @@ class TacotronBase(keras.Model):  # type: ignore[misc]
         raise NotImplementedError
 
     @property
-    def normalisations(self) -> list[SequenceBatchNorm]:
-        """The layers whose statistics the train loop moves, once a step has been accepted."""
+    def normalizations(self) -> list[SequenceBatchNorm]:
+        """The layers whose moving statistics the trainer updates after an accepted step."""
         return [layer for layer in self._flatten_layers() if isinstance(layer, SequenceBatchNorm)]
 
-    def normalise(self, features: Tensor) -> Tensor:
-        """Raw features [..., bins], or mels alone, in deviations from the mean."""
+    def normalize(self, features: Tensor) -> Tensor:
+        """Raw features [..., bins], or mels alone, to zero mean and unit variance."""
         width = features.shape[-1]
         return (ops.cast(features, "float32") - self._mean[:width]) / self._deviation[:width]
 
-    def restore(self, normalised: Tensor) -> Tensor:
-        """The way back of `normalise`."""
-        width = normalised.shape[-1]
-        return ops.cast(normalised, "float32") * self._deviation[:width] + self._mean[:width]
+    def denormalize(self, normalized: Tensor) -> Tensor:
+        """The inverse of `normalize`."""
+        width = normalized.shape[-1]
+        return ops.cast(normalized, "float32") * self._deviation[:width] + self._mean[:width]
 
     def call(
         self,
@@ -85,35 +85,45 @@ class TacotronBase(keras.Model):  # type: ignore[misc]
         training: bool = False,
         noise: Tensor = None,
         reduction: int | None = None,
-        teacher: Tensor = None,
+        teacher_forcing: Tensor = None,
     ) -> TtsOutput:
-        """Speaks with the recording before it.
+        """Predicts mels, feeding the decoder recorded frames.
 
         Args:
-          labels: int [batch, symbols]; counts: int [batch], how many of them are real.
-          features: float32 [batch, frames, bins], normalised; frames: int [batch], how many of them are real.
-          training: use the batch's own statistics, drop activations and frames.
-          noise: int [2], what is dropped and fed is drawn from it; None: no dropout at all.
-          reduction: frames in a decoder step; at most, and by default, that of the settings.
-          teacher: share of the steps that are fed the recorded frame, a number or float [batch]; None: all.
+          labels: int [batch, symbols]; counts: int [batch], real symbols.
+          features: float32 [batch, frames, bins], normalized; frames: int [batch], real frames.
+          training: normalize by the statistics of the batch, drop activations and frames.
+          noise: int [2], the seed of dropout and of the fed frames; None: no dropout at all.
+          reduction: frames per decoder step; at most, and by default, that of the settings.
+          teacher_forcing: share of the steps that are fed the recorded frame, a number or float [batch]; None: all. The
+            others are fed the decoder's last frame.
         """
         reduction = reduction or self.settings.reduction
         if reduction > self.settings.reduction:
-            raise ValueError(f"reduction {reduction} is more than the {self.settings.reduction} the model was made for")
-        if teacher is not None and noise is None:
-            raise ValueError("teacher is a share of steps drawn by chance; give the noise to draw from")
+            raise ValueError(
+                f"reduction {reduction} is more than the {self.settings.reduction} of the model's settings"
+            )
+        if teacher_forcing is not None and noise is None:
+            raise ValueError("teacher_forcing is a share of steps drawn at random; noise, their seed, is missing")
         counts, frames = ops.cast(counts, "int32"), ops.cast(frames, "int32")
         length = ops.shape(features)[1]
         mels = mask_padding(ops.cast(features, "float32")[..., : self.mels], frames)
         mels = ops.pad(mels, [(0, 0), (0, -length % reduction), (0, 0)])
         memory = self.encode(ops.cast(labels, "int32"), counts, training, noise)
         decoded = decode_teacher_forced(
-            self.decoder, memory, counts, mels, reduction=reduction, training=training, noise=noise, teacher=teacher
+            self.decoder,
+            memory,
+            counts,
+            mels,
+            reduction=reduction,
+            training=training,
+            noise=noise,
+            teacher_forcing=teacher_forcing,
         )
         hit_limit = ops.zeros(ops.shape(frames), "bool")
-        return self._spoken(decoded, frames, hit_limit, training, noise)
+        return self._output(decoded, frames, hit_limit, training, noise)
 
-    def speak(
+    def synthesize(
         self,
         labels: Tensor,
         counts: Tensor,
@@ -123,12 +133,12 @@ class TacotronBase(keras.Model):  # type: ignore[misc]
         reduction: int | None = None,
         compiler: Compiler | None = None,
     ) -> TtsOutput:
-        """Speaks alone, until every row's stop token or `max_steps` decoder steps.
+        """Predicts mels from the decoder's own frames, until each row's stop token or `max_steps` decoder steps.
 
         Args:
           labels, counts, reduction: as in a call.
-          noise: int [2], what the pre-net drops is drawn from it, alike for all rows and whatever stands beside them.
-          compiler: makes the decoder's loop faster.
+          noise: int [2], the seed of the pre-net's dropout, which is the same for all rows of any batch.
+          compiler: compiles the decoder's loop.
         """
         counts = ops.cast(counts, "int32")
         memory = self.encode(ops.cast(labels, "int32"), counts, False, None)
@@ -136,9 +146,9 @@ class TacotronBase(keras.Model):  # type: ignore[misc]
         decoded, frames, hit_limit = decode_autoregressive(
             self.decoder, memory, counts, reduction=reduction, max_steps=max_steps, noise=noise, compiler=compiler
         )
-        return self._spoken(decoded, frames, hit_limit, False, None)
+        return self._output(decoded, frames, hit_limit, False, None)
 
-    def _spoken(
+    def _output(
         self, decoded: DecoderOutput, frames: Tensor, hit_limit: Tensor, training: bool, noise: Tensor
     ) -> TtsOutput:
         before = mask_padding(decoded.frames, frames)

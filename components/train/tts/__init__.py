@@ -1,1 +1,1 @@
-"""Voices: how one is taught and exported."""
+"""Training and export of TTS models."""

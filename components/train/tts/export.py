@@ -1,14 +1,14 @@
-"""The exported voice: symbols in, mels and a waveform out, everything between in the graph.
+"""The exported TTS model: symbols in, mels and a waveform out, with Griffin-Lim in the graph.
 
 Signatures:
   synthesize      symbols int32 [batch, n], lengths int32 [batch] → mels float32 [batch, t, mels] (raw), frames int32
                   [batch], alignments float32 [batch, steps, n], waveforms float32 [batch, samples], samples int32
-                  [batch], hit_limit bool [batch]: the decoder was cut after `max_decoder_steps`.
-  teacher_forced  the same symbols and lengths, features float32 [batch, t, bins] (raw), frames int32 [batch] → mels,
-                  alignments, mel_l1 float32 [batch]: mean error over real frames and mels, in raw units.
+                  [batch], hit_limit bool [batch]: the decoder was cut off after `max_steps`.
+  teacher_forced  symbols and lengths as above, features float32 [batch, t, bins] (raw), frames int32 [batch] → mels,
+                  alignments, mel_l1 float32 [batch]: mean absolute error over real frames and mels, in raw units.
 
-With a decoder of 8 bits (`train.export.decoder: int8`) the decoder is a file beside them, and `encode` and `refine`
-stand in the place of `synthesize`; see `int8`.
+With an int8 decoder (`train.export.decoder: int8`) one decoder step is a TensorFlow Lite file next to the SavedModel,
+and `encode` and `refine` replace `synthesize`; `voxline.inference.int8_decoder` runs the loop.
 """
 
 import math
@@ -25,7 +25,7 @@ from voxline.components.train.models.decoder import Decoder, DecoderWeights, Enc
 from voxline.components.train.models.layers import mask_padding
 from voxline.components.train.tts import griffin_lim, losses
 from voxline.components.train.tts.settings import TtsTrainSettings
-from voxline.components.train.tts.train_module import INFERENCE_NOISE, build_tts_model, denormalize
+from voxline.components.train.tts.train_module import INFERENCE_NOISE, build_tts_model, denormalize_output
 from voxline.data.dataset import Dataset
 from voxline.inference.int8_decoder import DECODER_FILE
 
@@ -37,20 +37,22 @@ TEXT_SIGNATURE = (
 
 
 class TtsGraph(tf.Module):  # type: ignore[misc]
-    """What both ways to export a voice have.
+    """What both forms of the export share.
 
     Args:
-      reduction: frames in a decoder step, as they were when the weights were learnt.
+      reduction: frames per decoder step, as the weights were trained.
     """
 
     def __init__(self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> None:
         super().__init__()
-        self._vocoder, self._features, self._reduction = settings.vocoder, dataset.features, reduction
+        self._griffin_lim, self._features, self._reduction = settings.griffin_lim, dataset.features, reduction
         self.max_steps = max_decoder_steps(settings, dataset, reduction)
-        # Behind functions, so that the SavedModel keeps weights and signatures and nothing of Keras.
-        self._force: Callable[..., Any] = lambda *inputs, **named: model(*inputs, **named)
-        self._normalise: Callable[[Tensor], Tensor] = lambda features: model.normalise(features)
-        self._restored: Callable[..., tuple[Tensor, Tensor]] = lambda mels, linear: denormalize(model, mels, linear)
+        # Behind functions, so that the SavedModel holds weights and signatures but no Keras objects.
+        self._network: Callable[..., Any] = lambda *inputs, **named: model(*inputs, **named)
+        self._normalize: Callable[[Tensor], Tensor] = lambda features: model.normalize(features)
+        self._denormalize: Callable[..., tuple[Tensor, Tensor]] = lambda mels, linear: denormalize_output(
+            model, mels, linear
+        )
         self.weights = [variable.value for variable in model.weights]
 
     @tf.function(  # type: ignore[untyped-decorator]
@@ -62,63 +64,63 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
         autograph=False,
     )
     def teacher_forced(self, symbols: Tensor, lengths: Tensor, features: Tensor, frames: Tensor) -> dict[str, Tensor]:
-        """Fed the recording."""
+        """Feeds the decoder recorded frames."""
         features = tf.ensure_shape(features, [None, None, self._features.bins])
         longest, noise = tf.shape(features)[1], tf.constant(INFERENCE_NOISE)
-        wanted = self._real(self._normalise(self._real(features, frames)), frames)
-        spoken = self._force(symbols, lengths, wanted, frames, noise=noise, reduction=self._reduction)
-        mels = self._real(self._restored(spoken.mels, spoken.linear)[0][:, :longest], frames)
+        target = self._mask(self._normalize(self._mask(features, frames)), frames)
+        output = self._network(symbols, lengths, target, frames, noise=noise, reduction=self._reduction)
+        mels = self._mask(self._denormalize(output.mels, output.linear)[0][:, :longest], frames)
         return {
             "mels": mels,
-            "alignments": tf.cast(spoken.alignment, tf.float32),
+            "alignments": tf.cast(output.alignment, tf.float32),
             "mel_l1": losses.masked_distance(mels, features[..., : self._features.mels], frames),
         }
 
-    def _real(self, values: Tensor, frames: Tensor) -> Tensor:
-        """Zero beyond a row's frames."""
+    def _mask(self, values: Tensor, frames: Tensor) -> Tensor:
+        """float32, zero beyond a row's frames."""
         real = tf.expand_dims(tf.sequence_mask(frames, tf.shape(values)[1]), -1)
         return tf.where(real, tf.cast(values, tf.float32), 0.0)
 
-    def _heard(self, mels: Tensor, linear: Tensor | None, frames: Tensor) -> dict[str, Tensor]:
-        """Raw mels and waveforms of what a model made in normalised space."""
+    def _vocode(self, mels: Tensor, linear: Tensor | None, frames: Tensor) -> dict[str, Tensor]:
+        """Raw mels and waveforms of a model's output."""
         longest = tf.reduce_max(frames)
-        mels, linear = self._restored(mels, linear)
+        mels, linear = self._denormalize(mels, linear)
         waveforms, samples = griffin_lim.reconstruct_waveforms(
             (mels if linear is None else linear)[:, :longest],
             frames,
             self._features,
-            self._vocoder.iterations,
-            self._vocoder.momentum,
-            self._vocoder.power,
+            self._griffin_lim.iterations,
+            self._griffin_lim.momentum,
+            self._griffin_lim.power,
         )
-        mels = self._real(mels[:, :longest], frames)
+        mels = self._mask(mels[:, :longest], frames)
         return {"mels": mels, "frames": frames, "waveforms": waveforms, "samples": samples}
 
 
 class FullTtsGraph(TtsGraph):
-    """Model and Griffin-Lim as one graph."""
+    """Network and Griffin-Lim as one graph."""
 
     def __init__(self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> None:
         super().__init__(model, settings, dataset, reduction)
-        self._speak: Callable[..., Any] = lambda *inputs, **named: model.speak(*inputs, **named)
+        self._synthesize: Callable[..., Any] = lambda *inputs, **named: model.synthesize(*inputs, **named)
 
     @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def synthesize(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-        """Free running."""
+        """Runs the decoder on its own frames."""
         noise = tf.constant(INFERENCE_NOISE)
-        spoken = self._speak(symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=self._reduction)
-        heard = self._heard(spoken.mels, spoken.linear, tf.cast(spoken.frames, tf.int32))
-        return {**heard, "alignments": tf.cast(spoken.alignment, tf.float32), "hit_limit": spoken.hit_limit}
+        output = self._synthesize(symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=self._reduction)
+        audio = self._vocode(output.mels, output.linear, tf.cast(output.frames, tf.int32))
+        return {**audio, "alignments": tf.cast(output.alignment, tf.float32), "hit_limit": output.hit_limit}
 
 
 def max_decoder_steps(settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> int:
-    """Decoder steps that make `max_seconds` of speech."""
+    """The number of decoder steps for `max_seconds` of speech."""
     frames = dataset.features.count_frames(round(settings.max_seconds * dataset.features.sample_rate))
     return math.ceil(frames / reduction)
 
 
 class SplitTtsGraph(TtsGraph):
-    """What stands before and after the decoder's loop."""
+    """What comes before and after the loop of an int8 decoder."""
 
     def __init__(self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> None:
         super().__init__(model, settings, dataset, reduction)
@@ -138,9 +140,9 @@ class SplitTtsGraph(TtsGraph):
 
     @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def encode(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-        """See the file's head."""
-        made: dict[str, Tensor] = self._encode(symbols, lengths)
-        return made
+        """memory and keys float32 [batch, n, units]; masks float32 [steps, units], if the pre-net drops."""
+        encoded: dict[str, Tensor] = self._encode(symbols, lengths)
+        return encoded
 
     @tf.function(  # type: ignore[untyped-decorator]
         input_signature=(
@@ -150,23 +152,23 @@ class SplitTtsGraph(TtsGraph):
         autograph=False,
     )
     def refine(self, before: Tensor, frames: Tensor) -> dict[str, Tensor]:
-        """See the file's head."""
+        """The outputs of `synthesize` but for alignments and hit_limit, from the decoder's normalized frames."""
         mels, linear = self._refine(before, frames)
-        return self._heard(mels, linear, frames)
+        return self._vocode(mels, linear, frames)
 
 
 def convert_decoder_step(model: Any, reduction: int) -> bytes:
-    """The file of one decoder step, with weights of 8 bits, each column of a matrix with a scale of its own."""
+    """One decoder step as TensorFlow Lite, with int8 weights and one scale per column of a matrix."""
     module = tf.Module()
     module.weights = [variable.value for variable in model.decoder.weights]
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([_step(model.decoder, reduction)], module)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([_decoder_step(model.decoder, reduction)], module)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     return bytes(converter.convert())
 
 
-def _step(decoder: Decoder, reduction: int) -> Any:
+def _decoder_step(decoder: Decoder, reduction: int) -> Any:
     core, mels = decoder.core, decoder.mels
-    places = np.cumsum(decoder.settings.prenet)[:-1].tolist()
+    splits = np.cumsum(decoder.settings.prenet)[:-1].tolist()
     start = [state.shape[-1] for state in core.start(1)]
     carried = ["context", "previous", "cumulative", *(f"state_{index}" for index in range(len(start)))]
     widths = {"context": decoder.memory_units, **{f"state_{index}": width for index, width in enumerate(start)}}
@@ -181,39 +183,44 @@ def _step(decoder: Decoder, reduction: int) -> Any:
     specs = {name: tf.TensorSpec(shape, tf.float32, name=name) for name, shape in given.items()}
     specs["real"] = tf.TensorSpec([None, None], tf.bool, name="real")
 
-    def step(**inputs: Tensor) -> dict[str, Tensor]:
-        masks = split_columns(inputs["masks"], places) if "masks" in inputs else None
+    def run_step(**inputs: Tensor) -> dict[str, Tensor]:
+        masks = split_columns(inputs["masks"], splits) if "masks" in inputs else None
         text = EncodedText(inputs["memory"], inputs["keys"], inputs["real"])
         state = tuple(inputs[name] for name in carried)
         made, after = decode_step(decoder, DecoderWeights.of(decoder, reduction), text, inputs["own"], masks, state)
         own = made[:, (reduction - 1) * mels : reduction * mels]
         return {"made": made, "own": own, **dict(zip(carried, after, strict=True))}
 
-    return tf.function(step, autograph=False).get_concrete_function(**specs)
+    return tf.function(run_step, autograph=False).get_concrete_function(**specs)
 
 
 def export_tts(
-    folder: Path, settings: TtsTrainSettings, dataset: Dataset, weights: Arrays, trained: dict[str, Any]
+    folder: Path, settings: TtsTrainSettings, dataset: Dataset, weights: Arrays, training: dict[str, Any]
 ) -> None:
-    """Writes the exported voice, whole or not at all.
+    """Writes the exported model, whole or not at all.
 
     Args:
-      weights: by the names of `Learner.weights`.
-      trained: what model.json says of the training; its `best_step` decides the frames in a decoder step.
+      weights: as `TrainModule.weights` returned them.
+      training: what model.json says about the training; its `best_step` decides the reduction factor.
     """
     model = build_tts_model(settings, dataset, portable=True)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
-    reduction, decoder = settings.learnt_reduction(int(trained["best_step"])), settings.export.decoder
+    reduction, decoder = settings.trained_reduction(int(training["best_step"])), settings.export.decoder
     module: TtsGraph
     if decoder == "float32":
-        module = whole = FullTtsGraph(model, settings, dataset, reduction)
-        signatures, beside = {"synthesize": whole.synthesize, "serving_default": whole.synthesize}, {}
+        module = full = FullTtsGraph(model, settings, dataset, reduction)
+        signatures, files = {"synthesize": full.synthesize, "serving_default": full.synthesize}, {}
     else:
-        module = parted = SplitTtsGraph(model, settings, dataset, reduction)
-        signatures = {"encode": parted.encode, "refine": parted.refine}
-        beside = {DECODER_FILE: convert_decoder_step(model, reduction)}
+        module = split = SplitTtsGraph(model, settings, dataset, reduction)
+        signatures = {"encode": split.encode, "refine": split.refine}
+        files = {DECODER_FILE: convert_decoder_step(model, reduction)}
     signatures["teacher_forced"] = module.teacher_forced
-    said = model_metadata(settings.model.kind, settings, dataset, trained)
-    said |= {"frontend": dataset.frontend, "max_steps": module.max_steps, "reduction": reduction, "decoder": decoder}
-    write_exported(folder, module, signatures, said, beside)
+    metadata = model_metadata(settings.model.kind, settings, dataset, training)
+    metadata |= {
+        "frontend": dataset.frontend,
+        "max_steps": module.max_steps,
+        "reduction": reduction,
+        "decoder": decoder,
+    }
+    write_exported(folder, module, signatures, metadata, files)

@@ -1,6 +1,6 @@
-"""What a voice learns from, each as a loss of each row; padding takes part in none. Pure Keras.
+"""The terms of the TTS loss, float32 [batch] each; padding takes part in none. Pure Keras.
 
-All of it is in normalised space, and a mean over real frames, so that parts can be weighed against each other.
+All are means over real frames in normalized space, so that their weights can be compared.
 """
 
 from typing import Any
@@ -15,33 +15,33 @@ def frame_mask(frames: Tensor, longest: Tensor) -> Tensor:
     return ops.cast(ops.arange(longest) < ops.expand_dims(ops.cast(frames, "int32"), 1), "float32")
 
 
-def masked_distance(made: Tensor, wanted: Tensor, frames: Tensor, kind: str = "l1") -> Tensor:
+def masked_distance(predicted: Tensor, target: Tensor, frames: Tensor, kind: str = "l1") -> Tensor:
     """Mean error over real frames and bins, float32 [batch].
 
     Args:
-      made: [batch, at least frames, bins].
-      wanted: [batch, frames, bins].
+      predicted: [batch, at least frames, bins].
+      target: [batch, frames, bins].
       kind: "l1" or "mse".
     """
-    longest = ops.shape(wanted)[1]
-    error = ops.cast(made[:, :longest], "float32") - wanted
+    longest = ops.shape(target)[1]
+    error = ops.cast(predicted[:, :longest], "float32") - target
     error = ops.mean(ops.abs(error) if kind == "l1" else ops.square(error), axis=-1)
     real = frame_mask(frames, longest)
-    # Where, not times: what stands in the padding may be infinite.
+    # `where`, not a product: the padding may hold infinities.
     return ops.sum(ops.where(real > 0, error, 0.0), axis=1) / ops.sum(real, axis=1)
 
 
-def linear_loss(made: Tensor, wanted: Tensor, frames: Tensor, low_bins: int) -> Tensor:
+def linear_loss(predicted: Tensor, target: Tensor, frames: Tensor, low_bins: int) -> Tensor:
     """Tacotron's loss of the linear spectrum: half of it on all bins, half on the lowest ones (Wang et al. 2017)."""
-    everywhere = masked_distance(made, wanted, frames)
-    low = masked_distance(made[..., :low_bins], wanted[..., :low_bins], frames)
+    everywhere = masked_distance(predicted, target, frames)
+    low = masked_distance(predicted[..., :low_bins], target[..., :low_bins], frames)
     return 0.5 * everywhere + 0.5 * low
 
 
 def stop_loss(logits: Tensor, frames: Tensor) -> Tensor:
     """Cross-entropy of the stop token, mean over real frames, float32 [batch].
 
-    The target is 1 on the last real frame alone. Frames beyond it are not looked at: nothing comes after a stop.
+    The target is 1 on the last real frame only. Frames after it are ignored.
     """
     longest = ops.shape(logits)[1]
     logits = ops.cast(logits, "float32")
@@ -54,8 +54,8 @@ def stop_loss(logits: Tensor, frames: Tensor) -> Tensor:
 def guided_attention_loss(alignment: Tensor, steps: Tensor, counts: Tensor, sigma: float) -> Tensor:
     """Attention far from the diagonal (Tachibana et al. 2018), float32 [batch].
 
-    The paper takes the mean over all pairs of step and symbol, which makes a long text cost less than a short one; here
-    it is the mean over steps: attention that is everywhere wrong costs 1, whatever the text's length.
+    The paper takes the mean over all pairs of step and symbol, so that long texts cost less than short ones. Here it is
+    the mean over steps: attention that is wrong everywhere costs 1, whatever the length of the text.
 
     Args:
       alignment: [batch, steps, symbols].

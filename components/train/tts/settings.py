@@ -1,6 +1,6 @@
-"""Settings of a voice: the network, what its loss is made of, and the remedies for attention that never aligns.
+"""Settings of TTS training: the network, the loss, and remedies for attention that does not align.
 
-What each remedy is for and what it did here: docs/decisions/0016-attention-remedies-are-settings.md.
+What each remedy is for and what it achieved: docs/decisions/0016-attention-remedies-are-settings.md.
 """
 
 from typing import ClassVar, Literal, Self
@@ -13,9 +13,9 @@ from voxline.settings import Settings
 
 
 class LossSettings(Settings):
-    """What the loss is the sum of."""
+    """The terms of the loss."""
 
-    mel: Literal["l1", "mse"] = pydantic.Field("l1", description="distance of mels, before and after the post-net")
+    mel: Literal["l1", "mse"] = pydantic.Field("l1", description="distance of mels before and after the post-net")
     linear: float = pydantic.Field(1.0, ge=0, description="weight of the linear spectrum's L1 (Tacotron)")
     low_hz: float = pydantic.Field(
         4_000.0, gt=0, description="Hz; half of the linear spectrum's weight is on the bins below"
@@ -24,43 +24,47 @@ class LossSettings(Settings):
 
 
 class GuidedAttentionSettings(Settings):
-    """Attention far from the diagonal costs (Tachibana et al. 2018)."""
+    """A loss on attention far from the diagonal (Tachibana et al. 2018)."""
 
-    weight: float = pydantic.Field(0.0, ge=0, description="of it in the loss (0: none)")
-    sigma: float = pydantic.Field(0.2, gt=0, le=10, description="width of what costs nothing, as a share of the text")
-    decay_steps: int = pydantic.Field(0, ge=0, description="steps after which nothing is left of it (0: it stays)")
+    weight: float = pydantic.Field(0.0, ge=0, description="weight of guided attention in the loss (0: none)")
+    sigma: float = pydantic.Field(
+        0.2, gt=0, le=10, description="width of the free band around the diagonal, as a share of the text"
+    )
+    decay_steps: int = pydantic.Field(0, ge=0, description="steps over which the weight falls to 0 (0: it stays)")
 
 
 class MelCtcSettings(Settings):
-    """A recogniser listens to the predicted mels and must hear the text (Liu et al. 2019)."""
+    """An auxiliary CTC model that must recognize the text in the predicted mels (Liu et al. 2019)."""
 
-    weight: float = pydantic.Field(0.0, ge=0, description="of its CTC loss, per symbol, in the loss (0: none)")
-    units: int = pydantic.Field(96, ge=1, le=4096, description="channels and recurrent units of the recogniser")
+    weight: float = pydantic.Field(0.0, ge=0, description="weight of its CTC loss, per symbol, in the loss (0: none)")
+    units: int = pydantic.Field(96, ge=1, le=4096, description="channels and recurrent units of the auxiliary model")
 
 
 class ReductionStage(Settings):
-    """From a step on, so many frames are made in a decoder step."""
+    """A reduction factor, and the training step from which it applies."""
 
-    step: int = pydantic.Field(..., ge=0, description="steps done when it begins")
-    reduction: int = pydantic.Field(..., ge=1, le=20, description="frames in a decoder step")
+    step: int = pydantic.Field(..., ge=0, description="first training step of the stage")
+    reduction: int = pydantic.Field(..., ge=1, le=20, description="frames per decoder step")
 
 
 class TeacherForcingSettings(Settings):
-    """Share of the decoder's steps that are fed recorded frames; the others are fed what it made."""
+    """The share of decoder steps that are fed recorded frames; others get the decoder's own (Bengio et al. 2015)."""
 
-    from_share: float = pydantic.Field(1.0, ge=0, le=1, description="until from_step")
-    to_share: float = pydantic.Field(1.0, ge=0, le=1, description="after to_step; on a line between both")
-    from_step: int = pydantic.Field(0, ge=0, description="step where the line begins")
-    to_step: int = pydantic.Field(0, ge=0, description="step where the line ends")
+    from_share: float = pydantic.Field(1.0, ge=0, le=1, description="share until from_step")
+    to_share: float = pydantic.Field(1.0, ge=0, le=1, description="share after to_step; linear in between")
+    from_step: int = pydantic.Field(0, ge=0, description="training step at which the change begins")
+    to_step: int = pydantic.Field(0, ge=0, description="training step at which the change ends")
 
     @pydantic.model_validator(mode="after")
-    def _in_order(self) -> Self:
+    def _check_order(self) -> Self:
         if self.to_step < self.from_step:
-            raise ValueError(f"to_step ({self.to_step}) comes before from_step ({self.from_step}); give it as much")
+            raise ValueError(
+                f"to_step ({self.to_step}) is below from_step ({self.from_step}); set it to {self.from_step} or more"
+            )
         return self
 
     def share(self, step: int) -> float:
-        """At one step.
+        """The share at one training step.
 
         >>> forcing = TeacherForcingSettings(to_share=0.5, from_step=100, to_step=200)
         >>> [forcing.share(step) for step in (0, 100, 150, 200, 900)]
@@ -71,91 +75,93 @@ class TeacherForcingSettings(Settings):
 
 
 class GriffinLimSettings(Settings):
-    """Griffin-Lim, in the exported voice."""
+    """Griffin-Lim in the exported model."""
 
-    iterations: int = pydantic.Field(60, ge=0, le=1_000, description="of it; each costs a transform and its inverse")
-    momentum: float = pydantic.Field(0.99, ge=0, lt=2, description="of the fast variant; 0 is the method of 1984")
-    power: float = pydantic.Field(1.0, gt=0, le=3, description="magnitudes are raised to it (Tacotron's paper: 1.2)")
+    iterations: int = pydantic.Field(
+        60, ge=0, le=1_000, description="iterations; each costs a transform and its inverse"
+    )
+    momentum: float = pydantic.Field(
+        0.99, ge=0, lt=2, description="momentum of fast Griffin-Lim; 0 is the original method"
+    )
+    power: float = pydantic.Field(1.0, gt=0, le=3, description="exponent of the magnitudes (Tacotron paper: 1.2)")
 
 
 class ExportSettings(Settings):
-    """How the voice is exported."""
+    """The form of the exported model."""
 
     decoder: Literal["float32", "int8"] = pydantic.Field(
         "float32",
-        description="weights of the decoder; int8: several times faster alone on one core, for Voxline's own commands, "
-        "without the signature that a TensorFlow server needs to speak",
+        description="weights of the decoder; int8 is several times faster on one core, but works with Voxline's own "
+        "commands only: it has no signature for TensorFlow Serving",
     )
 
 
 class TtsTrainSettings(TrainSettings):
-    """How a voice is trained."""
+    """How a TTS model is trained."""
 
     family: ClassVar[str] = "tts"
     EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "model.reduction", "precision", "seed")
 
     name: str = pydantic.Field("tts", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
     model: TtsModelSettings = pydantic.Field(default_factory=Tacotron2Settings, description="the network")
-    loss: LossSettings = pydantic.Field(LossSettings(), description="what the loss is the sum of")
+    loss: LossSettings = pydantic.Field(LossSettings(), description="terms of the loss")
     guided_attention: GuidedAttentionSettings = pydantic.Field(
-        GuidedAttentionSettings(), description="attention far from the diagonal costs"
+        GuidedAttentionSettings(), description="loss on attention far from the diagonal"
     )
-    mutual_information: MelCtcSettings = pydantic.Field(
-        MelCtcSettings(), description="a recogniser must hear the text in the predicted mels"
-    )
-    reductions: tuple[ReductionStage, ...] = pydantic.Field(
-        (), description="stages of fewer and fewer frames in a decoder step; empty: model.reduction all the time"
+    mel_ctc: MelCtcSettings = pydantic.Field(MelCtcSettings(), description="auxiliary CTC on the predicted mels")
+    reduction_schedule: tuple[ReductionStage, ...] = pydantic.Field(
+        (), description="stages of the reduction factor; empty: model.reduction throughout"
     )
     teacher_forcing: TeacherForcingSettings = pydantic.Field(
         TeacherForcingSettings(), description="share of decoder steps that are fed recorded frames"
     )
-    vocoder: GriffinLimSettings = pydantic.Field(GriffinLimSettings(), description="from mels to a waveform")
-    export: ExportSettings = pydantic.Field(ExportSettings(), description="how the voice is exported")
+    griffin_lim: GriffinLimSettings = pydantic.Field(GriffinLimSettings(), description="from mels to a waveform")
+    export: ExportSettings = pydantic.Field(ExportSettings(), description="form of the exported model")
 
-    clip_norm: float = pydantic.Field(1.0, gt=0, description="the gradient's global norm is clipped here")
-    weight_decay: float = pydantic.Field(1e-6, ge=0, le=1, description="decoupled decay of kernels (AdamW)")
-    beta_2: float = pydantic.Field(0.999, ge=0, lt=1, description="AdamW: decay of the gradient's square")
-    epochs: int = pydantic.Field(100, ge=1, le=10_000, description="times through the training split, at most")
-    learning_rate: float = pydantic.Field(1e-3, gt=0, le=1, description="highest rate, reached after warm-up")
+    clip_norm: float = pydantic.Field(1.0, gt=0, description="global norm at which gradients are clipped")
+    weight_decay: float = pydantic.Field(1e-6, ge=0, le=1, description="decoupled weight decay of kernels (AdamW)")
+    beta_2: float = pydantic.Field(0.999, ge=0, lt=1, description="AdamW: decay rate of the second moment")
+    epochs: int = pydantic.Field(100, ge=1, le=10_000, description="passes over the training split, at most")
+    learning_rate: float = pydantic.Field(1e-3, gt=0, le=1, description="peak rate, reached after warm-up")
     evaluate_steps: int = pydantic.Field(
-        500, ge=0, description="steps from one look at the dev split to the next (0: by evaluate_epochs)"
+        500, ge=0, description="steps between validations on the dev split (0: by evaluate_epochs)"
     )
-    look_utterances: int = pydantic.Field(
-        8, ge=1, le=1_000, description="utterances of dev that a look has spoken freely; they choose the best weights"
+    validation_utterances: int = pydantic.Field(
+        8, ge=1, le=1_000, description="utterances of dev that each validation synthesizes, to choose the best weights"
     )
     max_seconds: float = pydantic.Field(
-        20.0, gt=0, le=600, description="seconds after which a synthesis that has not stopped is cut, and says so"
+        20.0, gt=0, le=600, description="seconds after which synthesis is cut off if the model has not stopped"
     )
 
-    @pydantic.field_validator("reductions")
+    @pydantic.field_validator("reduction_schedule")
     @classmethod
-    def _stages_fall(cls, stages: tuple[ReductionStage, ...]) -> tuple[ReductionStage, ...]:
+    def _check_stages(cls, stages: tuple[ReductionStage, ...]) -> tuple[ReductionStage, ...]:
         steps = [stage.step for stage in stages]
         if stages and (steps[0] != 0 or steps != sorted(set(steps))):
             raise ValueError(f"stages at steps {steps}; the first at 0 and each later than the one before are accepted")
         return stages
 
     @pydantic.model_validator(mode="after")
-    def _model_can_make_them(self) -> Self:
-        most = max((stage.reduction for stage in self.reductions), default=1)
+    def _check_reductions(self) -> Self:
+        most = max((stage.reduction for stage in self.reduction_schedule), default=1)
         if most > self.model.reduction:
             raise ValueError(
-                f"train.reductions ask for {most} frames in a step and train.model.reduction, which is the most that "
-                f"the network can make, is {self.model.reduction}; raise it to {most}"
+                f"train.reduction_schedule has {most} frames per decoder step, and the network has at most "
+                f"train.model.reduction, which is {self.model.reduction}; raise it to {most}"
             )
         return self
 
     def reduction(self, step: int) -> int:
-        """Frames in a decoder step, in the step of learning after so many others."""
-        made = [stage.reduction for stage in self.reductions if stage.step <= step]
-        return made[-1] if made else self.model.reduction
+        """Frames per decoder step, in the training step after `step` others."""
+        begun = [stage.reduction for stage in self.reduction_schedule if stage.step <= step]
+        return begun[-1] if begun else self.model.reduction
 
-    def learnt_reduction(self, steps: int) -> int:
-        """Frames in a decoder step that the last of so many steps learnt; a stage that only begins has learnt none."""
+    def trained_reduction(self, steps: int) -> int:
+        """Frames per decoder step in the last of so many steps: a stage that only begins has trained no weights yet."""
         return self.reduction(max(steps - 1, 0))
 
-    def guidance(self, step: int) -> float:
-        """The weight of guided attention, which falls on a line to nothing."""
+    def guided_attention_weight(self, step: int) -> float:
+        """The weight of guided attention at one step, which falls linearly to 0."""
         guided = self.guided_attention
-        left = max(1 - step / guided.decay_steps, 0.0) if guided.decay_steps else 1.0
-        return guided.weight * left
+        share = max(1 - step / guided.decay_steps, 0.0) if guided.decay_steps else 1.0
+        return guided.weight * share

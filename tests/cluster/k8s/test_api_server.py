@@ -116,7 +116,7 @@ def test_the_server_takes_the_jobs_that_the_train_step_asks_for(server: Path, ki
     task = JobSpec("0f" * 16, "/mnt/store/extract/ab", "/mnt/store", settings, "registry.example/model:1")
     template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "train-1", "uid": "1"}
-    metadata = {"name": task.job, "namespace": "voxline", "ownerReferences": [owner]}
+    metadata = {"name": task.name, "namespace": "voxline", "ownerReferences": [owner]}
     body = yaml.safe_dump(JOB_KINDS[kind].body(task, metadata, template))
     done = kubectl(server, "create", "--validate=strict", "--dry-run=server", "-f", "-", given=body)
     assert done.returncode == 0, done.stderr

@@ -57,5 +57,5 @@ def test_the_jobs_that_the_train_step_asks_for_are_what_their_operators_take(kin
     )
     template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "train-1", "uid": "1"}
-    metadata = {"name": task.job, "namespace": "voxline", "ownerReferences": [owner]}
+    metadata = {"name": task.name, "namespace": "voxline", "ownerReferences": [owner]}
     assert faults([JOB_KINDS[kind].body(task, metadata, template)], schema_folder) == []

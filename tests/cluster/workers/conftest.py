@@ -62,7 +62,7 @@ class Namespace:
         }
         command = [
             sys.executable,
-            str(Path(__file__).with_name("leading.py")),
+            str(Path(__file__).with_name("launch_process.py")),
             dataset,
             store or str(self.folder / "store"),
         ]

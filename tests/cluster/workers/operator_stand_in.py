@@ -16,8 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.workers.api_stand_in import Object, State, now
 from voxline.components.train.distributed.tf_config import make_tf_config
+
+from tests.cluster.workers.api_stand_in import Object, State, now
 
 TRAIN_JOBS = ("trainer.kubeflow.org/v1alpha1", "trainjobs")
 TF_JOBS = ("kubeflow.org/v1", "tfjobs")

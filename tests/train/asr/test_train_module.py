@@ -17,13 +17,13 @@ from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.asr.task import AsrTask, AsrTrainModule
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.optimizer import AdamW
-from voxline.components.train.trainer import fit
+from voxline.components.train.trainer import Trainer
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 
 
 @pytest.fixture(scope="module")
-def learner(tones: Dataset) -> AsrTrainModule:
+def module(tones: Dataset) -> AsrTrainModule:
     return AsrTrainModule(tiny(model={"dropout": 0.1}), tones, tf.distribute.get_strategy())
 
 
@@ -31,37 +31,37 @@ def first_batch(dataset: Dataset) -> Batch:
     return next(Batches(dataset, "train", batch_size=8, time_stride=2).epoch(0))
 
 
-def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: AsrTrainModule, tones: Dataset) -> None:
-    batch, before = first_batch(tones), learner.state()
-    step = learner.learn(batch, 0.01, 0)
-    after = learner.state()
+def test_a_step_changes_every_weight_and_statistic_and_repeats(module: AsrTrainModule, tones: Dataset) -> None:
+    batch, before = first_batch(tones), module.state()
+    step = module.train_step(batch, 0.01, 0)
+    after = module.state()
     assert step.accepted
     assert step.loss > 0
-    assert step.norm > 0
+    assert step.gradient_norm > 0
     assert [name for name in before if np.array_equal(before[name], after[name])] == []
-    learner.restore(before)
-    assert learner.learn(batch, 0.01, 0) == step
-    for name, value in learner.state().items():
+    module.restore(before)
+    assert module.train_step(batch, 0.01, 0) == step
+    for name, value in module.state().items():
         np.testing.assert_array_equal(value, after[name])
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 3e38])
-def test_a_step_that_is_not_finite_changes_nothing(learner: AsrTrainModule, tones: Dataset, poison: float) -> None:
-    batch, before = first_batch(tones), learner.state()
+def test_a_step_that_is_not_finite_changes_nothing(module: AsrTrainModule, tones: Dataset, poison: float) -> None:
+    batch, before = first_batch(tones), module.state()
     features = batch.features.copy()
     features[2, 3, 4] = poison
-    step = learner.learn(dataclasses.replace(batch, features=features), 0.01, 0)
+    step = module.train_step(dataclasses.replace(batch, features=features), 0.01, 0)
     assert not step.accepted
-    for name, value in learner.state().items():
+    for name, value in module.state().items():
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_a_few_examples_are_learnt_by_heart(learner: AsrTrainModule, tones: Dataset) -> None:
+def test_a_few_examples_are_learnt_by_heart(module: AsrTrainModule, tones: Dataset) -> None:
     batch = first_batch(tones)
     for step in range(120):
-        learner.learn(batch, 0.02, step)
-    heard = {row: text for row, text, _ in learner.recognise(batch)}
-    assert [heard[row] for row in range(len(batch.ids))] == batch.texts
+        module.train_step(batch, 0.02, step)
+    texts = {each.row: each.text for each in module.transcribe(batch)}
+    assert [texts[row] for row in range(len(batch.ids))] == batch.texts
 
 
 def test_adamw_is_keras_adamw() -> None:
@@ -101,12 +101,12 @@ def test_a_run_past_its_limit_of_bad_steps_stops_and_names_the_utterances(
 
     dataset = write_dataset(tmp_path / "dataset", spoken, spoil)
     with pytest.raises(WorkError, match=r"3 steps.*max_bad_steps") as caught:
-        fit(AsrTask(tiny(max_bad_steps=2), dataset), tmp_path / "stops")
+        Trainer(AsrTask(tiny(max_bad_steps=2), dataset), tmp_path / "stops").fit()
     assert all(name in str(caught.value) for name in bad)
     assert spoken[0].id not in str(caught.value)
-    trained = fit(AsrTask(tiny(max_bad_steps=20, epochs=3), dataset), tmp_path / "goes on")
-    assert {name for names in trained.standing.bad for name in names} == bad
-    assert trained.counts["skipped_steps"] == len(trained.standing.bad) >= 3
+    trained = Trainer(AsrTask(tiny(max_bad_steps=20, epochs=3), dataset), tmp_path / "goes on").fit()
+    assert {name for names in trained.state.skipped for name in names} == bad
+    assert trained.counts["skipped_steps"] == len(trained.state.skipped) >= 3
     assert all(np.isfinite(weight).all() for weight in trained.weights.values())
     assert "skipped" in capsys.readouterr().out
 
@@ -117,9 +117,9 @@ def test_too_many_infeasible_utterances_stop_the_run_and_few_are_told(
     spoken = [each for each in sayings(40) if len(each.text) > 1][:20]
     dataset = write_dataset(tmp_path / "dataset", spoken, lambda e, f: f[:1] if e.id == spoken[4].id else f)
     with pytest.raises(WorkError, match=rf"1 of 20 utterances have too few frames.*{spoken[4].id}"):
-        fit(AsrTask(tiny(), dataset), tmp_path / "stops")
-    trained = fit(AsrTask(tiny(max_infeasible_share=0.1, epochs=1), dataset), tmp_path / "goes on")
-    assert (trained.counts["utterances"], trained.counts["left_out"]) == (19, 1)
+        Trainer(AsrTask(tiny(), dataset), tmp_path / "stops").fit()
+    trained = Trainer(AsrTask(tiny(max_infeasible_share=0.1, epochs=1), dataset), tmp_path / "goes on").fit()
+    assert (trained.counts["utterances"], trained.counts["infeasible"]) == (19, 1)
     assert f"are left out: {spoken[4].id}" in capsys.readouterr().out
 
 
@@ -136,7 +136,7 @@ def test_two_devices_learn_what_one_learns(tones: Dataset, tmp_path: Path) -> No
     result = json.loads((tmp_path / "result.json").read_text())
     np.testing.assert_allclose(result["steps"][0], result["steps"][1], rtol=1e-4)
     assert result["difference"] < 1e-3
-    one, two = result["heard"]
+    one, two = result["hypotheses"]
     assert [row[:2] for row in one] == [row[:2] for row in two]
     assert [row[0] for row in two] == list(range(5))
     assert result["kept"]
@@ -151,16 +151,16 @@ def on_one_and_two_devices(folder: Path, answer: Path) -> None:
     twice = np.repeat(np.arange(5), 2)
     ids, texts = [some.ids[row] for row in twice], [some.texts[row] for row in twice]
     batch = Batch(ids, texts, some.features[twice], some.frames[twice], some.labels[twice], some.counts[twice])
-    states, steps, heard = [], [], []
+    states, steps, hypotheses = [], [], []
     for name in ("one", "mirrored"):
         strategy = devices.choose_strategy(name)
-        learner = AsrTrainModule(tiny(), dataset, strategy)
-        steps.append([learner.learn(batch, 0.01, step).loss for step in range(5)])
-        states.append(learner.state())
-        heard.append(sorted(learner.recognise(some)))
+        module = AsrTrainModule(tiny(), dataset, strategy)
+        steps.append([module.train_step(batch, 0.01, step).loss for step in range(5)])
+        states.append(module.state())
+        hypotheses.append(sorted(dataclasses.astuple(each) for each in module.transcribe(some)))
     assert strategy.num_replicas_in_sync == 2
     difference = max(float(np.abs(states[0][name] - states[1][name]).max()) for name in states[0])
-    bad = learner.learn(dataclasses.replace(batch, features=batch.features * np.nan), 0.01, 9)
-    kept = all(np.array_equal(states[1][name], value) for name, value in learner.state().items())
-    result = {"steps": steps, "difference": difference, "heard": heard, "kept": kept and not bad.accepted}
+    bad = module.train_step(dataclasses.replace(batch, features=batch.features * np.nan), 0.01, 9)
+    kept = all(np.array_equal(states[1][name], value) for name, value in module.state().items())
+    result = {"steps": steps, "difference": difference, "hypotheses": hypotheses, "kept": kept and not bad.accepted}
     answer.write_text(json.dumps(result))

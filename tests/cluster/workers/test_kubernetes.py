@@ -52,7 +52,7 @@ def test_one_that_does_not_get_up_is_told_as_something_to_try_again(
 ) -> None:
     cluster._patience = 0
     namespace.server.close()
-    with pytest.raises(TransientError, match=r"the Kubernetes API does not do its part \(GET /api/v1/"):
+    with pytest.raises(TransientError, match=r"the Kubernetes API does not answer \(GET /api/v1/"):
         cluster.pod(POD)
 
 
@@ -104,7 +104,9 @@ def test_workers_that_find_no_nodes_in_time_are_given_up_for_now(
     namespace.operate(hold=True)
     settings = AsrTrainSettings(workers=WorkersSettings(count=2, start_minutes=0.01))
     lead = JobLauncher(cluster, JobSpec("0f" * 16, "/d", "/s", settings), lambda: False, poll=0.05)
-    with pytest.raises(TransientError, match=r"were not all running within 0.01 minutes.*Insufficient nvidia.com/gpu"):
+    with pytest.raises(
+        TransientError, match=r"not all workers were running within 0.01 minutes.*Insufficient nvidia"
+    ):
         lead.run()
 
 
@@ -126,7 +128,7 @@ def test_the_chiefs_lines_are_shown_once(
     pods = PodWatcher(cluster, JOB_KINDS["train_job"], "a-job")
     for line in ("▸ one", "▸ two", "▸ three"):
         lines.append((now(), line))
-        pods.tell(1)
+        pods.poll(1)
     assert capsys.readouterr().out == "▸ one\n▸ two\n▸ three\n"
     assert pods.training
 
@@ -148,8 +150,8 @@ def test_a_workers_own_fault_is_told_before_the_loss_of_its_peers(
             },
         )
     pods = PodWatcher(cluster, JOB_KINDS["train_job"], "a-job")
-    pods.tell(3)
-    fault = pods.fault()
+    pods.poll(3)
+    fault = pods.failure()
     assert fault is not None
     assert (fault.index, fault.status, fault.message) == (1, 1, "shard 3 is damaged")
 
@@ -159,7 +161,7 @@ def test_a_result_that_this_pod_does_not_see_is_told_as_a_volume_to_mount(
 ) -> None:
     lead = JobLauncher(cluster, _task(), lambda: False, poll=0.05)
     threading.Timer(0.5, _complete, (namespace,)).start()
-    with pytest.raises(WorkError, match="mount the same volume at the same place"):
+    with pytest.raises(WorkError, match="mount the same volume at the same path"):
         lead.run()
 
 

@@ -1,4 +1,4 @@
-"""A voice learns: what a step changes, what it may not, and what every look sees."""
+"""A module learns: what a step changes, what it may not, and what every result sees."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from tests.train.processes import printed, start
 from tests.train.tones import FEATURES, sayings, tiny_voice, write_dataset
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.batches import Batch, Batches
-from voxline.components.train.trainer import TrainResult, fit
+from voxline.components.train.trainer import Trainer, TrainResult
 from voxline.components.train.tts.settings import GuidedAttentionSettings
 from voxline.components.train.tts.task import TtsTask
 from voxline.components.train.tts.train_module import TtsTrainModule
@@ -23,7 +23,7 @@ from voxline.errors import SettingsError, WorkError
 LINEAR = FeatureSettings(**{**FEATURES.plain(), "kind": "mel_and_linear"})
 EVERYTHING: dict[str, Any] = {
     "guided_attention": {"weight": 0.5},
-    "mutual_information": {"weight": 0.1, "units": 8},
+    "mel_ctc": {"weight": 0.1, "units": 8},
     "teacher_forcing": {"from_share": 0.8, "to_share": 0.8},
 }
 
@@ -39,66 +39,70 @@ def long_batch(dataset: Dataset) -> Batch:
 
 
 @pytest.fixture(scope="module", params=["tacotron2", "tacotron"])
-def learner(request: pytest.FixtureRequest, tones: Dataset, linear: Dataset) -> tuple[TtsTrainModule, Dataset]:
+def module_and_dataset(
+    request: pytest.FixtureRequest, tones: Dataset, linear: Dataset
+) -> tuple[TtsTrainModule, Dataset]:
     dataset = tones if request.param == "tacotron2" else linear
     settings = tiny_voice(request.param, **EVERYTHING)
     return TtsTrainModule(settings, dataset, tf.distribute.get_strategy()), dataset
 
 
-def test_a_step_changes_every_weight_and_statistic_and_repeats(learner: tuple[TtsTrainModule, Dataset]) -> None:
-    voice, dataset = learner
-    batch, before = long_batch(dataset), voice.state()
-    step = voice.learn(batch, 0.01, 0)
-    after = voice.state()
+def test_a_step_changes_every_weight_and_statistic_and_repeats(
+    module_and_dataset: tuple[TtsTrainModule, Dataset],
+) -> None:
+    module, dataset = module_and_dataset
+    batch, before = long_batch(dataset), module.state()
+    step = module.train_step(batch, 0.01, 0)
+    after = module.state()
     assert step.accepted
-    assert step.loss == pytest.approx(sum(step.parts.values()), rel=1e-5)
-    assert {"mel", "stop", "guided_attention", "mutual_information"} <= set(step.parts)
+    assert step.loss == pytest.approx(sum(step.losses.values()), rel=1e-5)
+    assert {"mel", "stop", "guided_attention", "mel_ctc"} <= set(step.losses)
     assert [name for name in before if np.array_equal(before[name], after[name])] == []
-    voice.restore(before)
-    assert voice.learn(batch, 0.01, 0) == step
-    for name, value in voice.state().items():
+    module.restore(before)
+    assert module.train_step(batch, 0.01, 0) == step
+    for name, value in module.state().items():
         np.testing.assert_array_equal(value, after[name])
 
 
-def test_a_step_that_is_not_finite_changes_nothing(learner: tuple[TtsTrainModule, Dataset]) -> None:
-    voice, dataset = learner
-    batch, before = long_batch(dataset), voice.state()
+def test_a_step_that_is_not_finite_changes_nothing(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
+    module, dataset = module_and_dataset
+    batch, before = long_batch(dataset), module.state()
     features = batch.features.copy()
     features[2, 3, 4] = np.nan
-    assert not voice.learn(dataclasses.replace(batch, features=features), 0.01, 0).accepted
-    for name, value in voice.state().items():
+    assert not module.train_step(dataclasses.replace(batch, features=features), 0.01, 0).accepted
+    for name, value in module.state().items():
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_what_stands_in_the_padding_is_not_learnt(learner: tuple[TtsTrainModule, Dataset]) -> None:
-    voice, dataset = learner
-    batch, before = long_batch(dataset), voice.state()
-    clean = voice.learn(batch, 0.01, 0)
-    voice.restore(before)
+def test_what_stands_in_the_padding_is_not_learnt(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
+    module, dataset = module_and_dataset
+    batch, before = long_batch(dataset), module.state()
+    clean = module.train_step(batch, 0.01, 0)
+    module.restore(before)
     real = np.arange(batch.features.shape[1]) < batch.frames[:, None]
     noisy = dataclasses.replace(batch, features=np.where(real[..., None], batch.features, 9).astype(np.float32))
-    assert voice.learn(noisy, 0.01, 0).loss == pytest.approx(clean.loss, rel=1e-5)
-    voice.restore(before)
+    assert module.train_step(noisy, 0.01, 0).loss == pytest.approx(clean.loss, rel=1e-5)
+    module.restore(before)
 
 
-def test_guided_attention_has_its_weight_in_the_loss(learner: tuple[TtsTrainModule, Dataset]) -> None:
-    voice, dataset = learner
-    batch, before, settings = long_batch(dataset), voice.state(), voice.settings
-    light = voice.learn(batch, 0.01, 0)
-    voice.restore(before)
-    voice.settings = settings.model_copy(update={"guided_attention": GuidedAttentionSettings(weight=1.0)})
-    heavy = voice.learn(batch, 0.01, 0)
-    voice.restore(before)
-    voice.settings = settings
-    assert light.parts["guided_attention"] > 0.01
-    assert heavy.parts["guided_attention"] == pytest.approx(2 * light.parts["guided_attention"], rel=1e-4)
-    assert heavy.loss - light.loss == pytest.approx(light.parts["guided_attention"], rel=1e-3)
+def test_guided_attention_has_its_weight_in_the_loss(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
+    module, dataset = module_and_dataset
+    batch, before, settings = long_batch(dataset), module.state(), module.settings
+    light = module.train_step(batch, 0.01, 0)
+    module.restore(before)
+    module.settings = settings.model_copy(update={"guided_attention": GuidedAttentionSettings(weight=1.0)})
+    heavy = module.train_step(batch, 0.01, 0)
+    module.restore(before)
+    module.settings = settings
+    assert light.losses["guided_attention"] > 0.01
+    assert heavy.losses["guided_attention"] == pytest.approx(2 * light.losses["guided_attention"], rel=1e-4)
+    assert heavy.loss - light.loss == pytest.approx(light.losses["guided_attention"], rel=1e-3)
 
 
-def test_a_few_utterances_are_learnt(learner: tuple[TtsTrainModule, Dataset]) -> None:
-    voice, dataset = learner
+def test_a_few_utterances_are_learnt(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
+    module, dataset = module_and_dataset
     batch = long_batch(dataset)
-    losses = [voice.learn(batch, 0.01, step).loss for step in range(60)]
+    losses = [module.train_step(batch, 0.01, step).loss for step in range(60)]
     assert losses[-1] < 0.7 * losses[0]
 
 
@@ -111,9 +115,9 @@ def test_a_text_of_more_symbols_than_its_recording_has_frames_is_left_out_by_nam
     dataset = write_dataset(tmp_path / "dataset", spoken)
     with pytest.raises(WorkError, match=r"1 of 6 .*too few frames.*train-002\. .*belong to their recordings"):
         TtsTask(tiny_voice(), dataset)
-    teacher = TtsTask(tiny_voice(max_infeasible_share=0.5), dataset)
-    assert (teacher.train.infeasible, teacher.dev.infeasible) == (["train-002"], ["dev-007"])
-    assert (teacher.train.utterances, teacher.dev.utterances) == (5, 1)
+    task = TtsTask(tiny_voice(max_infeasible_share=0.5), dataset)
+    assert (task.train.infeasible, task.dev.infeasible) == (["train-002"], ["dev-007"])
+    assert (task.train.utterances, task.dev.utterances) == (5, 1)
     told = capsys.readouterr().out
     assert "left out: train-002" in told
     assert "left out: dev-007" in told
@@ -128,28 +132,30 @@ def test_features_of_another_kind_are_refused(tones: Dataset) -> None:
 def fitted(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path]:
     stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
     settings = tiny_voice(  # without the encoder's loops, which take the most time to build
-        epochs=2, evaluate_steps=15, summary_steps=5, reductions=stages, model={"encoder_lstm": 0}, **EVERYTHING
+        epochs=2, evaluate_steps=15, summary_steps=5, reduction_schedule=stages, model={"encoder_lstm": 0}, **EVERYTHING
     )
     folder = tmp_path_factory.mktemp("fitted")
-    return fit(TtsTask(settings, tones), folder), folder
+    return Trainer(TtsTask(settings, tones), folder).fit(), folder
 
 
 def test_looks_come_by_steps_and_choose_by_free_running(fitted: tuple[TrainResult, Path]) -> None:
     trained, _ = fitted
-    looks = trained.standing.looks
-    assert [look.step for look in looks] == [15, 30, 40]
-    for look in looks:
-        seen = look.figures
-        assert look.score is not None
-        assert look.score[0] == pytest.approx(seen["mel_dtw"] + 1 - seen["attention_diagonality"] + seen["hit_limit"])
-        assert look.score[1] == seen["loss"]
-    assert trained.best == min(looks, key=lambda look: look.score or ())
+    results = trained.state.validations
+    assert [result.step for result in results] == [15, 30, 40]
+    for result in results:
+        metrics = result.metrics
+        assert result.score is not None
+        assert result.score[0] == pytest.approx(
+            metrics["mel_dtw"] + 1 - metrics["attention_diagonality"] + metrics["hit_limit"]
+        )
+        assert result.score[1] == metrics["loss"]
+    assert trained.best == min(results, key=lambda result: result.score or ())
 
 
 def test_a_look_where_a_stage_begins_judges_what_the_one_before_has_learnt(tones: Dataset) -> None:
     stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
-    teacher = TtsTask(tiny_voice(reductions=stages, look_utterances=1), tones)
-    before, begins, after = (teacher.look(step).figures for step in (19, 20, 21))
+    task = TtsTask(tiny_voice(reduction_schedule=stages, validation_utterances=1), tones)
+    before, begins, after = (task.validate(step).metrics for step in (19, 20, 21))
     assert begins == before
     assert after["mel_dtw"] != before["mel_dtw"]
     assert after["loss"] != before["loss"]
@@ -163,7 +169,7 @@ def test_tensorboard_has_pictures_and_sound(fitted: tuple[TrainResult, Path]) ->
     pictures = {"dev/mel_0", "dev/alignment_0", "dev/speech_0", "dev/texts"}
     curves = {"train/mel", "train/stop", "train/learning_rate", "dev/attention_diagonality", "dev/mel_dtw"}
     assert pictures | curves <= set(events.Tags()["tensors"])
-    steps = [look.step for look in fitted[0].standing.looks]
+    steps = [result.step for result in fitted[0].state.validations]
     for name in (*pictures, "dev/attention_diagonality"):
         assert [event.step for event in events.Tensors(name)] == steps
 
@@ -175,7 +181,7 @@ def test_two_devices_learn_what_one_learns(tones: Dataset, tmp_path: Path) -> No
     result = json.loads((tmp_path / "result.json").read_text())
     np.testing.assert_allclose(result["steps"][0], result["steps"][1], rtol=1e-4)
     assert result["difference"] < 1e-3
-    one, two = result["looks"]
+    one, two = result["results"]
     assert one == pytest.approx(two, rel=1e-2, abs=1e-3)
 
 
@@ -189,13 +195,13 @@ def on_one_and_two_devices(folder: Path, answer: Path) -> None:
     ids, texts = [some.ids[row] for row in twice], [some.texts[row] for row in twice]
     batch = Batch(ids, texts, some.features[twice], some.frames[twice], some.labels[twice], some.counts[twice])
     model = {"prenet_dropout": 0, "zoneout": 0, "encoder_dropout": 0, "decoder_dropout": 0, "postnet_dropout": 0}
-    states, steps, looks = [], [], []
+    states, steps, results = [], [], []
     for name in ("one", "mirrored"):
         settings = tiny_voice(strategy=name, guided_attention={"weight": 0.3}, model={**model, "encoder_lstm": 0})
-        teacher = TtsTask(settings, dataset)
-        steps.append([teacher.learner.learn(batch, 0.01, step).loss for step in range(4)])
-        states.append(teacher.learner.state())
-        looks.append(teacher.look(4).figures)
-    assert teacher.strategy.num_replicas_in_sync == 2
+        task = TtsTask(settings, dataset)
+        steps.append([task.module.train_step(batch, 0.01, step).loss for step in range(4)])
+        states.append(task.module.state())
+        results.append(task.validate(4).metrics)
+    assert task.strategy.num_replicas_in_sync == 2
     difference = max(float(np.abs(states[0][name] - states[1][name]).max()) for name in states[0])
-    answer.write_text(json.dumps({"steps": steps, "difference": difference, "looks": looks}))
+    answer.write_text(json.dumps({"steps": steps, "difference": difference, "results": results}))

@@ -84,7 +84,7 @@ def kind(request: Any) -> str:
 @pytest.fixture(scope="module")
 def model(kind: str) -> Any:
     made = make(kind)
-    for norm in made.normalisations:  # as after some training
+    for norm in made.normalizations:  # as after some training
         norm.moving_mean.assign(norm.moving_mean + 0.3)
     return made
 
@@ -107,8 +107,8 @@ def test_more_frames_a_step_than_the_model_was_made_for_are_refused(model: Any) 
 
 def test_normalising_has_a_way_back(model: Any) -> None:
     raw = np.random.default_rng(1).standard_normal((2, 3, model.bins)).astype(np.float32)
-    np.testing.assert_allclose(model.restore(model.normalise(raw)), raw, atol=1e-6)
-    np.testing.assert_allclose(model.normalise(raw[..., :MELS]), model.normalise(raw)[..., :MELS], atol=1e-6)
+    np.testing.assert_allclose(model.denormalize(model.normalize(raw)), raw, atol=1e-6)
+    np.testing.assert_allclose(model.normalize(raw[..., :MELS]), model.normalize(raw)[..., :MELS], atol=1e-6)
 
 
 def test_a_mixed_batch_equals_its_rows_one_by_one(model: Any) -> None:
@@ -130,10 +130,12 @@ def test_a_mixed_batch_equals_its_rows_one_by_one(model: Any) -> None:
 
 def test_speaking_in_company_equals_speaking_alone(model: Any) -> None:
     labels, counts, *_ = batch(model, [6, 3, 2], [1, 1, 1])
-    speak = tf.function(lambda labels, counts: model.speak(labels, counts, max_steps=40, noise=NOISE), autograph=False)
-    whole = speak(labels, counts)
+    synthesize = tf.function(
+        lambda labels, counts: model.synthesize(labels, counts, max_steps=40, noise=NOISE), autograph=False
+    )
+    whole = synthesize(labels, counts)
     for row, count in enumerate(counts):
-        alone = speak(labels[row : row + 1, :count], counts[row : row + 1])
+        alone = synthesize(labels[row : row + 1, :count], counts[row : row + 1])
         length = int(alone.frames[0])
         assert length == int(whole.frames[row])
         np.testing.assert_allclose(whole.mels[row, :length], alone.mels[0, :length], atol=1e-5)
@@ -145,7 +147,8 @@ def test_what_is_spoken_depends_on_the_noise_alone(kind: str) -> None:
     network.decoder.stop_bias.assign(network.decoder.stop_bias - 100.0)
     text = batch(network, [4, 2], [1, 1])[:2]
     first, again, other = (
-        network.speak(*text, max_steps=3, noise=noise).before for noise in (NOISE, NOISE, np.array([8, 0], np.int32))
+        network.synthesize(*text, max_steps=3, noise=noise).before
+        for noise in (NOISE, NOISE, np.array([8, 0], np.int32))
     )
     np.testing.assert_array_equal(first, again)
     # Tacotron's pre-net drops nothing when it speaks, Tacotron 2's does.
@@ -155,9 +158,9 @@ def test_what_is_spoken_depends_on_the_noise_alone(kind: str) -> None:
 def test_a_compiled_loop_says_the_same() -> None:
     network = make("tacotron2")
     text = batch(network, [6, 3], [1, 1])[:2]
-    plain = network.speak(*text, max_steps=9, noise=NOISE)
+    plain = network.synthesize(*text, max_steps=9, noise=NOISE)
     jit = partial(tf.function, autograph=False, jit_compile=True)
-    fast = network.speak(*text, max_steps=9, noise=NOISE, compiler=jit)
+    fast = network.synthesize(*text, max_steps=9, noise=NOISE, compiler=jit)
     for name, one in plain._asdict().items():
         if one is not None:
             np.testing.assert_allclose(one, getattr(fast, name), atol=1e-5, err_msg=name)
@@ -171,14 +174,14 @@ def test_the_order_of_a_batch_is_the_order_of_its_results(model: Any) -> None:
     np.testing.assert_allclose(np.asarray(forward.mels)[order], shuffled.mels, atol=1e-5)
 
 
-def learns(model: Any, teacher: float | None) -> list[str]:
+def weights_without_gradient(model: Any, teacher_forcing: float | None) -> list[str]:
     """Weights that no gradient reaches."""
     inputs = batch(model, [6, 3], [15, 12])  # the state is zero up to the second step
 
     @tf.function(autograph=False)
     def gradients() -> Any:
         with tf.GradientTape() as tape:
-            spoken = model(*inputs, training=True, noise=NOISE, teacher=teacher)
+            spoken = model(*inputs, training=True, noise=NOISE, teacher_forcing=teacher_forcing)
             loss = sum(
                 tf.reduce_sum(tf.square(part)) for part in (spoken.mels, spoken.stop, spoken.linear) if part is not None
             )
@@ -189,24 +192,24 @@ def learns(model: Any, teacher: float | None) -> list[str]:
 
 
 def test_gradient_reaches_every_weight(model: Any) -> None:
-    assert learns(model, teacher=None) == []
+    assert weights_without_gradient(model, teacher_forcing=None) == []
 
 
 def test_gradient_reaches_every_weight_in_the_mixed_loop() -> None:
-    assert learns(make("tacotron2"), teacher=0.5) == []
+    assert weights_without_gradient(make("tacotron2"), teacher_forcing=0.5) == []
 
 
 def test_fed_by_truth_alone_the_mixed_loop_equals_the_fast_one(model: Any) -> None:
     inputs = batch(model, [6, 3], [10, 7])
-    fast, mixed = model(*inputs, noise=NOISE), model(*inputs, noise=NOISE, teacher=1.0)
+    fast, mixed = model(*inputs, noise=NOISE), model(*inputs, noise=NOISE, teacher_forcing=1.0)
     np.testing.assert_allclose(fast.mels, mixed.mels, atol=1e-5)
     np.testing.assert_allclose(fast.alignment, mixed.alignment, atol=1e-5)
 
 
 def test_fed_by_itself_alone_the_mixed_loop_equals_speaking(model: Any) -> None:
     labels, counts, features, frames = batch(model, [6, 3], [20, 20])
-    mixed = model(labels, counts, features, frames, noise=NOISE, teacher=0.0)
-    spoken = model.speak(labels, counts, max_steps=4, noise=NOISE)
+    mixed = model(labels, counts, features, frames, noise=NOISE, teacher_forcing=0.0)
+    spoken = model.synthesize(labels, counts, max_steps=4, noise=NOISE)
     made = int(np.min(spoken.frames))
     np.testing.assert_allclose(mixed.before[:, :made], spoken.before[:, :made], atol=1e-5)
 
@@ -236,7 +239,7 @@ def test_two_utterances_are_learnt_and_then_spoken(one: str, tmp_path: Path) -> 
             loss = tf.reduce_mean((tf.reduce_mean(error, -1) + stop)[real])
         variables = network.trainable_variables
         optimizer.apply(tape.gradient(loss, variables), variables)
-        for norm in network.normalisations:
+        for norm in network.normalizations:
             for moving, seen in zip((norm.moving_mean, norm.moving_variance), norm.batch_statistics, strict=True):
                 moving.assign(0.9 * moving + 0.1 * seen)
         return loss
@@ -248,7 +251,7 @@ def test_two_utterances_are_learnt_and_then_spoken(one: str, tmp_path: Path) -> 
         def __init__(self) -> None:
             super().__init__()
             self.held = [variable.value for variable in network.weights]
-            self._speak = lambda *texts: network.speak(*texts, max_steps=12, noise=tf.constant([7, 0]))
+            self._speak = lambda *texts: network.synthesize(*texts, max_steps=12, noise=tf.constant([7, 0]))
 
         @tf.function(
             input_signature=(tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)), autograph=False
@@ -258,16 +261,16 @@ def test_two_utterances_are_learnt_and_then_spoken(one: str, tmp_path: Path) -> 
             return {name: value for name, value in spoken.items() if value is not None}
 
     voice = Voice()
-    spoken = voice.speak(labels, counts)
+    spoken = voice.synthesize(labels, counts)
     assert spoken["frames"].numpy().tolist() == [20, 15]
     assert not np.any(spoken["hit_limit"])
     assert np.mean(np.abs(spoken["mels"] - features[..., :MELS])[real]) < 0.3
     tf.saved_model.save(voice, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
-    again = loaded.speak(labels, counts)
+    again = loaded.synthesize(labels, counts)
     for name, value in spoken.items():
         np.testing.assert_array_equal(value, again[name])
-    alone = voice.speak(labels[1:, :3], counts[1:])
+    alone = voice.synthesize(labels[1:, :3], counts[1:])
     np.testing.assert_allclose(alone["mels"][0], spoken["mels"][1, :15], atol=1e-5)
 
 
@@ -275,8 +278,8 @@ def test_two_utterances_are_learnt_and_then_spoken(one: str, tmp_path: Path) -> 
 def test_a_row_that_is_cut_says_so(bias: float, cut: bool, frames: int) -> None:
     network = make("smallest")
     network.decoder.stop_bias.assign(network.decoder.stop_bias + bias)
-    speak = tf.function(lambda *text: network.speak(*text, max_steps=37, noise=NOISE), autograph=False)
-    spoken = speak(*batch(network, [4, 2], [1, 1])[:2])
+    synthesize = tf.function(lambda *text: network.synthesize(*text, max_steps=37, noise=NOISE), autograph=False)
+    spoken = synthesize(*batch(network, [4, 2], [1, 1])[:2])
     assert spoken.hit_limit.numpy().tolist() == [cut] * 2
     assert spoken.frames.numpy().tolist() == [frames] * 2
     assert spoken.alignment.shape == (2, 37 if cut else 1, 4)
@@ -285,7 +288,7 @@ def test_a_row_that_is_cut_says_so(bias: float, cut: bool, frames: int) -> None:
 def test_the_frame_that_says_stop_is_the_last() -> None:
     network = make("smallest")
     network.decoder.stop_bias.assign([-100.0, -100.0, 100.0, -100.0, 100.0])
-    spoken = network.speak(*batch(network, [4], [1])[:2], max_steps=4, noise=NOISE)
+    spoken = network.synthesize(*batch(network, [4], [1])[:2], max_steps=4, noise=NOISE)
     assert spoken.frames.numpy().tolist() == [3]
     assert spoken.before.shape == (1, 5, MELS)
     assert np.any(spoken.before[0, 2])
@@ -299,7 +302,7 @@ def test_outputs_stay_float32_in_mixed_precision() -> None:
     inputs = batch(network, [4, 2], [11, 6])
     for spoken in (
         network(*inputs, noise=NOISE, training=True),
-        network(*inputs, noise=NOISE, teacher=0.5),
-        network.speak(*inputs[:2], max_steps=5, noise=NOISE),
+        network(*inputs, noise=NOISE, teacher_forcing=0.5),
+        network.synthesize(*inputs[:2], max_steps=5, noise=NOISE),
     ):
         assert {part.dtype for part in (spoken.mels, spoken.before, spoken.stop, spoken.alignment)} == {tf.float32}

@@ -17,7 +17,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_one_machine_it_says_that_it_trains_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert not _wants_workers(FOUR)
-    assert "4 workers are for a cluster; here, this machine trains by itself" in capsys.readouterr().out
+    assert "train.workers.count is 4, for a cluster; this machine trains alone" in capsys.readouterr().out
 
 
 def test_in_a_pod_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from voxline.store.step_cache import StepOutput, read_done
 @pytest.fixture(scope="module")
 def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[StepOutput, TtsTrainSettings]:
     # The network can make 3 frames in a step, and never makes more than 2.
-    settings = tiny_voice(epochs=1, evaluate_steps=0, reductions=[{"step": 0, "reduction": 2}])
+    settings = tiny_voice(epochs=1, evaluate_steps=0, reduction_schedule=[{"step": 0, "reduction": 2}])
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
@@ -47,7 +47,7 @@ def test_model_json_says_how_to_speak(trained: tuple[StepOutput, TtsTrainSetting
     assert said["frontend"] == tones.frontend
     assert said["settings"] == settings.plain()
     frames = tones.features.count_frames(round(settings.max_seconds * tones.features.sample_rate))
-    assert said["max_steps"] == -(-frames // settings.learnt_reduction(int(work.metrics["best_step"])))
+    assert said["max_steps"] == -(-frames // settings.trained_reduction(int(work.metrics["best_step"])))
     assert said["provenance"]["trained"]["dev_mel_dtw"] == work.metrics["dev_mel_dtw"]
 
 
@@ -55,22 +55,22 @@ def test_the_export_equals_the_model_that_was_trained(
     trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset
 ) -> None:
     work, settings = trained
-    learner, step = TtsTrainModule(settings, tones, tf.distribute.get_strategy()), int(work.metrics["best_step"])
+    module, step = TtsTrainModule(settings, tones, tf.distribute.get_strategy()), int(work.metrics["best_step"])
     with np.load(work.folder / "best" / f"step-{step:08d}" / "arrays.npz") as arrays:
-        for index, variable in enumerate(learner.model.weights):
+        for index, variable in enumerate(module.model.weights):
             variable.assign(arrays[f"model/{index}"])
     exported = tf.saved_model.load(str(work.path("model")))
     batch = next(Batches(tones, "dev", batch_size=4).epoch(0))
     text = {"symbols": tf.constant(batch.labels), "lengths": tf.constant(batch.counts)}
 
-    ours = learner.speak(
+    ours = module.synthesize(
         batch, step, tones.features.count_frames(round(settings.max_seconds * tones.features.sample_rate))
     )
     found = {name: value.numpy() for name, value in exported.signatures["synthesize"](**text).items()}
     np.testing.assert_array_equal(found["frames"], ours.frames)
     np.testing.assert_array_equal(found["hit_limit"], ours.hit_limit)
     np.testing.assert_allclose(found["alignments"], ours.alignment, atol=1e-4)
-    mels = learner.restored(ours)[0].numpy()
+    mels = module.denormalize(ours)[0].numpy()
     for row, frames in enumerate(ours.frames):
         np.testing.assert_allclose(found["mels"][row, :frames], mels[row, :frames], atol=1e-4)
         assert not found["mels"][row, frames:].any()
@@ -78,7 +78,7 @@ def test_the_export_equals_the_model_that_was_trained(
         assert samples == tones.features.count_samples(int(frames))
         # By their spectra: Griffin-Lim makes much of a rounding.
         wanted = griffin_lim.features_to_waveform(
-            mels[row, :frames], tones.features, iterations=settings.vocoder.iterations
+            mels[row, :frames], tones.features, iterations=settings.griffin_lim.iterations
         )
         heard = [
             spectra.compute_features(sound, tones.features) for sound in (found["waveforms"][row, :samples], wanted)
@@ -87,11 +87,11 @@ def test_the_export_equals_the_model_that_was_trained(
 
     recorded = {"features": tf.constant(batch.features), "frames": tf.constant(batch.frames)}
     forced = {name: value.numpy() for name, value in exported.signatures["teacher_forced"](**text, **recorded).items()}
-    for row, distance in learner.examined(batch, step):
+    for row, out in module.run_eval(batch, step):
         frames = batch.frames[row]
         apart = np.abs(forced["mels"][row, :frames] - batch.features[row, :frames])
         assert forced["mel_l1"][row] == pytest.approx(apart.mean(), rel=1e-4)
-        assert distance == pytest.approx((apart / np.array(tones.deviation)).mean(), rel=1e-4)
+        assert out["loss"] == pytest.approx((apart / np.array(tones.deviation)).mean(), rel=1e-4)
 
 
 def test_a_text_sounds_the_same_alone_and_among_others(
@@ -171,8 +171,8 @@ def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tones: Dataset, t
         checkpoint_steps=7,
         summary_steps=5,
         guided_attention={"weight": 0.5, "decay_steps": 50},
-        mutual_information={"weight": 0.1, "units": 8},
-        reductions=[{"step": 0, "reduction": 3}, {"step": 24, "reduction": 2}],
+        mel_ctc={"weight": 0.1, "units": 8},
+        reduction_schedule=[{"step": 0, "reduction": 3}, {"step": 24, "reduction": 2}],
         # Little to build, as it is built three times; the encoder's convolution has the statistics to be kept.
         model={"dropped_frames": 0.1, "encoder_lstm": 0, "decoder_layers": 1, "postnet_layers": 0},
     )
@@ -192,7 +192,7 @@ def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tones: Dataset, t
     whole.join()
     assert process.exitcode == 0, printed(log)
     assert whole.exitcode == 0, printed(tmp_path / "whole.log")
-    assert printed(log).count("going on from the checkpoint") == 1
+    assert printed(log).count("resuming from the checkpoint") == 1
     one, two = (next((tmp_path / name).glob(f"train/*/{DONE}")).parent for name in ("whole", "killed"))
     expected, found = read_done(one), read_done(two)
     assert found["counts"] == expected["counts"]

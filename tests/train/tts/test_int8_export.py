@@ -25,7 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "tacotron2": {},
     "one LSTM, no encoder LSTM, no location, smoothing, no dropout": {
         "decoder_layers": 1,
-        "prenet_dropout_stays": False,
+        "prenet_dropout_at_inference": False,
         "encoder_lstm": 0,
         "attention": {"units": 16, "location_filters": 0, "smoothing": True},
     },

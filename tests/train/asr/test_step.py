@@ -16,8 +16,8 @@ import tensorflow as tf
 from tests.train.processes import printed, start, train
 from tests.train.tones import LETTERS, sayings, tiny
 from voxline.audio import features as spectra
+from voxline.components.train.asr.models import build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
-from voxline.components.train.asr.task import build_ctc_model
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.inference.recognizer import Recognizer
@@ -37,7 +37,7 @@ def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, AsrTrainSetti
     work, _ = trained
     assert work.metrics["dev_wer"] <= 0.1
     assert work.metrics["steps"] == 4 * 20
-    assert work.counts == {"utterances": 160, "dev": 24, "left_out": 0, "skipped_steps": 0}
+    assert work.counts == {"utterances": 160, "dev": 24, "infeasible": 0, "skipped_steps": 0}
     curves = json.loads((work.path("logs") / "curves.json").read_text())
     assert [point["step"] for point in curves["train"]] == [20, 40, 60, 80]
     assert [point["epoch"] for point in curves["dev"]] == [1, 2, 3, 4]
@@ -74,7 +74,7 @@ def test_the_exported_model_transcribes_what_it_never_heard(trained: tuple[Any, 
 
 def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     work, settings = trained
-    model = build_ctc_model(settings, tones)
+    model = build_ctc_model(settings.model, tones, seed=settings.seed, precision=settings.precision)
     step = int(work.metrics["best_step"])
     with np.load(work.folder / "best" / f"step-{step:08d}" / "arrays.npz") as arrays:
         for index, variable in enumerate(model.weights):
@@ -147,7 +147,7 @@ def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tones: Dataset, t
     assert whole.exitcode == 0, printed(tmp_path / "whole.log")
     assert process.exitcode == 0, printed(log)
     assert kills
-    assert "going on from the checkpoint" in printed(log)
+    assert "resuming from the checkpoint" in printed(log)
     one, two = (next((tmp_path / name).glob(f"train/*/{DONE}")).parent for name in ("whole", "killed"))
     expected, found = read_done(one), read_done(two)
     assert found["key"] == expected["key"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from voxline.components.train.asr.settings import ConvolutionSettings, DeepSpeech2Settings
+from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings
 from voxline.components.train.ctc import ctc_loss
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 
@@ -47,7 +47,7 @@ def test_the_time_stride_is_what_the_settings_say(kind: str) -> None:
 def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(kind: str) -> None:
     network = model(kind)
     features, lengths = batch([40, 23, 8, 3])
-    for norm in network.normalisations:  # as after some training
+    for norm in network.normalizations:  # as after some training
         norm.moving_mean.assign(norm.moving_mean + 0.3)
     features[1, 23:] = 1e3  # what lies in the padding must not be heard
     logits, frames = network(features, lengths)
@@ -60,11 +60,11 @@ def test_statistics_of_a_batch_leave_padding_out() -> None:
     network = model("lstm")
     features, lengths = batch([20, 20])
     network(features, lengths, training=True)
-    alone = [value.numpy() for norm in network.normalisations for value in norm.batch_statistics]
+    alone = [value.numpy() for norm in network.normalizations for value in norm.batch_statistics]
     padded = np.concatenate([features, np.zeros((2, 35, BINS), np.float32)], axis=1)
     network(padded, lengths, training=True)
     for norm_value, expected in zip(
-        [value for norm in network.normalisations for value in norm.batch_statistics], alone, strict=True
+        [value for norm in network.normalizations for value in norm.batch_statistics], alone, strict=True
     ):
         np.testing.assert_allclose(norm_value, expected, atol=1e-5)
 

@@ -27,7 +27,7 @@ def test_workers_of_a_train_job_train_the_model_that_the_step_gives_back(
     job = json.loads(json.dumps(namespace.jobs()[0]))
     assert lead.wait(900) == 0, _text(tmp_path / "lead.log")
     told = _text(tmp_path / "lead.log")
-    assert "▸ train: asked for 2 workers (TrainJob voxline-train-" in told
+    assert "▸ train: launched 2 workers (TrainJob voxline-train-" in told
     assert "on 2 devices" in told, "the chief's log is shown"
     assert "dev WER" in told
     assert "ended: reused False, TensorFlow imported: False" in told
@@ -64,14 +64,14 @@ def test_a_killed_worker_costs_the_steps_since_the_last_checkpoint_and_changes_n
     operator.kill_worker(namespace.jobs()[0]["metadata"]["name"], 1)
     assert lead.wait(900) == 0, _text(tmp_path / "lead.log")
     told = _text(tmp_path / "lead.log")
-    assert "▸ train: the workers were started again" in told
-    assert "train: going on from the checkpoint of step" in told
+    assert "▸ train: the workers restarted" in told
+    assert "train: resuming from the checkpoint of step" in told
     assert len(operator.processes) == 4, "all workers were started again, once"
     (broken,) = (tmp_path / "store").glob(f"train/*/{DONE}")
     (tmp_path / "store").rename(tmp_path / "broken")
     again = namespace.lead(str(tones.folder), settings, tmp_path / "whole.log")
     assert again.wait(900) == 0, _text(tmp_path / "whole.log")
-    assert "going on from" not in _text(tmp_path / "whole.log")
+    assert "resuming from" not in _text(tmp_path / "whole.log")
     whole = broken.parent
     found = tmp_path / "broken" / "train" / whole.name
     _assert_same(whole, found)
@@ -96,7 +96,7 @@ def test_a_step_that_is_told_to_stop_takes_its_workers_away(
 ) -> None:
     operator = namespace.operate(hold=True)
     lead = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log")
-    _wait(lambda: "worker 0 waits: Unschedulable 0/3 nodes are available" in _text(tmp_path / "lead.log"))
+    _wait(lambda: "worker 0 is waiting: Unschedulable 0/3 nodes are available" in _text(tmp_path / "lead.log"))
     lead.send_signal(signal.SIGTERM)
     assert lead.wait(60) == 128 + signal.SIGTERM
     _wait(lambda: not namespace.jobs())
@@ -112,7 +112,7 @@ def test_a_pod_that_is_started_again_finds_the_job_of_the_one_before(
     first.kill()  # no time to take anything away
     namespace.add_pod("asr-nightly-train-second")
     second = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log", "asr-nightly-train-second")
-    _wait(lambda: "is there already, and this pod follows it" in _text(tmp_path / "lead.log"))
+    _wait(lambda: "exists already, and this pod follows it" in _text(tmp_path / "lead.log"))
     _wait(lambda: len(namespace.jobs()[0]["metadata"]["ownerReferences"]) == 2)
     operator.hold = False
     assert second.wait(900) == 0, _text(tmp_path / "lead.log")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.buckets.emulator import Storage
 from tests.cluster.workers.conftest import Namespace, by_workers
-from tests.cluster.workers.test_workers import _text, _wait
+from tests.cluster.workers.test_launcher import _text, _wait
 from voxline.data.dataset import Dataset
 
 pytestmark = pytest.mark.timeout(2400)
@@ -26,7 +26,7 @@ def test_a_killed_worker_and_its_peers_go_on_from_what_the_chief_had_sent(
     _wait(lambda: any(name.endswith("/progress.json") for name in gcs.names()))
     operator.kill_worker(namespace.jobs()[0]["metadata"]["name"], 0)  # the chief
     assert lead.wait(900) == 0, _text(log)
-    assert "▸ train: going on from the checkpoint of step" in _text(log)
+    assert "▸ train: resuming from the checkpoint of step" in _text(log)
     assert len(operator.processes) == 4
     disks = [path for path in (tmp_path / "disks").iterdir() if path.name in operator.processes]
     assert len(disks) == 4, "each pod had its own"

@@ -1,0 +1,202 @@
+"""The CTC models: what each must offer, the settings of each, and the table that names them.
+
+A new model is a network in components/train/models/, its settings class here, and one line in `MODELS`.
+See docs/extend/ctc-model.md.
+"""
+
+import dataclasses
+import functools
+import importlib
+import math
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+
+import pydantic
+
+from voxline.settings import Settings
+
+if TYPE_CHECKING:
+    from voxline.data.dataset import Dataset
+
+Tensor = Any
+Odd = Annotated[int, pydantic.Field(ge=1, le=101)]
+Positive = Annotated[int, pydantic.Field(ge=1)]
+
+
+class CtcModel(Protocol):
+    """What a network offers, to be trained with CTC and exported. A `keras.Model` has most of it.
+
+    Its class takes the arguments of `__init__` below. Padding must not change a result: a row of a batch gives the same
+    logits as the same utterance alone. Its call may use `keras.ops` only, so that it works in a graph and in the
+    exported SavedModel.
+
+    Attributes:
+      trainable_variables, weights: Keras variables, in an order that depends on the settings alone: checkpoints name
+        weights by their index.
+      normalizations: the layers with moving statistics, such as `models.layers.SequenceBatchNorm`; [] if there are
+        none. A call with training=True must not change these statistics itself. It leaves those of the batch in
+        `batch_statistics`, and the trainer moves `moving_mean` and `moving_variance` towards them with `momentum`,
+        once it has accepted the step.
+    """
+
+    trainable_variables: list[Any]
+    weights: list[Any]
+
+    def __init__(
+        self,
+        settings: Any,
+        *,
+        mean: Sequence[float],
+        deviation: Sequence[float],
+        classes: int,
+        seed: int,
+        precision: str,
+        portable: bool,
+    ) -> None:
+        """Builds all weights.
+
+        Args:
+          settings: the model's own class from `MODELS`.
+          mean, deviation: of the features per bin, over the training split; the network normalizes by them.
+          classes: symbols of the alphabet and the blank.
+          seed: of the initial weights: the same seed, the same weights.
+          precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
+          portable: True for the export: no cuDNN kernels, so that the graph runs on any machine.
+        """
+
+    @property
+    def normalizations(self) -> Sequence[Any]: ...
+
+    def count_params(self) -> int: ...
+
+    def __call__(
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
+    ) -> tuple[Tensor, Tensor]:
+        """Computes logits.
+
+        Args:
+          features: float32 [batch, frames, bins], as extract wrote them; anything beyond a row's frames.
+          frames: int32 [batch], real frames.
+          training: normalize by the statistics of the batch, and apply dropout.
+          noise: int32 [2], the seed of dropout: the same numbers drop the same activations, on any device and after
+            any resume (`models.layers.StepSeed`). None: no dropout.
+
+        Returns:
+          logits float32 [batch, output frames, classes], the last class being the blank, and int32 [batch], the real
+          output frames of each row: ceil((frames + 2 * padding) / time_stride) of the settings.
+        """
+
+
+class CtcModelSettings(Settings):
+    """What the settings of every CTC model have."""
+
+    kind: str
+    padding: int = pydantic.Field(
+        10,
+        ge=0,
+        le=200,
+        description="empty feature frames added before and after each utterance: without them, CTC lacks frames for "
+        "the first and last symbols of closely cut recordings",
+    )
+
+    infeasible_advice: ClassVar[str] = "Lower the model's time stride, or extract.features.hop_seconds"
+    """What to change if utterances have too few frames for their labels."""
+
+    @property
+    def time_stride(self) -> int:
+        """Feature frames per output frame; CTC needs an output frame for each label."""
+        raise NotImplementedError
+
+
+class ConvolutionSettings(Settings):
+    """One convolution over time × frequency, followed by batch normalization and a clipped ReLU."""
+
+    channels: int = pydantic.Field(16, ge=1, le=1024, description="output channels")
+    kernel: tuple[Odd, Odd] = pydantic.Field((5, 5), description="kernel size over (frames, bins)")
+    stride: tuple[Positive, Positive] = pydantic.Field((1, 2), description="stride over (frames, bins)")
+
+
+class DeepSpeech2Settings(CtcModelSettings):
+    """Deep Speech 2 (Amodei et al. 2015). The defaults suit an hour of speech on a laptop.
+
+    The paper has convolutions of 32 channels, kernels (11, 41), (11, 21), (11, 21) and strides (2, 2), (1, 2), (1, 2)
+    over (frames, bins), and 7 layers of 1760 vanilla recurrent units with batch normalization.
+    """
+
+    infeasible_advice: ClassVar[str] = (
+        "Lower the strides over frames in train.model.convolutions, or extract.features.hop_seconds"
+    )
+
+    kind: Literal["deepspeech2"] = pydantic.Field("deepspeech2", description="the network")
+    convolutions: tuple[ConvolutionSettings, ...] = pydantic.Field(
+        (ConvolutionSettings(stride=(3, 2)), ConvolutionSettings()),
+        min_length=1,
+        max_length=6,
+        description="convolutions, first to last; the product of their strides over frames is the time stride",
+    )
+    rnn: Literal["gru", "lstm", "simple"] = pydantic.Field("gru", description="kind of recurrent unit")
+    layers: int = pydantic.Field(2, ge=1, le=16, description="bidirectional recurrent layers")
+    units: int = pydantic.Field(96, ge=1, le=8192, description="units in each direction of a recurrent layer")
+    rnn_batch_norm: bool = pydantic.Field(
+        False, description="sequence-wise batch normalization before every recurrent layer but the first"
+    )
+    dropout: float = pydantic.Field(
+        0.0, ge=0, lt=1, description="dropout rate before each recurrent layer and the output"
+    )
+    relu_clip: float = pydantic.Field(20.0, gt=0, description="upper bound of the clipped ReLU")
+
+    @property
+    def time_stride(self) -> int:
+        return math.prod(convolution.stride[0] for convolution in self.convolutions)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelEntry:
+    """One model.
+
+    Attributes:
+      settings: the class of the config's section `train.model`.
+      network: "module:class" of the `CtcModel`; imported when training starts, since it imports Keras.
+    """
+
+    settings: type[CtcModelSettings]
+    network: str
+
+
+DEFAULT_KIND = "deepspeech2"
+MODELS: dict[str, ModelEntry] = {
+    "deepspeech2": ModelEntry(DeepSpeech2Settings, "voxline.components.train.models.deepspeech2:DeepSpeech2"),
+}
+"""By `train.model.kind`."""
+
+
+def model_settings_type() -> Any:
+    """The type of the setting `train.model`: the classes in `MODELS`, told apart by `kind`."""
+    classes = tuple(entry.settings for entry in MODELS.values())
+    if len(classes) == 1:
+        return classes[0]
+    union: Any = functools.reduce(operator.or_, classes)
+    union = Annotated[union, pydantic.Field(discriminator="kind")]
+    return Annotated[union, pydantic.BeforeValidator(_with_default_kind)]
+
+
+def _with_default_kind(values: Any) -> Any:
+    return {"kind": DEFAULT_KIND, **values} if isinstance(values, dict) else values
+
+
+def build_ctc_model(
+    settings: CtcModelSettings, dataset: "Dataset", *, seed: int, precision: str, portable: bool = False
+) -> CtcModel:
+    """The network for a dataset, with its initial weights."""
+    module, name = MODELS[settings.kind].network.split(":")
+    network: type[CtcModel] = getattr(importlib.import_module(module), name)
+    return network(
+        settings,
+        mean=dataset.mean,
+        deviation=dataset.deviation,
+        classes=len(dataset.alphabet.symbols) + 1,
+        seed=seed,
+        precision="float32" if portable else precision,
+        portable=portable,
+    )

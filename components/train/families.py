@@ -1,0 +1,41 @@
+"""The model families that the train step knows.
+
+A family is a folder beside this file with settings and a `TrainingTask`, and one line in `FAMILIES`. Nothing else in
+the train step asks which family it works for. See docs/extend/family.md.
+"""
+
+import dataclasses
+import importlib
+from typing import TYPE_CHECKING
+
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.settings import TrainSettings
+from voxline.components.train.tts.settings import TtsTrainSettings
+
+if TYPE_CHECKING:
+    from voxline.components.train.task import TrainingTask
+    from voxline.data.dataset import Dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One family.
+
+    Attributes:
+      settings: the class of the config's section `train`; its `family` is the key in `FAMILIES`.
+      task: "module:class" of its `TrainingTask`; imported when training starts, since it imports TensorFlow.
+    """
+
+    settings: type[TrainSettings]
+    task: str
+
+    def build_task(self, settings: TrainSettings, dataset: "Dataset") -> "TrainingTask":
+        module, name = self.task.split(":")
+        task: TrainingTask = getattr(importlib.import_module(module), name)(settings, dataset)
+        return task
+
+
+FAMILIES: dict[str, Family] = {
+    "asr": Family(AsrTrainSettings, "voxline.components.train.asr.task:AsrTask"),
+    "tts": Family(TtsTrainSettings, "voxline.components.train.tts.task:TtsTask"),
+}

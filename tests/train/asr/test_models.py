@@ -1,0 +1,80 @@
+"""A CTC model is a network, a settings class and one line in `MODELS`: docs/extend/ctc-model.md, executed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.train.asr.toy_model import FrameClassifierSettings
+from tests.train.tones import sayings, tiny
+from voxline.components.train.asr.models import MODELS, CtcModelSettings, ModelEntry, model_settings_type
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.step import run
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError
+from voxline.inference.recognizer import Recognizer
+
+PAGE = Path(__file__).parents[3] / "docs" / "extend" / "ctc-model.md"
+TRAINING = {"epochs": 8, "batch_size": 16, "learning_rate": 0.02, "warm_up_steps": 10, "strategy": "one"}
+
+
+@pytest.fixture
+def settings_class(monkeypatch: pytest.MonkeyPatch) -> type[AsrTrainSettings]:
+    """`AsrTrainSettings` as it would be with one more line in `MODELS`."""
+    entry = ModelEntry(FrameClassifierSettings, "tests.train.asr.toy_model:FrameClassifier")
+    monkeypatch.setitem(MODELS, "frame_classifier", entry)
+
+    class ExtendedSettings(AsrTrainSettings):
+        model: model_settings_type() = tiny().model  # type: ignore[valid-type]
+
+    return ExtendedSettings
+
+
+def test_a_new_model_is_trained_exported_and_recognizes(
+    settings_class: type[AsrTrainSettings], tones: Dataset, tmp_path: Path
+) -> None:
+    settings = settings_class.of({**TRAINING, "model": {"kind": "frame_classifier", "padding": 0}})
+    output = run(tones.folder, tmp_path, settings)
+    assert output.metrics["dev_wer"] < 0.3
+    metadata = json.loads((output.path("model") / "model.json").read_text())
+    assert metadata["settings"]["model"] == {"kind": "frame_classifier", "padding": 0, "units": 32}
+    assert settings.key_settings().plain()["model"]["kind"] == "frame_classifier"
+    unseen = sayings(0, 12, seed=5)
+    texts = Recognizer(output.path("model")).transcribe([each.waveform for each in unseen], 8_000)
+    assert sum(text == each.text for text, each in zip(texts, unseen, strict=True)) >= 8
+
+
+def test_without_a_kind_the_model_is_deep_speech_2(settings_class: type[AsrTrainSettings]) -> None:
+    assert settings_class.of({"model": {"layers": 3}}).model.kind == "deepspeech2"
+    assert settings_class().model.kind == "deepspeech2"
+
+
+def test_an_unknown_kind_or_key_is_refused_by_name(settings_class: type[AsrTrainSettings]) -> None:
+    with pytest.raises(SettingsError, match=r"'model\.kind' is 'lstm'; accepted: 'deepspeech2', 'frame_classifier'"):
+        settings_class.of({"model": {"kind": "lstm"}}, "train")
+    with pytest.raises(SettingsError, match=r"unknown key 'model\.unit'; did you mean 'units'"):
+        settings_class.of({"model": {"kind": "frame_classifier", "unit": 3}}, "train")
+    with pytest.raises(SettingsError, match=r"'model\.kind' is 'lstm'.*'deepspeech2'"):
+        AsrTrainSettings.of({"model": {"kind": "lstm"}}, "train")
+
+
+def test_the_default_kind_is_not_part_of_the_key() -> None:
+    """Keys of models that were trained before there were kinds stay valid."""
+    assert "kind" not in AsrTrainSettings().key_settings().plain()["model"]
+    assert AsrTrainSettings().plain()["model"]["kind"] == "deepspeech2"
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_entry_names_its_kind(kind: str) -> None:
+    settings = MODELS[kind].settings()
+    assert isinstance(settings, CtcModelSettings)
+    assert settings.kind == kind
+    assert settings.time_stride >= 1
+
+
+def test_the_page_shows_the_model_of_this_test() -> None:
+    source = Path(__file__).with_name("toy_model.py").read_text(encoding="utf-8")
+    settings, network = source[source.index("class FrameClassifierSettings") :].split("\n\n\n")
+    page = PAGE.read_text(encoding="utf-8")
+    assert settings.strip() in page
+    assert network.strip() in page
