@@ -84,7 +84,7 @@ def test_a_setting_is_added_by_its_field_and_a_line_of_exposed() -> None:
 def test_the_component_hands_its_parameters_to_the_step_as_settings(tmp_path: Any) -> None:
     component = step_component("image", section="train")(train)
     arguments = {name: spec.default for name, spec in component.component_spec.inputs.items()}
-    arguments |= {"store": str(tmp_path), "label_smoothing": 0.1, "settings": "{\"model\": {\"units\": 8}}"}
+    arguments |= {"store": str(tmp_path), "label_smoothing": 0.1, "settings": '{"model": {"units": 8}}'}
     with pytest.raises(RuntimeError, match=r"0\.1 8 1$"):
         component.python_func(**arguments)
 

@@ -104,9 +104,7 @@ def test_workers_that_find_no_nodes_in_time_are_given_up_for_now(
     namespace.operate(hold=True)
     settings = AsrTrainSettings(workers=WorkersSettings(count=2, start_minutes=0.01))
     lead = JobLauncher(cluster, JobSpec("0f" * 16, "/d", "/s", settings), lambda: False, poll=0.05)
-    with pytest.raises(
-        TransientError, match=r"not all workers were running within 0.01 minutes.*Insufficient nvidia"
-    ):
+    with pytest.raises(TransientError, match=r"not all workers were running within 0.01 minutes.*Insufficient nvidia"):
         lead.run()
 
 
