@@ -31,8 +31,8 @@ _OFFSET_BITS = 40
 _NO_SAMPLES = 2**64 - 1
 _WAV_NAME = re.compile("[0-9a-f]{32}")
 _PLAIN_LINE = re.compile(
-    rb'\{"wav": "([0-9a-f]{32})", "silence_db": (-?[0-9.]+), "samples": ([0-9]+), '
-    rb'"measured": (\{(?:(?:, )?"[a-z_]+": (?:"[0-9a-f]*"|-?[0-9]+(?:\.[0-9]+(?:e-[0-9]+)?)?))*\})\}\n'
+    rb'\{"wav":"([0-9a-f]{32})","silence_db":(-?[0-9.]+),"samples":([0-9]+),'
+    rb'"measured":(\{(?:,?"[a-z_]+":(?:"[0-9a-f]*"|-?[0-9]+(?:\.[0-9]+(?:e-[0-9]+)?)?))*\})\}\n'
 )
 """As `DecodeLogWriter` writes it. To parse such a line as JSON costs as much as all other work on a known recording."""
 

@@ -102,7 +102,7 @@ class ManifestScan:
     def utterance(self, offset: int, line: bytes) -> Utterance:
         """The utterance in a line, with the hash of its recording if that exists."""
         try:
-            return self._with_hash(offset, utterance_from_values(parse_json(line.decode()), self._folder))
+            return self._with_hash(offset, utterance_from_values(parse_json(line), self._folder))
         except (ValueError, LookupError, TypeError, AttributeError):  # the scan could parse it
             self.check()
             raise

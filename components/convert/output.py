@@ -70,7 +70,7 @@ class OutputBuilder:
     ) -> None:
         self._scan, self._pool, self._settings, self._crashed = scan, pool, settings, crashed
         self._alphabet = Alphabet.named(settings.alphabet)
-        self._encode = ManifestEncoder(folder)
+        self._encoder = ManifestEncoder(folder)
 
     def build(self, number: int, utterance: Utterance) -> OutputLine:
         """The output of the line with a number.
@@ -95,7 +95,7 @@ class OutputBuilder:
         if fault := check_length(utterance, duration, self._settings):
             return _reject_output(fault, wav=name, samples=recording.samples)
         converted = converted_utterance(utterance, text, self._pool.path_text(name), name, duration)
-        line = self._encode(converted, recording.measured).encode()
+        line = self._encoder.encode(converted, recording.measured).encode()
         return OutputLine(line, converted=converted.digest(), wav=name, samples=recording.samples)
 
     def _recording(self, number: int, name: str) -> DecodedRecording | RejectedRecording:

@@ -18,12 +18,12 @@ from types import TracebackType
 from voxline.audio.wav import HEADER_BYTES
 from voxline.components.convert.decode_log import DecodeLogs, DecodeLogWriter
 from voxline.components.convert.jobs import NO_SHAPING, Converted, RejectedRecording, Shaping
-from voxline.data.json_codec import encode_number, encode_string, iter_lines, parse_json
+from voxline.data.json_codec import iter_lines, parse_json
 from voxline.data.manifest import MANIFEST_FILE, Utterance
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import BucketCache, ensure_local, local_path
 from voxline.store.files import remove_unfinished
-from voxline.store.hashing import hash_bytes, hash_value
+from voxline.store.hashing import canonical_json, hash_bytes, hash_value
 from voxline.store.objects import is_remote
 
 WAV_REVISION = 2
@@ -58,8 +58,8 @@ class WavPool:
         audio, duration, offset = utterance.audio_hash, float(utterance.duration), float(utterance.offset)
         if not self._shaping:  # the same name as below, in a third of the time
             return hash_bytes(
-                f'{{"audio":{encode_string(audio)},"duration":{encode_number(duration)},'
-                f'"offset":{encode_number(offset)},"revision":{WAV_REVISION},"sample_rate":{self._sample_rate}}}'.encode()
+                f'{{"audio":{canonical_json(audio)},"duration":{duration!r},'
+                f'"offset":{offset!r},"revision":{WAV_REVISION},"sample_rate":{self._sample_rate}}}'.encode()
             )
         names = {"audio": audio, "offset": offset, "duration": duration, "sample_rate": self._sample_rate}
         return hash_value({**names, "revision": WAV_REVISION, **self._shaping})
@@ -95,7 +95,7 @@ class WavPool:
         gone, first = 0, ""
         for _, line in iter_lines(folder / MANIFEST_FILE):  # convert wrote it, so the lines need no full check
             try:
-                values = parse_json(line.decode())
+                values = parse_json(line)
                 name, samples = values["audio_hash"], values["duration"] * self._sample_rate
             except (ValueError, KeyError, TypeError) as error:
                 raise WorkError(f"{folder / MANIFEST_FILE} is damaged ({error})") from None

@@ -1,8 +1,8 @@
-"""Unpacking a corpus that comes as an archive, which anybody may have made.
+"""Unpacks the archive of a corpus, which is not trusted.
 
-No member may leave the folder, be a link or a device, or stand there twice; what is really written is
-counted against stated limits, whatever the headers say. The folder appears whole or not at all, and is
-named by the archive's content, so that an archive is unpacked once, wherever it lies and however named.
+No member may leave the folder, be a link or a device, or appear twice; the bytes written count against stated limits,
+whatever the headers say. The folder appears whole or not at all. Its name is the hash of the archive's content, so an
+archive is unpacked once, whatever its path and name.
 """
 
 import gzip
@@ -33,14 +33,10 @@ _DAMAGED = (
     gzip.BadGzipFile,
     zlib.error,
     EOFError,
-    NotImplementedError,  # zipfile: a way of packing that it does not know
+    NotImplementedError,  # zipfile: an unknown compression method
     ValueError,
 )
-_NO_FILE = "is a link, a pipe or a device; only files and folders are accepted"
-
-
-def is_archive(path: Path) -> bool:
-    return path.name.lower().endswith(ARCHIVE_EXTENSIONS)
+_NOT_A_FILE = "is a link, a pipe or a device; only files and folders are accepted"
 
 
 def archive_stem(path: Path) -> str:
@@ -54,16 +50,16 @@ def archive_stem(path: Path) -> str:
 
 
 def unpack_archive(archive: Path, store: Path, *, max_bytes: float, max_files: int) -> tuple[Path, str]:
-    """Unpacks an archive below `<store>/unpacked/`, unless it is there already.
+    """Unpacks an archive below `<store>/unpacked/`, unless an earlier run did.
 
     Returns:
       The folder that holds the members, and the hash of the archive's content.
 
     Raises:
-      WorkError: the archive is damaged, too large, or has a member that is refused; nothing is left of it.
+      WorkError: the archive is damaged, too large, or has a member that is refused; nothing of it is kept.
     """
     content = _content_hash(archive, store)
-    with cached_step(store, "unpacked", Settings(), {"archive": content}) as work:  # made again where it was deleted
+    with cached_step(store, "unpacked", Settings(), {"archive": content}) as work:  # unpacked again if it was deleted
         folder, unfinished = work.folder / "files", work.folder / "unfinished"
         if work.reused:
             return folder, content
@@ -83,7 +79,7 @@ def unpack_archive(archive: Path, store: Path, *, max_bytes: float, max_files: i
         except OSError as error:
             shutil.rmtree(unfinished)
             raise WorkError(f"{archive}: cannot be unpacked into {store}: {error}") from None
-        os.sync()  # once for all of them: the marker must not reach the disk before the files that it vouches for
+        os.sync()  # once for all of them: the files must be on the disk before the marker
         unfinished.rename(folder)
         work.counts.update(files=writer.members, bytes=writer.bytes)
         work.outputs["files"] = "files"
@@ -91,7 +87,7 @@ def unpack_archive(archive: Path, store: Path, *, max_bytes: float, max_files: i
 
 
 class _Writer:
-    """Writes members into a folder, and refuses what must not be written."""
+    """Writes members into a folder, and refuses unsafe ones."""
 
     def __init__(self, archive: Path, folder: Path, max_bytes: float, max_files: int) -> None:
         self.archive, self.folder = archive, folder
@@ -100,13 +96,13 @@ class _Writer:
         self._progress = Progress("MB of the archive", total=archive.stat().st_size // 1_000_000)
 
     def refuse(self, member: str, why: str) -> WorkError:
-        return WorkError(f"{self.archive}: member {member!r} {why}; nothing of the archive was kept")
+        return WorkError(f"{self.archive}: member {member!r} {why}; nothing of it was kept")
 
     def target(self, member: str) -> Path:
-        """Where a member goes, inside the folder."""
+        """The file of a member, inside the folder."""
         self.members += 1
         if self.members > self.max_files:
-            raise self.refuse(member, f"is one more than {self.max_files:,} (corpus.max_unpacked_files)")
+            raise self.refuse(member, f"exceeds the limit of {self.max_files:,} files (corpus.max_unpacked_files)")
         path = PurePosixPath(member)
         if path.is_absolute() or ".." in path.parts or "\\" in member or "\0" in member:
             raise self.refuse(member, "would leave the folder: its path must be relative, with / and without ..")
@@ -126,26 +122,26 @@ class _Writer:
                     self.count(member, len(chunk))
                     file.write(chunk)
         except FileExistsError:
-            raise self.refuse(member, "stands in it twice") from None
+            raise self.refuse(member, "appears twice") from None
         if written != size:
             raise self.refuse(member, f"has {written:,} bytes, its header says {size:,}")
 
     def count(self, member: str, size: int) -> None:
-        """Counts bytes that were really unpacked."""
+        """Counts unpacked bytes."""
         self.bytes += size
         if self.bytes > self.max_bytes:
             limit = f"{self.max_bytes / 1e9:g} GB (corpus.max_unpacked_gigabytes)"
-            raise self.refuse(member, f"brings what is unpacked past {limit}")
+            raise self.refuse(member, f"exceeds the limit of {limit}")
 
     def show(self, read: int) -> None:
-        """Shows how many bytes of the archive have been read."""
+        """Shows progress: bytes of the archive that have been read."""
         if megabytes := read // 1_000_000 - self._progress.done:
             self._progress.advance(megabytes)
 
 
 def _unpack_tar(archive: Path, writer: _Writer) -> None:
     class Header(tarfile.TarInfo):
-        """tarfile ends without a word where a header is damaged or the rest is missing, so this keeps count."""
+        """tarfile stops silently at a damaged header or the end of the file, so this notes the end marker."""
 
         ended = False
 
@@ -161,7 +157,7 @@ def _unpack_tar(archive: Path, writer: _Writer) -> None:
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=Header) as tar:
             for member in tar:
                 if not (member.isreg() or member.isdir()):
-                    raise writer.refuse(member.name, _NO_FILE)
+                    raise writer.refuse(member.name, _NOT_A_FILE)
                 if member.isdir():
                     writer.make_folder(member.name)
                 else:
@@ -170,7 +166,7 @@ def _unpack_tar(archive: Path, writer: _Writer) -> None:
                 writer.show(packed.tell())
         if not Header.ended:
             raise WorkError(f"{archive}: damaged after {writer.members:,} members; copy or download it again")
-        # What follows is padding; reading it makes gzip compare its checksum.
+        # The rest is padding; reading it makes gzip compare its checksum.
         while tail := stream.read(_CHUNK):
             writer.count("the padding at its end", len(tail))
 
@@ -194,9 +190,9 @@ def _unpack_zip(archive: Path, writer: _Writer) -> None:
         for member in file.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise writer.refuse(member.filename, _NO_FILE)
+                raise writer.refuse(member.filename, _NOT_A_FILE)
             if member.flag_bits & 1:
-                raise writer.refuse(member.filename, "is encrypted; unpack it yourself and give the folder")
+                raise writer.refuse(member.filename, "is encrypted; unpack the archive yourself and give the folder")
             if member.is_dir():
                 writer.make_folder(member.filename)
             else:
@@ -207,10 +203,10 @@ def _unpack_zip(archive: Path, writer: _Writer) -> None:
 
 
 def _content_hash(archive: Path, store: Path) -> str:
-    """The hash of the archive's bytes, noted down: the next run does not read 60 GB to learn it again."""
-    found = archive.stat()
-    noted_by = [os.path.realpath(archive), found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-    note = Path(store) / "unpacked" / "hashes" / hash_value(noted_by)
-    if not note.is_file():
-        write_text(note, hash_file(archive))
-    return note.read_text(encoding="utf-8")
+    """The hash of the archive's bytes, cached so that the next run does not read 60 GB for it."""
+    status = archive.stat()
+    state = [os.path.realpath(archive), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    cached = Path(store) / "unpacked" / "hashes" / hash_value(state)
+    if not cached.is_file():
+        write_text(cached, hash_file(archive))
+    return cached.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What each audio file is named by, and how long it says it is; many files at once."""
+"""Probes audio files: their hashes and durations, many files at once; and the cache of earlier probes."""
 
 import hashlib
 import heapq
@@ -14,10 +14,10 @@ from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write, remove_unfinished
 from voxline.store.hashing import hash_file, hash_value
 
-_BATCH = 32
+_BATCH_FILES = 32
 """Files that a thread takes at a time: handing over each by itself would cost as much as hashing it."""
-_LONGEST_SECONDS = 7 * 24 * 3600.0
-"""A header that claims more is one that a stream left open, not a recording of more than a week."""
+_MAX_SECONDS = 7 * 24 * 3600.0
+"""A header that claims more than a week was left open by a stream."""
 
 
 class ProbeResult(NamedTuple):
@@ -25,8 +25,8 @@ class ProbeResult(NamedTuple):
 
     Attributes:
       hash: of the whole file; empty where it could not be read.
-      seconds: by its header; 0.0 where the header cannot be read here (convert says why, or decodes it).
-      fault: what the system said when the file could not be read.
+      seconds: by its header; 0.0 where libsndfile cannot read the header (convert decodes it, or says why not).
+      fault: the system's message when the file could not be read.
     """
 
     hash: str
@@ -38,30 +38,30 @@ def probe(root: Path, paths: Collection[str], progress: Progress | None = None) 
     """Hashes files and reads their headers, in threads: both wait for the disk or run outside Python's lock.
 
     Args:
-      progress: is advanced; it may be of more files than these.
+      progress: is advanced by each file.
     """
-    from concurrent.futures import ThreadPoolExecutor  # not at the top: mostly nothing has to be measured
+    from concurrent.futures import ThreadPoolExecutor  # not at the top: usually nothing has to be probed
 
     progress = progress or Progress("recordings", total=len(paths))
     ordered = list(paths)
-    batches = [ordered[start : start + _BATCH] for start in range(0, len(ordered), _BATCH)]
-    measured: dict[str, ProbeResult] = {}
+    batches = [ordered[start : start + _BATCH_FILES] for start in range(0, len(ordered), _BATCH_FILES)]
+    results: dict[str, ProbeResult] = {}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
-        for batch in threads.map(lambda batch: {path: _measure(root / path) for path in batch}, batches):
-            measured |= batch
+        for batch in threads.map(lambda batch: {path: _probe_file(root / path) for path in batch}, batches):
+            results |= batch
             progress.advance(len(batch))
-    return measured
+    return results
 
 
-def _measure(path: Path) -> ProbeResult:
+def _probe_file(path: Path) -> ProbeResult:
     try:
-        return ProbeResult(hash_file(path), _seconds(path))
+        return ProbeResult(hash_file(path), _read_duration(path))
     except OSError as error:
         return ProbeResult("", 0.0, fault=error.strerror or str(error))
 
 
-def _seconds(path: Path) -> float:
-    import soundfile  # not at the top: it brings numpy, which nothing else here needs
+def _read_duration(path: Path) -> float:
+    import soundfile  # not at the top: it imports numpy, which nothing else here needs
 
     try:
         with soundfile.SoundFile(str(path)) as file:
@@ -69,7 +69,7 @@ def _seconds(path: Path) -> float:
     except (RuntimeError, TypeError):  # libsndfile's own errors are RuntimeErrors; TypeError: headerless .raw
         return 0.0
     seconds = frames / rate if rate > 0 else 0.0
-    return seconds if 0 < seconds <= _LONGEST_SECONDS else 0.0
+    return seconds if 0 < seconds <= _MAX_SECONDS else 0.0
 
 
 ProbeRecord = tuple[bytes, str, float]
@@ -77,88 +77,88 @@ ProbeRecord = tuple[bytes, str, float]
 
 
 RACY_SECONDS = 3.0
-"""FAT's clock moves every two seconds, that of every other file system more often."""
+"""A file that changed this shortly before the listing is not cached: FAT's clock moves every two seconds."""
 
-_MAGIC = b"voxline measured 2\n"
-"""The number is raised when a recording would be measured otherwise."""
-_FOUND = struct.Struct(f"<{STATE_BYTES}s16sd")
+_MAGIC = b"voxline probes 1\n"
+"""Raise the number when a probe would give another result."""
+_RECORD = struct.Struct(f"<{STATE_BYTES}s16sd")
 _DIGEST_BYTES = 16
-_READ_AT_ONCE = _FOUND.size * 4_096
+_READ_BYTES = _RECORD.size * 4_096
 
-_OTHERS = 100
-"""Corpora whose recordings are looked at, the latest first, where nothing is known of this one."""
+_MAX_OTHER_CORPORA = 100
+"""Caches of other corpora that are read, the latest first, where this corpus has none."""
 
 
 class ProbeCache:
-    """What is known of the files of a corpus, in order of their states.
+    """The probes of a corpus' files, in order of the files' states.
 
-    Where nothing is known of its folder yet, what is known of others is looked at: it may have been moved.
+    Where the corpus' folder has no cache yet, those of other corpora are read: it may have been moved.
 
     Attributes:
-      count: how many were handed out that are noted under this very folder.
+      count: how many were read from the folder's own cache.
     """
 
     def __init__(self, store: Path, corpus: Corpus) -> None:
         self._corpus = corpus
-        self._folder = store / "measured"
+        self._folder = store / "probes"
         self._file = self._folder / hash_value(escape_surrogates(str(corpus.root)))
         self.count = 0
 
     def __iter__(self) -> Iterator[ProbeRecord]:
         self.count = 0
         if not self._file.is_file():
-            others = sorted(self._folder.glob("[0-9a-f]*"), key=_changed_at, reverse=True)
-            yield from heapq.merge(*map(_read, others[:_OTHERS]))
+            others = sorted(self._folder.glob("[0-9a-f]*"), key=_modified_at, reverse=True)
+            yield from heapq.merge(*map(_read_cache, others[:_MAX_OTHER_CORPORA]))
             return
-        for self.count, found in enumerate(_read(self._file), start=1):  # noqa: B020 - it counts
-            yield found
+        for self.count, record in enumerate(_read_cache(self._file), start=1):  # noqa: B020 - it counts
+            yield record
 
-    def keep(self, found: Iterable[ProbeRecord]) -> None:
-        """Remembers these, in order of their states, and nothing else of this folder."""
+    def write(self, records: Iterable[ProbeRecord]) -> None:
+        """Replaces the folder's cache by these, which are in order of their states."""
         latest = self._corpus.listed_at - int(RACY_SECONDS * 1e9)
-        digest = _digest()
+        digest = _new_digest()
         remove_unfinished(self._folder)
         with atomic_write(self._file) as out:
             out.write(_MAGIC + bytes(_DIGEST_BYTES))
-            for packed, hash, seconds in found:
+            for packed, hash, seconds in records:
                 _, _, _, modified, changed = unpack_state(packed)
                 if modified < latest and changed < latest:
-                    record = _FOUND.pack(packed, bytes.fromhex(hash), seconds)
+                    record = _RECORD.pack(packed, bytes.fromhex(hash), seconds)
                     digest.update(record)
                     out.write(record)
             out.seek(len(_MAGIC))
             out.write(digest.digest())
 
 
-def _changed_at(file: Path) -> float:
+def _modified_at(file: Path) -> float:
     try:
         return file.stat().st_mtime
-    except FileNotFoundError:  # another run's, that has just gone
+    except FileNotFoundError:  # deleted by another run
         return 0.0
 
 
-def _read(name: Path) -> Iterator[ProbeRecord]:
+def _read_cache(path: Path) -> Iterator[ProbeRecord]:
     try:
-        with open(name, "rb") as file:
-            yield from _records(file, name)
+        with open(path, "rb") as file:
+            yield from _read_records(file, path)
     except FileNotFoundError:
         return
 
 
-def _records(file: IO[bytes], name: Path) -> Iterator[ProbeRecord]:
-    head = file.read(len(_MAGIC) + _DIGEST_BYTES)
-    digest, size = _digest(), 0
-    for piece in iter(lambda: file.read(_READ_AT_ONCE), b""):
+def _read_records(file: IO[bytes], path: Path) -> Iterator[ProbeRecord]:
+    header = file.read(len(_MAGIC) + _DIGEST_BYTES)
+    digest, size = _new_digest(), 0
+    for piece in iter(lambda: file.read(_READ_BYTES), b""):
         digest.update(piece)
         size += len(piece)
-    if head != _MAGIC + digest.digest() or size % _FOUND.size:
-        print_status(f"ingest: {name} is damaged, or of another version; the recordings are read again")
+    if header != _MAGIC + digest.digest() or size % _RECORD.size:
+        print_status(f"ingest: {path} is damaged, or of another version; the recordings are read again")
         return
-    file.seek(len(head))
-    for piece in iter(lambda: file.read(_READ_AT_ONCE), b""):
-        for state, hash, seconds in _FOUND.iter_unpack(piece):
+    file.seek(len(header))
+    for piece in iter(lambda: file.read(_READ_BYTES), b""):
+        for state, hash, seconds in _RECORD.iter_unpack(piece):
             yield state, hash.hex(), seconds
 
 
-def _digest() -> hashlib.blake2b:
+def _new_digest() -> hashlib.blake2b:
     return hashlib.blake2b(digest_size=_DIGEST_BYTES)

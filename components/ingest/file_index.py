@@ -1,4 +1,4 @@
-"""The files of a folder, listed once: their paths, and what the file system says of each."""
+"""An index of the files of a folder: their paths, kinds and states, listed once."""
 
 import contextlib
 import hashlib
@@ -15,32 +15,32 @@ from voxline.errors import WorkError
 from voxline.store.hashing import HASH_CHARACTERS
 
 _MEMORY_KIB = 1024
-"""What the database keeps in memory. Sorting takes as much again; with larger pages it would take more."""
+"""Memory of the database. Sorting takes as much again; larger pages would take more."""
 _SHORT_LIVED = ("journal_mode = off", "synchronous = off", "temp_store = file")
 
 
 def temporary_database(*tables: str) -> sqlite3.Connection:
-    """A database that nobody else sees, with these tables."""
+    """Creates a private database with these tables; it disappears with its connection."""
     database = sqlite3.connect("", isolation_level=None)
     for setting in (f"cache_size = -{_MEMORY_KIB}", *_SHORT_LIVED):
         database.execute(f"PRAGMA {setting}")
     for table in tables:
         database.execute(f"CREATE TABLE {table}")
-    database.execute("BEGIN")  # never ended: nothing has to survive
+    database.execute("BEGIN")  # never committed: nothing has to survive
     return database
 
 
 @contextlib.contextmanager
 def explain_full_disk() -> Iterator[None]:
-    """Tells that there is no room for what is held as something to mend."""
+    """Turns a full disk under a temporary database into a WorkError that says how to make room."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        import tempfile  # not at the top: it takes longer than all else here
+        import tempfile  # not at the top: its import is slow
 
         raise WorkError(
-            f"ingest: no room for what it notes down of a large corpus ({error}); make room in "
-            f"{tempfile.gettempdir()}, or name another folder by SQLITE_TMPDIR"
+            f"ingest: no room for its temporary database ({error}); make room in {tempfile.gettempdir()}, "
+            "or name another folder in SQLITE_TMPDIR"
         ) from error
 
 
@@ -48,12 +48,12 @@ REGULAR, LINK = 1, 2
 
 _STATE = struct.Struct("<QQqqq")
 STATE_BYTES = _STATE.size
-_NAMED_FROM = 16
-"""Where size and times begin in a packed state; a device has another number once it is mounted again."""
+_DIGEST_FROM = 16
+"""Where size and times begin in a packed state. A device has another number when it is mounted again."""
 
 
 class FileState(NamedTuple):
-    """By what a file is known again; times are ns. `size` is -1 where a link leads nowhere."""
+    """The state of a file, which changes with its bytes. Times are in ns; `size` is -1 for a dead link."""
 
     device: int
     inode: int
@@ -70,12 +70,12 @@ def unpack_state(state: bytes) -> FileState:
 
 
 class IndexedFile(NamedTuple):
-    """A file of the listing; where a link leads to one, that.
+    """A file of the index; for a link, its target.
 
     Attributes:
-      number: in the listing.
-      kind: REGULAR and LINK, where it is such.
-      packed: its state, as 40 bytes.
+      number: in the index.
+      kind: flags REGULAR and LINK.
+      packed: its `FileState` as 40 bytes.
     """
 
     number: int
@@ -92,14 +92,14 @@ _FROM = "SELECT number, kind, state, path FROM files WHERE path >= ? ORDER BY pa
 
 
 class FileIndex:
-    """Files by their path relative to the root; in order of its bytes.
+    """Files by their paths relative to the root, in order of the paths' bytes.
 
     Attributes:
-      database: holds them in a table `files`.
+      database: holds them in the table `files`; others may add tables.
     """
 
     def __init__(self, files: Iterable[tuple[bytes, int, bytes]]) -> None:
-        """Takes path, kind and packed state of each."""
+        """Indexes files, each given as path, kind and packed state."""
         self.database = temporary_database(
             "files (number INTEGER PRIMARY KEY, path, kind, state)",
             "forms (form PRIMARY KEY, path) WITHOUT ROWID",
@@ -107,7 +107,7 @@ class FileIndex:
         self.database.executemany("INSERT INTO files (path, kind, state) VALUES (?, ?, ?)", files)
         self.database.execute("CREATE UNIQUE INDEX by_path ON files (path)")
         ((self._count,),) = self.database.execute("SELECT count(*) FROM files")
-        self._by_form = False
+        self._has_forms = False
         self._following: Iterator[tuple[int, int, bytes, bytes]] = iter(())
         self._next: tuple[int, int, bytes, bytes] | None = None
 
@@ -121,64 +121,64 @@ class FileIndex:
         return self.get(path) is not None
 
     def __getitem__(self, path: str) -> IndexedFile:
-        if found := self.get(path):
-            return found
+        if file := self.get(path):
+            return file
         raise KeyError(path)
 
     def get(self, path: str) -> IndexedFile | None:
         try:
             name = os.fsencode(path)
-        except UnicodeEncodeError:  # half a surrogate pair: no file has such a name
+        except UnicodeEncodeError:  # half a surrogate pair is in no file name
             return None
-        # Corpora mostly name their files in order, and to go on is several times as quick as to search.
-        found = self._next
-        if found is None or found[3] != name:
+        # Corpora mostly name their files in order, and the next row is several times as fast as a search.
+        row = self._next
+        if row is None or row[3] != name:
             self._following = self.database.execute(_FROM, (name,))
-            found = next(self._following, None)
-            if found is None or found[3] != name:
-                self._next = found
+            row = next(self._following, None)
+            if row is None or row[3] != name:
+                self._next = row
                 return None
         self._next = next(self._following, None)
-        return IndexedFile._make(found)
+        return IndexedFile._make(row)
 
     def paths(self) -> Iterator[bytes]:
-        """Every path as the system has it."""
+        """Yields every path as the file system spells it."""
         return (path for (path,) in self.database.execute("SELECT path FROM files ORDER BY path"))
 
-    def by_form(self, path: str) -> str | None:
-        """The first path that differs from this one by its Unicode form or the case of its extension only."""
-        if not self._by_form:
+    def find_equivalent(self, path: str) -> str | None:
+        """The first path that differs from this one only in Unicode form or the case of its extension."""
+        if not self._has_forms:
             forms = ((os.fsencode(_form(other)), os.fsencode(other)) for other in self)
             self.database.executemany("INSERT OR IGNORE INTO forms VALUES (?, ?)", forms)
-            self._by_form = True
+            self._has_forms = True
         try:
             form = os.fsencode(_form(path))
         except UnicodeEncodeError:
             return None
-        found = self.database.execute("SELECT path FROM forms WHERE form = ?", (form,)).fetchone()
-        return None if found is None else os.fsdecode(found[0])
+        row = self.database.execute("SELECT path FROM forms WHERE form = ?", (form,)).fetchone()
+        return None if row is None else os.fsdecode(row[0])
 
-    def name(self, *, times: bool) -> str:
-        """Names the listing by paths and sizes, and by the times of files if wanted."""
-        digest, until = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2), _STATE.size if times else _NAMED_FROM + 8
+    def digest(self, *, times: bool) -> str:
+        """Hashes the paths and sizes of all files, and their times if wanted."""
+        digest, until = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2), _STATE.size if times else _DIGEST_FROM + 8
         for path, state in self.database.execute("SELECT path, state FROM files ORDER BY path"):
-            digest.update(path + b"\0" + state[_NAMED_FROM:until])
+            digest.update(path + b"\0" + state[_DIGEST_FROM:until])
         return digest.hexdigest()
 
 
-def scan_files(root: str, skipped: str | None, outward: dict[str, str]) -> Iterator[tuple[bytes, int, bytes]]:
-    """Path, kind and packed state of every file.
+def scan_files(root: str, exclude: str | None, external_symlinks: dict[str, str]) -> Iterator[tuple[bytes, int, bytes]]:
+    """Yields path, kind and packed state of every file.
 
     Args:
       root: a real path.
-      skipped: a folder that is not entered.
-      outward: gets the folders that are links out of the root, which are not entered either.
+      exclude: a folder that is not entered.
+      external_symlinks: receives folders that are links out of the root, by path; they are not entered either.
 
     Raises:
       WorkError: a folder cannot be listed.
     """
-    top, passed_over = os.fsencode(root), None if skipped is None else os.fsencode(skipped)
-    folders = [b""]  # no recursion: an archive may hold a folder in a folder in a folder, a thousand deep
+    top, excluded = os.fsencode(root), None if exclude is None else os.fsencode(exclude)
+    folders = [b""]  # no recursion: an archive may nest folders a thousand deep
     while folders:
         folder = folders.pop()
         below = folder + b"/" if folder else b""
@@ -187,35 +187,35 @@ def scan_files(root: str, skipped: str | None, outward: dict[str, str]) -> Itera
                 for item in items:
                     path = below + item.name
                     if item.is_dir(follow_symlinks=False):
-                        folders += [path] * (item.path != passed_over)
+                        folders += [path] * (item.path != excluded)
                     elif item.is_symlink() and Path(os.fsdecode(item.path)).is_dir():
                         # (item.is_dir() raises on a link to itself.)
                         # A folder inside is listed under its real name; one outside is not entered.
                         if not contains_path(root, real := os.fsdecode(os.path.realpath(item.path))):
-                            outward[os.fsdecode(path)] = real
+                            external_symlinks[os.fsdecode(path)] = real
                     else:
-                        yield path, *_of(item)
+                        yield path, *_stat(item)
         except OSError as error:
             where = os.path.join(root, os.fsdecode(folder))
             raise WorkError(f"{where}: the corpus cannot be listed ({error.strerror})") from None
 
 
 def contains_path(root: str, real: str) -> bool:
-    """Whether a real path lies in the root."""
+    """Whether a real path is inside the root."""
     return os.path.commonpath([root, real]) == root
 
 
-def _of(item: "os.DirEntry[bytes]") -> tuple[int, bytes]:
+def _stat(item: "os.DirEntry[bytes]") -> tuple[int, bytes]:
     """Kind and packed state."""
     try:
-        found = item.stat()
-    except OSError:  # a link to nowhere, or a file that has just gone
-        return LINK, _LOST
-    kind = REGULAR * stat.S_ISREG(found.st_mode) | LINK * item.is_symlink()
-    return kind, _STATE.pack(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        status = item.stat()
+    except OSError:  # a dead link, or a file that was just deleted
+        return LINK, _ABSENT
+    kind = REGULAR * stat.S_ISREG(status.st_mode) | LINK * item.is_symlink()
+    return kind, _STATE.pack(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-_LOST = FileState(0, 0, -1, 0, 0).packed()
+_ABSENT = FileState(0, 0, -1, 0, 0).packed()
 
 
 def _form(path: str) -> str:

@@ -1,4 +1,4 @@
-"""What a corpus is, where it lies, and how it is split; the `corpus` section of a config."""
+"""The `corpus` section of a config: where the corpus is, its format, and its splits."""
 
 from typing import Literal, Self
 
@@ -9,42 +9,47 @@ from voxline.settings import Settings
 
 
 class SplitNames(Settings):
-    """Which of the corpus' own splits make up ours: glob patterns, their case does not matter.
+    """Which of the corpus' own splits make up ours: glob patterns, in any case.
 
-    A split that none of train, dev and test covers is refused, unless `leave_out` covers it, so that
-    nothing is left out by a slip: `leave_out: ["*"]` means "and none of the others".
+    A split of the corpus that no pattern of train, dev or test covers is refused, unless `leave_out` covers it, so
+    that none is left out by mistake. `leave_out: ["*"]` leaves out all others.
     """
 
     train: list[str] = pydantic.Field(["train*"], description="patterns of the corpus' splits to train on")
-    dev: list[str] = pydantic.Field(["dev*", "valid*"], description="patterns of those to stop and tune by")
-    test: list[str] = pydantic.Field(["test*", "eval*"], description="patterns of those to judge by")
-    leave_out: list[str] = pydantic.Field([], description="patterns of those not to use, once the others have chosen")
+    dev: list[str] = pydantic.Field(["dev*", "valid*"], description="patterns of the splits to stop and tune by")
+    test: list[str] = pydantic.Field(["test*", "eval*"], description="patterns of the splits to evaluate on")
+    leave_out: list[str] = pydantic.Field(
+        [], description="patterns of the splits to leave out, if no other covers them"
+    )
 
 
 class SplitSettings(Settings):
-    """Who decides what is train, dev and test: the corpus, or a seed and shares."""
+    """What decides the split of an utterance: the corpus, or a seed and shares."""
 
     by: Literal["corpus", "speaker", "utterance"] = pydantic.Field(
-        "corpus", description="the corpus' own splits, or shares of its speakers, or shares of its utterances"
+        "corpus", description="by the corpus' own splits, by shares of speakers, or by shares of utterances"
     )
     dev: float = pydantic.Field(
-        0.05, ge=0, lt=1, description="share for dev (by corpus: of train, and only where the corpus has no dev split)"
+        0.05, ge=0, lt=1, description="share of dev (by corpus: of train, and only where the corpus has no dev split)"
     )
-    test: float = pydantic.Field(0.1, ge=0, lt=1, description="share for test (not used by corpus)")
+    test: float = pydantic.Field(0.1, ge=0, lt=1, description="share of test (not used by corpus)")
     dev_by: Literal["speaker", "utterance"] | None = pydantic.Field(
-        None, description="whether dev is a share of speakers or of utterances; empty: as `by`, by corpus of utterances"
+        None,
+        description="whether dev is a share of speakers or of utterances; empty: as `by` (by corpus: of utterances)",
     )
-    seed: int = pydantic.Field(0, ge=0, description="another seed draws other speakers or utterances")
+    seed: int = pydantic.Field(0, ge=0, description="selects the speakers or utterances of dev and test")
     test_speakers: list[str] = pydantic.Field(
-        [], description="test is exactly these speakers (by speaker only): leave one speaker out"
+        [], description="test is exactly these speakers (by speaker only), as in leave-one-speaker-out"
     )
 
     @pydantic.model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _check_shares(self) -> Self:
         if self.by != "corpus" and self.dev + self.test >= 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} leave nothing to train on; together under 1")
+            raise ValueError(
+                f"dev {self.dev} and test {self.test} leave nothing to train on; give shares that sum to less than 1"
+            )
         if self.test_speakers and self.by != "speaker":
-            raise ValueError(f'test_speakers needs by: speaker, it is by: {self.by}; set "by" to "speaker"')
+            raise ValueError(f'test_speakers needs by: speaker, and by is {self.by}; set "by" to "speaker"')
         return self
 
 
@@ -54,26 +59,27 @@ class CorpusSettings(Settings):
     EXPOSED = ("uri", "format")
 
     uri: str = pydantic.Field(
-        "", description="folder, .tar, .tar.gz, .tgz or .zip that holds the corpus; may be gs://…"
+        "", description="folder or archive (.tar, .tar.gz, .tgz, .zip) of the corpus; may be gs://…"
     )
-    format: str = pydantic.Field("librispeech", description=f"its layout: {', '.join(CORPORA)}")
-    text: str = pydantic.Field(
-        "",
-        description="the key whose value is the text, where a corpus has several (thchs30: hanzi, pinyin); empty: text",
+    format: str = pydantic.Field("librispeech", description=f"layout of the corpus: {', '.join(CORPORA)}")
+    text_key: str = pydantic.Field(
+        "", description="key of the text, where a corpus has several (thchs30: hanzi, pinyin); empty: its usual one"
     )
     splits: SplitNames = pydantic.Field(SplitNames(), description="which of the corpus' own splits make up ours")
-    split: SplitSettings = pydantic.Field(SplitSettings(), description="who decides the splits: the corpus, or shares")
-    max_reject_share: float = pydantic.Field(0.01, ge=0, le=1, description="share of rejects past which the step fails")
+    split: SplitSettings = pydantic.Field(SplitSettings(), description="what decides the splits: the corpus, or shares")
+    max_reject_share: float = pydantic.Field(
+        0.01, ge=0, le=1, description="largest accepted share of rejects; above it the step fails"
+    )
     max_unpacked_gigabytes: float = pydantic.Field(
-        200.0, gt=0, description="GB (10⁹ bytes) that an archive may unpack to, or a bucket's folder may hold"
+        200.0, gt=0, description="largest accepted size of an unpacked archive or a bucket's folder, in GB (10⁹ bytes)"
     )
     max_unpacked_files: int = pydantic.Field(
-        2_000_000, ge=1, description="files that an archive or a bucket's folder may hold"
+        2_000_000, ge=1, description="most files accepted in an archive or a bucket's folder"
     )
 
     @pydantic.field_validator("format")
     @classmethod
-    def _known(cls, format: str) -> str:
+    def _check_format(cls, format: str) -> str:
         if format not in CORPORA:
             raise ValueError(f"accepted: {', '.join(CORPORA)}")
         return format

@@ -1,31 +1,41 @@
-"""What a corpus says of its utterances and what was found of their recordings, held while a manifest is made of it."""
+"""The staging table: a corpus' entries on their way to a manifest, each with its recording and its id, or rejected.
 
+All of it is in a private SQLite database beside the file index, so memory does not grow with the corpus.
+"""
+
+import functools
+import math
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from voxline.components.ingest.audio_probe import ProbeRecord, ProbeResult
+from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError, escape_surrogates
 from voxline.components.ingest.file_index import FileIndex
+from voxline.data.json_codec import encode_json
 from voxline.rejects import Reason, Reject
 
-_AT_ONCE = 4_096
-"""Recordings that are handed out at a time."""
+MAX_TEXT_CHARACTERS = 131_072
+"""A longer text is not one utterance's transcript, but a table whose lines run into each other."""
+_PROBE_BATCH = 4_096
+"""Recordings that are probed at a time."""
 
 
 class ResolvedEntry(NamedTuple):
-    """An entry whose recording is there. Texts in NFC, all of it fit for JSON in UTF-8.
+    """An entry whose recording exists. Texts are in NFC, and can be encoded as JSON in UTF-8.
 
     Attributes:
       path: of the recording, relative to the corpus.
-      file: its number in the listing.
+      file_number: of the recording in the file index.
       duration: seconds, 0.0 where the corpus does not say.
       split: the corpus' own.
-      extra: further members of the line, as JSON without the braces.
-      called: the entry's name before it got its id.
+      extra: further keys of the line, as a JSON mapping; empty where there are none.
+      raw_id: the corpus' own name of the entry.
     """
 
     id: str
     path: str
-    file: int
+    file_number: int
     offset: float
     duration: float
     text: str
@@ -33,16 +43,16 @@ class ResolvedEntry(NamedTuple):
     split: str
     source: str
     extra: str
-    called: str
+    raw_id: str
 
 
 class ProbedUtterance(NamedTuple):
-    """An utterance, as `ResolvedEntry` has it, and its recording.
+    """A `ResolvedEntry` with what the probe of its recording gave.
 
     Attributes:
       hash: of the recording.
-      seconds: of the recording, 0.0 where it does not say.
-      fault: what the system said when it could not be read.
+      seconds: of the recording, 0.0 where its header does not say.
+      fault: the system's message where the recording could not be read.
     """
 
     id: str
@@ -69,89 +79,98 @@ class SplitKey(NamedTuple):
 
 
 class StagingTable:
-    """Utterances, rejects and recordings, each handed out one by one in order."""
+    """Utterances, rejects and probed recordings; each is iterated in order."""
 
     def __init__(self, files: FileIndex) -> None:
-        """Takes the listing of the corpus, beside which all is held."""
+        """Adds its tables to the file index's database."""
         self._database = files.database
         for table in (
             f"utterances ({', '.join(ResolvedEntry._fields)})",
             "recordings (file INTEGER PRIMARY KEY, hash, seconds, fault)",
-            "unknown (file INTEGER PRIMARY KEY, path)",
+            "unprobed (file INTEGER PRIMARY KEY, path)",
             "rejects (id, detail, reason)",
         ):
             self._database.execute(f"CREATE TABLE {table}")
 
-    def add(self, utterances: Iterable[ResolvedEntry]) -> None:
-        """Takes all utterances, in the corpus' order."""
-        self._database.executemany("INSERT INTO utterances VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", utterances)
+    def add_entries(self, entries: Iterable[ResolvedEntry]) -> None:
+        """Adds all entries, in the corpus' order."""
+        self._database.executemany("INSERT INTO utterances VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", entries)
         self._database.execute("CREATE INDEX by_id ON utterances (id)")
 
-    def reject(self, reject: Reject) -> None:
-        self._database.execute("INSERT INTO rejects VALUES (?, ?, ?)", (reject.id, reject.detail, str(reject.reason)))
+    def add_reject(self, reject: Reject) -> None:
+        row = (escape_surrogates(reject.id), escape_surrogates(reject.detail), str(reject.reason))
+        self._database.execute("INSERT INTO rejects VALUES (?, ?, ?)", row)
 
-    def without_duplicates(self) -> list[tuple[str, str, str]]:
-        """Removes all but the first of those that have one id.
+    def remove_duplicates(self) -> list[tuple[str, str, str]]:
+        """Removes all but the first of the entries that share an id.
 
         Returns:
-          What each was called, where it stands, and where the first one of that id stands.
+          The `raw_id` and source of each that was removed, and the source of the first one.
         """
-        again = self._database.execute(
-            "SELECT later.rowid, later.called, later.source, first.source FROM"
+        removed = self._database.execute(
+            "SELECT later.rowid, later.raw_id, later.source, first.source FROM"
             " (SELECT id, min(rowid) AS first FROM utterances GROUP BY id HAVING count(*) > 1) AS doubled"
             " JOIN utterances AS later ON later.id = doubled.id AND later.rowid > doubled.first"
             " JOIN utterances AS first ON first.rowid = doubled.first"
         ).fetchall()
-        self._database.executemany("DELETE FROM utterances WHERE rowid = ?", ((row,) for row, *_ in again))
-        return [(called, source, first) for _, called, source, first in again]
+        self._database.executemany("DELETE FROM utterances WHERE rowid = ?", ((row,) for row, *_ in removed))
+        return [(raw_id, source, first) for _, raw_id, source, first in removed]
 
-    def splits(self) -> set[str]:
+    def corpus_splits(self) -> set[str]:
         """The corpus' own splits."""
         return {split for (split,) in self._database.execute("SELECT DISTINCT split FROM utterances")}
 
-    def names(self) -> Iterator[SplitKey]:
-        """The utterances in the corpus' order."""
+    def split_keys(self) -> Iterator[SplitKey]:
+        """One for each utterance, in the corpus' order."""
         rows = self._database.execute("SELECT id, speaker, split, source FROM utterances ORDER BY rowid")
         return map(SplitKey._make, rows)
 
-    def leave_out(self, splits: Iterable[str]) -> int:
-        """Removes the utterances of these splits; returns how many."""
-        return self._database.executemany("DELETE FROM utterances WHERE split = ?", ((one,) for one in splits)).rowcount
+    def drop_splits(self, splits: Iterable[str]) -> int:
+        """Removes the utterances of these splits of the corpus; returns how many."""
+        rows = ((split,) for split in splits)
+        return self._database.executemany("DELETE FROM utterances WHERE split = ?", rows).rowcount
 
-    def remember(self, remembered: Iterable[ProbeRecord]) -> tuple[int, int]:
-        """Takes what is known of recordings, in order of their states; all utterances are there by then.
+    def add_cached_probes(self, cached: Iterable[ProbeRecord]) -> tuple[int, int]:
+        """Adds the cached probes of files that are unchanged. Call it when all entries are there.
+
+        Args:
+          cached: in order of the files' states.
 
         Returns:
-          How many are known, and how many have to be found out.
+          How many files have a cached probe, and how many recordings still have to be probed.
         """
         files = self._database.execute("SELECT state, number FROM files ORDER BY state")
-        known = self._database.executemany("INSERT INTO recordings VALUES (?, ?, ?, NULL)", _merged(files, remembered))
-        unknown = self._database.execute(
-            "INSERT INTO unknown SELECT DISTINCT file, path FROM utterances"
-            " WHERE NOT EXISTS (SELECT * FROM recordings WHERE recordings.file = utterances.file)"
+        rows = _merge_by_state(files, cached)
+        known = self._database.executemany("INSERT INTO recordings VALUES (?, ?, ?, NULL)", rows)
+        unprobed = self._database.execute(
+            "INSERT INTO unprobed SELECT DISTINCT file_number, path FROM utterances"
+            " WHERE NOT EXISTS (SELECT * FROM recordings WHERE recordings.file = utterances.file_number)"
         )
-        return max(known.rowcount, 0), max(unknown.rowcount, 0)
+        return max(known.rowcount, 0), max(unprobed.rowcount, 0)
 
-    def find_out(self, measure: Callable[[list[str]], dict[str, ProbeResult]]) -> None:
-        """Has the recordings measured that are not known, in order of their paths."""
-        unknown = self._database.execute("SELECT path, file FROM unknown ORDER BY path")
-        while files := dict(unknown.fetchmany(_AT_ONCE)):
+    def probe_missing(self, probe: Callable[[list[str]], dict[str, ProbeResult]]) -> None:
+        """Probes the recordings without a cached probe, in order of their paths."""
+        unprobed = self._database.execute("SELECT path, file FROM unprobed ORDER BY path")
+        while numbers := dict(unprobed.fetchmany(_PROBE_BATCH)):
             self._database.executemany(
                 "INSERT INTO recordings VALUES (?, ?, ?, ?)",
-                ((files[path], one.hash, one.seconds, one.fault or None) for path, one in measure(list(files)).items()),
+                (
+                    (numbers[path], result.hash, result.seconds, result.fault or None)
+                    for path, result in probe(list(numbers)).items()
+                ),
             )
 
-    def recordings(self) -> Iterator[ProbeRecord]:
-        """Those that could be read, in order of their states."""
+    def probes(self) -> Iterator[ProbeRecord]:
+        """The probes of readable recordings, in order of the files' states."""
         return self._database.execute(
             "SELECT state, hash, seconds FROM files JOIN recordings ON file = number WHERE fault IS NULL ORDER BY state"
         )
 
-    def utterances(self) -> Iterator["ProbedUtterance"]:
+    def utterances(self) -> Iterator[ProbedUtterance]:
         """By id."""
         rows = self._database.execute(
             "SELECT id, path, offset, duration, text, speaker, split, source, extra, hash, seconds, fault"
-            " FROM utterances JOIN recordings USING (file) ORDER BY id"
+            " FROM utterances JOIN recordings ON file = file_number ORDER BY id"
         )
         return map(ProbedUtterance._make, rows)
 
@@ -161,12 +180,98 @@ class StagingTable:
             yield Reject(id, Reason(reason), detail)
 
 
-def _merged(files: Iterator[tuple[bytes, int]], remembered: Iterable[ProbeRecord]) -> Iterator[tuple[int, str, float]]:
-    """Number, hash and duration of the files that are remembered; both are in order of states."""
+def resolve_entries(
+    corpus: Corpus, entries: Iterable[CorpusEntry | Reject], table: StagingTable, text_key: str = ""
+) -> None:
+    """Finds the recording of every entry, gives an id to those without one, and rejects repeated ids.
+
+    Args:
+      table: receives the entries and the rejects.
+      text_key: key of `CorpusEntry.extra` that holds the text; empty: the corpus' own choice.
+    """
+
+    def resolved() -> Iterator[ResolvedEntry]:
+        for entry in entries:
+            if isinstance(entry, Reject):
+                table.add_reject(entry)
+                continue
+            try:
+                yield _resolve(corpus, entry, _text_of(entry, text_key) if text_key else entry.text)
+            except UnusableEntryError as error:
+                table.add_reject(Reject(_raw_id(entry), error.reason, f"{entry.source}: {error.detail}"))
+
+    table.add_entries(resolved())
+    for raw_id, source, first in table.remove_duplicates():
+        table.add_reject(Reject(raw_id, Reason.DUPLICATE_ID, f"{source}: {first} has the same id"))
+
+
+def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
+    path, file = corpus.locate(entry.audio, entry.relative_to)
+    if entry.size is not None and entry.size != file.size:
+        raise UnusableEntryError(Reason.TRUNCATED, f"{path} has {file.size:,} bytes, it should have {entry.size:,}")
+    if not (0 <= entry.offset < math.inf and (entry.duration is None or 0 <= entry.duration < math.inf)):
+        raise UnusableEntryError(
+            Reason.BAD_ENTRY,
+            f"offset {entry.offset}, duration {entry.duration}; seconds from 0 on are accepted",
+        )
+    if len(text) > MAX_TEXT_CHARACTERS:
+        detail = f"a transcript of {len(text):,} characters ({text[:40]}…); at most {MAX_TEXT_CHARACTERS:,} are read"
+        raise UnusableEntryError(Reason.BAD_ENTRY, detail)
+    try:
+        # JSON in UTF-8 holds no half surrogate pair, no file name of odd bytes and no NaN.
+        f"{path}{entry.id}{text}{entry.speaker}{entry.split}".encode()
+        extra = {"corpus_split": entry.split} if entry.split else {}
+        extra |= entry.extra
+        encoded_extra = encode_json(extra) if extra else ""
+    except (ValueError, RecursionError) as error:
+        raise UnusableEntryError(Reason.BAD_ENTRY, f"a manifest cannot hold its values: {error}") from None
+    return ResolvedEntry(
+        _normalize(entry.id.strip() or _derive_id(path, entry.offset)),
+        path,
+        file.number,
+        entry.offset,
+        entry.duration or 0.0,
+        _normalize(text.strip()),
+        _normalize(entry.speaker.strip()),
+        entry.split,
+        escape_surrogates(entry.source),
+        encoded_extra,
+        escape_surrogates(_raw_id(entry)),
+    )
+
+
+def _text_of(entry: CorpusEntry, key: str) -> str:
+    text = entry.extra.get(key)
+    if not isinstance(text, str):
+        texts = ", ".join(sorted(name for name, value in entry.extra.items() if isinstance(value, str))) or "none"
+        raise UnusableEntryError(Reason.TRANSCRIPT_MISSING, f"no text {key!r} (corpus.text_key); it has: {texts}")
+    return text
+
+
+def _raw_id(entry: CorpusEntry) -> str:
+    return entry.id or entry.audio
+
+
+def _derive_id(path: str, offset: float) -> str:
+    """An id that does not change when other lines come and go.
+
+    >>> _derive_id("talks/a.wav", 0.0), _derive_id("talks/a.wav", 61.5)
+    ('talks/a.wav', 'talks/a.wav@61.5')
+    """
+    return f"{path}@{offset!r}" if offset else path
+
+
+_normalize = functools.partial(unicodedata.normalize, "NFC")
+
+
+def _merge_by_state(
+    files: Iterator[tuple[bytes, int]], cached: Iterable[ProbeRecord]
+) -> Iterator[tuple[int, str, float]]:
+    """Number, hash and seconds of the files that are cached; both are in order of states."""
     state, number = next(files, (b"", 0))
-    for known, hash, seconds in remembered:
-        while state and state < known:
+    for cached_state, hash, seconds in cached:
+        while state and state < cached_state:
             state, number = next(files, (b"", 0))
-        while state == known:  # by several names, where there are hard links
+        while state == cached_state:  # hard links: several files in one state
             yield number, hash, seconds
             state, number = next(files, (b"", 0))

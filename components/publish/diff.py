@@ -156,8 +156,8 @@ def _merge(before: Path, after: Path) -> Iterator[tuple[Line | None, Line | None
             if old == new:
                 old, new = next(old_lines, None), next(new_lines, None)
                 continue
-            left: Line | None = parse_json(old.decode()) if old else None
-            right: Line | None = parse_json(new.decode()) if new else None
+            left: Line | None = parse_json(old) if old else None
+            right: Line | None = parse_json(new) if new else None
             if left and right and left["id"] != right["id"]:
                 left, right = (left, None) if left["id"] < right["id"] else (None, right)
             yield left, right

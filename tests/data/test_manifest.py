@@ -1,6 +1,7 @@
-"""A manifest that is none is refused by its line, in words."""
+"""Manifests: written, read back, hashed, and refused with the number of the damaged line."""
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -23,7 +24,9 @@ GOOD = '{"id": "a", "audio_filepath": "a.wav", "duration": 1, "text": "x"'
         (b"[" * 100_000, "not a JSON line"),
         (f'{GOOD}, "speaker": "\\ud800"}}'.encode(), "not a JSON line"),
         (f'{GOOD}, "offset": -1}}'.encode(), "`offset` is -1"),
-        (f'{GOOD}, "duration": NaN}}'.encode(), "`duration` is nan"),
+        (f'{GOOD}, "duration": NaN}}'.encode(), "not a JSON line.*NaN"),
+        (f'{GOOD}, "snr": -Infinity}}'.encode(), r"not a JSON line.*corpus\.format: manifest"),
+        (f'{GOOD}, "snr": 1e400}}'.encode(), r"not a JSON line.*out of range"),
         (f'{GOOD}, "text": 5}}'.encode(), "`text` is 5"),
         (f"{GOOD}}} {GOOD}}}".encode(), "not a JSON line"),
         (b'{"id": "a"}', "no audio_filepath, duration, text; an utterance has at least"),
@@ -37,11 +40,14 @@ def test_a_line_that_is_no_utterance_is_named(tmp_path: Path, content: bytes, me
     assert str(tmp_path) in str(refused.value)
 
 
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
-def test_a_further_key_that_json_has_no_value_for_names_the_utterance(tmp_path: Path, number: str) -> None:
-    (tmp_path / "manifest.jsonl").write_text(f'{GOOD}, "snr": {number}}}')
+@pytest.mark.parametrize("number", [math.nan, -math.inf])
+def test_a_number_that_json_has_not_is_refused_when_it_is_hashed_or_written(tmp_path: Path, number: float) -> None:
+    utterance = Utterance("a", "/a.wav", 1.0, "x", extra={"snr": number})
     with pytest.raises(WorkError, match=r"^a: a further key .*corpus\.format: manifest"):
-        fingerprint_utterances(iter_manifest(tmp_path))
+        utterance.digest()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_manifest(tmp_path / "manifest.jsonl", [utterance])
+    assert not (tmp_path / "manifest.jsonl").exists()
 
 
 _texts = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -65,16 +71,15 @@ _utterances = st.builds(
 
 
 @given(st.lists(_utterances, max_size=4))
-def test_what_is_written_is_what_json_writes_and_what_is_read(
+def test_what_is_written_is_json_and_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, utterances: list[Utterance]
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "written"
     assert write_manifest(folder / "manifest.jsonl", utterances) == len(utterances)
-    expected = [
-        json.dumps({**one.as_line(), "audio_filepath": os.path.relpath(one.audio_filepath, folder)}, ensure_ascii=False)
-        for one in utterances
+    lines = [json.loads(line) for line in (folder / "manifest.jsonl").read_text("utf-8").split("\n")[:-1]]
+    assert lines == [
+        {**one.as_line(), "audio_filepath": os.path.relpath(one.audio_filepath, folder)} for one in utterances
     ]
-    assert (folder / "manifest.jsonl").read_text("utf-8") == "".join(f"{line}\n" for line in expected)
     assert read_manifest(folder) == utterances
 
 

@@ -91,7 +91,7 @@ def test_an_archive_in_a_bucket_is_brought_and_unpacked(
     [
         (["good.wav", "a\\bad.wav"], r"the object 'a\\\\bad.wav' would leave its folder"),
         (["good.wav", "a\nb.wav"], "holds a control character"),
-        (["a", "a/b.wav"], "the object 'a' would have to be a file and the folder of 'a/b.wav' at once"),
+        (["a", "a/b.wav"], "the object 'a' would have to be both a file and the folder of 'a/b.wav'"),
     ],
 )
 def test_objects_that_no_folder_can_hold_are_refused_and_nothing_is_brought(
@@ -108,9 +108,9 @@ def test_objects_that_no_folder_can_hold_are_refused_and_nothing_is_brought(
 def test_more_than_the_settings_let_pass_is_refused_before_it_is_brought(
     gcs: Storage, filled: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(WorkError, match=r"5 objects, accepted are 3 \(corpus.max_unpacked_files\)"):
+    with pytest.raises(WorkError, match=r"5 objects, at most 3 are accepted \(corpus.max_unpacked_files\)"):
         open_corpus(tmp_path, CorpusSettings(uri=filled, max_unpacked_files=3))
-    with pytest.raises(WorkError, match=r"GB, accepted are 1e-06 \(corpus.max_unpacked_gigabytes\)"):
+    with pytest.raises(WorkError, match=r"GB, at most 1e-06 are accepted \(corpus.max_unpacked_gigabytes\)"):
         open_corpus(tmp_path, CorpusSettings(uri=filled, max_unpacked_gigabytes=1e-6))
     assert gcs.proxy.count("GET", "alt=media") == 0
 

@@ -1,4 +1,4 @@
-"""Of a corpus that is large: what is held of it, and that the short ways give what the long ones do."""
+"""Large corpora: memory stays flat, and the fast paths give what the slow ones do."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from voxline.components.ingest import file_index
 from voxline.components.ingest.file_index import REGULAR, FileIndex, FileState, temporary_database
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable
-from voxline.components.ingest.step import _LineEncoder, run
-from voxline.data.manifest import ManifestEncoder, Utterance
+from voxline.components.ingest.step import _to_utterance, run
+from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 
 Record = Callable[..., Path]
@@ -32,21 +32,22 @@ SECONDS = st.just(0.0) | st.floats(0, 1e6)
 STATE = st.builds(FileState, *[st.integers(0, 3)] * 5)
 
 
-def measured(id: str, path: str, **others: Any) -> ProbedUtterance:
-    plain = {"offset": 0.0, "duration": 0.0, "text": "", "speaker": "", "split": "", "source": "", "extra": ""}
-    return ProbedUtterance(**{"id": id, "path": path, "hash": "ab", "seconds": 0.0, "fault": None, **plain, **others})
+def probed(id: str, path: str, **others: Any) -> ProbedUtterance:
+    defaults = {"offset": 0.0, "duration": 0.0, "text": "", "speaker": "", "split": "", "source": "", "extra": ""}
+    return ProbedUtterance(
+        **{"id": id, "path": path, "hash": "ab", "seconds": 0.0, "fault": None, **defaults, **others}
+    )
 
 
 @given(TEXT, PATH, TEXT, TEXT, SECONDS, SECONDS, st.dictionaries(TEXT.map("x{}".format), TEXT | SECONDS, max_size=2))
-@pytest.mark.parametrize("root", ["/data/corpus", "/store/ingest/key", "/store", "/"])
-def test_a_line_is_what_the_writer_of_manifests_makes_of_the_utterance(
+@pytest.mark.parametrize("root", ["/data/corpus", "/store/ingest/key", "/store", ""])
+def test_an_utterance_has_the_values_of_its_entry(
     root: str, id: str, path: str, text: str, speaker: str, offset: float, duration: float, extra: dict[str, Any]
 ) -> None:
-    utterance = Utterance(id, f"{root}/{path}", duration, text, speaker, "dev", "ab", offset, extra=extra)
-    written = json.dumps(extra, ensure_ascii=False)[1:-1]
-    one = measured(id, path, offset=offset, duration=duration, text=text, speaker=speaker, extra=written)
-    folder = Path("/store/ingest/key")
-    assert _LineEncoder(Path(root), folder).of(one, "dev") == ManifestEncoder(folder)(utterance)
+    encoded = json.dumps(extra, ensure_ascii=False) if extra else ""
+    entry = probed(id, path, offset=offset, duration=duration, text=text, speaker=speaker, extra=encoded)
+    expected = Utterance(id, f"{root}/{path}", duration, text, speaker, "dev", "ab", offset, extra=extra)
+    assert _to_utterance(root, entry, "dev") == expected
 
 
 @given(st.dictionaries(PATH, STATE, max_size=8), st.lists(PATH, max_size=8), st.randoms())
@@ -67,11 +68,11 @@ def test_what_is_remembered_is_of_every_file_in_that_state_and_of_no_other(
     files: list[FileState], known: set[FileState]
 ) -> None:
     found = FileIndex((b"%02d" % number, REGULAR, state.packed()) for number, state in enumerate(files))
-    spool = StagingTable(found)
+    table = StagingTable(found)
     remembered = [(state.packed(), f"{number:032x}", float(number)) for number, state in enumerate(known)]
-    assert spool.remember(sorted(remembered)) == (sum(state in known for state in files), 0)
+    assert table.add_cached_probes(sorted(remembered)) == (sum(state in known for state in files), 0)
     expected = sorted(one for one in remembered for state in files if state.packed() == one[0])
-    assert list(spool.recordings()) == expected
+    assert list(table.probes()) == expected
 
 
 def test_memory_does_not_grow_with_the_utterances(corpus: Path, record: Record, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def anchors_of(salt: str) -> set[str]:
 
 def splits(entries: list[SplitKey], **values: Any) -> dict[str, str]:
     found = assign_splits({one.split for one in entries}, lambda: entries, CorpusSettings.of(values, "corpus"))
-    return {one.id: found.of(one) for one in entries}
+    return {one.id: found.split_of(one) for one in entries}
 
 
 @given(NAMES, NAMES, st.floats(0.01, 0.99), st.sampled_from(["0 test", "0 dev", "7 dev"]))
@@ -139,7 +139,7 @@ def test_by_utterance_the_names_of_the_corpus_splits_do_not_matter() -> None:
 
 
 def test_an_utterance_without_speaker_cannot_be_split_by_speaker() -> None:
-    with pytest.raises(SettingsError, match=r"who speaks b \(b.txt:1\).*utterance"):
+    with pytest.raises(SettingsError, match=r"name the speaker of b \(b.txt:1\).*utterance"):
         splits([entry("a", speaker="x"), entry("b")], split={"by": "speaker"})
 
 
@@ -149,7 +149,7 @@ def test_held_out_speakers_are_exactly_the_test_split() -> None:
     assert {id for id, split in out.items() if split == "test"} == {f"bob{number}" for number in range(9)}
     with pytest.raises(SettingsError, match=r"no speaker 'bop'; did you mean 'bob'\?"):
         splits(entries, split={"by": "speaker", "test_speakers": ["bop"]})
-    with pytest.raises(SettingsError, match="nobody is left to train on"):
+    with pytest.raises(SettingsError, match="none is left to train on"):
         splits(entries, split={"by": "speaker", "test_speakers": ["ann", "bob", "cat"]})
 
 

@@ -1,4 +1,4 @@
-"""The step as a whole: where a corpus may lie, reuse, order, and when it fails."""
+"""The step as a whole: accepted URIs, reuse, order, and failures."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 from voxline.components.ingest.audio_probe import probe
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.staging import ProbedUtterance
-from voxline.components.ingest.step import _LineEncoder, run
+from voxline.components.ingest.step import _to_utterance, run
 from voxline.data.manifest import read_manifest, read_rejects
 from voxline.errors import SettingsError, WorkError
 from voxline.rejects import Reason, Reject
@@ -26,14 +26,14 @@ ROOT = Path(__file__).parents[2]
     ("uri", "message"),
     [
         ("", "corpus.uri is empty; give a folder, or an archive"),
-        ("s3://bucket/corpus", "either may be in gs://"),
+        ("az://bucket/corpus", "either may be in gs:// or s3://"),
         ("https://example.org/corpus.tar.gz", "either may be in gs://"),
         ("no/such/folder", "does not exist"),
         ("long" * 2_000, "does not exist"),
         ("corpus.rar", "ends in .tar, .tar.gz, .tgz, .zip"),
     ],
 )
-def test_a_uri_that_leads_to_no_corpus_is_refused_before_anything_is_written(
+def test_a_uri_without_a_corpus_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, message: str
 ) -> None:
     (tmp_path / "corpus.rar").touch()
@@ -115,10 +115,10 @@ def test_what_is_left_out_is_counted(corpus: Path, record: Record, ingest: Inges
     assert out.work.counts == {"utterances": 3, "rejects": 0, "train": 3, "dev": 0, "test": 0, "left_out": 2}
 
 
-def test_a_file_that_the_system_cannot_read_is_a_reject_in_its_words(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_rejected_with_the_system_s_message() -> None:
     recording = probe(Path("/proc/self"), ["mem"])["mem"]  # a regular file that root, too, cannot read
-    measured = ProbedUtterance("a", "mem", 0.0, 0.0, "x", "", "", "a.txt:1", "", *recording)
-    reject = _LineEncoder(Path("/proc/self"), tmp_path).of(measured, "train")
+    probed = ProbedUtterance("a", "mem", 0.0, 0.0, "x", "", "", "a.txt:1", "", *recording)
+    reject = _to_utterance("/proc/self", probed, "train")
     assert isinstance(reject, Reject)
     assert (reject.reason, reject.detail) == (Reason.UNREADABLE, "a.txt:1: mem: Input/output error")
 

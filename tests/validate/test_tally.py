@@ -132,7 +132,7 @@ def test_a_line_that_is_none_is_told_by_its_number(tmp_path: Path, line: str, me
 
 def test_what_is_not_utf_8_is_told_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_bytes(LINE.encode() + b'{"id": "\xff"}\n')
-    with pytest.raises(WorkError, match=r"manifest.jsonl:2: no manifest: not UTF-8 \(byte 8\)"):
+    with pytest.raises(WorkError, match=r"manifest.jsonl:2: not a manifest: not UTF-8 \(byte 8\)"):
         CheckedCorpus.read(tmp_path)
 
 
@@ -176,9 +176,7 @@ def test_to_judge_a_corpus_imports_nothing_that_takes_long(tmp_path: Path) -> No
     assert told.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize(
-    "more", ['"snr": NaN', '"snr": 1e400', '"measured": {"rms_db": "loud"}', '"measured": {"rms_db": []}']
-)
+@pytest.mark.parametrize("more", ['"measured": {"rms_db": "loud"}', '"measured": {"rms_db": []}'])
 def test_what_is_no_number_of_a_manifest_is_told_with_the_id(tmp_path: Path, more: str) -> None:
     (tmp_path / "manifest.jsonl").write_text(LINE + LINE.replace('"a"', '"b"').replace("}", f", {more}}}"))
     with pytest.raises(WorkError, match=r"manifest\.jsonl: b: .*give what convert made"):

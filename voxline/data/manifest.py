@@ -9,48 +9,39 @@ and of the rejects beside it:
 `in = out + rejects` holds for every step: nothing is lost in silence.
 """
 
-import dataclasses
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from voxline.data.json_codec import (
-    absolute_path,
-    encode_json,
-    encode_number,
-    encode_string,
-    identity_format,
-    iter_lines,
-    parse_line,
-)
+import msgspec
+
+from voxline.data.json_codec import absolute_path, encode_json, iter_lines, parse_json, parse_line
 from voxline.data.json_codec import is_seconds as is_seconds
 from voxline.errors import WorkError
 from voxline.rejects import Reject
 from voxline.store.bucket_cache import is_cached, localize
 from voxline.store.files import atomic_write
-from voxline.store.hashing import Fingerprint, canonical_json, hash_digest, hash_value
+from voxline.store.hashing import Fingerprint, canonical_json, hash_digest
 
 MANIFEST_FILE = "manifest.jsonl"
 REJECTS_FILE = "rejects.jsonl"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Utterance:
-    """One recording of somebody saying something.
+class Utterance(msgspec.Struct, frozen=True):
+    """One recording of somebody speaking.
 
     Attributes:
       id: unique in its manifest; its identity from run to run.
       audio_filepath: absolute in memory, relative to the manifest in the file.
       duration: seconds of speech, from `offset` on.
-      text: what was said; raw after ingest, normalised after convert.
-      speaker: empty where the corpus does not say.
+      text: the transcript; raw after ingest, normalized after convert.
+      speaker: empty where the corpus does not name one.
       split: "train", "dev" or "test".
       audio_hash: names the audio by its source's content (and, once converted, the conversion's settings).
       offset: seconds into the file at which the utterance begins.
-      measured: what a step measured of the audio (level, peak, …). Floating point, so no part of any name.
-      extra: every other key of the line, kept as it came.
+      measured: what a step measured of the audio (level, peak, …). Floating point, so not part of any key.
+      extra: every other key of the line, unchanged.
     """
 
     id: str
@@ -61,59 +52,54 @@ class Utterance:
     split: str = "train"
     audio_hash: str = ""
     offset: float = 0.0
-    measured: dict[str, Any] = dataclasses.field(default_factory=dict)
-    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+    measured: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
 
     def replace(self, **changes: Any) -> "Utterance":
-        return dataclasses.replace(self, **changes)
+        """Returns a copy with some attributes changed."""
+        return msgspec.structs.replace(self, **changes)
+
+    def as_line(self) -> dict[str, Any]:
+        """The keys and values of its line, the path absolute."""
+        values: dict[str, Any] = {
+            "id": self.id,
+            "audio_filepath": self.audio_filepath,
+            "duration": self.duration,
+            "text": self.text,
+        }
+        values |= {"speaker": self.speaker, "split": self.split, "audio_hash": self.audio_hash}
+        if self.offset:
+            values["offset"] = self.offset
+        if self.measured:
+            values["measured"] = self.measured
+        return values | self.extra
 
     def identity(self) -> dict[str, Any]:
-        """All that names work on this utterance: everything but where it lies and what was measured."""
-        values = self.as_line()
-        del values["audio_filepath"]
+        """What decides the result of a step: everything but the path and the measurements."""
+        values: dict[str, Any] = {"id": self.id, "duration": self.duration, "text": self.text, "speaker": self.speaker}
+        values |= {"split": self.split, "audio_hash": self.audio_hash, **self.extra}
+        if self.offset and "offset" not in self.extra:
+            values["offset"] = self.offset
+        values.pop("audio_filepath", None)
         values.pop("measured", None)
         return values
 
     def digest(self) -> bytes:
-        """The hash of its identity in 16 bytes, of which `hash_value` gives the hexadecimal form.
+        """The hash of the identity: the 16 bytes whose hexadecimal form `hash_value` gives.
 
         Raises:
           WorkError: a further key has a value that JSON has not, such as NaN.
         """
         try:
-            return self._digest()
+            return hash_digest(canonical_json(self.identity()).encode())
         except ValueError as error:
             raise WorkError(
-                f"{self.id}: a further key of its line holds NaN, or a number beyond all measure ({error}); mend it: "
+                f"{self.id}: a further key of its line is NaN or infinite ({error}); mend it: "
                 "ingest (corpus.format: manifest) makes a reject of such a line"
             ) from None
 
-    def _digest(self) -> bytes:
-        extra = self.extra
-        if extra and not _KNOWN.isdisjoint(extra):
-            return bytes.fromhex(hash_value(self.identity()))
-        text = identity_format(tuple(extra), bool(self.offset)).format(
-            encode_string(self.audio_hash),
-            encode_number(self.duration),
-            encode_string(self.id),
-            encode_number(self.offset),
-            encode_string(self.speaker),
-            encode_string(self.split),
-            encode_string(self.text),
-            *(encode_string(value) if type(value) is str else canonical_json(value) for value in extra.values()),
-        )
-        return hash_digest(text.encode())
 
-    def as_line(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in UTTERANCE_KEYS}
-        for optional in ("offset", "measured"):
-            if not values[optional]:
-                del values[optional]
-        return {**values, **self.extra}
-
-
-UTTERANCE_KEYS = tuple(field.name for field in dataclasses.fields(Utterance) if field.name != "extra")
-_KNOWN = frozenset(UTTERANCE_KEYS)
+UTTERANCE_KEYS = tuple(name for name in Utterance.__struct_fields__ if name != "extra")
 
 
 def read_manifest(path: Path | str) -> list[Utterance]:
@@ -124,77 +110,83 @@ def read_manifest(path: Path | str) -> list[Utterance]:
 
     Raises:
       WorkError: there is no manifest, or a line of it is damaged.
+
+    >>> utterance = Utterance("a", "/corpus/a.wav", duration=1.5, text="a word", speaker="anna")
+    >>> write_manifest("demo/manifest.jsonl", [utterance])
+    1
+    >>> [(utterance.id, utterance.duration) for utterance in read_manifest("demo")]
+    [('a', 1.5)]
     """
     return list(iter_manifest(localize(path)))
 
 
-def iter_manifest(path: Path) -> Iterator[Utterance]:
-    """As `read_manifest`, one after the other, for corpora that are not to lie in memory."""
+def iter_manifest(path: Path | str) -> Iterator[Utterance]:
+    """As `read_manifest`, one utterance at a time: memory does not grow with the manifest."""
     path = manifest_path(path)
     if not path.is_file():
         raise WorkError(f"{path}: no such manifest; run the step that writes it first")
     folder, name = os.path.abspath(path.parent), str(path)
-    for number_, line in iter_lines(path):
-        yield parse_utterance(line, f"{name}:{number_}", folder)
+    for number, line in iter_lines(path):
+        yield parse_utterance(line, f"{name}:{number}", folder)
 
 
-def write_manifest(path: Path, utterances: Iterable[Utterance]) -> int:
-    """Writes a manifest whole or not at all; paths are made relative to it. Returns how many."""
+def write_manifest(path: Path | str, utterances: Iterable[Utterance]) -> int:
+    """Writes a manifest whole or not at all; paths become relative to it. Returns how many utterances."""
     count = 0
-    line_of = ManifestEncoder(path.parent)
+    path = Path(path)
+    encoder = ManifestEncoder(path.parent)
     with atomic_write(path, "w") as file:
         for utterance in utterances:
-            file.write(line_of(utterance))
+            file.write(encoder.encode(utterance))
             count += 1
     return count
 
 
 class ManifestEncoder:
-    """Makes the lines of a manifest in a folder.
+    """Encodes the lines of a manifest in a folder.
 
-    From a mirror no relative path leads out: on another machine it lies elsewhere.
+    Paths are relative to the folder, but absolute where they lead out of a mirrored bucket: its folder is elsewhere
+    on another machine.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.abspath(folder)
         self._mirrored = is_cached(Path(self._folder))
-        self._ways: dict[str, str] = {}  # from here to the few folders that hold many recordings
+        self._prefixes: dict[str, str] = {}  # by folder of recordings
 
-    def __call__(self, utterance: Utterance, measured: str = "") -> str:
-        """The line of an utterance.
+    def encode(self, utterance: Utterance, measured: str = "") -> str:
+        """The line of an utterance, with its end.
 
         Args:
-          measured: what was measured of it, where that is JSON already.
+          measured: its measurements, where they are JSON already.
+
+        Raises:
+          ValueError: a value is a number that JSON has not, such as NaN.
         """
-        one, path = utterance, self.relative(utterance.audio_filepath)
-        if one.extra and not _KNOWN.isdisjoint(one.extra):
-            return encode_json({**one.as_line(), "audio_filepath": path}) + "\n"
-        line = (
-            f'{{"id": {encode_string(one.id)}, "audio_filepath": {encode_string(path)}, '
-            f'"duration": {encode_number(one.duration)}, "text": {encode_string(one.text)}, '
-            f'"speaker": {encode_string(one.speaker)}, "split": {encode_string(one.split)}, '
-            f'"audio_hash": {encode_string(one.audio_hash)}'
-        )
-        if one.offset:
-            line += f', "offset": {encode_number(one.offset)}'
-        if measured or one.measured:
-            line += f', "measured": {measured or encode_json(one.measured)}'
-        return f"{line}, {encode_json(one.extra)[1:]}\n" if one.extra else line + "}\n"
+        values = utterance.as_line()
+        values["audio_filepath"] = self.relative(utterance.audio_filepath)
+        if measured:
+            values["measured"] = msgspec.Raw(measured.encode())
+        return encode_json(values) + "\n"
 
     def relative(self, path: str) -> str:
-        """How the manifest names a file; an absolute path where that is the only way."""
-        if self._mirrored and not is_cached(Path(path)):
-            return path
-        holder, _, name = path.rpartition("/")
-        if (way := self._ways.get(holder)) is None:
-            way = os.path.relpath(holder or (os.curdir if not path.startswith("/") else "/"), self._folder)
-            self._ways[holder] = way = "" if way == os.curdir else f"{way}/"
-        return os.path.normpath(way + name) if name in ("", os.curdir, os.pardir) else way + name
+        """The path under which the manifest names a file."""
+        parent, _, name = path.rpartition("/")
+        if (prefix := self._prefixes.get(parent)) is None:
+            self._prefixes[parent] = prefix = self._prefix(parent or ("/" if path.startswith("/") else os.curdir))
+        return os.path.normpath(prefix + name) if name in ("", os.curdir, os.pardir) else prefix + name
+
+    def _prefix(self, parent: str) -> str:
+        if self._mirrored and not is_cached(Path(parent)):
+            return parent.rstrip("/") + "/"
+        relative = os.path.relpath(parent, self._folder)
+        return "" if relative == os.curdir else f"{relative}/"
 
 
-def write_rejects(path: Path, rejects: Iterable[Reject]) -> int:
+def write_rejects(path: Path | str, rejects: Iterable[Reject]) -> int:
+    """Writes rejects whole or not at all. Returns how many."""
     count = 0
-    with atomic_write(path, "w") as file:
+    with atomic_write(Path(path), "w") as file:
         for reject in rejects:
             file.write(encode_reject(reject))
             count += 1
@@ -202,6 +194,7 @@ def write_rejects(path: Path, rejects: Iterable[Reject]) -> int:
 
 
 def encode_reject(reject: Reject) -> str:
+    """The line of a reject, with its end."""
     return encode_json(reject.as_line()) + "\n"
 
 
@@ -213,6 +206,12 @@ def read_rejects(path: Path | str) -> list[Reject]:
 
     Raises:
       WorkError: there is no such list, or a line of it is damaged.
+
+    >>> from voxline.rejects import Reason
+    >>> write_rejects("demo/rejects.jsonl", [Reject("b", Reason.TRUNCATED, "1.0 s of 2.0 s")])
+    1
+    >>> [(reject.id, str(reject.reason)) for reject in read_rejects("demo")]
+    [('b', 'truncated')]
     """
     path = localize(path)
     path = path / REJECTS_FILE if path.is_dir() else path
@@ -221,20 +220,20 @@ def read_rejects(path: Path | str) -> list[Reject]:
     rejects = []
     for number, line in iter_lines(path):
         try:
-            rejects.append(Reject.from_line(json.loads(line)))
+            rejects.append(Reject.from_line(parse_json(line)))
         except (ValueError, KeyError, TypeError) as error:
             raise WorkError(f"{path}:{number}: not a reject ({error}); run the step that writes it again") from None
     return rejects
 
 
 def check_reject_share(rejected: int, total: int, limit: float, step: str, where: Path) -> None:
-    """Fails a step whose rejects pass the stated share.
+    """Fails a step that rejects more than the accepted share.
 
     Raises:
-      WorkError: with the count, the limit, and where the rejects are listed.
+      WorkError: with the count, the limit, and the path of the rejects.
     """
     if total == 0:
-        raise WorkError(f"{step}: no utterance came in; check corpus.uri and corpus.format")
+        raise WorkError(f"{step}: the corpus has no utterance; check corpus.uri and corpus.format")
     if rejected == total:
         raise WorkError(f"{step}: {total:,} of {total:,} utterances were rejected, so none is left; see {where}")
     if rejected > limit * total:
@@ -245,24 +244,34 @@ def check_reject_share(rejected: int, total: int, limit: float, step: str, where
 
 
 def fingerprint_utterances(utterances: Iterable[Utterance]) -> str:
-    """Names a set of utterances by their content, wherever they lie and in whatever order."""
-    found = Fingerprint()
+    """Names a set of utterances by their content: neither their paths nor their order matter."""
+    fingerprint = Fingerprint()
     for utterance in utterances:
-        found.add(utterance.digest())
-    return found.name()
+        fingerprint.add(utterance.digest())
+    return fingerprint.name()
 
 
-def manifest_path(path: Path) -> Path:
+def manifest_path(path: Path | str) -> Path:
+    """The manifest's file: the path itself, or `manifest.jsonl` in a folder."""
+    path = Path(path)
     return path / MANIFEST_FILE if path.is_dir() else path
 
 
 def parse_utterance(line: bytes | str, where: str, folder: str) -> Utterance:
-    """The utterance in a line of a manifest in a folder, an absolute path; `where` names the line to a person."""
+    """Decodes a line of a manifest.
+
+    Args:
+      where: names the line in messages.
+      folder: absolute path of the manifest's folder.
+
+    Raises:
+      WorkError: the line is not an utterance.
+    """
     return utterance_from_values(parse_line(line, where), folder)
 
 
 def utterance_from_values(values: dict[str, Any], folder: str) -> Utterance:
-    """As above, of what a line says that was looked at before; the values are used up."""
+    """As above, from the values of a line that is checked already; the mapping is emptied."""
     take = values.pop
     return Utterance(
         take("id"),

@@ -9,7 +9,6 @@ the shards. Unknown keys of the manifest are kept.
 
 import dataclasses
 import io
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.data.json_codec import encode_json, encode_number, encode_string
+from voxline.data.json_codec import encode_json, parse_json
 from voxline.errors import WorkError
 from voxline.store.files import atomic_write
 from voxline.store.hashing import hash_bytes
@@ -56,18 +55,12 @@ def encode_row(values: Mapping[str, Any]) -> str:
     """The line of an utterance, of the values of a manifest's line.
 
     >>> encode_row({"id": "a", "audio_filepath": "a.wav", "text": "b", "duration": 1, "audio_hash": "c", "sex": "F"})
-    '{"id": "a", "split": "train", "speaker": "", "text": "b", "duration": 1, "offset": 0.0, "audio_hash": "c", \
-"sex": "F"}\\n'
+    '{"id":"a","split":"train","speaker":"","text":"b","duration":1,"offset":0.0,"audio_hash":"c","sex":"F"}\\n'
     """
-    line = (
-        f'{{"id": {encode_string(values["id"])}, "split": {encode_string(values.get("split", "train"))}, '
-        f'"speaker": {encode_string(values.get("speaker", ""))}, "text": {encode_string(values["text"])}, '
-        f'"duration": {encode_number(values["duration"])}, "offset": {encode_number(values.get("offset", 0.0))}, '
-        f'"audio_hash": {encode_string(values.get("audio_hash", ""))}'
-    )
-    for key in sorted(values.keys() - _KEYS):
-        line += f", {encode_string(key)}: {encode_json(values[key])}"
-    return line + "}\n"
+    row = {"id": values["id"], "split": values.get("split", "train"), "speaker": values.get("speaker", "")}
+    row |= {"text": values["text"], "duration": values["duration"], "offset": values.get("offset", 0.0)}
+    row["audio_hash"] = values.get("audio_hash", "")
+    return encode_json(row | {key: values[key] for key in sorted(values.keys() - _KEYS)}) + "\n"
 
 
 def read_rows(path: Path) -> Iterator[DatasetRow]:
@@ -79,7 +72,7 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
     with open(path, encoding="utf-8") as file:
         for place, line in enumerate(file):
             try:
-                values = json.loads(line)
+                values = parse_json(line)
                 row = DatasetRow(
                     place,
                     id=values.pop("id"),
@@ -96,20 +89,20 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
             yield row
 
 
-_ROW_START = re.compile(rb'\{"id": "([^"\\]+)", "split": "([^"\\]+)", ')
+_ROW_START = re.compile(rb'\{"id":"([^"\\]+)","split":"([^"\\]+)",')
 
 
 def read_id_and_split(row: bytes) -> tuple[str, str]:
     """The id and the split of a row's line.
 
-    >>> read_id_and_split(b'{"id": "a", "split": "test", "speaker": ""}')
+    >>> read_id_and_split(b'{"id":"a","split":"test","speaker":""}')
     ('a', 'test')
-    >>> read_id_and_split(b'{"id": "a\\\\n", "split": "dev"}')
+    >>> read_id_and_split(b'{"id":"a\\\\n","split":"dev"}')
     ('a\\n', 'dev')
     """
     if plain := _ROW_START.match(row):
         return plain[1].decode(), plain[2].decode()
-    values = json.loads(row)
+    values = parse_json(row)
     return values["id"], values["split"]
 
 

@@ -1,11 +1,12 @@
-"""The corpora that Voxline reads, a module each.
+"""The registry of corpus formats, a module each.
 
-To add one: write `corpora/<name>.py` with a function
+To add a format, write `corpora/<name>.py` with a function
 
-    def entries(corpus: Corpus) -> Iterator[Entry | Reject]
+    def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]
 
-that yields every utterance which the corpus names, in a fixed order (`fsdd.py` is the shortest to learn
-from), and name it here. Then `corpus.format: <name>` reads it.
+that yields every utterance that the corpus names, in a fixed order (`fsdd.py` is the shortest example), and list the
+module in `FORMATS` below. The setting `corpus.format: <name>` then reads it, and the help and the reference of settings
+list it. docs/extend/corpus-format.md walks through one.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,13 +15,9 @@ from voxline.components.ingest.corpora import csv, fsdd, kaldi, librispeech, ljs
 from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.rejects import Reject
 
+FORMATS = (librispeech, ljspeech, thchs30, fsdd, manifest, csv, kaldi)
+
 CORPORA: dict[str, Callable[[Corpus], Iterator[CorpusEntry | Reject]]] = {
-    "librispeech": librispeech.entries,
-    "ljspeech": ljspeech.entries,
-    "thchs30": thchs30.entries,
-    "fsdd": fsdd.entries,
-    "manifest": manifest.entries,
-    "csv": csv.entries,
-    "kaldi": kaldi.entries,
+    module.__name__.rpartition(".")[2]: module.entries for module in FORMATS
 }
-"""By the name that `corpus.format` takes."""
+"""The reader of each format, by the name that `corpus.format` accepts."""

@@ -1,7 +1,7 @@
-"""A CSV as Mozilla's DeepSpeech (and Coqui STT) reads it, with the header `wav_filename,wav_filesize,transcript`.
+"""CSV of Mozilla DeepSpeech and Coqui STT, with the header `wav_filename,wav_filesize,transcript`.
 
-https://deepspeech.readthedocs.io/en/latest/TRAINING.html. Every CSV below the root with that header is
-read; the file's name is the split's (`train.csv`, `dev.csv`, `test.csv`).
+https://deepspeech.readthedocs.io/en/latest/TRAINING.html. Every CSV below the root with that header is read; the
+name of the file is the split (`train.csv`, `dev.csv`, `test.csv`).
 """
 
 import csv
@@ -16,32 +16,31 @@ from voxline.rejects import Reason, Reject
 
 COLUMNS = ("wav_filename", "wav_filesize", "transcript")
 MAX_SIZE_DIGITS = 18
-"""Digits; Python refuses to read a number of thousands."""
+"""Python refuses to parse numbers of thousands of digits."""
 
-# The reader's own limit on a field (131,072 characters) would end the whole table; a text is judged in entries.py.
+# The reader's own limit on a field (131,072 characters) would end the whole table; staging.py rejects such a text.
 csv.field_size_limit(2**31 - 1)
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
-    """Every row of every CSV with the three columns.
+    """Yields every row of every CSV with the three columns.
 
     Raises:
       WorkError: no CSV has them, or a quotation mark is never closed.
     """
-    yield from corpus.closed_doors()
     tables = 0
-    for path in corpus.visible(".csv"):
+    for path in corpus.find(".csv"):
         # Paths are relative to the CSV, or absolute; further columns are kept:
         #   wav_filename,wav_filesize,transcript
         #   wavs/a-0001.wav,102444,experience proves this
-        rows = csv.reader(corpus.pieces(str(path), newline=""), strict=True)
+        rows = csv.reader(corpus.iter_text(str(path), newline=""), strict=True)
         try:
             header = [column.strip() for column in next(rows, [])]
         except csv.Error as error:
-            print_status(f"{path}: left out, for its header cannot be read ({error})")
+            print_status(f"{path}: left out: its header cannot be read ({error})")
             continue
         if not set(COLUMNS) <= set(header):
-            print_status(f"{path}: left out, for its header is not {','.join(COLUMNS)}")
+            print_status(f"{path}: left out: its header is not {','.join(COLUMNS)}")
             continue
         tables += 1
         yield from _rows(rows, header, corpus, path)
@@ -79,7 +78,7 @@ def _entry(row: list[str], header: list[str], path: PurePosixPath, source: str) 
         text=text,
         speaker=values.get("speaker", "").strip(),
         split=path.stem,
-        beside=path.parent.as_posix(),
+        relative_to=path.parent.as_posix(),
         size=int(size),
         source=source,
         extra={key: value for key, value in values.items() if key not in (*COLUMNS, *UTTERANCE_KEYS, "")},

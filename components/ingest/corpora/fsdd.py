@@ -19,13 +19,12 @@ _NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>[^_]+)_(?P<index>\d+)")
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
-    """Every recording, in whatever folder below the root it lies (`recordings/` in the publisher's)."""
-    yield from corpus.closed_doors()
-    for path in corpus.recordings():
+    """Yields every recording, in any folder below the root (`recordings/` in the publisher's layout)."""
+    for path in corpus.find_audio():
         name = _NAME.fullmatch(path.stem)
         if name is None:
             yield Reject(
-                str(path), Reason.BAD_ENTRY, f"{path}: not named as FSDD names, {{digit}}_{{speaker}}_{{index}}"
+                str(path), Reason.BAD_ENTRY, f"{path}: the name of the file is not {{digit}}_{{speaker}}_{{index}}"
             )
             continue
         yield CorpusEntry(

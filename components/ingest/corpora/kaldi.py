@@ -1,8 +1,8 @@
-"""Kaldi's data folders: `wav.scp` and `text`, and where there are, `segments`, `utt2spk` and `spk2gender`.
+"""Kaldi data folders: `wav.scp` and `text`, and optionally `segments`, `utt2spk` and `spk2gender`.
 
-https://kaldi-asr.org/doc/data_prep.html. Every folder below the root that has a `wav.scp` is one; its
-name is the split's (`data/train`, `data/test`). Kaldi lets `wav.scp` hold shell commands
-(`sph2pipe a.sph |`): they are never run, and their utterances are rejected.
+https://kaldi-asr.org/doc/data_prep.html. Every folder below the root with a `wav.scp` is read; the name of the folder
+is the split (`data/train`, `data/test`). Shell commands in `wav.scp` (`sph2pipe a.sph |`) are never run: their
+utterances are rejected.
 """
 
 import dataclasses
@@ -18,22 +18,21 @@ Table = dict[str, tuple[str, str]]
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
-    """Every utterance of every data folder.
+    """Yields every utterance of every data folder.
 
     Raises:
       WorkError: there is no `wav.scp`.
     """
-    folders = [path.parent for path in corpus.visible("wav.scp") if path.name == "wav.scp"]
+    folders = [path.parent for path in corpus.find("wav.scp") if path.name == "wav.scp"]
     if not folders:
         raise WorkError(f"{corpus.root}: no wav.scp in this folder; check corpus.format")
-    yield from corpus.closed_doors()
     for folder in folders:
         yield from _folder(corpus, folder)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Span:
-    """Which part of which recording an utterance is."""
+    """The part of a recording that is an utterance."""
 
     recording: str
     source: str
@@ -42,7 +41,7 @@ class _Span:
 
 
 def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Reject]:
-    again: list[Reject] = []
+    repeated: list[Reject] = []
     # Each table has a line for each utterance, recording or speaker:
     #   wav.scp     talk-1 audio/talk 1.wav
     #   text        ann-talk-1-a GOOD MORNING
@@ -50,8 +49,8 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
     #   utt2spk     ann-talk-1-a ann
     #   spk2gender  ann f
     names = ("wav.scp", "text", "segments", "utt2spk", "spk2gender")
-    wavs, texts, segments, speakers, sexes = (_table(corpus, folder / name, again) for name in names)
-    yield from again
+    wavs, texts, segments, speakers, sexes = (_table(corpus, folder / name, repeated) for name in names)
+    yield from repeated
     spans: dict[str, _Span] = {}
     if str(folder / "segments") in corpus.files:
         for id, (line, source) in segments.items():
@@ -84,7 +83,7 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
             text=text,
             speaker=speaker,
             split=folder.name or corpus.name,
-            beside=_beside(corpus, folder, wav),
+            relative_to=_base_folder(corpus, folder, wav),
             offset=span.offset,
             duration=span.duration,
             source=source,
@@ -94,16 +93,16 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
         yield Reject(id, Reason.MISSING_FILE, f"{source}: a transcript without a recording in wav.scp or segments")
 
 
-def _table(corpus: Corpus, path: PurePosixPath, again: list[Reject]) -> Table:
-    """A table, empty where its file is absent; the later of two lines of one name goes to `again`."""
+def _table(corpus: Corpus, path: PurePosixPath, repeated: list[Reject]) -> Table:
+    """Reads a table; empty where its file is absent. Later lines with the same name go to `repeated`."""
     table: Table = {}
     if str(path) not in corpus.files:
         return table
-    for number, line in corpus.lines(str(path)):
+    for number, line in corpus.read_lines(str(path)):
         name, *rest = line.split(maxsplit=1)
         source = f"{path}:{number}"
         if name in table:
-            again.append(Reject(name, Reason.DUPLICATE_ID, f"{source}: {name} stands in {table[name][1]} already"))
+            repeated.append(Reject(name, Reason.DUPLICATE_ID, f"{source}: {name} is already in {table[name][1]}"))
         else:
             table[name] = (rest[0].strip() if rest else "", source)
     return table
@@ -123,15 +122,15 @@ def _span(line: str, source: str) -> _Span | None:
 
 def _fault(wav: str) -> str:
     if wav.endswith("|") or wav.startswith("|"):
-        return "a command, and commands are never run; run it yourself, and name the file that it makes"
+        return "a command, and commands are never run; run it yourself, and name the file that it writes"
     if wav == "-":
         return "the standard input; name a file"
-    stem, _, place = wav.rpartition(":")
-    if stem and place.isdecimal():
-        return "a place in a Kaldi archive; copy the recordings to files, as in: wav-copy scp:wav.scp ..."
+    stem, _, offset = wav.rpartition(":")
+    if stem and offset.isdecimal():
+        return "an offset in a Kaldi archive; copy the recordings to files, as in: wav-copy scp:wav.scp ..."
     return ""
 
 
-def _beside(corpus: Corpus, folder: PurePosixPath, wav: str) -> str:
-    """Kaldi's paths are relative to where its recipe runs: the root here, or else the data folder."""
+def _base_folder(corpus: Corpus, folder: PurePosixPath, wav: str) -> str:
+    """Kaldi's paths are relative to the folder in which its recipe runs: the root, or else the data folder."""
     return "" if (PurePosixPath(wav).as_posix() in corpus.files) else folder.as_posix()

@@ -7,7 +7,7 @@ CC BY 4.0. Many corpora copy its layout (mini LibriSpeech, MLS' older parts, Vox
     LibriSpeech/dev-clean/1988/24833/1988-24833.trans.txt
     LibriSpeech/dev-clean/1988/24833/1988-24833-0000.flac
 
-The root may be that folder, the one above it, or one split. WAV and other formats may stand in for FLAC.
+The root may be that folder, the one above it, or one split. WAV and other formats may replace FLAC.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,13 @@ from voxline.rejects import Reason, Reject
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
-    """Every line of a transcript, and every recording that no line names (as a reject)."""
-    yield from corpus.closed_doors()
-    about = _speakers(corpus)
+    """Yields every line of a transcript, and rejects every recording that no line names."""
+    speakers = _read_speakers(corpus)
     recordings = recordings_by_name(corpus)
-    for transcript in corpus.visible(".trans.txt"):
+    for transcript in corpus.find(".trans.txt"):
         # A line of 1988-24833.trans.txt is an id, a space (a tab, where it went through a table) and the words:
         #   1988-24833-0000 THE TWO STRAY KITTENS GRADUALLY MAKE THEMSELVES AT HOME
-        for number, line in corpus.lines(str(transcript)):
+        for number, line in corpus.read_lines(str(transcript)):
             id, text, *_ = *line.split(maxsplit=1), ""
             folder, speaker = transcript.parent, id.split("-")[0]
             audio = recordings.pop(normalized_name(folder / id), None)
@@ -36,7 +35,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
                 speaker=speaker,
                 split=_split(corpus, transcript),
                 source=f"{transcript}:{number}",
-                extra=about.get(speaker, {}),
+                extra=speakers.get(speaker, {}),
             )
     for audio in recordings.values():
         detail = f"{audio}: no line of a .trans.txt in its folder names it"
@@ -44,20 +43,20 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
 
 
 def _split(corpus: Corpus, transcript: PurePosixPath) -> str:
-    """The folder above the speaker's and the chapter's: the root itself, where the root is one split."""
+    """The folder above the speaker and the chapter: the root itself, where the root is one split."""
     return (corpus.name, *transcript.parts)[-4:][0]
 
 
-def _speakers(corpus: Corpus) -> dict[str, dict[str, str]]:
-    """What SPEAKERS.TXT says of each speaker; empty where there is none."""
-    about = {}
-    for path in corpus.visible("speakers.txt"):
+def _read_speakers(corpus: Corpus) -> dict[str, dict[str, str]]:
+    """The columns of SPEAKERS.TXT by speaker; empty where there is no such file."""
+    speakers = {}
+    for path in corpus.find("speakers.txt"):
         if path.name.upper() != "SPEAKERS.TXT":
             continue
         # Lines that begin with a semicolon are comments; the columns are id, sex, subset, minutes and name:
         #   1988 | F | dev-clean        |  8.07 | Ransom
-        for _, line in corpus.lines(str(path)):
+        for _, line in corpus.read_lines(str(path)):
             columns = [column.strip() for column in line.split("|")]
             if len(columns) >= 5 and not line.lstrip().startswith(";"):
-                about[columns[0]] = {"sex": columns[1].upper(), "reader": columns[4]}
-    return about
+                speakers[columns[0]] = {"sex": columns[1].upper(), "reader": columns[4]}
+    return speakers

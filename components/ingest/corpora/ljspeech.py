@@ -6,9 +6,9 @@ synthesis copy its layout:
     LJSpeech-1.1/metadata.csv
     LJSpeech-1.1/wavs/LJ001-0001.wav
 
-The root may be that folder or one above it. Who speaks is not said, so the folder's name stands for the
-speaker. What precedes the last hyphen of an id is a section of a book (LJ001), and counts as a split of the
-corpus: `splits: {test: [LJ001], dev: [LJ002], train: [LJ00[3-9], LJ0[1-5]?]}`; or split by utterance.
+The root may be that folder or one above it. The corpus does not name the speaker, so the name of the folder does. An
+id up to its last hyphen is a section of a book (LJ001), and counts as a split of the corpus:
+`splits: {test: [LJ001], dev: [LJ002], train: [LJ00[3-9], LJ0[1-5]?]}`; or split by utterance.
 """
 
 from collections.abc import Iterator
@@ -22,19 +22,18 @@ METADATA, WAVS = "metadata.csv", "wavs"
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
-    """Every line of every metadata.csv, and every recording beside one that no line names (as a reject).
+    """Yields every line of every metadata.csv, and rejects every recording next to one that no line names.
 
     Raises:
       WorkError: there is no metadata.csv.
     """
-    tables = [path for path in corpus.visible(METADATA) if path.name == METADATA]
+    tables = [path for path in corpus.find(METADATA) if path.name == METADATA]
     if not tables:
         raise WorkError(f"{corpus.root}: no {METADATA} in this folder; check corpus.format")
-    yield from corpus.closed_doors()
     recordings = recordings_by_name(corpus)
     named: set[str] = set()
     for table in tables:
-        for number, line in corpus.lines(str(table)):
+        for number, line in corpus.read_lines(str(table)):
             entry = _entry(line, corpus, table, recordings, f"{table}:{number}")
             named.add(normalized_name(table.parent / WAVS / entry.id))
             yield entry
@@ -48,22 +47,22 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
 def _entry(
     line: str, corpus: Corpus, table: PurePosixPath, recordings: dict[str, PurePosixPath], source: str
 ) -> CorpusEntry | Reject:
-    # An id, the text as printed and the text as read, parted by | and never quoted:
+    # An id, the text as printed and the text as read, separated by | and never quoted:
     #   LJ001-0007|the earliest book printed, about 1455,|the earliest book printed, about fourteen fifty-five,
     id, *texts = (field.strip() for field in line.split("|"))
     if len(texts) != 2 or not id:
-        # Where there is no | at all the first field is the whole line, and nobody's id.
-        found = f"{source}: {1 + len(texts)} fields in {line[:80]!r}"
-        detail = f"{found}; accepted: id|text|normalised text, parted by |"
+        # Without any | the first field is the whole line, not an id.
+        fields = f"{source}: {1 + len(texts)} fields in {line[:80]!r}"
+        detail = f"{fields}; accepted: id|text|normalized text, separated by |"
         return Reject((id if texts else "") or source, Reason.BAD_ENTRY, detail)
-    raw, normalised = texts
-    if not normalised:
-        return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the third field, the normalised text, is empty")
+    raw, normalized = texts
+    if not normalized:
+        return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the third field, the normalized text, is empty")
     file = table.parent / WAVS / id
     return CorpusEntry(
         id=id,
         audio=recordings.get(normalized_name(file), table.parent / WAVS / f"{id}.wav").as_posix(),
-        text=normalised,
+        text=normalized,
         speaker=table.parent.name or corpus.name,
         split=id.rpartition("-")[0],
         source=source,

@@ -1,8 +1,8 @@
-"""A JSONL manifest, as NVIDIA NeMo reads and writes it: a line of JSON an utterance.
+"""JSON lines as NVIDIA NeMo reads and writes them, an utterance a line: a manifest.
 
-https://docs.nvidia.com/nemo-framework/user-guide/latest/nemotoolkit/asr/datasets.html. Our own manifests
-are such files too. Every `*.jsonl` and `*manifest*.json` below the root is read; the file's name is
-the split's (`train.jsonl`, `test_manifest.json`) unless the line has a `split`.
+https://docs.nvidia.com/nemo-framework/user-guide/latest/nemotoolkit/asr/datasets.html. Voxline's
+own manifests are such files too. Every `*.jsonl` and `*manifest*.json` below the root is read; the name of the file is
+the split (`train.jsonl`, `test_manifest.json`) unless the line has a `split`.
 """
 
 from collections.abc import Iterator
@@ -17,21 +17,20 @@ from voxline.rejects import Reason, Reject
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
-    """Every line of every manifest.
+    """Yields every line of every manifest.
 
     Raises:
       WorkError: there is no manifest.
     """
-    manifests = [path for path in corpus.visible(".jsonl", ".json") if _is_manifest(path)]
+    manifests = [path for path in corpus.find(".jsonl", ".json") if _is_manifest(path)]
     if not manifests:
         raise WorkError(f"{corpus.root}: no manifest (*.jsonl or *manifest*.json) in this folder; check corpus.format")
-    yield from corpus.closed_doors()
     for path in manifests:
         # Paths are relative to the manifest; offset, speaker and id may be absent, other keys are kept:
         #   {"audio_filepath": "talk/1.wav", "duration": 3.2, "text": "good morning", "offset": 61.5, "accent": "us"}
-        name, beside, split = str(path), path.parent.as_posix(), path.stem
-        for number, line in corpus.lines(name):
-            yield _entry(line, f"{name}:{number}", beside, split)
+        name, folder, split = str(path), path.parent.as_posix(), path.stem
+        for number, line in corpus.read_lines(name):
+            yield _entry(line, f"{name}:{number}", folder, split)
 
 
 def _is_manifest(path: PurePosixPath) -> bool:
@@ -39,17 +38,17 @@ def _is_manifest(path: PurePosixPath) -> bool:
     return (name.endswith(".jsonl") and name != REJECTS_FILE) or (name.endswith(".json") and "manifest" in name)
 
 
-def _entry(line: str, source: str, beside: str, own_split: str) -> CorpusEntry | Reject:
+def _entry(line: str, source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
     try:
         values = parse_json(line)
     except (ValueError, RecursionError) as error:
         return Reject(source, Reason.BAD_ENTRY, f"{source}: not a line of JSON ({error})")
     if not isinstance(values, dict):
-        return Reject(source, Reason.BAD_ENTRY, f"{source}: a mapping is accepted, this is {type(values).__name__}")
+        return Reject(source, Reason.BAD_ENTRY, f"{source}: a mapping is accepted, not {type(values).__name__}")
     get = values.get
     id, audio, text, speaker, split = get("id"), get("audio_filepath"), get("text"), get("speaker"), get("split")
     offset, duration = get("offset"), get("duration")
-    # Nearly all lines are like this; of any other it is looked more closely what it is.
+    # Nearly all lines pass this fast check; the others are checked value by value.
     plain = type(id) is type(audio) is type(text) is type(speaker) is type(split) is str and audio
     if not (plain and _is_seconds(offset) and _is_seconds(duration)) and (fault := _fault(values, source)):
         return fault
@@ -58,8 +57,8 @@ def _entry(line: str, source: str, beside: str, own_split: str) -> CorpusEntry |
         str(audio),
         str(text),
         "" if speaker is None else str(speaker),
-        split or own_split,
-        beside,
+        split or file_split,
+        folder,
         float(offset or 0),
         None if duration is None else float(duration),
         None,
@@ -69,7 +68,7 @@ def _entry(line: str, source: str, beside: str, own_split: str) -> CorpusEntry |
 
 
 def _fault(values: dict[str, Any], source: str) -> Reject | None:
-    """Why a line is refused."""
+    """Checks the values of a line one by one."""
     id = values.get("id")
     named = str(id) if id not in (None, "") else source
     if values.get("text") is None:

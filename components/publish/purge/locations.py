@@ -18,7 +18,7 @@ from voxline.store.files import DONE
 from voxline.store.objects import is_remote
 
 WAVS, TRAIN, UNPACKED = "wavs", "train", ("unpacked", "corpora")
-NAMELESS_FOLDERS = ("fingerprints", "measured", *UNPACKED)
+NAMELESS_FOLDERS = ("fingerprints", "probes", *UNPACKED)
 """Folders of a store in which nobody is named; of unpacked corpora the manifests tell what they hold."""
 BINARY_SUFFIXES = (".wav", ".npy", ".npz", ".tfrecord", ".flac")
 

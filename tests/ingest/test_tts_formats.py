@@ -27,7 +27,7 @@ def test_ljspeech_reads_the_normalised_text_and_keeps_the_raw_one(corpus: Path, 
     one = ingest("ljspeech").utterances["LJ001-0007"]
     assert (one.text, one.speaker) == ('the "forty-two line" Bible', "LJSpeech-1.1")
     assert one.extra == {"corpus_split": "LJ001", "raw": 'the "42-line" Bible'}
-    assert ingest("ljspeech", text="raw").utterances["LJ001-0007"].text == 'the "42-line" Bible'
+    assert ingest("ljspeech", text_key="raw").utterances["LJ001-0007"].text == 'the "42-line" Bible'
 
 
 def test_ljspeech_bad_lines_are_rejects_by_name_and_the_rest_stays(
@@ -62,7 +62,7 @@ def test_ljspeech_bad_lines_are_rejects_by_name_and_the_rest_stays(
         "../../secret": "outside_corpus",
     }
     assert out.details["b"].startswith("metadata.csv:2: 2 fields in 'b|only two fields'; accepted: id|text|")
-    assert out.details["a"] == "metadata.csv:5: the id stands in metadata.csv:1 already"
+    assert out.details["a"] == "metadata.csv:5: metadata.csv:1 has the same id"
     assert "wavs/f.wav: no line of metadata.csv names it" in out.details["f"]
 
 
@@ -76,7 +76,7 @@ def test_ljspeech_parted_by_anything_but_a_bar_is_refused_line_by_line(
     out = ingest("ljspeech")
     assert out.ids == ["a"]
     assert out.rejects == {"metadata.csv:2": "bad_entry", "b": "transcript_missing"}
-    assert out.details["metadata.csv:2"].endswith("accepted: id|text|normalised text, parted by |")
+    assert out.details["metadata.csv:2"].endswith("accepted: id|text|normalized text, separated by |")
     assert len(out.details["metadata.csv:2"]) < 300
 
 
@@ -134,7 +134,7 @@ def test_thchs30_as_its_publisher_lays_it_out_with_links(corpus: Path, record: R
     assert (one.text, one.speaker) == (hanzi, "A11")
     assert one.extra == {"corpus_split": "train", "hanzi": hanzi, "pinyin": pinyin, "phones": phones}
     assert one.audio_filepath.endswith("data/A11_0.wav")
-    assert ingest("thchs30", splits={}, split={}, text="pinyin").utterances["A11_0"].text == pinyin
+    assert ingest("thchs30", splits={}, split={}, text_key="pinyin").utterances["A11_0"].text == pinyin
 
 
 def test_thchs30_where_the_transcript_of_a_split_holds_the_way_to_it(
@@ -151,7 +151,7 @@ def test_thchs30_where_the_transcript_of_a_split_holds_the_way_to_it(
         "A11_1": ("test", "绿 是 阳春"),
     }
     assert out.rejects == {"A11_2": "bad_entry"}
-    assert "leads to ../data/A11_2.wav.trn, which is not there" in out.details["A11_2"]
+    assert "leads to ../data/A11_2.wav.trn, which does not exist" in out.details["A11_2"]
 
 
 def test_thchs30_by_its_lists_of_syllables_whose_numbers_are_padded(
@@ -162,7 +162,7 @@ def test_thchs30_by_its_lists_of_syllables_whose_numbers_are_padded(
     _write(corpus / "doc/trans/train.syllable.txt", "A11_000 lv4 shi4\nA02_007 qi1\n")
     _write(corpus / "doc/trans/test.syllable.txt", "C06_100 bai3\nC06_101 yi1\n")
     _write(corpus / "doc/trans/train.word.txt", "A11_000 绿 是\n")
-    out = ingest("thchs30", splits={}, split={"dev": 0}, text="pinyin")
+    out = ingest("thchs30", splits={}, split={"dev": 0}, text_key="pinyin")
     assert {id: (one.split, one.text) for id, one in out.utterances.items()} == {
         "A11_0": ("train", "lv4 shi4"),
         "A2_7": ("train", "qi1"),
@@ -170,7 +170,7 @@ def test_thchs30_by_its_lists_of_syllables_whose_numbers_are_padded(
     }
     assert out.utterances["A11_0"].extra["hanzi"] == "绿 是"
     assert out.rejects == {"C6_101": "missing_file", "A2_8": "transcript_missing"}
-    assert ingest("thchs30", splits={}, split={"dev": 0}, text="hanzi").rejects["A2_7"] == "transcript_missing"
+    assert ingest("thchs30", splits={}, split={"dev": 0}, text_key="hanzi").rejects["A2_7"] == "transcript_missing"
 
 
 def test_thchs30_what_is_wrong_is_a_reject_by_name(corpus: Path, record: Record, ingest: Ingest) -> None:
@@ -196,19 +196,22 @@ def test_thchs30_what_is_wrong_is_a_reject_by_name(corpus: Path, record: Record,
     }
     assert "1 lines; accepted: hanzi, pinyin and phones" in out.details["A1_1"]
     assert "not UTF-8" in out.details["A1_4"]
-    assert "stands in test and in train" in out.details["A1_6"]
+    assert "is in test and in train" in out.details["A1_6"]
     assert "other words than in" in out.details["A1_7"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "format", "text"), [("digits", "ljspeech", ""), ("mandarin", "thchs30", "pinyin"), ("listener", "", "")]
+    ("kind", "format", "text_key"),
+    [("digits", "ljspeech", ""), ("mandarin", "thchs30", "pinyin"), ("listener", "", "")],
 )
-def test_a_generated_corpus_is_ingested_with_its_own_splits(tmp_path: Path, kind: str, format: str, text: str) -> None:
+def test_a_generated_corpus_is_ingested_with_its_own_splits(
+    tmp_path: Path, kind: str, format: str, text_key: str
+) -> None:
     chosen = DemoCorpusSettings.of(
         {"kind": kind, "train": 8, "dev": 2, "test": 3, "longer": 1, **({"others": 0} if not format else {})}
     )
     corpus = generate(tmp_path / "voice", chosen).path("corpus")
-    values = {"uri": str(corpus), "format": format or "librispeech", "text": text, "max_reject_share": 0}
+    values = {"uri": str(corpus), "format": format or "librispeech", "text_key": text_key, "max_reject_share": 0}
     work = run(tmp_path / "store", CorpusSettings.of(values))
     train = 8 if format else 24
     assert work.counts == {"utterances": train + 6, "rejects": 0, "train": train, "dev": 2, "test": 4}

@@ -43,8 +43,8 @@ def found(store: Path, folder: Path) -> dict[str, ProbeResult]:
     """As the step does it."""
     corpus = Corpus(folder)
     recordings = known(store, corpus)
-    recordings |= probe(corpus.root, [path for path in corpus.files if path not in audio_probe])
-    keep(store, corpus, audio_probe)
+    recordings |= probe(corpus.root, [path for path in corpus.files if path not in recordings])
+    write(store, corpus, recordings)
     return recordings
 
 
@@ -54,9 +54,9 @@ def known(store: Path, corpus: Corpus) -> dict[str, ProbeResult]:
     return {path: by_state[state] for path, state in states.items() if state in by_state}
 
 
-def keep(store: Path, corpus: Corpus, recordings: dict[str, ProbeResult]) -> None:
-    ProbeCache(store, corpus).keep(
-        (corpus.files[path].packed, recording.hash, recording.seconds) for path, recording in audio_probe.items()
+def write(store: Path, corpus: Corpus, recordings: dict[str, ProbeResult]) -> None:
+    ProbeCache(store, corpus).write(
+        (corpus.files[path].packed, recording.hash, recording.seconds) for path, recording in recordings.items()
     )
 
 
@@ -96,11 +96,11 @@ def test_a_file_touched_a_moment_ago_or_by_a_clock_ahead_is_not_remembered(
     for listed in (0, -hour):  # the second: as where the clock was put back after the file was written
         listing = Corpus(corpus)
         listing.listed_at += listed
-        keep(tmp_path / "store", listing, probe(corpus, ["a.wav"]))
+        write(tmp_path / "store", listing, probe(corpus, ["a.wav"]))
         assert known(tmp_path / "store", Corpus(corpus)) == {}
     listing = Corpus(corpus)
     listing.listed_at += hour
-    keep(tmp_path / "store", listing, probe(corpus, ["a.wav"]))
+    write(tmp_path / "store", listing, probe(corpus, ["a.wav"]))
     assert known(tmp_path / "store", Corpus(corpus)) == probe(corpus, ["a.wav"])
 
 
@@ -123,7 +123,7 @@ def test_a_corpus_that_was_moved_is_not_read_again_and_one_that_was_copied_is(
 def test_what_is_damaged_is_read_again(corpus: Path, record: Record, read: list[str], tmp_path: Path) -> None:
     record("a.wav")
     before = found(tmp_path / "store", corpus)
-    (memory,) = (tmp_path / "store/measured").iterdir()
+    (memory,) = (tmp_path / "store/probes").iterdir()
     whole = memory.read_bytes()
     for damaged in (b"", whole[:-1], whole[:-30] + b"\1" + whole[-29:], b"other" + whole):
         memory.write_bytes(damaged)
@@ -146,7 +146,7 @@ def test_runs_at_once_leave_one_memory_that_is_whole(corpus: Path, record: Recor
     assert all(result == expected for result in results)
     assert len(results) == 4
     assert known(tmp_path / "store", Corpus(corpus)) == expected
-    assert len(list((tmp_path / "store/measured").iterdir())) == 1
+    assert len(list((tmp_path / "store/probes").iterdir())) == 1
 
 
 @pytest.mark.parametrize("name", FileState._fields)
@@ -156,7 +156,7 @@ def test_each_thing_that_a_file_is_known_by_counts(
     record("a.wav")
     listing = Corpus(corpus)
     listing.listed_at += 3600 * 10**9
-    keep(tmp_path / "store", listing, probe(corpus, ["a.wav"]))
+    write(tmp_path / "store", listing, probe(corpus, ["a.wav"]))
     assert list(known(tmp_path / "store", Corpus(corpus))) == ["a.wav"]
     state = unpack_state(listing.files["a.wav"].packed)
     other = state._replace(**{name: getattr(state, name) + 1})
@@ -168,7 +168,7 @@ def test_each_thing_that_a_file_is_known_by_counts(
 @pytest.mark.usefixtures("rested")
 def test_what_a_killed_run_left_half_written_goes_after_a_day(corpus: Path, record: Record, tmp_path: Path) -> None:
     record("a.wav")
-    old, fresh = (tmp_path / "store" / "measured" / f".ab.{name}.part" for name in ("old", "fresh"))
+    old, fresh = (tmp_path / "store" / "probes" / f".ab.{name}.part" for name in ("old", "fresh"))
     old.parent.mkdir(parents=True)
     for file in (old, fresh):
         file.write_bytes(b"half")

@@ -1,0 +1,11 @@
+"""What holds for every test and doctest of the product."""
+
+import pytest
+from _pytest.doctest import DoctestItem
+
+
+@pytest.fixture(autouse=True)
+def _run_doctests_in_an_empty_folder(request: pytest.FixtureRequest) -> None:
+    """Lets examples write files under short names."""
+    if isinstance(request.node, DoctestItem):
+        request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))
