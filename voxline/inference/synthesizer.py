@@ -26,7 +26,7 @@ from voxline.inference.saved_model import (
     require_family,
 )
 from voxline.inference.text_encoder import TextEncoder
-from voxline.text.settings import quote_text
+from voxline.text.alphabet import quote_text
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,1 +1,1 @@
-"""From written text to the symbols a model reads."""
+"""From written text to the symbols that a model reads."""

@@ -1,7 +1,7 @@
-"""Transcripts: how they are normalised, and the alphabet that a recogniser spells them in.
+"""Alphabets, and the normalization of transcripts for ASR.
 
-Text is Unicode in normal form C everywhere. A character outside the alphabet is never dropped in
-silence: `normalize_transcript` maps what it is told to map, and `Alphabet.unknown` names what is left.
+All text is Unicode NFC. A character outside the alphabet is never dropped silently: `normalize_transcript` maps known
+characters, and `Alphabet.unknown` names the rest.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ ALPHABETS = {
     "pinyin": " abcdefghijklmnopqrstuvwxyz12345",
     "pinyin_speech": " abcdefghijklmnopqrstuvwxyz12345.,;:!?",
 }
-"""Alphabets by name; any other value of the setting is taken as the characters themselves."""
+"""Alphabets by name. Any other value of the setting is read as the characters themselves."""
 
-NAMED, SHOWN = 10, 200
-"""How many foreign characters, and how much of their text, a message holds: a transcript may be a whole book."""
+MAX_NAMED, MAX_QUOTED = 10, 200
+"""Characters that a message names, and characters of a text that it quotes."""
 
 _APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'"})
 _DASHES = re.compile(r"[-‐‑‒–—―/_]+")
@@ -30,7 +30,7 @@ _PUNCTUATION = re.compile(r"[.,;:!?\"“”„«»()\[\]{}…。，、；：！�
 
 
 def normalize_transcript(text: str) -> str:
-    """Lower case, NFC, plain apostrophes, no punctuation, single spaces.
+    """Normalizes a transcript: lower case, NFC, plain apostrophes, no punctuation, single spaces.
 
     >>> normalize_transcript("  Mister  O’Neill’s — “FIRST-rate” café. ")
     "mister o'neill's first rate café"
@@ -42,7 +42,7 @@ def normalize_transcript(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Alphabet:
-    """The symbols of a recogniser, one character each; the CTC blank comes after the last.
+    """The symbols of a model, one character each. The CTC blank follows the last.
 
     >>> english = Alphabet.named("english")
     >>> english.encode("a cab")
@@ -57,31 +57,31 @@ class Alphabet:
 
     @classmethod
     def named(cls, name: str) -> "Alphabet":
-        """An alphabet by its name in `ALPHABETS`, or made of the characters given.
+        """Creates an alphabet from its name in `ALPHABETS`, or from its characters.
 
         Raises:
-          SettingsError: the characters repeat, or there are too few to spell with.
+          SettingsError: a character is repeated, or there are fewer than two.
         """
         symbols = unicodedata.normalize("NFC", ALPHABETS.get(name, name))
         repeated = sorted({symbol for symbol in symbols if symbols.count(symbol) > 1})
         if repeated or len(symbols) < 2:
             raise SettingsError(
-                f"alphabet {name!r}: give one of {', '.join(ALPHABETS)}, or two characters or more, each once"
+                f"alphabet {name!r}: give one of {', '.join(ALPHABETS)}, or two or more different characters"
                 + (f" (repeated: {''.join(repeated)!r})" if repeated else "")
             )
         return cls(symbols)
 
     @property
     def blank(self) -> int:
-        """The index of CTC's blank."""
+        """The label of the CTC blank."""
         return len(self.symbols)
 
     def unknown(self, text: str) -> str:
-        """The characters of the text that cannot be spelled, each once, in order of appearance."""
+        """The characters of a text that are not in the alphabet, each once, in order of appearance."""
         return "".join(dict.fromkeys(character for character in text if character not in self.symbols))
 
     def fault(self, text: str) -> str:
-        """In words, what of the text cannot be spelled; empty where all can.
+        """Names the characters of a text that are not in the alphabet, in words; empty if there are none.
 
         >>> Alphabet.named("english").fault("naïve")
         "'ï' (U+00EF LATIN SMALL LETTER I WITH DIAERESIS) in 'naïve' is not in the alphabet"
@@ -89,12 +89,8 @@ class Alphabet:
         if not set(text).difference(self.symbols):
             return ""
         unknown = self.unknown(text)
-        named = ", ".join(
-            f"{char!r} (U+{ord(char):04X} {unicodedata.name(char, 'unnamed')})" for char in unknown[:NAMED]
-        )
-        more = f" and {len(unknown) - NAMED:,} more" if len(unknown) > NAMED else ""
-        shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
-        return f"{named}{more} in {shown!r} {'is' if len(unknown) == 1 else 'are'} not in the alphabet"
+        verb = "is" if len(unknown) == 1 else "are"
+        return f"{name_characters(unknown)} in {quote_text(text)} {verb} not in the alphabet"
 
     def encode(self, text: str) -> list[int]:
         return [self.symbols.index(character) for character in text]
@@ -104,9 +100,25 @@ class Alphabet:
 
 
 def min_ctc_frames(labels: Sequence[int]) -> int:
-    """The fewest frames in which CTC can emit the labels: a blank must part two that are alike.
+    """The fewest frames in which CTC can emit the labels: a blank must separate two equal labels.
 
     >>> min_ctc_frames([3, 3, 4])
     4
     """
     return len(labels) + sum(left == right for left, right in itertools.pairwise(labels))
+
+
+def name_characters(characters: str) -> str:
+    """Names characters for a message: up to ten, then how many more.
+
+    >>> name_characters("é☃")
+    "'é' (U+00E9 LATIN SMALL LETTER E WITH ACUTE), '☃' (U+2603 SNOWMAN)"
+    """
+    names = [f"{char!r} (U+{ord(char):04X} {unicodedata.name(char, 'unnamed')})" for char in characters[:MAX_NAMED]]
+    more = f" and {len(characters) - MAX_NAMED:,} more" if len(characters) > MAX_NAMED else ""
+    return ", ".join(names) + more
+
+
+def quote_text(text: str) -> str:
+    """Quotes a text for a message; a long one is shortened, since a transcript may be a whole book."""
+    return repr(text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…")

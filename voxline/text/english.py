@@ -1,7 +1,7 @@
-"""English as a voice reads it: lower-case words and punctuation, with all that is no word spelled out.
+"""English text normalization for TTS: lower-case words and punctuation; numbers, signs and abbreviations spelled out.
 
-What a sign means depends on its neighbours ("$5", "5 km", "Dr. Who"), so each rule reads the text with its capitals
-and digits, and the last ones take what is left. Order matters: money before numbers, years before counts.
+The meaning of a sign depends on its neighbors ("$5", "5 km", "Dr. Who"), so the rules see the text with its capitals
+and digits, and the last rules handle the rest. Order matters: money before numbers, years before counts.
 """
 
 import re
@@ -9,8 +9,9 @@ import unicodedata
 from collections.abc import Callable
 
 from voxline.text import english_numbers as numbers
+from voxline.text.alphabet import quote_text
 from voxline.text.english_abbreviations import expand_abbreviations, expand_units
-from voxline.text.settings import EmptyText, quote_text, unsupported_characters
+from voxline.text.settings import EmptyText, unsupported_characters
 
 _LETTERS = {
     "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",
@@ -33,24 +34,8 @@ _LATIN_SIGNS = {
 _TABLE = str.maketrans({**_LETTERS, **_LATIN_MARKS, **_LATIN_SIGNS})
 _ACCENT = re.compile("[̀-ͯ]+")
 _DASHES = re.compile(r"\s?\s–\s|\s?--+|\s-\s")
-
-
-def fold_to_ascii(text: str) -> str:
-    """Text without accents, ligatures and typographic marks; what has no Latin counterpart stays as it is.
-
-    >>> fold_to_ascii("Café “Łódź” – naïve…")
-    'Cafe Lodz, naive...'
-    """
-    text = unicodedata.normalize("NFC", text).translate(_TABLE)
-    # Not the compatibility form of all: ² would be 2, and ° of a temperature would go.
-    pieces = (one if one in "²³°–£€¢¥" else unicodedata.normalize("NFKD", one) for one in text)
-    text = _ACCENT.sub("", "".join(pieces)).translate(_TABLE)
-    return " ".join(_DASHES.sub(", ", text).split())
-
-
 ACCEPTED_CHARACTERS = "letters with or without accents, digits, common signs and punctuation are accepted"
 FINAL_MARKS = ".!?"
-
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
@@ -78,9 +63,17 @@ _REGNAL = frozenset(
     """.split()  # noqa: SIM905 - a table in lines
 )
 
+# An apostrophe stays inside a word, at the end of a plural, and where it marks an omission.
+_QUOTES = (
+    re.compile(r"(?<![a-z])'(?!(?:tis|twas|em|cause|til|round|bout|n)\b)"),
+    re.compile(r"(?<![sn])'(?![a-z])"),
+)
+_LOOSE_HYPHENS = re.compile(r"(?<![a-z])-+|-+(?![a-z])")
+_MARKS = re.compile(r" ?([.,;:!?])[ .,;:!?]*")
+
 
 def normalize_english(text: str) -> str:
-    """The text in lower-case ASCII letters, spaces and `.,;:!?'-`, with a mark at its end.
+    """Normalizes a text to lower-case ASCII letters, spaces and `.,;:!?'-`, with a final mark.
 
     >>> normalize_english("Dr. Smith paid $3.50 on March 5, 1984…")
     'doctor smith paid three dollars and fifty cents on march fifth, nineteen eighty-four.'
@@ -88,31 +81,64 @@ def normalize_english(text: str) -> str:
     'henry the eighth ran five kilometers at ten oh five p m.'
 
     Raises:
-      Unreadable: it holds what English has no sound for, or nothing to say.
+      UnsupportedText: some characters have no sound in English, or there are no words.
     """
-    said = _apply_rules(text)
-    # A rule may leave what another one would read ("mr2" → "mr two"): what a voice is given is read to its end.
+    words = _apply_rules(text)
+    # The output of a rule may match another one ("mr2" → "mr two"), so the rules are applied until nothing changes.
     for _ in range(8):
-        again = _apply_rules(said)
-        if again == said:
+        again = _apply_rules(words)
+        if again == words:
             break
-        said = again
-    return said
+        words = again
+    return words
+
+
+def english_words(symbols: str) -> str:
+    """The words of a normalized text, without punctuation.
+
+    >>> english_words("it's twenty-one.")
+    "it's twenty one"
+    """
+    return " ".join(re.sub(r"[^a-z0-9']", " ", symbols).split())
 
 
 def _apply_rules(text: str) -> str:
-    said = fold_to_ascii(text)
+    words = fold_to_ascii(text)
     for rule in _RULES:
-        said = rule(said)
-    said = said.lower()
-    if unknown := _UNKNOWN.findall(said):
+        words = rule(words)
+    words = words.lower()
+    if unknown := _UNKNOWN.findall(words):
         raise unsupported_characters(unknown, text, ACCEPTED_CHARACTERS)
-    return _tidy(said, text)
+    return _tidy(words, text)
 
 
-def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0) -> Callable[[str], str]:
-    found = re.compile(pattern, flags)
-    return lambda text: found.sub(put, text)
+def fold_to_ascii(text: str) -> str:
+    """Removes accents, ligatures and typographic marks; characters without a Latin counterpart stay.
+
+    >>> fold_to_ascii("Café “Łódź” – naïve…")
+    'Cafe Lodz, naive...'
+    """
+    text = unicodedata.normalize("NFC", text).translate(_TABLE)
+    # Some keep their form: NFKD would turn ² into 2, and drop the ° of a temperature.
+    pieces = (char if char in "²³°–£€¢¥" else unicodedata.normalize("NFKD", char) for char in text)
+    text = _ACCENT.sub("", "".join(pieces)).translate(_TABLE)
+    return " ".join(_DASHES.sub(", ", text).split())
+
+
+def _tidy(words: str, text: str) -> str:
+    for quote in _QUOTES:
+        words = quote.sub(" ", words)
+    words = " ".join(_LOOSE_HYPHENS.sub(" ", words).split())
+    words = _MARKS.sub(lambda match: f"{_strongest(match[0])} ", words)
+    words = " ".join(words.split()).lstrip(" .,;:!?-")
+    if not re.search("[a-z]", words):
+        raise EmptyText(f"{quote_text(text)} has no words; letters or digits are accepted")
+    words = words.rstrip(" ,;:-")
+    return words if words[-1] in FINAL_MARKS else words + "."
+
+
+def _strongest(marks: str) -> str:
+    return next(mark for mark in "?!.;:," if mark in marks)
 
 
 def _month_name(match: re.Match[str]) -> str:
@@ -127,7 +153,7 @@ def _iso_date(match: re.Match[str]) -> str:
 
 
 def _slash_date(match: re.Match[str]) -> str:
-    # American order; the other where that is the only one possible.
+    # American order, unless only the other is possible.
     month, day = int(match[1]), int(match[2])
     if month > 12:
         month, day = day, month
@@ -137,27 +163,27 @@ def _slash_date(match: re.Match[str]) -> str:
 
 
 def _month_day(match: re.Match[str]) -> str:
-    said = f"{match[1]} {numbers.ordinal(match[2])}"
-    return said + (f", {numbers.year(match[3])}" if match[3] else "")
+    words = f"{match[1]} {numbers.ordinal(match[2])}"
+    return words + (f", {numbers.year(match[3])}" if match[3] else "")
 
 
 def _day_month(match: re.Match[str]) -> str:
-    said = f"{numbers.ordinal(match[1])} of {match[2]}"
-    return said + (f", {numbers.year(match[3])}" if match[3] else "")
+    words = f"{numbers.ordinal(match[1])} of {match[2]}"
+    return words + (f", {numbers.year(match[3])}" if match[3] else "")
 
 
 def _time(match: re.Match[str]) -> str:
     hour, minute, second, half = match[1], match[2], match[3], match[4]
     if int(hour) > 24 or int(minute) > 59:
         return match[0]
-    said = numbers.cardinal(str(int(hour)))
+    words = numbers.cardinal(str(int(hour)))
     if minute != "00":
-        said += f" {'oh ' if minute[0] == '0' else ''}{numbers.cardinal(str(int(minute)))}"
+        words += f" {'oh ' if minute[0] == '0' else ''}{numbers.cardinal(str(int(minute)))}"
     elif not half and not second:
-        said += " o'clock" if 1 <= int(hour) <= 12 else " hundred"
+        words += " o'clock" if 1 <= int(hour) <= 12 else " hundred"
     if second:
-        said += f" and {numbers.cardinal(str(int(second)))} seconds"
-    return said + (f" {half[0].lower()} m" if half else "")
+        words += f" and {numbers.cardinal(str(int(second)))} seconds"
+    return words + (f" {half[0].lower()} m" if half else "")
 
 
 def _roman(match: re.Match[str]) -> str:
@@ -167,7 +193,7 @@ def _roman(match: re.Match[str]) -> str:
         return match[0]
     if before in _CARDINAL_AFTER:
         return f"{match[1]} {numbers.cardinal(str(value))}"
-    if before in _REGNAL and len(numeral) > 1:  # "Henry I" may go on as "Henry I think"
+    if before in _REGNAL and len(numeral) > 1:  # "Henry I" may continue "Henry I think"
         return f"{match[1]} the {numbers.ordinal(str(value))}"
     return match[0]
 
@@ -181,11 +207,16 @@ def _telephone(match: re.Match[str]) -> str:
 
 
 def _bare(match: re.Match[str]) -> str:
-    """What no other rule took: a year where four digits may well be one, else a count."""
+    """A number that no other rule matched: a year if four digits look like one, else a count."""
     digits = match[0]
     if len(digits) == 4 and digits.isdigit() and ("1100" <= digits <= "1999" or "2000" < digits <= "2099"):
         return f" {numbers.year(digits)} "
     return f" {numbers.decimal(digits)} "
+
+
+def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0) -> Callable[[str], str]:
+    compiled = re.compile(pattern, flags)
+    return lambda text: compiled.sub(put, text)
 
 
 _RULES: tuple[Callable[[str], str], ...] = (
@@ -218,37 +249,3 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"([A-Za-z]{2})\.(com|org|net|edu|gov|io)\b", r"\1 dot \2", re.IGNORECASE),
     _sub(r"[&+@=%/#~<>$£€¥¢–]", lambda m: f" {_SIGNS[m[0]]} "),
 )
-
-
-# An apostrophe stays inside a word, at the end of a plural, and where it stands for what was left off.
-_QUOTES = (
-    re.compile(r"(?<![a-z])'(?!(?:tis|twas|em|cause|til|round|bout|n)\b)"),
-    re.compile(r"(?<![sn])'(?![a-z])"),
-)
-_LOOSE_HYPHENS = re.compile(r"(?<![a-z])-+|-+(?![a-z])")
-_MARKS = re.compile(r" ?([.,;:!?])[ .,;:!?]*")
-
-
-def _tidy(said: str, text: str) -> str:
-    for quote in _QUOTES:
-        said = quote.sub(" ", said)
-    said = " ".join(_LOOSE_HYPHENS.sub(" ", said).split())
-    said = _MARKS.sub(lambda match: f"{_strongest(match[0])} ", said)
-    said = " ".join(said.split()).lstrip(" .,;:!?-")
-    if not re.search("[a-z]", said):
-        raise EmptyText(f"{quote_text(text)} has no word; letters or digits are accepted")
-    said = said.rstrip(" ,;:-")
-    return said if said[-1] in FINAL_MARKS else said + "."
-
-
-def _strongest(marks: str) -> str:
-    return next(mark for mark in "?!.;:," if mark in marks)
-
-
-def english_words(symbols: str) -> str:
-    """The words of what was read.
-
-    >>> english_words("it's twenty-one.")
-    "it's twenty one"
-    """
-    return " ".join(re.sub(r"[^a-z0-9']", " ", symbols).split())

@@ -1,11 +1,11 @@
-"""English abbreviations and units, in words."""
+"""English abbreviations and units as words."""
 
 import re
 
 from voxline.text import english_numbers as numbers
 
 _ALWAYS = {"mr": "mister", "mrs": "missus", "etc": "et cetera", "vs": "versus", "messrs": "messrs"}
-"""Said so with or without a dot, and whatever the case."""
+"""With or without a dot, in any case."""
 
 _TITLES = {
     "Ms": "miz", "Dr": "doctor", "Drs": "doctors", "St": "saint", "Prof": "professor", "Rev": "reverend",
@@ -44,7 +44,7 @@ def expand_abbreviations(text: str) -> str:
     text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1])] + " ", text)
     text = _STREET_RULE.sub(lambda match: _STREETS[match[1]], text)
     text = _TITLE_RULE.sub(lambda match: _TITLES[match[1]] + " ", text)
-    # The dot of one that ends a sentence ends the sentence too.
+    # The dot of an abbreviation at the end of a sentence also ends the sentence.
     return _END_RULE.sub(lambda match: _ENDS[match[1]] + (". " if match[2] else ""), text)
 
 

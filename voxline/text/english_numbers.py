@@ -1,11 +1,11 @@
-"""English numbers in words: counts, ordinals, years, decimals, fractions, money."""
+"""English numbers as words: counts, ordinals, years, decimals, fractions, money."""
 
 import functools
 import re
 from typing import Any
 
 MAX_DIGITS = 15
-"""Digits of a number that is said as a whole; a longer one is said digit by digit."""
+"""A number with more digits is spoken digit by digit."""
 
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _CURRENCIES = {
@@ -29,7 +29,7 @@ def _words(number: int) -> str:
 
 
 def cardinal(digits: str) -> str:
-    """A count; commas are of thousands.
+    """A count; commas separate thousands.
 
     >>> cardinal("12,345"), cardinal("007")
     ('twelve thousand three hundred forty-five', 'zero zero seven')
@@ -63,10 +63,10 @@ def year(digits: str) -> str:
     century, rest = int(digits[:2]), int(digits[2:])
     if century % 10 == 0 and rest < 10:
         return _words(int(digits))
-    said = _words(century)
+    words = _words(century)
     if rest == 0:
-        return f"{said} hundred"
-    return f"{said} oh {_words(rest)}" if rest < 10 else f"{said} {_words(rest)}"
+        return f"{words} hundred"
+    return f"{words} oh {_words(rest)}" if rest < 10 else f"{words} {_words(rest)}"
 
 
 def decade(digits: str) -> str:
@@ -74,8 +74,7 @@ def decade(digits: str) -> str:
     >>> decade("1990"), decade("80"), decade("1900")
     ('nineteen nineties', 'eighties', 'nineteen hundreds')
     """
-    said = year(digits) if len(digits) == 4 else cardinal(digits)
-    return pluralize(said)
+    return pluralize(year(digits) if len(digits) == 4 else cardinal(digits))
 
 
 def pluralize(words: str) -> str:
@@ -83,7 +82,7 @@ def pluralize(words: str) -> str:
 
 
 def decimal(digits: str) -> str:
-    """A number that may have a decimal point, or several as a version has.
+    """A number with or without a decimal point, or with several points, as in a version.
 
     >>> decimal("3.14"), decimal("1,000.5")
     ('three point one four', 'one thousand point five')
@@ -117,10 +116,10 @@ def money(sign: str, amount: str, scale: str) -> str:
     if len(part) > 2 or "." in part:
         return f"{decimal(amount)} {many}"
     whole, cents = whole.replace(",", "") or "0", int(part.ljust(2, "0") or 0)
-    said = [f"{cardinal(whole)} {one if whole == '1' else many}"] if whole != "0" or not cents else []
+    words = [f"{cardinal(whole)} {one if whole == '1' else many}"] if whole != "0" or not cents else []
     if cents:
-        said.append(f"{_words(cents)} {small if cents == 1 else smalls}")
-    return " and ".join(said)
+        words.append(f"{_words(cents)} {small if cents == 1 else smalls}")
+    return " and ".join(words)
 
 
 _ROMAN = re.compile(r"M{0,3}(CM|CD|D?C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
@@ -128,7 +127,7 @@ _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 
 
 def parse_roman(numeral: str) -> int:
-    """What a Roman numeral counts; 0 where it is none.
+    """The value of a Roman numeral; 0 if it is not one.
 
     >>> parse_roman("XIV"), parse_roman("IIX")
     (14, 0)

@@ -1,6 +1,6 @@
-"""Reading: a text becomes the symbols that a model reads, and the words that a listener should hear.
+"""The text frontend: turns a text into the symbols that a model reads, and into the words that a listener should hear.
 
-It happens once, when a corpus is converted, and again in the same way for each text that a voice is given.
+convert applies it to the corpus, and a TTS model applies the same frontend to each text that it speaks.
 """
 
 import dataclasses
@@ -12,10 +12,20 @@ from voxline.text.settings import EmptyText, FrontendKind, FrontendSettings, Uns
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
+REVISION = 1
+"""Increase it when our own rules change the symbols of any text."""
+
+_LIBRARIES: dict[FrontendKind, tuple[str, ...]] = {
+    "english": ("inflect",),
+    "english_phonemes": ("inflect", "espeakng-loader"),
+    "mandarin": ("pypinyin",),
+    "pinyin": ("pypinyin",),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class FrontendOutput:
-    """A text, read.
+    """What the frontend makes of a text.
 
     Attributes:
       symbols: the model input, Unicode NFC, one code point a symbol.
@@ -27,14 +37,14 @@ class FrontendOutput:
 
 
 def apply_frontend(text: str, settings: FrontendSettings) -> FrontendOutput:
-    """Reads a text.
+    """Applies the frontend to a text.
 
     >>> apply_frontend("Well, THEN!", FrontendSettings())
     FrontendOutput(symbols='well then', normalized_text='well then')
 
     Raises:
-      Unreadable: naming the characters that this reading has no sound for.
-      Wordless: there is nothing to say in it.
+      UnsupportedText: some characters have no sound in this kind of frontend.
+      EmptyText: the text has no words.
     """
     if settings.kind == "transcript":
         words = normalize_transcript(text)
@@ -59,19 +69,8 @@ def _mandarin(text: str, settings: FrontendSettings) -> FrontendOutput:
     return FrontendOutput(symbols, pinyin_syllables(symbols))
 
 
-REVISION = 1
-"""Raised whenever our own rules read a text otherwise than before."""
-
-_LIBRARIES: dict[FrontendKind, tuple[str, ...]] = {
-    "english": ("inflect",),
-    "english_phonemes": ("inflect", "espeakng-loader"),
-    "mandarin": ("pypinyin",),
-    "pinyin": ("pypinyin",),
-}
-
-
 def frontend_version(settings: FrontendSettings) -> dict[str, int | str]:
-    """The versions that decide how a text is read; empty where it is only put into its normal form.
+    """The versions that the frontend's output depends on; empty if the text is only normalized.
 
     >>> frontend_version(FrontendSettings())
     {}

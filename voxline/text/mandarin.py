@@ -1,4 +1,4 @@
-"""Hanzi to pinyin: phrases decide how a character is read; numbers are said; tones change in company."""
+"""Hanzi to pinyin: phrases decide the pronunciation of a character, numbers are spoken, tone sandhi is applied."""
 
 import re
 import unicodedata
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from voxline.text.alphabet import quote_text
 from voxline.text.mandarin_numbers import expand_mandarin_numbers
 from voxline.text.pinyin import PUNCTUATION, with_final_mark
-from voxline.text.settings import EmptyText, quote_text, unsupported_characters
+from voxline.text.settings import EmptyText, unsupported_characters
 
 _NEUTRAL_TONE_LIST = """
     爸爸 妈妈 哥哥 姐姐 弟弟 妹妹 爷爷 奶奶 叔叔 舅舅 姑姑 婆婆 公公 太太 姥姥 娃娃 星星 谢谢 朋友 学生 先生 师傅
@@ -22,75 +23,15 @@ _NEUTRAL_TONE_LIST = """
 """
 
 NEUTRAL_TONE_WORDS = frozenset(_NEUTRAL_TONE_LIST.split())
-
-
 _COUNTING = "第十百千万亿零〇点两二三四五六七八九一"
 _ORDINAL_AFTER = "月号日楼一二三四五六七八九十零〇"
 _DIGITS = "零一二三四五六七八九"
-
-
-def apply_tone_sandhi(words: Sequence[str], tones: Sequence[str]) -> list[str]:
-    """Syllables as they are said.
-
-    Args:
-      words: the hanzi of a clause, parted into words.
-      tones: a syllable for each of its hanzi, with the tone that it has alone.
-
-    >>> apply_tone_sandhi(["你", "好"], ["ni3", "hao3"]), apply_tone_sandhi(["不", "对"], ["bu4", "dui4"])
-    (['ni2', 'hao3'], ['bu2', 'dui4'])
-    >>> (
-    ...     apply_tone_sandhi(["我", "很", "好"], ["wo3", "hen3", "hao3"]),
-    ...     apply_tone_sandhi(["展览馆"], ["zhan3", "lan3", "guan3"]),
-    ... )
-    (['wo3', 'hen2', 'hao3'], ['zhan2', 'lan2', 'guan3'])
-    """
-    said = _apply_yi_bu("".join(words), list(tones))
-    starts, place = [], 0
-    for word in words:
-        starts.append(place)
-        for one in range(place, place + len(word) - 1):
-            _apply_third_tone(said, one)
-        place += len(word)
-    # From the end, so that of a row of short words every other one rises: wo3 hen2 hao3.
-    for start in reversed(starts[1:]):
-        _apply_third_tone(said, start - 1)
-    return said
-
-
-def _apply_third_tone(said: list[str], place: int) -> None:
-    if said[place][-1] == "3" and said[place + 1][-1] == "3":
-        said[place] = said[place][:-1] + "2"
-
-
-def _apply_yi_bu(hanzi: str, tones: list[str]) -> list[str]:
-    """不 before a fourth tone is bu2; 一 is yi2 or yi4 before a syllable, unless it counts."""
-    said = list(tones)
-    for place, one in enumerate(hanzi[:-1]):
-        before, after = hanzi[place - 1 : place], hanzi[place + 1]
-        between = before and before == after  # 看一看, 是不是
-        fourth = tones[place + 1][-1] == "4" or after == "个"
-        if one == "不":
-            said[place] = "bu5" if between else "bu2" if fourth else tones[place]
-        elif one == "一" and between and before not in _COUNTING:
-            said[place] = "yi5"
-        elif one == "一" and not _is_numeral(hanzi, place):
-            said[place] = "yi2" if fourth else "yi4"
-    return said
-
-
-def _is_numeral(hanzi: str, place: int) -> bool:
-    """Whether 一 is a numeral in a row or a rank, which keeps its tone: 十一, 第一, 一月, 一点五; 一百 is not."""
-    before, after, next_one = hanzi[place - 1 : place], hanzi[place + 1], hanzi[place + 2 : place + 3]
-    if before and before in _COUNTING:
-        return before == "第" or after not in "百千万亿"
-    return after in _ORDINAL_AFTER or (after == "点" and bool(next_one) and next_one in _DIGITS)
-
-
 _HANZI = "\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0002ebef"
 _FULL_ER = "女婴幼孤少健胎宠男育小生"
 _DROPPED = str.maketrans("", "", "“”‘’\"'「」『』《》〈〉（）()【】[]·")
 _MUST = tuple("我你他她就都不必还可总也")
-"""Before these 得 is no particle: it means to have to."""
+"""After these 得 is not a particle: it means "to have to"."""
+
 _BEFORE_MEASURE = "一二两三四五六七八九十百千万几多这那哪每"
 _PHRASES = {
     "得走": "dei3 zou3", "午休息": "wu3 xiu1 xi5", "大夫": "dai4 fu5", "头发": "tou2 fa5", "觉得": "jue2 de5",
@@ -99,75 +40,61 @@ _PHRASES = {
 
 
 def hanzi_to_pinyin(text: str, sandhi: bool = True) -> str:
-    """Reads hanzi. Latin words are refused: nothing tells how they are to be said.
+    """Converts hanzi to pinyin. Latin words are rejected, since their pronunciation is unknown.
 
     >>> hanzi_to_pinyin("你好，银行有50%！")
     'ni2 hao3, yin2 hang2 you2 bai3 fen1 zhi1 wu3 shi2!'
 
     Raises:
-      Unreadable: a character that Mandarin has no sound for, or nothing to say.
+      UnsupportedText: some characters have no sound in Mandarin, or there are no words.
     """
     written = unicodedata.normalize("NFKC", text.translate(PUNCTUATION)).translate(_DROPPED).translate(PUNCTUATION)
-    said = re.sub("--+", ",", "".join(expand_mandarin_numbers(" ".join(written.split())).split()))
-    if unknown := re.findall(rf"[^{_HANZI}.,;:!?]", said):
-        latin = re.findall("[A-Za-z]+", said)
+    spelled_out = re.sub("--+", ",", "".join(expand_mandarin_numbers(" ".join(written.split())).split()))
+    if unknown := re.findall(rf"[^{_HANZI}.,;:!?]", spelled_out):
+        latin = re.findall("[A-Za-z]+", spelled_out)
         named = f"; Latin here: {', '.join(dict.fromkeys(latin[:10]))}" if latin else ""
         raise unsupported_characters(
             unknown, text, f"hanzi, digits and punctuation are accepted, Latin words are not{named}"
         )
     parts = []
-    for part in re.findall(r"[.,;:!?]+|[^.,;:!?]+", said):
+    for part in re.findall(r"[.,;:!?]+|[^.,;:!?]+", spelled_out):
         parts.append(part[0] if part[0] in ".,;:!?" else " " + " ".join(_clause_syllables(part, text, sandhi)))
     symbols = "".join(parts).lstrip(" .,;:!?")
     if not symbols:
-        raise EmptyText(f"{quote_text(text)} has nothing to say; hanzi are accepted")
+        raise EmptyText(f"{quote_text(text)} has no words; hanzi are accepted")
     return with_final_mark(symbols)
 
 
 def _clause_syllables(hanzi: str, text: str, sandhi: bool) -> list[str]:
-    read = _load_pypinyin()(hanzi)
-    if len(read) != len(hanzi) or (
-        bad := [c for c, one in zip(hanzi, read, strict=True) if not re.fullmatch("[a-z]+[1-5]", one)]
+    syllables = _load_pypinyin()(hanzi)
+    if len(syllables) != len(hanzi) or (
+        bad := [
+            char for char, syllable in zip(hanzi, syllables, strict=True) if not re.fullmatch("[a-z]+[1-5]", syllable)
+        ]
     ):
         raise unsupported_characters(
-            hanzi if len(read) != len(hanzi) else bad, text, "characters of the dictionary are accepted"
+            hanzi if len(syllables) != len(hanzi) else bad, text, "characters of the dictionary are accepted"
         )
-    read = [{"一": "yi1", "不": "bu4"}.get(one, said) for one, said in zip(hanzi, read, strict=True)]
+    syllables = [
+        {"一": "yi1", "不": "bu4"}.get(char, syllable) for char, syllable in zip(hanzi, syllables, strict=True)
+    ]
     words = _segment(hanzi)
-    read = _resolve_particles(words, read)
+    syllables = _resolve_particles(words, syllables)
     if sandhi:
-        read = apply_tone_sandhi(words, read)
+        syllables = apply_tone_sandhi(words, syllables)
     joined: list[str] = []
-    for place, (one, said) in enumerate(zip(hanzi, read, strict=True)):
+    for index, (char, syllable) in enumerate(zip(hanzi, syllables, strict=True)):
         # 花儿 is one syllable; 女儿, 儿子 and 儿童 are two.
         if (
-            one == "儿"
+            char == "儿"
             and joined
-            and hanzi[place - 1] not in _FULL_ER
-            and hanzi[place + 1 : place + 2] not in tuple("子童歌媳科")
+            and hanzi[index - 1] not in _FULL_ER
+            and hanzi[index + 1 : index + 2] not in tuple("子童歌媳科")
         ):
             joined[-1] = joined[-1] if joined[-1][-2] == "r" else f"{joined[-1][:-1]}r{joined[-1][-1]}"
         else:
-            joined.append(said)
+            joined.append(syllable)
     return joined
-
-
-def _resolve_particles(words: list[str], read: list[str]) -> list[str]:
-    """Words of one hanzi whose sound the word before them decides.
-
-    得 and 地 are particles behind a word that they belong to: 长得高, 高兴地说; not 这块地. 只 counts behind a number:
-    三只猫; elsewhere it means only.
-    """
-    said, place = list(read), 0
-    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
-        complement = word == "得" and before and before not in _MUST
-        adverbial = word == "地" and len(before) > 1 and after
-        if complement or adverbial:
-            said[place] = "de5"
-        if word == "只" and before and before[-1] in _BEFORE_MEASURE:
-            said[place] = "zhi1"
-        place += len(word)
-    return said
 
 
 def _segment(hanzi: str) -> list[str]:
@@ -181,10 +108,87 @@ def _load_pypinyin() -> Any:
     from pypinyin import Style, lazy_pinyin, load_phrases_dict
     from pypinyin.contrib.tone_convert import to_tone
 
-    def syllables(hanzi: str) -> list[str]:
+    def pronounce(hanzi: str) -> list[str]:
         return lazy_pinyin(hanzi, style=Style.TONE3, neutral_tone_with_five=True, v_to_u=False, errors=list)  # type: ignore[arg-type]
 
-    # Both parts are told by the same dictionary: what is a word, and how it sounds.
-    phrases = {word: f"{syllables(word)[0]} {syllables(word)[1][:-1]}5" for word in NEUTRAL_TONE_WORDS} | _PHRASES
-    load_phrases_dict({phrase: [[to_tone(one)] for one in said.split()] for phrase, said in phrases.items()})
-    return syllables
+    # pypinyin segments and pronounces with the same dictionary.
+    phrases = {word: f"{pronounce(word)[0]} {pronounce(word)[1][:-1]}5" for word in NEUTRAL_TONE_WORDS} | _PHRASES
+    load_phrases_dict(
+        {phrase: [[to_tone(syllable)] for syllable in pinyin.split()] for phrase, pinyin in phrases.items()}
+    )
+    return pronounce
+
+
+def _resolve_particles(words: list[str], syllables: list[str]) -> list[str]:
+    """Corrects single-hanzi words whose pronunciation depends on the word before them.
+
+    得 and 地 are particles after the word that they modify: 长得高, 高兴地说; not 这块地. 只 is a measure word after a
+    number: 三只猫; elsewhere it means "only".
+    """
+    resolved, index = list(syllables), 0
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        complement = word == "得" and before and before not in _MUST
+        adverbial = word == "地" and len(before) > 1 and after
+        if complement or adverbial:
+            resolved[index] = "de5"
+        if word == "只" and before and before[-1] in _BEFORE_MEASURE:
+            resolved[index] = "zhi1"
+        index += len(word)
+    return resolved
+
+
+def apply_tone_sandhi(words: Sequence[str], tones: Sequence[str]) -> list[str]:
+    """Applies the tone sandhi of third tones, 一 and 不.
+
+    Args:
+      words: the hanzi of a clause, segmented into words.
+      tones: a syllable for each hanzi, with its dictionary tone.
+
+    >>> apply_tone_sandhi(["你", "好"], ["ni3", "hao3"]), apply_tone_sandhi(["不", "对"], ["bu4", "dui4"])
+    (['ni2', 'hao3'], ['bu2', 'dui4'])
+    >>> (
+    ...     apply_tone_sandhi(["我", "很", "好"], ["wo3", "hen3", "hao3"]),
+    ...     apply_tone_sandhi(["展览馆"], ["zhan3", "lan3", "guan3"]),
+    ... )
+    (['wo3', 'hen2', 'hao3'], ['zhan2', 'lan2', 'guan3'])
+    """
+    spoken = _apply_yi_bu("".join(words), list(tones))
+    starts, index = [], 0
+    for word in words:
+        starts.append(index)
+        for position in range(index, index + len(word) - 1):
+            _apply_third_tone(spoken, position)
+        index += len(word)
+    # From the end, so that in a row of short words every other one rises: wo3 hen2 hao3.
+    for start in reversed(starts[1:]):
+        _apply_third_tone(spoken, start - 1)
+    return spoken
+
+
+def _apply_third_tone(spoken: list[str], index: int) -> None:
+    if spoken[index][-1] == "3" and spoken[index + 1][-1] == "3":
+        spoken[index] = spoken[index][:-1] + "2"
+
+
+def _apply_yi_bu(hanzi: str, tones: list[str]) -> list[str]:
+    """不 before a fourth tone is bu2; 一 is yi2 or yi4 before a syllable, unless it counts."""
+    spoken = list(tones)
+    for index, character in enumerate(hanzi[:-1]):
+        before, after = hanzi[index - 1 : index], hanzi[index + 1]
+        between = before and before == after  # 看一看, 是不是
+        fourth = tones[index + 1][-1] == "4" or after == "个"
+        if character == "不":
+            spoken[index] = "bu5" if between else "bu2" if fourth else tones[index]
+        elif character == "一" and between and before not in _COUNTING:
+            spoken[index] = "yi5"
+        elif character == "一" and not _is_numeral(hanzi, index):
+            spoken[index] = "yi2" if fourth else "yi4"
+    return spoken
+
+
+def _is_numeral(hanzi: str, index: int) -> bool:
+    """Whether 一 is part of a number or an ordinal and keeps its tone: 十一, 第一, 一月, 一点五; not 一百."""
+    before, after, second = hanzi[index - 1 : index], hanzi[index + 1], hanzi[index + 2 : index + 3]
+    if before and before in _COUNTING:
+        return before == "第" or after not in "百千万亿"
+    return after in _ORDINAL_AFTER or (after == "点" and bool(second) and second in _DIGITS)

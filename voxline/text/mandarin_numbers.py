@@ -1,11 +1,11 @@
-"""Numbers, dates, times, percentages and units in hanzi text, said in hanzi."""
+"""Numbers, dates, times, percentages and units in hanzi text, written out in hanzi."""
 
 import re
 from collections.abc import Callable
 
 DIGITS = "零一二三四五六七八九"
 MAX_DIGITS = 16
-"""Digits of a number that is said as a whole; a longer one is said digit by digit."""
+"""A number with more digits is spoken digit by digit."""
 
 _UNITS = {
     "km/h": "公里每小时", "km": "公里", "kg": "公斤", "cm": "厘米", "mm": "毫米", "mg": "毫克", "ml": "毫升",
@@ -13,13 +13,13 @@ _UNITS = {
 }  # fmt: skip
 _MONEY = {"¥": "元", "￥": "元", "$": "美元", "€": "欧元", "£": "英镑"}
 _COUNTED = "个次只张本位件条块元天年点分小名岁米斤克公台辆间家座支枝把双杯瓶碗层"
-"""After these, 2 is 两."""
+"""Before these, 2 is 两."""
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 
 
 def expand_mandarin_numbers(text: str) -> str:
-    """Hanzi in place of digits and of the signs about them.
+    """Replaces digits and the signs around them with hanzi.
 
     >>> expand_mandarin_numbers("2024年3月15日14:30,有50%的人花了12.5元买2个")
     '二零二四年三月十五日十四点三十分,有百分之五十的人花了十二点五元买两个'
@@ -44,35 +44,35 @@ def hanzi_digits(digits: str) -> str:
 
 
 def _whole(count: int) -> str:
-    """Groups of four digits, each with its unit; 零 stands once for digits left out between others."""
+    """Groups of four digits, each with its unit; 零 marks omitted digits once."""
     if count == 0:
         return DIGITS[0]
-    said, skipped = "", False
+    spoken, skipped = "", False
     for unit, name in ((10**12, "万亿"), (10**8, "亿"), (10**4, "万"), (1, "")):
         group, count = divmod(count, unit)
-        if unit == 10**8 and said and not group:
-            said, skipped = said, True
+        if unit == 10**8 and spoken and not group:
+            skipped = True
         elif group:
-            said += ("零" if said and (skipped or group < 1000) else "") + _group(group) + name
+            spoken += ("零" if spoken and (skipped or group < 1000) else "") + _group(group) + name
             skipped = False
         else:
-            skipped = bool(said)
-    return said[1:] if said.startswith("一十") else said
+            skipped = bool(spoken)
+    return spoken[1:] if spoken.startswith("一十") else spoken
 
 
 def _group(group: int) -> str:
-    said, gap = "", False
+    spoken, gap = "", False
     for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
         digit, group = divmod(group, unit)
         if digit:
-            said += ("零" if gap and said else "") + DIGITS[digit] + name
+            spoken += ("零" if gap and spoken else "") + DIGITS[digit] + name
         gap = not digit
-    return said
+    return spoken
 
 
 def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str) -> Callable[[str], str]:
-    found = re.compile(pattern)
-    return lambda text: found.sub(put, text)
+    compiled = re.compile(pattern)
+    return lambda text: compiled.sub(put, text)
 
 
 def _date(match: re.Match[str]) -> str:
@@ -86,8 +86,8 @@ def _time(match: re.Match[str]) -> str:
     hour, minute = int(match[1]), int(match[2])
     if hour > 24 or minute > 59:
         return match[0]
-    said = ("两" if hour == 2 else _whole(hour)) + "点"
-    return said + (f"{'零' if minute < 10 else ''}{_whole(minute)}分" if minute else "")
+    spoken = ("两" if hour == 2 else _whole(hour)) + "点"
+    return spoken + (f"{'零' if minute < 10 else ''}{_whole(minute)}分" if minute else "")
 
 
 def _telephone(match: re.Match[str]) -> str:
@@ -95,8 +95,8 @@ def _telephone(match: re.Match[str]) -> str:
 
 
 def _unit(match: re.Match[str]) -> str:
-    said = "两" if match[1] == "2" and match[2] not in ("%", "°C", "℃", "°") else hanzi_number(match[1])
-    return f"百分之{hanzi_number(match[1])}" if match[2] == "%" else said + _UNITS[match[2]]
+    spoken = "两" if match[1] == "2" and match[2] not in ("%", "°C", "℃", "°") else hanzi_number(match[1])
+    return f"百分之{hanzi_number(match[1])}" if match[2] == "%" else spoken + _UNITS[match[2]]
 
 
 _RULES: tuple[Callable[[str], str], ...] = (
