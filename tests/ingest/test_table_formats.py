@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.ingest.listed import write, write_lines
+from voxline.components.ingest.corpora import CORPORA
 from voxline.errors import WorkError
 
 Ingest = Callable[..., Any]
@@ -123,7 +124,7 @@ def test_bad_segments_of_kaldi_are_rejects(corpus: Path, record: Record, ingest:
     assert out.rejects == {**dict.fromkeys("bcdgh", "bad_entry"), "e": "missing_file", "f": "truncated"}
 
 
-@pytest.mark.parametrize("format", ["librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi"])
+@pytest.mark.parametrize("format", CORPORA)
 def test_a_folder_of_something_else_is_an_error_that_names_the_format(
     corpus: Path, ingest: Ingest, format: str
 ) -> None:
@@ -139,7 +140,7 @@ def test_a_list_that_is_not_utf8_is_an_error_that_names_the_file(corpus: Path, i
         ingest(format)
 
 
-@pytest.mark.parametrize("format", ["librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi"])
+@pytest.mark.parametrize("format", CORPORA)
 def test_a_folder_that_is_a_link_out_of_the_corpus_is_named_whatever_the_format(
     corpus: Path, record: Record, ingest: Ingest, tmp_path: Path, format: str
 ) -> None:
