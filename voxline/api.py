@@ -77,9 +77,8 @@ def open_dataset(location: Path | str) -> "DatasetReader":
       batches = dataset.tf_data("train", batch_size=16)    # tf.data
     """
     from voxline.data.reader import DatasetReader
-    from voxline.store.bucket_cache import localize
 
-    return DatasetReader(localize(location))
+    return DatasetReader(location)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,8 @@ from typing import IO
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.json_codec import parse_json
 from voxline.data.line_cache import CacheEntry, LineCache
-from voxline.data.manifest import Utterance, manifest_path, parse_utterance, utterance_from_values
+from voxline.data.manifest import Utterance, localize_audio, manifest_path, parse_utterance, utterance_from_values
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import ensure_local
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest, hash_file
 
 LOOKUP_BATCH = 500
@@ -189,7 +188,7 @@ class ManifestScan:
     def _look_up(self, new: list[tuple[int, int, Utterance]]) -> None:
         """Looks for the recordings of NEW lines: (number of the line, byte offset, utterance)."""
         if unnamed := [item for item in new if not item[2].audio_hash]:
-            ensure_local(utterance.audio_filepath for _, _, utterance in unnamed)
+            localize_audio(utterance for _, _, utterance in unnamed)
             for number, offset, utterance in unnamed:
                 self._hashes[offset] = _hash_recording(utterance)
                 named = self._with_hash(offset, utterance)
@@ -198,7 +197,7 @@ class ManifestScan:
                     self.statuses[number], self.locations[number] = LineStatus.DECODED, location
             new = [item for item in new if self.statuses[item[0]] == LineStatus.NEW]
         absent = [item for item in new if not _exists(item[2])]
-        ensure_local(utterance.audio_filepath for _, _, utterance in absent)
+        localize_audio(utterance for _, _, utterance in absent)
         for number, _, utterance in absent:
             if not _exists(utterance):
                 self.statuses[number], self.missing[number] = LineStatus.MISSING, utterance.id

@@ -27,9 +27,8 @@ from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.progress import Progress
 from voxline.rejects import Reason, Reject
-from voxline.store.bucket_cache import localize
 from voxline.store.hashing import DIGEST_BYTES, DigestMap
-from voxline.store.step_cache import StepOutput, cached_step
+from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 from voxline.text.alphabet import Alphabet
 from voxline.text.frontend import frontend_version
 
@@ -45,6 +44,7 @@ MAX_EXAMPLES = 3
 """Changed recordings that a message names."""
 
 
+@local_inputs("manifest")
 def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> StepOutput:
     """Converts the recordings of a manifest.
 
@@ -65,7 +65,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
         WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping) as pool,
         LineCache(cache_file(store, "convert", made_from)) as cache,
     ):
-        scan = ManifestScan(localize(manifest), pool, cache)
+        scan = ManifestScan(Path(manifest), pool, cache)
         inputs: dict[str, object] = {"utterances": scan.fingerprint}
         # A missing file has no content, so its absence is part of the key: its reject must not outlive its return.
         if scan.missing:

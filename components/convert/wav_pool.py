@@ -21,10 +21,9 @@ from voxline.components.convert.jobs import NO_SHAPING, Converted, RejectedRecor
 from voxline.data.json_codec import iter_lines, parse_json
 from voxline.data.manifest import MANIFEST_FILE, Utterance
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import BucketCache, ensure_local, local_path
 from voxline.store.files import remove_unfinished
 from voxline.store.hashing import canonical_json, hash_bytes, hash_value
-from voxline.store.objects import is_remote
+from voxline.store.objects import ObjectStore, open_store
 
 WAV_REVISION = 2
 """Raise it whenever a WAV or its measurements would come out differently, or another recording would be rejected."""
@@ -41,9 +40,9 @@ class WavPool:
     """
 
     def __init__(self, store: Path | str, sample_rate: int, silence_db: float, shaping: Shaping = NO_SHAPING) -> None:
-        self.folder = local_path(store) / "wavs"
+        self._store = open_store(store) / "wavs"
+        self.folder = self._store.local_path()
         self._root = str(self.folder)
-        self._mirror = BucketCache(f"{store}/wavs") if is_remote(store) else None
         self._sample_rate, self._silence_db, self._shaping = sample_rate, silence_db, shaping.key_values()
 
     def __enter__(self) -> "WavPool":
@@ -74,8 +73,7 @@ class WavPool:
     @functools.cached_property
     def logs(self) -> DecodeLogs:
         """What earlier runs logged of recordings, whether their WAVs still exist or not."""
-        if self._mirror:
-            self._mirror.download_below("log/")
+        self._store.pull(self._store.list("log/"))
         return DecodeLogs(sorted((self.folder / "log").glob("*.jsonl")), self._silence_db)
 
     def find_decoded(self, name: str) -> int | None:
@@ -91,7 +89,6 @@ class WavPool:
         Raises:
           WorkError: some are not.
         """
-        ensure_local([folder / MANIFEST_FILE])
         gone, first = 0, ""
         for _, line in iter_lines(folder / MANIFEST_FILE):  # convert wrote it, so the lines need no full check
             try:
@@ -110,7 +107,7 @@ class WavPool:
 
     def open_uploader(self, log: DecodeLogWriter) -> "WavUploader":
         """Uploads the WAVs that a run adds, and its log."""
-        return WavUploader(self._mirror, log.path)
+        return WavUploader(self._store, log.path)
 
     def sweep(self) -> None:
         """Removes what killed processes left half written."""
@@ -119,7 +116,7 @@ class WavPool:
     def is_whole(self, name: str, samples: int) -> bool:
         """Whether a WAV exists and has the size of so many samples."""
         expected = HEADER_BYTES + 2 * samples
-        if self._mirror:
+        if self._store.is_remote:
             return self._bucket_sizes.get(f"{name[:2]}/{name}.wav") == expected
         try:
             return os.stat(self.path_text(name)).st_size == expected  # noqa: PTH116 - no Path: see `path_text`
@@ -129,20 +126,20 @@ class WavPool:
     @functools.cached_property
     def _bucket_sizes(self) -> dict[str, int]:
         """Bytes of the pool's objects; listed once, before anything is added."""
-        return {entry.name: entry.size for entry in self._mirror.store.list()} if self._mirror else {}
+        return {entry.name: entry.size for entry in self._store.list()}
 
 
 class WavUploader:
     """Uploads what one conversion adds to the pool.
 
     Args:
-      mirror: of the pool; None if it is a folder, and nothing is uploaded.
+      store: the pool; nothing is uploaded if it is a folder.
       log: of the conversion, which grows meanwhile. It may be uploaded before the WAVs that it names: readers ignore a
         line whose WAV does not exist.
     """
 
-    def __init__(self, mirror: BucketCache | None, log: Path) -> None:
-        self._mirror, self._log = mirror, log
+    def __init__(self, store: ObjectStore, log: Path) -> None:
+        self._store, self._log, self._root = store, log, store.local_path()
         self._waiting: list[str] = []
         self._batch = FIRST_UPLOAD
         self._upload: Future[None] | None = None
@@ -157,34 +154,34 @@ class WavUploader:
         Raises:
           WorkError: an earlier upload failed.
         """
-        if self._mirror is None:
+        if not self._store.is_remote:
             return
         if isinstance(result, Converted):
-            self._waiting.append(wav.relative_to(self._mirror.root).as_posix())
+            self._waiting.append(wav.relative_to(self._root).as_posix())
         if len(self._waiting) >= self._batch and (self._upload is None or self._upload.done()):
-            self._start(self._mirror)
+            self._start()
             self._batch *= 2
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
-            if self._mirror and kind is None:
-                self._start(self._mirror)
+            if self._store.is_remote and kind is None:
+                self._start()
                 self._finish()
         finally:
             self._thread.shutdown(cancel_futures=True)
 
-    def _start(self, mirror: BucketCache) -> None:
+    def _start(self) -> None:
         self._finish()
         names, self._waiting = self._waiting, []
-        self._upload = self._thread.submit(self._run, mirror, names)
+        self._upload = self._thread.submit(self._run, names)
 
     def _finish(self) -> None:
         if self._upload:
             self._upload.result()
 
-    def _run(self, mirror: BucketCache, names: list[str]) -> None:
-        mirror.upload(names, absent_only=True)
+    def _run(self, names: list[str]) -> None:
+        self._store.push(names, absent_only=True)
         if not self._log.stat().st_size:
             return
-        log = self._log.relative_to(mirror.root).as_posix()
-        mirror.store.write(log, self._log.read_bytes())
+        log = self._log.relative_to(self._root).as_posix()
+        self._store.write(log, self._log.read_bytes())

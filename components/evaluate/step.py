@@ -18,18 +18,18 @@ from voxline.components.evaluate.settings import (
 )
 from voxline.components.evaluate.tts import evaluate as synthesis
 from voxline.components.evaluate.tts.round_trip import find_round_trip_recognizer
-from voxline.data.manifest import Utterance, fingerprint_utterances, read_manifest
+from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
 from voxline.errors import WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest
 from voxline.progress import print_status
 from voxline.registry.registry import Registry
-from voxline.store.bucket_cache import ensure_local, localize
 from voxline.store.files import read_json
-from voxline.store.step_cache import StepOutput, cached_step
+from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
 REVISION = 3
 
 
+@local_inputs("model", "manifest", without=TRAINING_FOLDERS)
 def run(
     model: Path | str,
     manifest: Path | str,
@@ -48,8 +48,8 @@ def run(
       WorkError: the split is empty, a recording or a model cannot be read.
       SettingsError: a slicing by a field that no utterance has, or a listener that the registry has not.
     """
-    folder = exported_folder(localize(model, without=TRAINING_FOLDERS))
-    utterances = _utterances(localize(manifest), settings)
+    folder = exported_folder(Path(model))
+    utterances = _utterances(Path(manifest), settings)
     judged = model_digest(folder)
     champion = find_champion(Registry(registry, settings.model_name), judged)
     inputs: dict[str, Any] = {
@@ -63,14 +63,14 @@ def run(
         inputs["listener"] = listener and listener.plain()
         with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as work:
             if not work.reused:
-                ensure_local(utterance.audio_filepath for utterance in utterances)
+                localize_audio(utterances)
                 synthesis.evaluate_tts(work, folder, utterances, champion, listener, settings, inputs)
             print_status(f"evaluate: {synthesis.summarize_tts(read_json(work.path('metrics')))}")
         return work
     recognition.check_asr_slices(utterances, settings)
     with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as work:
         if not work.reused:
-            ensure_local(utterance.audio_filepath for utterance in utterances)
+            localize_audio(utterances)
             recognition.evaluate_asr(work, folder, utterances, champion, settings, inputs)
         print_status(f"evaluate: {recognition.summarize_asr(read_json(work.path('metrics')))}")
     return work

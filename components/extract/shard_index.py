@@ -17,8 +17,7 @@ from voxline.data.shard_rewrite import count_live
 from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, verify_shard
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import BucketCache, is_cached
-from voxline.store.objects import is_remote
+from voxline.store.objects import is_remote, open_store
 
 CLIP_LOCATION = np.dtype([*RECORD_LOCATION.descr, ("number", np.int64)])
 """As RECORD_LOCATION, with the shard counted as in the pool, and the clip's number in its shard."""
@@ -93,10 +92,10 @@ class PoolIndex:
 
         A shard that is only in the bucket cache does not count: no other machine would find it.
         """
-        cache = BucketCache(self.store)
-        below = self.folder.relative_to(cache.root).as_posix()
-        indices = [entry for entry in cache.store.list(f"{below}/") if entry.name.endswith(f"/{SHARD_FILE}")]
-        cache.download(indices)
+        store = open_store(self.store)
+        below = self.folder.relative_to(store.local_path()).as_posix()
+        indices = [entry for entry in store.list(f"{below}/") if entry.name.endswith(f"/{SHARD_FILE}")]
+        store.pull(indices)
         return {entry.name.split("/")[-2] for entry in indices}
 
     def _read(self, name: str) -> ShardInfo | None:
@@ -104,7 +103,7 @@ class PoolIndex:
         folder = self.folder / name
         try:
             shard = ShardInfo.read(folder)
-            damage = "" if is_cached(folder) else verify_shard(shard.path, shard.bytes)
+            damage = "" if is_remote(self.store) else verify_shard(shard.path, shard.bytes)
         except NotADirectoryError:
             return None  # not a shard
         except (FileNotFoundError, WorkError) as error:
@@ -122,7 +121,7 @@ class PoolIndex:
         """
         shard = self.shards[damage.number]
         folder = shard.path.parent
-        if is_cached(folder) or shard in self._set_aside:
+        if is_remote(self.store) or shard in self._set_aside:
             raise damage
         self._set_aside.append(shard)
         self._move_aside(folder, str(damage))

@@ -14,12 +14,12 @@ from voxline.data.fingerprints import manifest_fingerprint
 from voxline.data.manifest import manifest_path
 from voxline.data.shards import lock_shards, shards_folder
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import localize
-from voxline.store.step_cache import StepOutput, cached_step
+from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
 REVISION = 2
 
 
+@local_inputs("manifest")
 def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> StepOutput:
     """Makes a dataset of a manifest.
 
@@ -32,7 +32,7 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> S
       SettingsError: the recordings have another sample rate than `features.sample_rate`.
       WorkError: the manifest is absent or was not converted, or too many recordings failed.
     """
-    file = manifest_path(localize(manifest))
+    file = manifest_path(Path(manifest))
     state = _file_state(file)
     fingerprint = manifest_fingerprint(file, store)
 

@@ -21,12 +21,12 @@ from voxline.components.extract.clip_features import (
 from voxline.components.extract.manifest_scan import clip_of_line
 from voxline.components.extract.plan import ATTEMPTS_FOLDER, ShardTask
 from voxline.components.extract.settings import ExtractSettings
-from voxline.data.manifest import read_manifest
+from voxline.data.manifest import localize_audio, read_manifest
 from voxline.data.shard_writer import ShardWriter
 from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, upload_shard
 from voxline.progress import Progress
 from voxline.rejects import BadAudioError, Reason
-from voxline.store.bucket_cache import ensure_local, local_path, localize, upload_new, uri_of
+from voxline.store.bucket_cache import local_path, localize, upload_new, uri_of
 
 
 class FailedClip(NamedTuple):
@@ -84,7 +84,7 @@ def write_shard(
     failed: list[FailedClip] = []
     shard = ShardWriter(unfinished, settings.features.bins)
     utterances = read_manifest(localize(task.manifest))
-    ensure_local(utterance.audio_filepath for utterance in utterances)
+    localize_audio(utterances)
     attempts, alone = unfinished / ATTEMPTS_FOLDER, settings.runner == IN_PROCESS
     suspects = crashed_clips(attempts) if alone else suspect_clips(attempts, task.shard)
     with note_clips(attempts, task.shard) as note:

@@ -31,7 +31,7 @@ from voxline.data.manifest import (
 from voxline.errors import WorkError
 from voxline.progress import Progress, print_status
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
-from voxline.store.bucket_cache import ensure_local, local_path, upload_new
+from voxline.store.bucket_cache import local_path, upload_new
 from voxline.store.step_cache import StepOutput, cached_step
 
 REVISION = 3
@@ -70,7 +70,6 @@ def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
 
 def _check_not_moved(root: Path, folder: Path) -> None:
     """Refuses a manifest whose relative paths no longer lead to the corpus, because the store was moved."""
-    ensure_local([folder / MANIFEST_FILE])
     first = next(iter_manifest(folder), None)
     if first and not Path(first.audio_filepath).is_relative_to(root):
         raise WorkError(f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {root}")

@@ -17,7 +17,6 @@ from typing import Any
 from voxline.data.dataset import Dataset
 from voxline.data.json_codec import parse_json
 from voxline.data.rows import ROWS_FILE
-from voxline.store.bucket_cache import localize
 
 Line = dict[str, Any]
 CHANGE_KINDS = {
@@ -121,7 +120,7 @@ def diff_datasets(before: Dataset, after: Dataset) -> DatasetDiff:
 
 def diff_paths(before: str, after: str) -> DatasetDiff:
     """Compares two datasets, each given by its folder or bucket URI."""
-    return diff_datasets(*(Dataset.read(localize(path), shards=False) for path in (before, after)))
+    return diff_datasets(*(Dataset.read(path, shards=False) for path in (before, after)))
 
 
 def count_changes(before: Dataset, after: Dataset) -> dict[str, int]:

@@ -14,10 +14,9 @@ from voxline.data.shards import lock_shards
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
-from voxline.store.bucket_cache import localize
 from voxline.store.bucket_locks import shared_store_lock
 from voxline.store.files import explain_disk_errors
-from voxline.store.step_cache import StepOutput
+from voxline.store.step_cache import StepOutput, local_inputs
 
 
 @dataclasses.dataclass
@@ -31,6 +30,7 @@ class PublishedVersion(StepOutput):
         return self.version_uri
 
 
+@local_inputs("dataset")
 def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: PublishSettings) -> PublishedVersion:
     """Publishes a dataset under the next number, unless the latest version has the same content.
 
@@ -47,7 +47,7 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
     with contextlib.ExitStack() as stack:
         stack.enter_context(explain_disk_errors("publish", versions.folder))
         stack.enter_context(shared_store_lock(store))  # before the dataset is read, since a purge may change it
-        source = stack.enter_context(lock_dataset(localize(dataset)))
+        source = stack.enter_context(lock_dataset(Path(dataset)))
         same, _ = _same_content(versions, source)  # without the lock, which a read-only disk cannot give
         if same is None:
             stack.enter_context(versions.locked())

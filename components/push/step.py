@@ -34,10 +34,9 @@ from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.bucket_cache import localize
 from voxline.store.files import write_json, write_text
 from voxline.store.hashing import hash_value
-from voxline.store.step_cache import StepOutput, cached_step
+from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
 VERDICT = "verdict.json"
 STALE = "evaluate the model again, and push then"
@@ -69,6 +68,7 @@ class Verdict:
         return f"Not pushed: {'; '.join(self.reasons)}"
 
 
+@local_inputs("model", "evaluation", without=TRAINING_FOLDERS)
 def run(
     model: Path | str,
     evaluation: Path | str,
@@ -88,8 +88,8 @@ def run(
       SettingsError: a slicing that evaluate did not make, or another model's name.
     """
     start = time.monotonic()
-    measured = Evaluation.read(localize(evaluation))
-    source = exported_folder(localize(model, without=TRAINING_FOLDERS))
+    measured = Evaluation.read(Path(evaluation))
+    source = exported_folder(Path(model))
     _check_is_of(measured, source, settings)
     gate.refuse_unmeasured(measured, settings)
     versions = Registry(registry, settings.model_name)

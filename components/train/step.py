@@ -11,7 +11,6 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.registry.training_data import TRAINED_ON, training_data_of
-from voxline.store.bucket_cache import localize
 from voxline.store.step_cache import StepOutput, cached_step, is_finished, joined_step, step_key
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Step
     Raises:
       WorkError: the dataset is damaged, or too many utterances or steps are unusable.
     """
-    read = Dataset.read(localize(dataset))
+    read = Dataset.read(dataset)
     inputs = {"dataset": read.key}
     if not _is_chief():
         return _join(read, store, settings, inputs)

@@ -14,8 +14,9 @@ from voxline.beam.settings import RunnerSettings
 from voxline.components.validate.tally import ManifestTally, byte_ranges
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import BucketCache, is_cached, local_path, localize, uri_of
+from voxline.store.bucket_cache import is_cached, localize, uri_of
 from voxline.store.files import ABANDONED_SECONDS
+from voxline.store.objects import open_store
 
 RANGE_BYTES = 16_000_000
 """Of the manifest: some forty thousand utterances, half a second of work and 5 MB of answer."""
@@ -33,7 +34,7 @@ def tally_manifest(manifest: Path, settings: RunnerSettings, store: Path | str) 
     """
     if not manifest.is_file() or manifest.stat().st_size < settings.beam_from_megabytes * 1e6:
         return ManifestTally.of_piece(manifest)
-    folder = local_path(store) / "tallies"
+    folder = open_store(store).local_path() / "tallies"
     _clear_abandoned(folder)
     folder /= secrets.token_hex(6)
     folder.mkdir(parents=True)
@@ -74,7 +75,7 @@ def _remove(folder: Path) -> None:
     if not is_cached(folder):
         return
     try:
-        bucket = BucketCache(uri_of(folder)).store
+        bucket = open_store(uri_of(folder))
         for name in [entry.name for entry in bucket.list()]:
             bucket.delete(name)
     except WorkError as error:

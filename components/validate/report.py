@@ -9,6 +9,7 @@ from voxline.components.validate.checks import CheckResult
 from voxline.components.validate.columns import count_distinct, median
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
+from voxline.data.manifest import localize_audio
 from voxline.report import (
     Block,
     Page,
@@ -28,7 +29,6 @@ from voxline.report import (
 )
 from voxline.report.charts import quantiles
 from voxline.report.page import Tone
-from voxline.store.bucket_cache import ensure_local
 
 MAX_SPEAKERS = 20
 TFDV_NOTE = (
@@ -113,7 +113,7 @@ def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: Vali
         if result.outcome != "failed" or not rows:
             continue
         played, named = rows[: settings.max_played], rows[settings.max_played :]
-        ensure_local(corpus.utterance(row).audio_filepath for row in played)
+        localize_audio(corpus.utterance(row) for row in played)
         inside = [item_list(*[_utterance(corpus, result, row, reel) for row in played])] if played else []
         if named:
             shown = [(corpus.utterance(row), result.finding.note(row)) for row in named]

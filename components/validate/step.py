@@ -8,10 +8,9 @@ from voxline.data.fingerprints import read_fingerprint, try_write_fingerprint
 from voxline.data.manifest import manifest_path
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import localize
 from voxline.store.files import write_json
 from voxline.store.hashing import hash_file
-from voxline.store.step_cache import StepOutput, cached_step
+from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
 if TYPE_CHECKING:
     from voxline.components.validate.checks import CheckResult
@@ -24,6 +23,7 @@ VALIDATION, REPORT = "validation.json", "report.html"
 STATISTICS, STATISTICS_PAGE = "statistics.pb", "statistics.html"
 
 
+@local_inputs("manifest")
 def run(
     manifest: Path | str, store: Path | str, settings: ValidateSettings, registry: Path | str = "", model_name: str = ""
 ) -> StepOutput:
@@ -50,7 +50,7 @@ def run(
     plan = TfdvPlan.of(settings, store, registry, model_name)
     if plan.skipped and settings.tfdv != "off":
         print_status(f"validate: TFX's data validation is skipped: {plan.skipped}")
-    file = manifest_path(localize(manifest))
+    file = manifest_path(Path(manifest))
     corpus, utterances = _fingerprint(file, store, settings)
     inputs = {"utterances": utterances, "rejects": read_reject_counts(file)[1], **plan.named_by()}
     with cached_step(store, "validate", settings.key_settings(), inputs, revision=REVISION) as work:

@@ -34,9 +34,9 @@ from voxline.pipelines.local.failure import Failure, parse_failure
 from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_task_output
 from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
-from voxline.store.bucket_cache import CACHE_ENV, BucketCache, cache_root
+from voxline.store.bucket_cache import CACHE_ENV, cache_root
 from voxline.store.files import write_json, write_text
-from voxline.store.objects import is_remote
+from voxline.store.objects import is_remote, open_store
 
 _STARTED = re.compile(r"Executing task '([^']+)'$")
 _ENDED = re.compile(r"Task '([^']+)' finished with status (SUCCESS|FAILURE)$")
@@ -97,7 +97,7 @@ def check_local_paths(config: RunConfig, run_dir: Path) -> None:
     for name in config.default_folders:
         value = getattr(config, name)
         if is_remote(value):
-            BucketCache(value)  # which says what is wrong with the address
+            open_store(value)  # checks the URI
         elif re.match(r"[a-z0-9]+:/", value):
             raise SettingsError(f"{name} is {value!r}; accepted is a folder, or gs://BUCKET/FOLDER")
 

@@ -142,7 +142,7 @@ def _relative(path: Path | str) -> str:
 
 def refresh_page(record: RunRecord, published: StepRecord) -> Page:
     """The page of a refresh that came to its end."""
-    version = Dataset.read(localize(published.folder), shards=False)
+    version = Dataset.read(published.folder, shards=False)
     counts = published.counts
     made = Page(
         record.reason, lead=f"What {record.config['corpus']['uri']} held, as a dataset.", footer=published.folder
@@ -164,7 +164,7 @@ def _change_blocks(published: StepRecord, version: Dataset) -> list[Block]:
     if replaced is None:
         return [small_print("This is the first version.")]
     place = published.folder.rpartition("/")[0]
-    found = diff_datasets(Dataset.read(localize(f"{place}/{replaced}"), shards=False), version)
+    found = diff_datasets(Dataset.read(f"{place}/{replaced}", shards=False), version)
     return [
         counts_table(found, f"since version {replaced}"),
         small_print(describe_comparability(found)),

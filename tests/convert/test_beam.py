@@ -17,7 +17,8 @@ from voxline.components.convert.jobs import ConversionJob, Converted
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, read_manifest, read_rejects
-from voxline.store.bucket_cache import BucketCache, localize
+from voxline.store.bucket_cache import localize
+from voxline.store.objects import open_store
 
 ALONE = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)
 CRASH = """
@@ -87,13 +88,13 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
     from voxline.beam import run as beam
 
     fresh_pod()
-    corpus = BucketCache(f"{gcs.uri}/corpus")
-    corpus.root.mkdir(parents=True)
+    corpus = open_store(f"{gcs.uri}/corpus")
+    corpus.local_path().mkdir(parents=True)
     for number in range(6):
-        good_flac(corpus.root / f"{number}.flac", seed=number)
-    manifest_of(corpus.root, [utterance(corpus.root / f"{number}.flac") for number in range(6)])
-    corpus.upload(["manifest.jsonl", *(f"{number}.flac" for number in range(6))])
-    alone = run(corpus.root, tmp_path / "store", ALONE)
+        good_flac(corpus.local_path() / f"{number}.flac", seed=number)
+    manifest_of(corpus.local_path(), [utterance(corpus.local_path() / f"{number}.flac") for number in range(6)])
+    corpus.push(["manifest.jsonl", *(f"{number}.flac" for number in range(6))])
+    alone = run(corpus.local_path(), tmp_path / "store", ALONE)
 
     def elsewhere(settings: ConvertSettings) -> FnApiRunner:
         command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"

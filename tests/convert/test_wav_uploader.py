@@ -12,38 +12,38 @@ from voxline.components.convert.jobs import Converted, RejectedRecording
 from voxline.components.convert.wav_pool import WavUploader
 from voxline.errors import WorkError
 from voxline.rejects import Reason
-from voxline.store.bucket_cache import BucketCache
+from voxline.store.objects import ObjectStore, open_store
 
 WHOLE = Converted(1_000, {})
 
 
 @pytest.fixture
-def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> BucketCache:
+def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """A pool with ten WAVs, and a log that tells of them."""
     monkeypatch.setattr(wav_pool, "FIRST_UPLOAD", 2)
     fresh_pod()
-    mirror = BucketCache(f"{gcs.uri}/store/wavs")
+    mirror = open_store(f"{gcs.uri}/store/wavs")
     for number in range(10):
-        (mirror.root / "ab").mkdir(parents=True, exist_ok=True)
-        (mirror.root / "ab" / f"{number}.wav").write_text(str(number), encoding="utf-8")
-    (mirror.root / "log").mkdir()
-    (mirror.root / "log" / "key.jsonl").write_text("{}\n", encoding="utf-8")
+        (mirror.local_path() / "ab").mkdir(parents=True, exist_ok=True)
+        (mirror.local_path() / "ab" / f"{number}.wav").write_text(str(number), encoding="utf-8")
+    (mirror.local_path() / "log").mkdir()
+    (mirror.local_path() / "log" / "key.jsonl").write_text("{}\n", encoding="utf-8")
     return mirror
 
 
-def wavs(pool: BucketCache) -> list[Path]:
-    return sorted((pool.root / "ab").iterdir())
+def wavs(pool: ObjectStore) -> list[Path]:
+    return sorted((pool.local_path() / "ab").iterdir())
 
 
-def send_all(pool: BucketCache) -> None:
-    with WavUploader(pool, pool.root / "log" / "key.jsonl") as sent:
+def send_all(pool: ObjectStore) -> None:
+    with WavUploader(pool, pool.local_path() / "log" / "key.jsonl") as sent:
         for wav in wavs(pool):
             sent.add(wav, WHOLE)
 
 
-def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: BucketCache) -> None:
+def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: ObjectStore) -> None:
     made = wavs(pool)
-    with WavUploader(pool, pool.root / "log" / "key.jsonl") as sent:
+    with WavUploader(pool, pool.local_path() / "log" / "key.jsonl") as sent:
         for wav in made[:4]:
             sent.add(wav, WHOLE)
         end = time.monotonic() + 30
@@ -52,17 +52,17 @@ def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: BucketCache) ->
             time.sleep(0.05)
         for wav in made[4:]:
             sent.add(wav, WHOLE)
-        sent.add(pool.root / "ab" / "bad.wav", RejectedRecording(Reason.SILENT, ""))
+        sent.add(pool.local_path() / "ab" / "bad.wav", RejectedRecording(Reason.SILENT, ""))
     assert len(gcs.names()) == 11
-    assert pool.store.read("ab/9.wav") == b"9"
+    assert pool.read("ab/9.wav") == b"9"
 
 
-def test_what_the_storage_refuses_stops_the_step(gcs: Storage, pool: BucketCache) -> None:
+def test_what_the_storage_refuses_stops_the_step(gcs: Storage, pool: ObjectStore) -> None:
     gcs.fails("status", "POST", times=1_000, code=403)
     with pytest.raises(WorkError, match="permission denied"):
         send_all(pool)
 
 
 def test_a_pool_in_a_folder_sends_nothing(tmp_path: Path) -> None:
-    with WavUploader(None, tmp_path / "log.jsonl") as sent:
+    with WavUploader(open_store(tmp_path), tmp_path / "log.jsonl") as sent:
         sent.add(tmp_path / "a.wav", WHOLE)

@@ -14,7 +14,8 @@ from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import BucketCache, localize
+from voxline.store.bucket_cache import localize
+from voxline.store.objects import open_store
 
 SMALL = ExtractSettings.of(shard_megabytes=0.1)
 
@@ -26,9 +27,11 @@ def converted(
     """Converted recordings in a bucket."""
     corpus(20)
     fresh_pod()
-    mirror = BucketCache(f"{gcs.uri}/converted")
-    shutil.copytree(tmp_path / "converted", mirror.root)
-    mirror.upload([path.relative_to(mirror.root).as_posix() for path in mirror.root.rglob("*") if path.is_file()])
+    mirror = open_store(f"{gcs.uri}/converted")
+    shutil.copytree(tmp_path / "converted", mirror.local_path())
+    mirror.push(
+        [path.relative_to(mirror.local_path()).as_posix() for path in mirror.local_path().rglob("*") if path.is_file()]
+    )
     fresh_pod()
     return f"{gcs.uri}/converted"
 

@@ -10,7 +10,8 @@ import pytest
 from tests.buckets.emulator import Storage
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import CACHE_ENV, BucketCache, ensure_local, local_path, localize, upload_new, uri_of
+from voxline.store.bucket_cache import CACHE_ENV, ensure_local, local_path, localize, upload_new, uri_of
+from voxline.store.objects import open_store
 
 Pod = Callable[[], Path]
 
@@ -101,12 +102,12 @@ def test_a_mirror_where_all_may_write_that_leads_elsewhere_is_refused(
     monkeypatch.delenv(CACHE_ENV, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(WorkError, match=f"must be a folder of this user; set {CACHE_ENV}"):
-        BucketCache(gcs.uri)
+        open_store(gcs.uri).local_path()
 
 
 def test_the_mirror_is_for_nobody_else(gcs: Storage, fresh_pod: Pod) -> None:
     disk = fresh_pod()
-    BucketCache(gcs.uri)
+    open_store(gcs.uri).local_path()
     assert disk.stat().st_mode & 0o077 == 0
     assert disk.stat().st_uid == os.getuid()
 

@@ -13,7 +13,7 @@ from tests.validate.takes import SMALL, fit, written
 from voxline.components.validate import beam as pipeline
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run
-from voxline.store.bucket_cache import BucketCache
+from voxline.store.objects import open_store
 
 
 def test_workers_that_share_no_disk_find_what_one_machine_finds(
@@ -32,9 +32,9 @@ def test_workers_that_share_no_disk_find_what_one_machine_finds(
     corpus = written(tmp_path / "corpus", fit())
     alone = run(corpus, tmp_path / "store", ValidateSettings.of(SMALL))
     fresh_pod()
-    mirror = BucketCache(f"{gcs.uri}/converted")
-    shutil.copytree(corpus, mirror.root)
-    mirror.upload([path.name for path in mirror.root.iterdir()])
+    mirror = open_store(f"{gcs.uri}/converted")
+    shutil.copytree(corpus, mirror.local_path())
+    mirror.push([path.name for path in mirror.local_path().iterdir()])
     fresh_pod()
     monkeypatch.setattr(beam, "_runner", elsewhere)
     monkeypatch.setattr(pipeline, "RANGE_BYTES", 4_000)

@@ -31,9 +31,9 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from voxline.beam.settings import IN_PROCESS, MULTI_PROCESS, RunnerSettings
 from voxline.errors import SettingsError, WorkError
-from voxline.store.bucket_cache import BucketCache, local_path, uri_of
+from voxline.store.bucket_cache import local_path, uri_of
 from voxline.store.files import atomic_write, read_json
-from voxline.store.objects import is_remote
+from voxline.store.objects import open_store
 
 POLL_SECONDS = 0.2
 """Seconds between two looks for results in a folder; in a bucket, where each look is a listing, a hundred times as
@@ -108,8 +108,7 @@ class _Apply(beam.DoFn):
             result = json.dumps(self.function(element), ensure_ascii=False, allow_nan=False)
             with atomic_write(folder / name, "w", durable=False) as file:  # useless after a power failure
                 file.write(result)
-        if is_remote(self.uri):
-            BucketCache(self.uri).upload([name])
+        open_store(self.uri).push([name])
 
 
 class _ResultFolder:
@@ -128,7 +127,7 @@ class _ResultFolder:
         folder.mkdir(parents=True)
         self._folder = folder
         self.uri = uri_of(folder) if is_shared else str(folder)
-        self._cache = BucketCache(self.uri) if is_remote(self.uri) else None
+        self._store = open_store(self.uri)
         self._numbers: set[int] = set()
         self.pause = POLL_SECONDS
 
@@ -139,11 +138,10 @@ class _ResultFolder:
     def new(self) -> Iterator[tuple[int, Any]]:
         """Yields the results that came since the last look."""
         began = time.monotonic()
-        if self._cache:
-            self._cache.download_below()
+        self._store.pull(self._store.list())
         names = [entry.name for entry in os.scandir(self._folder) if not entry.name.startswith(".")]
         new = [number for number in sorted(int(name.partition(".")[0]) for name in names) if self._is_new(number)]
-        least = POLL_SECONDS * (100 if self._cache else 1)
+        least = POLL_SECONDS * (100 if self._store.is_remote else 1)
         self.pause = max(least, POLL_RATIO * (time.monotonic() - began))
         for number in new:
             yield number, read_json(self._folder / f"{number}.json")

@@ -20,7 +20,7 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.rows import ROWS_FILE, DatasetRow, read_rows
 from voxline.data.shards import REBUILD_SHARD_HINT, localize_shards, verify_shard
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import ensure_local, is_cached, local_path, uri_of
+from voxline.store.bucket_cache import ensure_local, is_cached, local_path, localize, uri_of
 from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_file
 from voxline.store.objects import is_remote
@@ -162,7 +162,7 @@ class Dataset:
         Raises:
           WorkError: there is none, or it is damaged.
         """
-        folder = Path(folder).absolute()
+        folder = localize(folder).absolute()
         ensure_local([folder / DATASET_FILE])
         if not (folder / DATASET_FILE).is_file():
             raise WorkError(f"{folder}: no {DATASET_FILE} here; run extract first")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from voxline.data.manifest import Utterance, fingerprint_utterances, iter_manifest, manifest_path
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import local_path
 from voxline.store.files import read_json, remove_unfinished, write_json
 from voxline.store.hashing import hash_file
+from voxline.store.objects import open_store
 
 
 def manifest_fingerprint(manifest: Path | str, store: Path | str) -> str:
@@ -76,4 +76,4 @@ def _converted_utterances(manifest: Path) -> Iterator[Utterance]:
 
 
 def _fingerprint_file(content: str, store: Path | str) -> Path:
-    return local_path(store) / "fingerprints" / f"{content}.json"
+    return open_store(store).local_path() / "fingerprints" / f"{content}.json"

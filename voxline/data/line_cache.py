@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import local_path
 from voxline.store.files import atomic_write, remove_unfinished
 from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, DigestMap, hash_value
+from voxline.store.objects import open_store
 
 FOLDER = "lines"
 _FORMAT = 1
@@ -219,7 +219,7 @@ def cache_file(store: Path | str, step: str, made_by: dict[str, Any]) -> Path:
     Args:
       made_by: the settings and revisions that decide what becomes of a line.
     """
-    return local_path(store) / FOLDER / f"{step}-{hash_value(made_by)}"
+    return open_store(store).local_path() / FOLDER / f"{step}-{hash_value(made_by)}"
 
 
 def _hash_of(file: IO[bytes], size: int) -> str:

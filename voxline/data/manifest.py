@@ -20,7 +20,7 @@ from voxline.data.json_codec import absolute_path, encode_json, iter_lines, pars
 from voxline.data.json_codec import is_seconds as is_seconds
 from voxline.errors import WorkError
 from voxline.rejects import Reject
-from voxline.store.bucket_cache import is_cached, localize
+from voxline.store.bucket_cache import ensure_local, is_cached, localize
 from voxline.store.files import atomic_write
 from voxline.store.hashing import Fingerprint, canonical_json, hash_digest
 
@@ -140,6 +140,14 @@ def write_manifest(path: Path | str, utterances: Iterable[Utterance]) -> int:
             file.write(encoder.encode(utterance))
             count += 1
     return count
+
+
+def localize_audio(utterances: Iterable[Utterance]) -> None:
+    """Downloads the recordings of utterances that are in a bucket and not here yet, many at a time.
+
+    One that is gone stays absent; the code that reads it reports that.
+    """
+    ensure_local(utterance.audio_filepath for utterance in utterances)
 
 
 class ManifestEncoder:

@@ -11,12 +11,12 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from voxline.errors import TransientError, WorkError
 from voxline.store.files import DONE, read_json
-from voxline.store.objects import ObjectInfo, is_remote, open_store, scheme_of, split_uri
+from voxline.store.objects import ObjectStore, is_remote, open_store, scheme_of, split_uri
 
 CACHE_ENV = "VOXLINE_MIRROR"
 """The variable that sets the folder; else it is `voxline-mirror` in the folder of temporary files."""
@@ -57,46 +57,12 @@ def private_cache() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class BucketCache:
-    """The local copy of a folder in a bucket.
-
-    Attributes:
-      store: that folder.
-      root: the local one.
-    """
-
-    def __init__(self, uri: Path | str) -> None:
-        self.store = open_store(uri)
-        bucket, prefix = split_uri(self.store.uri)
-        self.root = _checked(cache_root()) / scheme_of(self.store.uri) / bucket / prefix
-
-    def download(self, objects: Iterable[str | ObjectInfo]) -> None:
-        """Downloads objects; files that hold those bytes already stay.
-
-        Raises:
-          WorkError: one does not exist; then nothing was downloaded.
-        """
-        self.store.download(objects, self.root)
-
-    def download_below(self, prefix: str = "", *, without: Iterable[str] = ()) -> list[ObjectInfo]:
-        """Downloads all objects whose names begin with the prefix, except those that begin with one of `without`."""
-        excluded = tuple(without)
-        infos = [info for info in self.store.list(prefix) if not info.name.startswith(excluded)]
-        self.download(infos)
-        return infos
-
-    def upload(self, names: Iterable[str], *, absent_only: bool = False) -> Sequence[ObjectInfo]:
-        """Uploads files. Returns the objects of these names as they are now.
-
-        Args:
-          absent_only: objects that exist stay, whatever they hold.
-        """
-        return self.store.upload(self.root, names, absent_only=absent_only)
-
-
 def local_path(uri: Path | str) -> Path:
     """The folder on this machine of a folder or bucket URI; nothing is downloaded."""
-    return BucketCache(uri).root if is_remote(uri) else Path(uri).absolute()
+    if not is_remote(uri):
+        return Path(uri).absolute()
+    bucket, prefix = split_uri(str(uri))
+    return _checked(cache_root()) / scheme_of(uri) / bucket / prefix
 
 
 def is_cached(path: Path) -> bool:
@@ -130,16 +96,17 @@ def localize(uri: Path | str, *, without: Iterable[str] = ()) -> Path:
     """
     if not is_remote(uri):
         return Path(uri)
-    cache, excluded = BucketCache(uri), tuple(without)
-    if attempt := _attempt(cache):
-        return localize(cache.store.uri_of(attempt), without=excluded)
-    if cache.download_below(without=excluded):
-        return cache.root
-    parent, _, name = cache.store.uri.rpartition("/")
-    if not split_uri(cache.store.uri)[1] or not open_store(parent).stat(name):
+    store, excluded = open_store(uri), tuple(without)
+    if attempt := _attempt(store):
+        return localize(store.uri_of(attempt), without=excluded)
+    if objects := [info for info in store.list() if not info.name.startswith(excluded)]:
+        store.pull(objects)
+        return store.local_path()
+    parent, _, name = store.uri.rpartition("/")
+    if not split_uri(store.uri)[1] or not open_store(parent).stat(name):
         raise WorkError(f"{uri}: there is nothing in the bucket; correct the URI, or run the step that makes it")
-    BucketCache(parent).download([name])
-    return cache.root
+    open_store(parent).pull([name])
+    return store.local_path()
 
 
 def ensure_local(paths: Iterable[Path | str]) -> None:
@@ -153,7 +120,7 @@ def ensure_local(paths: Iterable[Path | str]) -> None:
             scheme, bucket, *name = path.relative_to(cache_root()).parts
             absent.setdefault(f"{scheme}://{bucket}", []).append(str(PurePosixPath(*name)))
     for uri, names in absent.items():
-        _download_existing(BucketCache(uri), list(dict.fromkeys(names)))
+        _pull_existing(open_store(uri), list(dict.fromkeys(names)))
 
 
 def upload_new(paths: Iterable[Path | str], store: Path | str) -> None:
@@ -164,32 +131,33 @@ def upload_new(paths: Iterable[Path | str], store: Path | str) -> None:
     """
     if not is_remote(store):
         return
-    cache = BucketCache(store)
-    below = [Path(path) for path in paths if Path(path).is_relative_to(cache.root)]
-    cache.download(cache.upload(sorted({path.relative_to(cache.root).as_posix() for path in below}), absent_only=True))
+    remote = open_store(store)
+    root = remote.local_path()
+    below = [Path(path) for path in paths if Path(path).is_relative_to(root)]
+    remote.pull(remote.push(sorted({path.relative_to(root).as_posix() for path in below}), absent_only=True))
 
 
-def _download_existing(cache: BucketCache, names: list[str]) -> None:
+def _pull_existing(store: ObjectStore, names: list[str]) -> None:
     try:
-        cache.download(names)
+        store.pull(names)
     except TransientError:
         raise
     except WorkError:  # one does not exist; the others are wanted nevertheless
         wanted = set(names)
         below = os.path.commonprefix(names)  # noqa: RUF071 - as buckets list them, character by character
-        cache.download([info for info in cache.store.list(below) if info.name in wanted])
+        store.pull([info for info in store.list(below) if info.name in wanted])
 
 
-def _attempt(cache: BucketCache) -> str:
+def _attempt(store: ObjectStore) -> str:
     """The attempt that counts, of the folder of a finished step; empty for other folders."""
-    if not split_uri(cache.store.uri)[1] or not cache.store.stat(DONE):
+    if not split_uri(store.uri)[1] or not store.stat(DONE):
         return ""
-    cache.download([DONE])
+    store.pull([DONE])
     try:
-        return str(read_json(cache.root / DONE).get("attempt", ""))
+        return str(read_json(store.local_path(DONE)).get("attempt", ""))
     except (ValueError, AttributeError) as error:
         raise WorkError(
-            f"{cache.store.uri_of(DONE)}: damaged ({error}); run the step that made it again, which replaces it"
+            f"{store.uri_of(DONE)}: damaged ({error}); run the step that made it again, which replaces it"
         ) from None
 
 

@@ -21,7 +21,6 @@ from typing import Any
 
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import BucketCache
 from voxline.store.files import DONE, write_json, write_text
 from voxline.store.objects import ABSENT, ObjectStore, invalid_name_reason, open_store
 
@@ -41,13 +40,13 @@ class BucketStep:
     """The folder of a piece of work, in a bucket and here.
 
     Attributes:
-      mirror: of `<store>/<step>/<key>`.
+      store: of `<store>/<step>/<key>`.
       attempt: the one that `folder` is of.
       done: the marker, where the work is finished.
     """
 
-    def __init__(self, mirror: BucketCache) -> None:
-        self.mirror, self.attempt = mirror, ""
+    def __init__(self, uri: str) -> None:
+        self.store, self.attempt = open_store(uri), ""
         self.done: dict[str, Any] | None = None
         self._version = ABSENT
         self._sent: dict[str, tuple[int, int]] = {}
@@ -56,17 +55,17 @@ class BucketStep:
 
     @property
     def folder(self) -> Path:
-        return self.mirror.root / self.attempt
+        return self.store.local_path() / self.attempt
 
     @property
     def place(self) -> str:
         """The attempt's folder in the bucket."""
-        return f"{self.mirror.store.uri}/{self.attempt}"
+        return f"{self.store.uri}/{self.attempt}"
 
     def look(self) -> None:
         """Sees whether the work is finished; `folder` is that of the finished attempt then."""
         try:
-            data, entry = self.mirror.store.read_with_info(DONE)
+            data, entry = self.store.read_with_info(DONE)
         except FileNotFoundError:
             self.done, self._version = None, ABSENT
             return
@@ -74,7 +73,7 @@ class BucketStep:
         try:
             self.done = _checked(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            print_status(f"{self.mirror.store.uri_of(DONE)}: damaged ({error}); the work is done again")
+            print_status(f"{self.store.uri_of(DONE)}: damaged ({error}); the work is done again")
             self.done = None
         else:
             self.attempt = self.done["attempt"]
@@ -87,7 +86,7 @@ class BucketStep:
     def note_use(self) -> None:
         """Lets a collection know that this work is wanted still; a bucket that may only be read does not learn it."""
         with contextlib.suppress(WorkError):
-            self.mirror.store.write(LAST_USE_FILE, b"{}\n")
+            self.store.write(LAST_USE_FILE, b"{}\n")
 
     def begin(self, alone: bool = True) -> None:
         """Makes an attempt's folder: the one left unfinished here, or one that goes on with another machine's.
@@ -102,9 +101,9 @@ class BucketStep:
             return
         self.attempt = secrets.token_hex(6)
         self.folder.mkdir(parents=True)
-        write_text(self.mirror.root / _HERE, self.attempt)
+        write_text(self.store.local_path() / _HERE, self.attempt)
         if left:
-            shutil.rmtree(self.mirror.root / left, ignore_errors=True)
+            shutil.rmtree(self.store.local_path() / left, ignore_errors=True)
         if saved:
             self._take_over(saved)
             self._taken_over = saved["attempt"]
@@ -133,7 +132,7 @@ class BucketStep:
     def _save(self) -> None:
         names = self._files()
         self._send(names)
-        self.mirror.store.write(PROGRESS_FILE, _json({"attempt": self.attempt, "files": names}))
+        self.store.write(PROGRESS_FILE, _json({"attempt": self.attempt, "files": names}))
         stays = self._addresses(names)
         self._tidy(name for name in self._there(self.attempt) if name not in stays)
         if self._taken_over:
@@ -158,7 +157,7 @@ class BucketStep:
         passed = [name for name in there if name not in ours and not name.startswith(stays)]
         marker = {**marker, "attempt": self.attempt}
         try:
-            entry = self.mirror.store.write(DONE, _json(marker), if_version=self._version)
+            entry = self.store.write(DONE, _json(marker), if_version=self._version)
         except PreconditionError:
             mine = self.attempt
             self.look()
@@ -167,8 +166,8 @@ class BucketStep:
             self._adopt(mine)
             return False
         self._version, self.done = entry.version, marker
-        write_json(self.mirror.root / DONE, marker)
-        (self.mirror.root / _HERE).unlink(missing_ok=True)
+        write_json(self.store.local_path() / DONE, marker)
+        (self.store.local_path() / _HERE).unlink(missing_ok=True)
         self._tidy(passed)
         return True
 
@@ -182,30 +181,30 @@ class BucketStep:
             print_status(f"what it wrote so far is at {self.place}")
 
     def _adopt(self, mine: str) -> None:
-        print_status(f"{self.mirror.store.uri}: another machine finished this very work first; its result is taken")
-        (self.mirror.root / _HERE).unlink(missing_ok=True)
-        shutil.rmtree(self.mirror.root / mine, ignore_errors=True)
-        self.mirror.download_below(f"{self.attempt}/")
-        write_json(self.mirror.root / DONE, self.done)
+        print_status(f"{self.store.uri}: another machine finished this very work first; its result is taken")
+        (self.store.local_path() / _HERE).unlink(missing_ok=True)
+        shutil.rmtree(self.store.local_path() / mine, ignore_errors=True)
+        self.store.pull(list(self.store.list(f"{self.attempt}/")))
+        write_json(self.store.local_path() / DONE, self.done)
         self._tidy(self._there(mine))
 
     def _left_here(self) -> str:
-        file = self.mirror.root / _HERE
+        file = self.store.local_path() / _HERE
         left = file.read_text(encoding="utf-8") if file.is_file() else ""
-        return left if _ATTEMPT.fullmatch(left) and (self.mirror.root / left).is_dir() else ""
+        return left if _ATTEMPT.fullmatch(left) and (self.store.local_path() / left).is_dir() else ""
 
     def _saved(self) -> dict[str, Any] | None:
         try:
-            return _checked(json.loads(self.mirror.store.read(PROGRESS_FILE)))
+            return _checked(json.loads(self.store.read(PROGRESS_FILE)))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            print_status(f"{self.mirror.store.uri_of(PROGRESS_FILE)}: damaged ({error}); the work begins anew")
+            print_status(f"{self.store.uri_of(PROGRESS_FILE)}: damaged ({error}); the work begins anew")
             return None
 
     def _take_over(self, saved: dict[str, Any]) -> None:
         try:
-            open_store(self.mirror.store.uri_of(saved["attempt"])).download(saved["files"], self.folder)
+            open_store(self.store.uri_of(saved["attempt"])).download(saved["files"], self.folder)
         except TransientError:
             raise
         except WorkError as error:
@@ -229,13 +228,13 @@ class BucketStep:
         return {f"{self.attempt}/{name}" for name in names}
 
     def _there(self, attempt: str = "") -> list[str]:
-        return [entry.name for entry in self.mirror.store.list(f"{attempt}/" if attempt else "")]
+        return [entry.name for entry in self.store.list(f"{attempt}/" if attempt else "")]
 
     def _tidy(self, names: Iterable[str]) -> None:
         """Removes what nothing leads to any more; that it stays is a waste and no fault."""
         try:
             for name in names:
-                self.mirror.store.delete(name)
+                self.store.delete(name)
         except WorkError as error:
             print_status(f"what is not needed any more stays in the bucket: {error}")
 

@@ -5,8 +5,9 @@ import datetime
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from voxline.errors import PreconditionError, WorkError
 from voxline.progress import print_status
@@ -21,6 +22,8 @@ class LocalStore(ObjectStore):
 
     A version is a file's inode, size and time, so a file that is written by rename has another one, whatever it holds.
     """
+
+    is_remote: ClassVar[bool] = False
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder).absolute()
@@ -85,6 +88,12 @@ class LocalStore(ObjectStore):
 
     def local_path(self, name: str = "") -> Path:
         return self.folder / name
+
+    def pull(self, objects: Iterable[str | ObjectInfo]) -> None:
+        """Nothing: they are here."""
+
+    def push(self, names: Iterable[str], *, absent_only: bool = False) -> Sequence[ObjectInfo]:
+        return [self._written(name) for name in names]
 
     def localize(self, name: str) -> Path:
         return self.folder / name

@@ -172,11 +172,13 @@ class ObjectStore(abc.ABC):
 
     Attributes:
       uri: of the folder, without a / at its end.
+      is_remote: whether other machines may use it, with copies of their own.
       clock_resolution: s; `updated` may be that much earlier than the write.
     """
 
     uri: str
     clock_resolution: ClassVar[float] = 0.0
+    is_remote: ClassVar[bool] = True
 
     def __truediv__(self, folder: str) -> Self:
         """The store of a folder in this one."""
@@ -377,6 +379,22 @@ class ObjectStore(abc.ABC):
         from voxline.store.bucket_cache import local_path
 
         return local_path(self.uri_of(name) if name else self.uri)
+
+    def pull(self, objects: Iterable[str | ObjectInfo]) -> None:
+        """Downloads objects to `local_path()`; files that hold those bytes already stay. A folder has them there.
+
+        Raises:
+          WorkError: one does not exist; then nothing was downloaded.
+        """
+        self.download(objects, self.local_path())
+
+    def push(self, names: Iterable[str], *, absent_only: bool = False) -> Sequence[ObjectInfo]:
+        """Uploads files of `local_path()`. A folder has them there. Returns the objects as they are now.
+
+        Args:
+          absent_only: objects that exist stay, whatever they hold.
+        """
+        return self.upload(self.local_path(), names, absent_only=absent_only)
 
     def localize(self, name: str) -> Path:
         """A folder on this machine with exactly the objects below `name`: an updated copy, or the folder itself."""

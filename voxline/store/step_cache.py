@@ -8,16 +8,18 @@ a bucket: `remote_work`.
 
 import contextlib
 import dataclasses
+import functools
+import inspect
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from voxline.errors import TransientError, WorkError
 from voxline.progress import print_status
 from voxline.settings import Settings
-from voxline.store.bucket_cache import BucketCache, local_path, localize, uri_of
+from voxline.store.bucket_cache import ensure_local, local_path, localize, uri_of
 from voxline.store.bucket_locks import shared_store_lock
 from voxline.store.bucket_step import BucketStep
 from voxline.store.files import DONE as DONE
@@ -30,7 +32,7 @@ from voxline.store.files import (
     write_json,
 )
 from voxline.store.hashing import hash_value
-from voxline.store.objects import is_remote
+from voxline.store.objects import is_remote, open_store
 
 INCOMPLETE = "unread"
 """A count of what a step wanted to read, of a file that a name vouches for, and that was gone or cut short. Nothing
@@ -120,6 +122,41 @@ class StepOutput:
         return self
 
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def local_inputs(
+    *names: str, without: Iterable[str] = ()
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Lets a step read paths of this machine: its inputs are localized before it runs.
+
+    Args:
+      names: of the parameters that hold a path or a URI.
+      without: objects that begin so, relative to an input's folder, are not downloaded.
+
+    >>> @local_inputs("manifest")
+    ... def run(manifest: Path | str) -> str:
+    ...     return str(manifest)
+    >>> run("/data/corpus")  # of gs://speech/corpus it would be a folder of the bucket cache
+    '/data/corpus'
+    """
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def run(*positional: Parameters.args, **named: Parameters.kwargs) -> Result:
+            bound = signature.bind(*positional, **named)
+            for name in names:
+                bound.arguments[name] = localize(bound.arguments[name], without=without)
+            return function(*bound.args, **bound.kwargs)
+
+        return run
+
+    return decorate
+
+
 def artifact_uri(artifact: Any) -> str:
     """Where the work lies that a step published as this KFP artifact: a folder, or gs://…"""
     return str(artifact.metadata.get("place") or artifact.uri)
@@ -133,7 +170,7 @@ def cached_step(
     inputs: dict[str, Any],
     *,
     revision: int = 1,
-    check: Callable[[Path], object] = lambda folder: None,
+    check: Callable[[Path], object] | None = None,
     again: bool = False,
     alone: bool = True,
 ) -> Iterator[StepOutput]:
@@ -169,7 +206,7 @@ def cached_step(
     """
     start = time.monotonic()
     named_by, folder = step_key(store, step, settings, inputs, revision)
-    remote = BucketStep(BucketCache(f"{store}/{step}/{folder.name}")) if is_remote(store) else None
+    remote = BucketStep(f"{store}/{step}/{folder.name}") if is_remote(store) else None
     with explain_disk_errors(step, folder), exclusive_lock(folder):
         work = StepOutput(step, folder, folder.name, remote=remote)
         if (done := _finished(work, check)) and not again:
@@ -244,7 +281,7 @@ def read_done(folder: Path) -> dict[str, Any]:
     return done
 
 
-def _finished(work: StepOutput, check: Callable[[Path], object]) -> dict[str, Any] | None:
+def _finished(work: StepOutput, check: Callable[[Path], object] | None) -> dict[str, Any] | None:
     """The marker of work that is finished and still whole; removes one that vouches for what is gone."""
     try:
         if (done := _marker(work)) is None:
@@ -255,7 +292,9 @@ def _finished(work: StepOutput, check: Callable[[Path], object]) -> dict[str, An
             raise WorkError(f"{work.place}: {unread:,} recordings were gone or cut short then, and may be there now")
         if work.remote is None and (changed := _changed(work.folder, done.get("bytes", {}))):
             raise WorkError(f"{work.place}: {', '.join(changed)} is not as it was written, as if half copied")
-        check(work.folder)
+        if check:
+            ensure_local(work.folder / file for file in done["outputs"].values())
+            check(work.folder)
     except TransientError:
         raise
     except WorkError as damage:
@@ -285,6 +324,14 @@ def _changed(folder: Path, sizes: dict[str, int]) -> list[str]:
     return [f"{file} ({now.get(file, 0):,} of {size:,} bytes)" for file, size in sizes.items() if now.get(file) != size]
 
 
+def find_finished(
+    store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], *, revision: int = 1
+) -> Path | None:
+    """The folder of finished work on this machine; None where the store does not hold it."""
+    _, folder = step_key(store, step, settings, inputs, revision)
+    return localize(uri_of(folder)) if is_finished(store, folder) else None
+
+
 def is_finished(store: Path | str, folder: Path) -> bool:
     """Whether the store holds the result of a piece of work.
 
@@ -292,7 +339,7 @@ def is_finished(store: Path | str, folder: Path) -> bool:
       folder: as `step_key` gave it.
     """
     if is_remote(store):
-        return BucketCache(uri_of(folder)).store.stat(DONE) is not None
+        return open_store(uri_of(folder)).stat(DONE) is not None
     return (folder / DONE).is_file()
 
 
@@ -304,7 +351,7 @@ def joined_step(
     _, folder = step_key(store, step, settings, inputs, revision)
     work = StepOutput(step, folder, folder.name, reused=is_finished(store, folder))
     if is_remote(store) and not work.reused:
-        work.remote = BucketStep(BucketCache(uri_of(folder)))
+        work.remote = BucketStep(uri_of(folder))
         work.remote.go_along()
         work.folder = work.remote.folder
     yield work

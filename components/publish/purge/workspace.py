@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from voxline.store.bucket_cache import BucketCache, ensure_local, is_cached
+from voxline.store.bucket_cache import ensure_local, is_cached
 from voxline.store.objects import ABSENT, ObjectInfo, ObjectStore, open_store
 
 MARKERS = ("version.json", "done.json", "shard.json")
@@ -36,14 +36,14 @@ class Workspace:
         Returns:
           Its copy.
         """
-        mirror = BucketCache(place)
-        entries = list(mirror.store.list())
-        self.roots[mirror.root] = mirror.store
+        store = open_store(place)
+        root, entries = store.local_path(), list(store.list())
+        self.roots[root] = store
         self._sorted = None
-        self._entries |= {f"{mirror.root}{os.sep}{entry.name}": entry for entry in entries}
-        mirror.root.mkdir(parents=True, exist_ok=True)
-        mirror.download([entry for entry in entries if wanted(entry.name)])
-        return mirror.root
+        self._entries |= {f"{root}{os.sep}{entry.name}": entry for entry in entries}
+        root.mkdir(parents=True, exist_ok=True)
+        store.pull([entry for entry in entries if wanted(entry.name)])
+        return root
 
     def exists(self, path: Path) -> bool:
         """Whether a file or a folder is there, brought or not."""

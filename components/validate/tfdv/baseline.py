@@ -12,10 +12,7 @@ from pathlib import Path
 from voxline.components.validate.tfdv.examples import Examples
 from voxline.errors import WorkError
 from voxline.settings import Settings
-from voxline.store.bucket_cache import localize
-from voxline.store.files import DONE
-from voxline.store.objects import is_remote, open_store
-from voxline.store.step_cache import StepOutput, cached_step, step_key
+from voxline.store.step_cache import StepOutput, cached_step, find_finished
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,13 +94,8 @@ def find_statistics(store: Path | str, utterances: str) -> Path | None:
     Raises:
       WorkError: the bucket cannot be asked, or may not be read.
     """
-    _, folder = step_key(store, STEP, Settings(), {"utterances": utterances}, REVISION)
-    if is_remote(store):
-        place = f"{str(store).rstrip('/')}/{STEP}/{folder.name}"
-        if open_store(place).stat(DONE) is None:
-            return None
-        folder = localize(place)
-    elif not (folder / DONE).is_file():
+    folder = find_finished(store, STEP, Settings(), {"utterances": utterances}, revision=REVISION)
+    if folder is None:
         return None
     file = folder / STATISTICS
     return file if file.is_file() else None
