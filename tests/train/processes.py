@@ -1,4 +1,4 @@
-"""Processes of their own: forks of a server that has TensorFlow imported and has begun nothing with it."""
+"""Processes that are forked from a server with TensorFlow imported and unused."""
 
 import multiprocessing
 import os

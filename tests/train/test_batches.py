@@ -1,4 +1,4 @@
-"""Batches: everything once an epoch, in an order that seed and epoch decide, from any step on."""
+"""Batches: each utterance once per epoch, in an order that seed and epoch determine."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def ids(found: Any) -> list[list[str]]:
     return [batch.ids for batch in found]
 
 
-def test_every_utterance_comes_once_an_epoch_with_its_own_features_and_labels(tones: Dataset) -> None:
+def test_each_utterance_occurs_once_per_epoch_with_its_features_and_labels(tones: Dataset) -> None:
     spoken = {each.id: each for each in sayings(160, 24)}
     seen = []
     for batch in batches(tones).epoch(3):
@@ -35,7 +35,7 @@ def test_every_utterance_comes_once_an_epoch_with_its_own_features_and_labels(to
     assert sorted(seen) == sorted(name for name, each in spoken.items() if each.split == "train")
 
 
-def test_a_last_batch_that_is_not_full_is_filled_with_others_of_the_epoch(tones: Dataset) -> None:
+def test_the_last_batch_is_filled_with_other_utterances(tones: Dataset) -> None:
     found = ids(batches(tones, batch_size=37).epoch(1))
     assert [len(names) for names in found] == [37] * 5
     assert len({name for names in found for name in names}) == 160
@@ -44,14 +44,14 @@ def test_a_last_batch_that_is_not_full_is_filled_with_others_of_the_epoch(tones:
     assert [len(names) for names in in_order] == [37, 37, 37, 37, 12]
 
 
-def test_the_order_is_that_of_seed_and_epoch_from_any_step_on(tones: Dataset) -> None:
+def test_seed_and_epoch_determine_the_order_from_any_step_on(tones: Dataset) -> None:
     whole = ids(batches(tones, seed=1).epoch(2))
     assert ids(batches(tones, seed=1).epoch(2, first=7)) == whole[7:]
     assert ids(batches(tones, seed=1).epoch(3)) != whole
     assert ids(batches(tones, seed=2).epoch(2)) != whole
 
 
-def test_augmentation_is_that_of_seed_epoch_and_utterance(tones: Dataset) -> None:
+def test_seed_epoch_and_utterance_determine_the_augmentation(tones: Dataset) -> None:
     def noisy(features: Any, fewest: int, random: np.random.Generator) -> Any:
         return features + random.standard_normal(features.shape).astype(np.float32)
 
@@ -62,7 +62,7 @@ def test_augmentation_is_that_of_seed_epoch_and_utterance(tones: Dataset) -> Non
     assert not np.array_equal(heard(0).features[:, :5], heard(0, epoch=2).features[:, :5])
 
 
-def test_like_lengths_stand_together(tones: Dataset) -> None:
+def test_batches_hold_similar_lengths(tones: Dataset) -> None:
     def waste(noise: float) -> float:
         found = list(batches(tones, length_noise=noise).epoch(0))
         real, whole = sum(batch.frames.sum() for batch in found), sum(batch.features[..., 0].size for batch in found)
@@ -71,14 +71,14 @@ def test_like_lengths_stand_together(tones: Dataset) -> None:
     assert waste(0.0) < 0.1 < waste(5.0)
 
 
-def test_the_first_epoch_may_go_from_short_to_long(tones: Dataset) -> None:
+def test_shortest_first_sorts_the_first_epoch(tones: Dataset) -> None:
     found = batches(tones, shortest_first=True)
     longest = [batch.frames.max() for batch in found.epoch(0)]
     assert longest == sorted(longest)
     assert [batch.frames.max() for batch in found.epoch(1)] != longest
 
 
-def test_utterances_with_too_few_frames_for_their_labels_are_left_out_and_named(tmp_path: Path) -> None:
+def test_utterances_with_too_few_frames_are_left_out_and_listed(tmp_path: Path) -> None:
     spoken = sayings(12)
     short = {spoken[2].id: 2, spoken[7].id: 1}
 

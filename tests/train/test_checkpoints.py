@@ -17,7 +17,7 @@ def arrays(step: int) -> dict[str, np.ndarray]:
     return {"a": np.full((3, 2), step, np.float32), "count": np.array(step)}
 
 
-def test_what_is_written_is_read_and_the_newest_are_kept(tmp_path: Path) -> None:
+def test_reads_what_was_written_and_keeps_the_newest(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", kept=2)
     assert checkpoints.newest() is None
     for step in (5, 40, 100):
@@ -29,7 +29,7 @@ def test_what_is_written_is_read_and_the_newest_are_kept(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
-def test_a_damaged_one_is_passed_over(tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_skips_a_damaged_checkpoint(tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoints = Checkpoints(tmp_path, kept=3)
     for step in (1, 2):
         checkpoints.write(step, arrays(step), {"step": step})
@@ -46,7 +46,7 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path, damage: str, capsys: pytes
     assert "step 2 is damaged" in capsys.readouterr().out
 
 
-def test_one_may_be_written_again(tmp_path: Path) -> None:
+def test_a_checkpoint_can_be_overwritten(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, kept=3)
     for value in (1, 2):
         checkpoints.write(7, arrays(value), {"value": value})
@@ -65,7 +65,7 @@ for step in range(1, 10_000):
 """
 
 
-def test_a_writer_killed_at_any_moment_leaves_only_whole_ones(tmp_path: Path) -> None:
+def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     written = 0
     for _ in range(6):

@@ -27,7 +27,7 @@ def by_hand(logits: np.ndarray, labels: tuple[int, ...]) -> float:
     return -float(np.log(likelihood))
 
 
-def test_the_loss_is_the_likelihood_of_all_paths_and_padding_takes_no_part() -> None:
+def test_the_loss_is_the_likelihood_of_all_paths_without_padding() -> None:
     logits = np.random.default_rng(0).standard_normal((3, 6, BLANK + 1)).astype(np.float32)
     labels = np.array([[0, 1, 1], [1, 9, 9], [0, 0, 9]], np.int32)  # 9: padding
     frames, counts = np.array([6, 3, 4], np.int32), np.array([3, 1, 2], np.int32)

@@ -1,4 +1,4 @@
-"""The learning rate, and when training stops."""
+"""The learning rate schedule, early stopping, and the choice of the best weights."""
 
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.optimizer import learning_rate
@@ -27,20 +27,20 @@ def test_no_patience_never_stops() -> None:
     assert not should_stop_early(AsrTrainSettings(), looks(*[0.5] * 50))
 
 
-def test_stops_after_as_many_looks_without_improvement() -> None:
+def test_stops_after_patience_validations_without_improvement() -> None:
     settings = AsrTrainSettings(warm_up_steps=50, patience=3, earliest_stop_epoch=1)
     assert not should_stop_early(settings, looks(0.5, 0.4, 0.4, 0.4))
     assert should_stop_early(settings, looks(0.5, 0.4, 0.4, 0.4, 0.41))
     assert not should_stop_early(settings, looks(0.5, 0.4, 0.4, 0.4, 0.3))
 
 
-def test_a_change_below_min_improvement_is_none_but_small_ones_add_up() -> None:
+def test_changes_below_min_improvement_do_not_count_but_add_up() -> None:
     settings = AsrTrainSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=1, min_improvement=0.01)
     assert should_stop_early(settings, looks(0.5, 0.495, 0.494))
     assert not should_stop_early(settings, looks(0.5, 0.495, 0.489))
 
 
-def test_never_before_the_earliest_epoch_nor_by_looks_within_the_warm_up() -> None:
+def test_never_stops_before_the_earliest_epoch_or_by_validations_in_the_warm_up() -> None:
     assert not should_stop_early(
         AsrTrainSettings(warm_up_steps=50, patience=2, earliest_stop_epoch=6), looks(*[1.0] * 5)
     )
@@ -50,7 +50,7 @@ def test_never_before_the_earliest_epoch_nor_by_looks_within_the_warm_up() -> No
     assert should_stop_early(settings, looks(*[1.0] * 6))
 
 
-def test_the_best_look_has_the_lowest_wer_then_the_lowest_loss_then_came_first() -> None:
+def test_the_best_result_has_the_lowest_wer_then_the_lowest_loss_then_is_the_first() -> None:
     found = [
         ValidationResult(n, 10 * n, (wer, loss))
         for n, wer, loss in ((1, 0.2, 1.0), (2, 0.1, 3.0), (3, 0.1, 2.0), (4, 0.1, 2.0))
@@ -59,7 +59,7 @@ def test_the_best_look_has_the_lowest_wer_then_the_lowest_loss_then_came_first()
     assert best_result([]) is None
 
 
-def test_without_a_dev_split_the_last_counts_and_nothing_stops() -> None:
+def test_without_a_dev_split_the_last_weights_count_and_nothing_stops() -> None:
     blind = [ValidationResult(epoch, 10 * epoch, None) for epoch in range(1, 9)]
     assert best_result(blind) == blind[-1]
     assert not should_stop_early(AsrTrainSettings(warm_up_steps=50, patience=1, earliest_stop_epoch=1), blind)

@@ -1,4 +1,4 @@
-"""A small language of tones that a network of a few hundred weights learns in seconds, as a real dataset."""
+"""A language of tones that a network of a few hundred weights learns in seconds, as a real dataset."""
 
 import dataclasses
 from collections.abc import Callable

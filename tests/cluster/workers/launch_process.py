@@ -1,4 +1,4 @@
-"""The train step as a pod of a pipeline runs it, in a process of its own: launch_process.py DATASET STORE SETTINGS."""
+"""The train step as a pod of a pipeline runs it, in its own process: launch_process.py DATASET STORE SETTINGS."""
 
 import sys
 

@@ -16,9 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from voxline.components.train.distributed.tf_config import make_tf_config
-
 from tests.cluster.workers.api_stand_in import Object, State, now
+from voxline.components.train.distributed.worker import make_tf_config
 
 TRAIN_JOBS = ("trainer.kubeflow.org/v1alpha1", "trainjobs")
 TF_JOBS = ("kubeflow.org/v1", "tfjobs")

@@ -1,4 +1,4 @@
-"""The Kubernetes API as the train step calls it: what is waited for, what is refused, and in which words."""
+"""The Kubernetes API as the train step uses it: retries, refusals and messages."""
 
 import threading
 
@@ -39,7 +39,7 @@ def _job(cluster: KubernetesClient) -> dict[str, object]:
     return JOB_KINDS["train_job"].body(_task(), {"name": "a-job", "namespace": cluster.namespace, "labels": {}}, {})
 
 
-def test_an_api_server_that_stumbles_is_asked_again(
+def test_a_failing_api_server_is_retried(
     cluster: KubernetesClient, namespace: Namespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     namespace.state.faults[:] = [500, 503, 429]
@@ -47,39 +47,33 @@ def test_an_api_server_that_stumbles_is_asked_again(
     assert "waiting for the Kubernetes API (it answers 500" in capsys.readouterr().out
 
 
-def test_one_that_does_not_get_up_is_told_as_something_to_try_again(
-    cluster: KubernetesClient, namespace: Namespace
-) -> None:
+def test_an_unreachable_api_server_is_a_transient_error(cluster: KubernetesClient, namespace: Namespace) -> None:
     cluster._patience = 0
     namespace.server.close()
     with pytest.raises(TransientError, match=r"the Kubernetes API does not answer \(GET /api/v1/"):
         cluster.pod(POD)
 
 
-def test_a_right_that_the_account_has_not_is_named_with_the_role_that_has_it(
-    cluster: KubernetesClient, namespace: Namespace
-) -> None:
+def test_a_missing_permission_is_named_with_its_role(cluster: KubernetesClient, namespace: Namespace) -> None:
     namespace.state.rules[:] = [rule for rule in namespace.state.rules if "trainjobs" not in rule["resources"]]
     with pytest.raises(ApiError, match=r"cannot create resource \"trainjobs\".*needs the Role voxline-train"):
         cluster.create(*JOBS, _job(cluster))
 
 
-def test_a_token_that_is_not_known_is_refused_and_not_shown(
-    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_token_is_refused_and_not_printed(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = _cluster(namespace, monkeypatch, token="of-somebody-else")  # noqa: S106
     with pytest.raises(ApiError, match="Unauthorized") as refused:
         cluster.pod(POD)
     assert "of-somebody-else" not in str(refused.value)
 
 
-def test_of_two_that_create_one_job_the_second_is_told_that_it_is_there(cluster: KubernetesClient) -> None:
+def test_creating_an_existing_job_raises(cluster: KubernetesClient) -> None:
     cluster.create(*JOBS, _job(cluster))
     with pytest.raises(JobExists):
         cluster.create(*JOBS, _job(cluster))
 
 
-def test_only_the_very_job_that_was_followed_is_deleted(cluster: KubernetesClient) -> None:
+def test_deletes_only_the_job_with_the_given_uid(cluster: KubernetesClient) -> None:
     made = cluster.create(*JOBS, _job(cluster))
     cluster.delete(*JOBS, "a-job", "the uid of the one before")
     assert "deletionTimestamp" not in cluster.get(*JOBS, "a-job")["metadata"]  # type: ignore[index]
@@ -87,18 +81,18 @@ def test_only_the_very_job_that_was_followed_is_deleted(cluster: KubernetesClien
     assert "deletionTimestamp" in cluster.get(*JOBS, "a-job")["metadata"]  # type: ignore[index]
 
 
-def test_a_template_that_the_role_does_not_name_is_refused(cluster: KubernetesClient) -> None:
+def test_a_template_outside_the_role_is_refused(cluster: KubernetesClient) -> None:
     with pytest.raises(ApiError, match='trainingruntimes "mine" is forbidden'):
         JobLauncher(cluster, _task(template="mine"), lambda: False)._body()
 
 
-def test_without_the_runtime_the_step_says_what_to_apply(cluster: KubernetesClient, namespace: Namespace) -> None:
+def test_a_missing_runtime_names_what_to_apply(cluster: KubernetesClient, namespace: Namespace) -> None:
     namespace.state.remove("trainer.kubeflow.org/v1alpha1", "trainingruntimes", "voxline-train")
     with pytest.raises(SettingsError, match=r"has no such trainingruntimes; apply one of k8s/ .*Kubeflow Trainer v2"):
         JobLauncher(cluster, _task(), lambda: False).run()
 
 
-def test_workers_that_find_no_nodes_in_time_are_given_up_for_now(
+def test_workers_that_do_not_start_in_time_are_a_transient_error(
     cluster: KubernetesClient, namespace: Namespace
 ) -> None:
     namespace.operate(hold=True)
@@ -108,7 +102,7 @@ def test_workers_that_find_no_nodes_in_time_are_given_up_for_now(
         lead.run()
 
 
-def test_the_chiefs_lines_are_shown_once(
+def test_each_line_of_the_chief_is_printed_once(
     cluster: KubernetesClient, namespace: Namespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     labels = {"jobset.sigs.k8s.io/jobset-name": "a-job", "batch.kubernetes.io/job-completion-index": "0"}
@@ -131,9 +125,7 @@ def test_the_chiefs_lines_are_shown_once(
     assert pods.training
 
 
-def test_a_workers_own_fault_is_told_before_the_loss_of_its_peers(
-    cluster: KubernetesClient, namespace: Namespace
-) -> None:
+def test_the_failure_of_a_worker_comes_before_lost_peers(cluster: KubernetesClient, namespace: Namespace) -> None:
     for index, status, message in ((0, 75, "lost the others"), (1, 1, "noise\n✗ shard 3 is damaged\n"), (2, 137, "")):
         labels = {"jobset.sigs.k8s.io/jobset-name": "a-job", "batch.kubernetes.io/job-completion-index": str(index)}
         state = {"terminated": {"exitCode": status, "message": message, "reason": "Error"}}
@@ -154,9 +146,7 @@ def test_a_workers_own_fault_is_told_before_the_loss_of_its_peers(
     assert (fault.index, fault.status, fault.message) == (1, 1, "shard 3 is damaged")
 
 
-def test_a_result_that_this_pod_does_not_see_is_told_as_a_volume_to_mount(
-    cluster: KubernetesClient, namespace: Namespace
-) -> None:
+def test_a_result_that_this_pod_does_not_see_names_the_volume(cluster: KubernetesClient, namespace: Namespace) -> None:
     lead = JobLauncher(cluster, _task(), lambda: False, poll=0.05)
     threading.Timer(0.5, _complete, (namespace,)).start()
     with pytest.raises(WorkError, match="mount the same volume at the same path"):

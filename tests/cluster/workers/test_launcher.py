@@ -1,4 +1,4 @@
-"""The train step on a cluster: a job of workers is asked for, followed, goes on after a kill, and is taken away."""
+"""The train step on a cluster: it launches a job of workers, follows it, survives kills, and deletes it."""
 
 import json
 import signal
@@ -18,9 +18,7 @@ from voxline.store.step_cache import read_done
 pytestmark = pytest.mark.timeout(2400)
 
 
-def test_workers_of_a_train_job_train_the_model_that_the_step_gives_back(
-    namespace: Namespace, tones: Dataset, tmp_path: Path
-) -> None:
+def test_a_train_job_trains_the_model(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     operator = namespace.operate()
     lead = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log")
     _wait(lambda: bool(namespace.jobs()))
@@ -40,7 +38,7 @@ def test_workers_of_a_train_job_train_the_model_that_the_step_gives_back(
     assert "workers" not in read_done(done.parent)["settings"]
 
 
-def test_a_tf_job_does_so_too(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
+def test_a_tf_job_trains_the_model(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     operator = namespace.operate()
     settings = by_workers(workers={"kind": "tf_job"})
     lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
@@ -54,9 +52,7 @@ def test_a_tf_job_does_so_too(namespace: Namespace, tones: Dataset, tmp_path: Pa
     assert pod["containers"][0]["image"] == IMAGE
 
 
-def test_a_killed_worker_costs_the_steps_since_the_last_checkpoint_and_changes_nothing(
-    namespace: Namespace, tones: Dataset, tmp_path: Path
-) -> None:
+def test_a_killed_worker_does_not_change_the_result(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     settings = by_workers(epochs=30, evaluate_epochs=5, checkpoint_steps=10, model={"dropout": 0.1})
     operator = namespace.operate()
     lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
@@ -77,7 +73,7 @@ def test_a_killed_worker_costs_the_steps_since_the_last_checkpoint_and_changes_n
     _assert_same(whole, found)
 
 
-def test_a_fault_of_the_data_is_told_in_the_workers_words_and_not_tried_again(
+def test_bad_data_is_reported_by_the_worker_and_not_retried(
     namespace: Namespace, tones: Dataset, tmp_path: Path
 ) -> None:
     operator = namespace.operate()
@@ -91,9 +87,7 @@ def test_a_fault_of_the_data_is_told_in_the_workers_words_and_not_tried_again(
     _wait(lambda: not namespace.jobs())
 
 
-def test_a_step_that_is_told_to_stop_takes_its_workers_away(
-    namespace: Namespace, tones: Dataset, tmp_path: Path
-) -> None:
+def test_sigterm_deletes_the_workers(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     operator = namespace.operate(hold=True)
     lead = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log")
     _wait(lambda: "worker 0 is waiting: Unschedulable 0/3 nodes are available" in _text(tmp_path / "lead.log"))
@@ -103,9 +97,7 @@ def test_a_step_that_is_told_to_stop_takes_its_workers_away(
     assert operator.processes == {}
 
 
-def test_a_pod_that_is_started_again_finds_the_job_of_the_one_before(
-    namespace: Namespace, tones: Dataset, tmp_path: Path
-) -> None:
+def test_a_restarted_pod_follows_the_existing_job(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     operator = namespace.operate(hold=True)
     first = namespace.lead(str(tones.folder), by_workers(), tmp_path / "first.log")
     _wait(lambda: bool(namespace.jobs()))
@@ -120,7 +112,7 @@ def test_a_pod_that_is_started_again_finds_the_job_of_the_one_before(
     assert namespace.state.calls.count("POST /apis/trainer.kubeflow.org/v1alpha1/namespaces/voxline/trainjobs") == 1
 
 
-def test_work_that_is_done_asks_for_nothing(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
+def test_a_cached_result_launches_nothing(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     namespace.operate()
     for log, asks in (("once.log", True), ("twice.log", False)):
         before = len(namespace.state.calls)

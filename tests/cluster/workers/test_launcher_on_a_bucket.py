@@ -1,4 +1,4 @@
-"""Workers that share nothing but a bucket: each has a disk of its own, which is empty when its pod begins."""
+"""Workers that share nothing but a bucket: each pod starts with an empty disk."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from voxline.data.dataset import Dataset
 pytestmark = pytest.mark.timeout(2400)
 
 
-def test_a_killed_worker_and_its_peers_go_on_from_what_the_chief_had_sent(
+def test_restarted_workers_resume_from_the_uploaded_checkpoint(
     namespace: Namespace, tones: Dataset, gcs: Storage, tmp_path: Path
 ) -> None:
     files = [path.relative_to(tones.folder).as_posix() for path in Path(tones.folder).rglob("*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""Perturbation of training examples."""
+"""Augmentation of training examples."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def test_without_settings_nothing_changes() -> None:
     assert augmentation()(given, 1, np.random.default_rng(0)) is given
 
 
-def test_the_same_generator_gives_the_same_and_the_input_stays_as_it_was() -> None:
+def test_equal_seeds_give_equal_results_and_the_input_is_unchanged() -> None:
     everything = augmentation(speed=0.2, pitch=0.1, volume=6, tilt=6, noise=0.3, time_masks=2, frequency_masks=2)
     given = example()
     one, two = (everything(given, 1, np.random.default_rng([1, 2])) for _ in range(2))
@@ -37,7 +37,7 @@ def test_the_same_generator_gives_the_same_and_the_input_stays_as_it_was() -> No
     assert one.dtype == np.float32
 
 
-def test_speed_stays_within_its_share_and_never_leaves_fewer_frames_than_labels_need() -> None:
+def test_speed_stays_in_range_and_keeps_enough_frames_for_the_labels() -> None:
     faster = augmentation(speed=0.25)
     lengths = [len(faster(example(100), 1, np.random.default_rng(seed))) for seed in range(300)]
     assert 79 <= min(lengths) < 85
@@ -45,7 +45,7 @@ def test_speed_stays_within_its_share_and_never_leaves_fewer_frames_than_labels_
     assert min(len(faster(example(100), 97, np.random.default_rng(seed))) for seed in range(100)) == 97
 
 
-def test_volume_is_a_gain_on_the_recording() -> None:
+def test_volume_equals_a_gain_on_the_waveform() -> None:
     random = np.random.default_rng(0)
     samples = random.standard_normal(8_000).astype(np.float32) * 0.1
     quiet = compute_features(samples, FEATURES)
@@ -61,7 +61,7 @@ def test_tilt_raises_one_end_as_much_as_it_lowers_the_other() -> None:
     assert 0 < abs(changed[0, 0]) <= 3 * LOG_POWER_PER_DECIBEL
 
 
-def test_masks_put_the_mean_where_they_blank() -> None:
+def test_masks_are_filled_with_the_mean() -> None:
     masked = augmentation(time_masks=1, time_mask_share=0.5)(example(), 1, np.random.default_rng(1))
     blank = (masked == MEAN).all(axis=1)
     assert 0 < blank.sum() <= 30
@@ -70,11 +70,11 @@ def test_masks_put_the_mean_where_they_blank() -> None:
     assert 0 < (masked == MEAN).all(axis=0).sum() <= 20
 
 
-def test_resampling_and_warping_by_one_change_nothing() -> None:
+def test_stretching_and_warping_by_one_change_nothing() -> None:
     np.testing.assert_allclose(stretch_time(example(), 60), example(), atol=1e-6)
     np.testing.assert_allclose(warp_frequency(example(), 1.0), example(), atol=1e-6)
 
 
-def test_what_cepstra_cannot_show_is_refused() -> None:
+def test_spectral_augmentation_of_mfcc_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"train\.augment\.pitch.*mfcc|train\.augment\.pitch.*cepstral"):
         Augmentation(AugmentSettings(pitch=0.1), FeatureSettings(kind="mfcc"), MEAN, DEVIATION)

@@ -1,4 +1,4 @@
-"""The exported front end gives extract's features."""
+"""The exported frontend computes the features of extract."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_features_equal_those_of_extract_in_a_padded_batch(kind: str) -> None:
+def test_graph_features_equal_those_of_extract_in_a_padded_batch(kind: str) -> None:
     settings = FeatureSettings(**{"sample_rate": 8_000, **KINDS[kind]})
     random = np.random.default_rng(0)
     lengths = np.array([8_000, 5_003, 160, 1, settings.hop_length * 7, settings.hop_length * 7 - 1], np.int32)
@@ -39,7 +39,7 @@ def test_features_equal_those_of_extract_in_a_padded_batch(kind: str) -> None:
         np.testing.assert_allclose(found[row, : frames[row]], expected, atol=1e-3)
 
 
-def test_features_of_real_speech_equal_those_of_extract(real_data: Any) -> None:
+def test_graph_features_of_real_speech_equal_those_of_extract(real_data: Any) -> None:
     file = sorted((real_data / "LibriSpeech").rglob("*.flac"))[0]
     samples, rate = soundfile.read(file, dtype="float32")
     settings = FeatureSettings(sample_rate=rate)
@@ -54,9 +54,7 @@ def test_features_of_real_speech_equal_those_of_extract(real_data: Any) -> None:
         (FeatureSettings(spectrum="magnitude"), "set extract.features.spectrum to power"),
     ],
 )
-def test_features_that_the_export_could_not_compute_are_refused_before_training(
-    settings: FeatureSettings, named: str
-) -> None:
+def test_features_that_cannot_be_exported_are_refused_before_training(settings: FeatureSettings, named: str) -> None:
     bins = settings.bins
     alphabet = Alphabet.named("english")
     dataset = Dataset("voices", "voices", settings, alphabet, [0.0] * bins, [1.0] * bins, {}, {}, [])

@@ -1,4 +1,4 @@
-"""The train step as a whole: trained, exported, killed and started again, on several workers."""
+"""The train step for ASR as a whole: trained, exported, killed and resumed, with several workers."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[A
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
-def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, AsrTrainSettings]) -> None:
+def test_learns_the_tones_and_records_metrics_and_curves(trained: tuple[Any, AsrTrainSettings]) -> None:
     work, _ = trained
     assert work.metrics["dev_wer"] <= 0.1
     assert work.metrics["steps"] == 4 * 20
@@ -44,13 +44,13 @@ def test_it_learns_the_tones_and_says_how_well(trained: tuple[Any, AsrTrainSetti
     assert curves["train"][-1]["loss"] < curves["train"][0]["loss"]
 
 
-def test_what_it_was_trained_on_lies_beside_the_model(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
+def test_the_training_data_is_listed_next_to_the_model(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     lineage = read_training_data((trained[0].path("model") / TRAINED_ON).read_bytes(), TRAINED_ON)
     assert lineage.dataset == tones.key
     assert len(lineage.utterances) == tones.counts["train"] + tones.counts["dev"]
 
 
-def test_tensorboard_reads_its_logs(trained: tuple[Any, AsrTrainSettings]) -> None:
+def test_tensorboard_reads_the_logs(trained: tuple[Any, AsrTrainSettings]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(trained[0].path("logs")))
@@ -65,14 +65,14 @@ def test_tensorboard_reads_its_logs(trained: tuple[Any, AsrTrainSettings]) -> No
     } <= set(events.Tags()["tensors"])
 
 
-def test_the_exported_model_transcribes_what_it_never_heard(trained: tuple[Any, AsrTrainSettings]) -> None:
+def test_the_exported_model_transcribes_unseen_utterances(trained: tuple[Any, AsrTrainSettings]) -> None:
     recogniser = Recognizer(trained[0].folder)
     unheard = sayings(0, 30, seed=99)
     texts = recogniser.transcribe([each.waveform for each in unheard])
     assert sum(text == each.text for text, each in zip(texts, unheard, strict=True)) >= 26
 
 
-def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
+def test_the_exported_model_equals_the_trained_one(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     work, settings = trained
     model = build_ctc_model(settings.model, tones, seed=settings.seed, precision=settings.precision)
     step = int(work.metrics["best_step"])
@@ -97,7 +97,9 @@ def test_the_export_equals_the_model_that_was_trained(trained: tuple[Any, AsrTra
         assert text["text"][row].numpy().decode() == Recognizer(work.folder).transcribe([each.waveform])[0]
 
 
-def test_model_json_says_where_it_comes_from(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
+def test_model_json_records_settings_dataset_and_provenance(
+    trained: tuple[Any, AsrTrainSettings], tones: Dataset
+) -> None:
     work, settings = trained
     said = read_model_json(work.folder)
     assert said["alphabet"] == LETTERS
@@ -109,7 +111,7 @@ def test_model_json_says_where_it_comes_from(trained: tuple[Any, AsrTrainSetting
     assert {"tensorflow", "keras"} <= set(said["provenance"]["versions"])
 
 
-def test_the_same_work_is_not_done_twice(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
+def test_a_second_run_reuses_the_output(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     work, settings = trained
     before = model_digest(work.folder)
     again = run(tones.folder, work.folder.parent.parent, settings)
@@ -118,7 +120,7 @@ def test_the_same_work_is_not_done_twice(trained: tuple[Any, AsrTrainSettings], 
     assert model_digest(again.folder) == before
 
 
-def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tones: Dataset, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path) -> None:
     settings = tiny(
         epochs=60,
         evaluate_epochs=4,

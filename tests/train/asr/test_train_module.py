@@ -1,4 +1,4 @@
-"""One step of learning: what it changes, and that one that is not finite changes nothing."""
+"""One training step: what it changes, and that a step that is not finite changes nothing."""
 
 import dataclasses
 import json
@@ -56,7 +56,7 @@ def test_a_step_that_is_not_finite_changes_nothing(module: AsrTrainModule, tones
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_a_few_examples_are_learnt_by_heart(module: AsrTrainModule, tones: Dataset) -> None:
+def test_memorizes_a_batch(module: AsrTrainModule, tones: Dataset) -> None:
     batch = first_batch(tones)
     for step in range(120):
         module.train_step(batch, 0.02, step)
@@ -86,7 +86,7 @@ def test_adamw_is_keras_adamw() -> None:
         np.testing.assert_allclose(our, their, rtol=1e-4, atol=1e-5)
 
 
-def test_a_run_past_its_limit_of_bad_steps_stops_and_names_the_utterances(
+def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoken = sayings(24)
@@ -111,7 +111,7 @@ def test_a_run_past_its_limit_of_bad_steps_stops_and_names_the_utterances(
     assert "skipped" in capsys.readouterr().out
 
 
-def test_too_many_infeasible_utterances_stop_the_run_and_few_are_told(
+def test_too_many_infeasible_utterances_stop_the_run_and_few_are_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoken = [each for each in sayings(40) if len(each.text) > 1][:20]
@@ -123,13 +123,13 @@ def test_too_many_infeasible_utterances_stop_the_run_and_few_are_told(
     assert f"are left out: {spoken[4].id}" in capsys.readouterr().out
 
 
-def test_workers_without_a_cluster_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_multi_worker_without_tf_config_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(SettingsError, match="TF_CONFIG"):
         devices.choose_strategy("multi_worker")
 
 
-def test_two_devices_learn_what_one_learns(tones: Dataset, tmp_path: Path) -> None:
+def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> None:
     process = start(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
     process.join()
     assert process.exitcode == 0, printed(tmp_path / "log")[-3_000:]

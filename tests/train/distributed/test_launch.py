@@ -1,4 +1,4 @@
-"""When the train step asks a cluster for workers, and when this machine trains by itself."""
+"""When the train step launches workers, and when it trains by itself."""
 
 import pytest
 
@@ -15,22 +15,22 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_on_one_machine_it_says_that_it_trains_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outside_a_pod_this_machine_trains_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert not _wants_workers(FOUR)
     assert "train.workers.count is 4, for a cluster; this machine trains alone" in capsys.readouterr().out
 
 
-def test_in_a_pod_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_pod_workers_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KFP_POD_NAME", "asr-train-1")
     assert _wants_workers(FOUR)
 
 
-def test_in_a_pod_with_one_worker_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_pod_one_worker_trains_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KFP_POD_NAME", "asr-train-1")
     assert not _wants_workers(AsrTrainSettings())
 
 
-def test_a_worker_asks_for_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_launches_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KFP_POD_NAME", "asr-train-1")
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}')
     assert not _wants_workers(FOUR)

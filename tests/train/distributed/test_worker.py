@@ -1,4 +1,4 @@
-"""One worker of a training job: how it finds its peers, and what its exit status says."""
+"""One worker of a training job: how it finds its peers, and its exit status."""
 
 import json
 
@@ -27,7 +27,7 @@ def arguments(**changes: str) -> list[str]:
     return [part for name, value in named.items() for part in (f"--{name}", value)]
 
 
-def test_workers_of_a_train_job_look_for_each_other_where_a_job_set_puts_them() -> None:
+def test_tf_config_has_the_host_names_that_a_job_set_gives() -> None:
     configs = [
         json.loads(make_tf_config(JOB, 3, {"JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"{JOB}-node-0-{index}"}))
         for index in range(3)
@@ -38,22 +38,22 @@ def test_workers_of_a_train_job_look_for_each_other_where_a_job_set_puts_them() 
 
 
 @pytest.mark.parametrize("index", ["", "3", "-1", "one"])
-def test_an_index_that_no_worker_has_is_refused(index: str) -> None:
+def test_an_invalid_completion_index_is_refused(index: str) -> None:
     with pytest.raises(SettingsError, match="JOB_COMPLETION_INDEX"):
         make_tf_config(JOB, 3, {"JOB_COMPLETION_INDEX": index, "HOSTNAME": f"{JOB}-node-0-0"})
 
 
-def test_a_pod_of_another_name_than_the_others_expect_is_refused() -> None:
+def test_an_unexpected_host_name_is_refused() -> None:
     with pytest.raises(SettingsError, match="TrainingRuntime's only replicated job must be called 'node'"):
         make_tf_config(JOB, 2, {"JOB_COMPLETION_INDEX": "0", "HOSTNAME": f"{JOB}-worker-0-0"})
 
 
-def test_the_longest_job_leaves_room_for_the_names_of_its_hosts() -> None:
+def test_host_names_of_the_largest_job_are_short_enough() -> None:
     settings = AsrTrainSettings(workers=WorkersSettings(count=256))
     assert len(f"{JobSpec('0f' * 16, '', '', settings).name}-node-0-255") <= 63
 
 
-def test_a_wrong_setting_ends_a_worker_for_good(
+def test_a_wrong_setting_fails_a_worker_permanently(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
@@ -61,7 +61,7 @@ def test_a_wrong_setting_ends_a_worker_for_good(
     assert "✗ train: 'epochs' is 0" in capsys.readouterr().err
 
 
-def test_a_dataset_that_is_not_there_ends_a_worker_for_good(
+def test_a_missing_dataset_fails_a_worker_permanently(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", "{}")
@@ -70,7 +70,7 @@ def test_a_dataset_that_is_not_there_ends_a_worker_for_good(
 
 
 @pytest.mark.parametrize("status", [75, 138])
-def test_what_may_go_on_ends_a_worker_as_its_operator_understands(
+def test_a_transient_error_exits_with_the_retry_status_of_the_operator(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -82,7 +82,7 @@ def test_what_may_go_on_ends_a_worker_as_its_operator_understands(
     assert "✗ the bucket does not answer" in capsys.readouterr().err
 
 
-def test_lost_peers_are_no_fault_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_peers_ask_for_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     import tensorflow as tf
 
     def lost(*_: object) -> None:
@@ -93,7 +93,7 @@ def test_lost_peers_are_no_fault_of_the_worker(monkeypatch: pytest.MonkeyPatch) 
     assert worker.main(arguments()) == TransientError.exit_status
 
 
-def test_a_bug_is_shown_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_raises_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise KeyError("x")
 
@@ -104,7 +104,7 @@ def test_a_bug_is_shown_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("settings", [AsrTrainSettings(epochs=3), TtsTrainSettings(name="voice", seed=7)])
-def test_a_worker_reads_the_settings_that_the_step_has(
+def test_worker_arguments_keep_the_settings(
     monkeypatch: pytest.MonkeyPatch, settings: AsrTrainSettings | TtsTrainSettings
 ) -> None:
     seen = []
@@ -114,7 +114,7 @@ def test_a_worker_reads_the_settings_that_the_step_has(
     assert seen == [("gs://b/dataset", "gs://b/store", settings)]
 
 
-def test_the_number_of_workers_names_no_work() -> None:
+def test_workers_are_not_part_of_the_key() -> None:
     alone = AsrTrainSettings()
     four = AsrTrainSettings(workers=WorkersSettings(count=4, kind="tf_job", template="mine"))
     assert alone.key_settings().plain() == four.key_settings().plain()
@@ -123,12 +123,12 @@ def test_the_number_of_workers_names_no_work() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["one", "mirrored"])
-def test_workers_that_would_each_train_a_model_of_their_own_are_refused(strategy: str) -> None:
+def test_a_strategy_that_ignores_workers_is_refused(strategy: str) -> None:
     with pytest.raises(SettingsError, match=r"workers.count is 2: each worker would train its own model"):
         AsrTrainSettings.of({"strategy": strategy, "workers": {"count": 2}}, "train")
 
 
-def test_a_tf_job_is_made_of_a_template_whose_container_is_called_as_expected() -> None:
+def test_a_template_with_another_container_name_is_refused() -> None:
     template = {"metadata": {"name": "t"}, "template": {"spec": {"containers": [{"name": "main"}]}}}
     task = JobSpec("0f" * 16, "", "", AsrTrainSettings())
     with pytest.raises(SettingsError, match="first container is called 'main'; 'node' is accepted"):
@@ -136,7 +136,7 @@ def test_a_tf_job_is_made_of_a_template_whose_container_is_called_as_expected() 
 
 
 @pytest.mark.parametrize(("kind", "succeeded"), [("Complete", True), ("Succeeded", True), ("Failed", False)])
-def test_a_job_has_ended_when_its_operator_says_so(kind: str, succeeded: bool) -> None:
+def test_the_outcome_of_a_job_is_its_condition(kind: str, succeeded: bool) -> None:
     job = {"status": {"conditions": [{"type": "Suspended", "status": "False"}, {"type": kind, "status": "True"}]}}
     found = job_outcome(job)
     assert found is not None

@@ -1,4 +1,4 @@
-"""Deep Speech 2: shapes, what padding may not do, and that every weight learns."""
+"""Deep Speech 2: shapes, padding, and gradients."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(kind: str) -> None:
         np.testing.assert_allclose(logits[row, : frames[row]], alone[0], atol=2e-5)
 
 
-def test_statistics_of_a_batch_leave_padding_out() -> None:
+def test_batch_statistics_exclude_padding() -> None:
     network = model("lstm")
     features, lengths = batch([20, 20])
     network(features, lengths, training=True)
@@ -85,7 +85,7 @@ def test_gradient_reaches_every_weight(kind: str) -> None:
     assert dead == []
 
 
-def test_dropout_is_drawn_from_the_numbers_it_is_given() -> None:
+def test_dropout_depends_on_the_given_seed() -> None:
     network = model("lstm")
     features, lengths = batch([30])
     first, again, other = (
@@ -111,7 +111,7 @@ def test_half_precision_gives_float32_logits_near_those_of_float32() -> None:
     np.testing.assert_allclose(half, whole, atol=0.05)
 
 
-def test_the_papers_size_is_within_the_settings() -> None:
+def test_the_settings_accept_the_size_of_the_paper() -> None:
     paper = DeepSpeech2Settings(
         convolutions=(
             ConvolutionSettings(channels=32, kernel=(11, 41), stride=(2, 2)),

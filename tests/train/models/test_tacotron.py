@@ -1,4 +1,4 @@
-"""Tacotron and Tacotron 2: shapes, what padding and company may not do, that every weight learns, and speaking."""
+"""Tacotron and Tacotron 2: shapes, padding, gradients, and synthesis."""
 
 from functools import partial
 from pathlib import Path
@@ -100,12 +100,12 @@ def test_shapes_follow_the_reduction(model: Any, kind: str) -> None:
             assert spoken.linear.shape == (2, steps * reduction, LINEAR)
 
 
-def test_more_frames_a_step_than_the_model_was_made_for_are_refused(model: Any) -> None:
+def test_a_reduction_above_that_of_the_settings_is_refused(model: Any) -> None:
     with pytest.raises(ValueError, match="reduction 6 is more than the 5"):
         model(*batch(model, [4], [11]), reduction=6)
 
 
-def test_normalising_has_a_way_back(model: Any) -> None:
+def test_denormalize_inverts_normalize(model: Any) -> None:
     raw = np.random.default_rng(1).standard_normal((2, 3, model.bins)).astype(np.float32)
     np.testing.assert_allclose(model.denormalize(model.normalize(raw)), raw, atol=1e-6)
     np.testing.assert_allclose(model.normalize(raw[..., :MELS]), model.normalize(raw)[..., :MELS], atol=1e-6)
@@ -128,7 +128,7 @@ def test_a_mixed_batch_equals_its_rows_one_by_one(model: Any) -> None:
             np.testing.assert_allclose(whole.linear[row, :length], alone.linear[0, :length], atol=1e-5)
 
 
-def test_speaking_in_company_equals_speaking_alone(model: Any) -> None:
+def test_synthesis_in_a_batch_equals_synthesis_alone(model: Any) -> None:
     labels, counts, *_ = batch(model, [6, 3, 2], [1, 1, 1])
     synthesize = tf.function(
         lambda labels, counts: model.synthesize(labels, counts, max_steps=40, noise=NOISE), autograph=False
@@ -142,7 +142,7 @@ def test_speaking_in_company_equals_speaking_alone(model: Any) -> None:
         assert not np.any(np.asarray(whole.mels)[row, length:])
 
 
-def test_what_is_spoken_depends_on_the_noise_alone(kind: str) -> None:
+def test_synthesis_depends_on_the_seed_only(kind: str) -> None:
     network = make(kind)
     network.decoder.stop_bias.assign(network.decoder.stop_bias - 100.0)
     text = batch(network, [4, 2], [1, 1])[:2]
@@ -155,7 +155,7 @@ def test_what_is_spoken_depends_on_the_noise_alone(kind: str) -> None:
     assert np.array_equal(first, other) == (kind == "tacotron")
 
 
-def test_a_compiled_loop_says_the_same() -> None:
+def test_a_compiled_loop_gives_the_same_result() -> None:
     network = make("tacotron2")
     text = batch(network, [6, 3], [1, 1])[:2]
     plain = network.synthesize(*text, max_steps=9, noise=NOISE)
@@ -166,7 +166,7 @@ def test_a_compiled_loop_says_the_same() -> None:
             np.testing.assert_allclose(one, getattr(fast, name), atol=1e-5, err_msg=name)
 
 
-def test_the_order_of_a_batch_is_the_order_of_its_results(model: Any) -> None:
+def test_results_follow_the_order_of_the_batch(model: Any) -> None:
     inputs = batch(model, [6, 3, 2], [14, 9, 3])
     order = [2, 0, 1]
     forward = model(*inputs, noise=NOISE)
@@ -199,14 +199,14 @@ def test_gradient_reaches_every_weight_in_the_mixed_loop() -> None:
     assert weights_without_gradient(make("tacotron2"), teacher_forcing=0.5) == []
 
 
-def test_fed_by_truth_alone_the_mixed_loop_equals_the_fast_one(model: Any) -> None:
+def test_the_mixed_loop_with_recorded_frames_only_equals_teacher_forcing(model: Any) -> None:
     inputs = batch(model, [6, 3], [10, 7])
     fast, mixed = model(*inputs, noise=NOISE), model(*inputs, noise=NOISE, teacher_forcing=1.0)
     np.testing.assert_allclose(fast.mels, mixed.mels, atol=1e-5)
     np.testing.assert_allclose(fast.alignment, mixed.alignment, atol=1e-5)
 
 
-def test_fed_by_itself_alone_the_mixed_loop_equals_speaking(model: Any) -> None:
+def test_the_mixed_loop_with_its_own_frames_only_equals_synthesis(model: Any) -> None:
     labels, counts, features, frames = batch(model, [6, 3], [20, 20])
     mixed = model(labels, counts, features, frames, noise=NOISE, teacher_forcing=0.0)
     spoken = model.synthesize(labels, counts, max_steps=4, noise=NOISE)
@@ -215,7 +215,7 @@ def test_fed_by_itself_alone_the_mixed_loop_equals_speaking(model: Any) -> None:
 
 
 @pytest.mark.parametrize("one", ["tacotron", "smallest"])
-def test_two_utterances_are_learnt_and_then_spoken(one: str, tmp_path: Path) -> None:
+def test_learns_and_synthesizes_two_utterances(one: str, tmp_path: Path) -> None:
     # Each loop of a GRU takes seconds to build: the encoder's is here, the post-net's is in the tests above.
     smaller: dict[str, Any] = {"prenet_dropout": 0.0, "encoder_bank": 2, "postnet_bank": 1, "postnet_gru": 0}
     network = make(one, **(smaller if one == "tacotron" else {"prenet_dropout": 0.1}))
@@ -275,7 +275,7 @@ def test_two_utterances_are_learnt_and_then_spoken(one: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("bias", "cut", "frames"), [(-100.0, True, 37 * 5), (100.0, False, 1)])
-def test_a_row_that_is_cut_says_so(bias: float, cut: bool, frames: int) -> None:
+def test_hit_limit_marks_a_row_that_was_cut_off(bias: float, cut: bool, frames: int) -> None:
     network = make("smallest")
     network.decoder.stop_bias.assign(network.decoder.stop_bias + bias)
     synthesize = tf.function(lambda *text: network.synthesize(*text, max_steps=37, noise=NOISE), autograph=False)
@@ -285,7 +285,7 @@ def test_a_row_that_is_cut_says_so(bias: float, cut: bool, frames: int) -> None:
     assert spoken.alignment.shape == (2, 37 if cut else 1, 4)
 
 
-def test_the_frame_that_says_stop_is_the_last() -> None:
+def test_the_stop_frame_is_the_last() -> None:
     network = make("smallest")
     network.decoder.stop_bias.assign([-100.0, -100.0, 100.0, -100.0, 100.0])
     spoken = network.synthesize(*batch(network, [4], [1])[:2], max_steps=4, noise=NOISE)

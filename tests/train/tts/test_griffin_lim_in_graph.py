@@ -1,4 +1,4 @@
-"""Griffin-Lim in a graph, against the one in numpy, on real speech; what lies beside a row in a batch never matters."""
+"""Griffin-Lim in a graph against the NumPy implementation, on real speech; rows of a batch are independent."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def convergence(made: FloatArray, magnitudes: FloatArray, how: FeatureSettings) 
 
 
 @pytest.mark.parametrize(("how", "part"), KINDS)
-def test_it_makes_the_waveform_that_numpy_makes(real_data: Path, how: FeatureSettings, part: str) -> None:
+def test_equals_the_numpy_implementation(real_data: Path, how: FeatureSettings, part: str) -> None:
     raw = speech(real_data, how, part)
     for iterations, within in ((0, 1e-5), (1, 1e-2)):
         ours = griffin_lim.features_to_waveform(raw, how, iterations=iterations)
@@ -67,7 +67,7 @@ def test_it_makes_the_waveform_that_numpy_makes(real_data: Path, how: FeatureSet
     assert convergence(made[0].numpy(), wanted, how) == pytest.approx(convergence(ours, wanted, how), abs=0.15)
 
 
-def test_a_row_is_the_same_alone_and_beside_longer_ones_whatever_lies_beyond_its_frames(real_data: Path) -> None:
+def test_a_row_does_not_depend_on_the_rest_of_the_batch_or_on_padding(real_data: Path) -> None:
     raw = speech(real_data, TACOTRON_2, "mel")
     short = 40
     batch = np.stack([raw, raw, raw])
@@ -82,14 +82,14 @@ def test_a_row_is_the_same_alone_and_beside_longer_ones_whatever_lies_beyond_its
 
 
 @pytest.mark.parametrize("time", [0, 1, 2])
-def test_few_frames_give_their_samples(time: int) -> None:
+def test_short_inputs_give_the_right_number_of_samples(time: int) -> None:
     made, samples = graph(TACOTRON, 1_025, 2)(np.full((2, time, 1_025), 0.5, np.float32), [time, 0])
     assert made.shape == (2, max(time - 1, 0) * 200)
     assert samples.numpy().tolist() == [max(time - 1, 0) * 200, 0]
     assert np.isfinite(made).all()
 
 
-def test_it_reloads_from_a_saved_model_and_says_the_same(real_data: Path, tmp_path: Path) -> None:
+def test_a_saved_model_gives_the_same_waveform(real_data: Path, tmp_path: Path) -> None:
     raw = speech(real_data, TACOTRON, "linear")
     module = tf.Module()
     module.speak = graph(TACOTRON, 1_025, 5)
@@ -100,6 +100,6 @@ def test_it_reloads_from_a_saved_model_and_says_the_same(real_data: Path, tmp_pa
     np.testing.assert_array_equal(before, after)
 
 
-def test_frames_of_another_width_are_refused() -> None:
+def test_frames_with_the_wrong_number_of_bins_are_refused() -> None:
     with pytest.raises(ValueError, match=r"frames of 40 bins; 80 \(mels\) or 1025 \(linear\)"):
         reconstruct_waveforms(tf.zeros([1, 5, 40]), tf.constant([5]), TACOTRON)

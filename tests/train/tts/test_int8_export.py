@@ -1,4 +1,4 @@
-"""A voice whose decoder has weights of 8 bits speaks as the same weights do in float32, and is read as it ships."""
+"""An export with an int8 decoder: close to float32, and judged as it ships."""
 
 import json
 import shutil
@@ -65,7 +65,7 @@ def voice(datasets: dict[str, Dataset], tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_speaks_as_the_same_weights_do_in_float32(case: str, datasets: dict[str, Dataset], tmp_path: Path) -> None:
+def test_int8_synthesis_is_close_to_float32(case: str, datasets: dict[str, Dataset], tmp_path: Path) -> None:
     model, never = CASES[case], (-9.0, -9.0, -9.0)
     dataset = datasets[model.get("kind", "tacotron2")]
     spoken: dict[str, list[SynthesisResult]] = {}
@@ -84,21 +84,21 @@ def test_it_speaks_as_the_same_weights_do_in_float32(case: str, datasets: dict[s
         np.testing.assert_allclose(found.alignment, wanted.alignment, atol=0.02)
 
 
-def test_it_ends_at_the_first_frame_that_says_so(datasets: dict[str, Dataset], tmp_path: Path) -> None:
+def test_synthesis_ends_at_the_first_stop_frame(datasets: dict[str, Dataset], tmp_path: Path) -> None:
     folder = exported(tmp_path / "model", datasets["tacotron2"], "int8", (-9.0, 9.0, -9.0))
     (spoken,) = Synthesizer(folder).synthesize_symbols(["abc"])
     assert len(spoken.mels) == 2
     assert not spoken.hit_limit
 
 
-def test_a_text_sounds_the_same_alone_and_among_others(voice: Path) -> None:
+def test_a_text_sounds_the_same_alone_and_in_a_batch(voice: Path) -> None:
     speaker = Synthesizer(voice)
     for text, together in zip(TEXTS, speaker.synthesize_symbols(TEXTS), strict=True):
         (alone,) = speaker.synthesize_symbols([text])
         np.testing.assert_allclose(alone.mels, together.mels, atol=1e-3)
 
 
-def test_what_is_judged_is_named_by_the_decoder_too(voice: Path, tmp_path: Path) -> None:
+def test_the_digest_of_a_model_covers_its_decoder(voice: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(voice, tmp_path / "model"))
     assert model_digest(other) == model_digest(voice)
     decoder = other / "decoder.tflite"
@@ -106,7 +106,7 @@ def test_what_is_judged_is_named_by_the_decoder_too(voice: Path, tmp_path: Path)
     assert model_digest(other) != model_digest(voice)
 
 
-def test_there_is_no_signature_that_would_speak_otherwise_than_was_judged(voice: Path) -> None:
+def test_an_int8_export_has_no_float32_synthesis_signature(voice: Path) -> None:
     import tensorflow as tf
 
     assert sorted(tf.saved_model.load(str(voice)).signatures) == ["encode", "refine", "teacher_forced"]
@@ -117,9 +117,7 @@ def test_there_is_no_signature_that_would_speak_otherwise_than_was_judged(voice:
     ("content", "why"),
     [(None, r"no decoder\.tflite.*train it again"), (b"", "no decoder step"), (b"not a model" * 9, "no decoder step")],
 )
-def test_a_decoder_that_is_absent_or_damaged_is_named(
-    content: bytes | None, why: str, voice: Path, tmp_path: Path
-) -> None:
+def test_a_missing_or_damaged_decoder_is_named(content: bytes | None, why: str, voice: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(voice, tmp_path / "model"))
     if content is None:
         (folder / "decoder.tflite").unlink()
@@ -129,7 +127,7 @@ def test_a_decoder_that_is_absent_or_damaged_is_named(
         Synthesizer(folder)
 
 
-def test_a_decoder_that_was_cut_short_is_named(voice: Path, tmp_path: Path) -> None:
+def test_a_truncated_decoder_is_named(voice: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(voice, tmp_path / "model"))
     decoder = folder / "decoder.tflite"
     decoder.write_bytes(decoder.read_bytes()[: decoder.stat().st_size // 2])
@@ -137,7 +135,7 @@ def test_a_decoder_that_was_cut_short_is_named(voice: Path, tmp_path: Path) -> N
         Synthesizer(folder)
 
 
-def test_a_decoder_of_a_later_voxline_is_refused(voice: Path, tmp_path: Path) -> None:
+def test_an_unknown_kind_of_decoder_is_refused(voice: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(voice, tmp_path / "model"))
     said = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps({**said, "decoder": "int4"}))
@@ -153,7 +151,7 @@ print(len(spoken.mels), "keras" in sys.modules, "voxline.components.train" in sy
 """
 
 
-def test_a_fresh_process_speaks_without_the_models_code_and_without_a_word(voice: Path) -> None:
+def test_a_new_process_synthesizes_without_keras_and_without_warnings(voice: Path) -> None:
     command = [sys.executable, "-c", FRESH, str(voice)]
     environment = {
         "TF_CPP_MIN_LOG_LEVEL": "3",

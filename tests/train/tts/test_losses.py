@@ -1,4 +1,4 @@
-"""The parts of a voice's loss, against slow and plain numpy; what stands in the padding takes part in none."""
+"""The terms of the TTS loss against slow NumPy versions; padding takes part in none."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_half_of_the_linear_loss_is_on_low_bins(pair: tuple[Any, Any]) -> None:
     np.testing.assert_allclose(losses.linear_loss(made, wanted, FRAMES, 2), expected, rtol=1e-5)
 
 
-def test_stop_wants_1_on_the_last_real_frame_alone() -> None:
+def test_the_stop_target_is_1_on_the_last_real_frame_only() -> None:
     logits = np.random.default_rng(1).standard_normal((3, 10)).astype(np.float32)
     expected = []
     for row, count in enumerate(FRAMES):
@@ -52,13 +52,13 @@ def test_stop_wants_1_on_the_last_real_frame_alone() -> None:
     np.testing.assert_allclose(losses.stop_loss(logits, FRAMES), expected, rtol=1e-5)
 
 
-def test_a_sure_and_right_stop_costs_nothing_and_a_wrong_one_does_not_overflow() -> None:
+def test_a_confident_stop_costs_nothing_if_right_and_does_not_overflow_if_wrong() -> None:
     logits = np.where(np.arange(8) == FRAMES[:, None] - 1, 500.0, -500.0).astype(np.float32)
     np.testing.assert_allclose(losses.stop_loss(logits, FRAMES), 0, atol=1e-6)
     assert np.isfinite(np.asarray(losses.stop_loss(-logits, FRAMES))).all()
 
 
-def test_guided_attention_is_tachibanas_cost_a_step() -> None:
+def test_guided_attention_is_tachibanas_cost_per_step() -> None:
     random = np.random.default_rng(2)
     steps, alignment = np.array([5, 3, 1]), random.dirichlet(np.ones(6), (3, 8)).astype(np.float32)
     expected = []
@@ -74,7 +74,7 @@ def test_guided_attention_is_tachibanas_cost_a_step() -> None:
     np.testing.assert_allclose(losses.guided_attention_loss(alignment, steps, COUNTS, 0.3), expected, rtol=1e-5)
 
 
-def test_guided_attention_likes_the_diagonal_and_not_its_mirror() -> None:
+def test_guided_attention_prefers_the_diagonal_to_its_mirror() -> None:
     straight = np.eye(20, dtype=np.float32)[None]
     whole = np.array([20])
     right = float(losses.guided_attention_loss(straight, whole, whole, 0.2)[0])

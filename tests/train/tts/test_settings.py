@@ -1,4 +1,4 @@
-"""Schedules of a voice's training, and settings that cannot be meant."""
+"""Schedules of TTS training, and contradictory settings."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.errors import SettingsError
 
 
-def test_the_reduction_falls_by_stages() -> None:
+def test_the_reduction_factor_follows_its_schedule() -> None:
     settings = TtsTrainSettings.of(
         {
             "model": {"kind": "tacotron2", "reduction": 5},
@@ -23,7 +23,7 @@ def test_the_reduction_falls_by_stages() -> None:
     assert TtsTrainSettings.of({"model": {"kind": "tacotron", "reduction": 4}}).reduction(7) == 4
 
 
-def test_guided_attention_falls_to_nothing_or_stays() -> None:
+def test_the_weight_of_guided_attention_decays_or_stays() -> None:
     falls = TtsTrainSettings.of({"guided_attention": {"weight": 2.0, "decay_steps": 100}})
     assert [falls.guided_attention_weight(step) for step in (0, 50, 100, 500)] == [2.0, 1.0, 0.0, 0.0]
     assert TtsTrainSettings.of({"guided_attention": {"weight": 2.0}}).guided_attention_weight(10_000) == 2.0
@@ -42,6 +42,6 @@ def test_guided_attention_falls_to_nothing_or_stays() -> None:
         ({"model": {"kind": "tacotron3"}}, "tacotron2"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(values: dict[str, object], named: str) -> None:
+def test_contradictory_settings_are_refused_by_name(values: dict[str, object], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
         TtsTrainSettings.of(values)

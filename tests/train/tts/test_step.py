@@ -1,4 +1,4 @@
-"""The train step of a voice as a whole: trained, killed and started again, exported, loaded by others."""
+"""The train step for TTS as a whole: trained, killed and resumed, exported, loaded by others."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[S
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
-def test_model_json_says_how_to_speak(trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset) -> None:
+def test_model_json_records_what_synthesis_needs(trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset) -> None:
     work, settings = trained
     said = json.loads((work.path("model") / "model.json").read_text())
     assert said["kind"] == "tacotron2"
@@ -51,7 +51,7 @@ def test_model_json_says_how_to_speak(trained: tuple[StepOutput, TtsTrainSetting
     assert said["provenance"]["trained"]["dev_mel_dtw"] == work.metrics["dev_mel_dtw"]
 
 
-def test_the_export_equals_the_model_that_was_trained(
+def test_the_exported_model_equals_the_trained_one(
     trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset
 ) -> None:
     work, settings = trained
@@ -94,7 +94,7 @@ def test_the_export_equals_the_model_that_was_trained(
         assert out["loss"] == pytest.approx((apart / np.array(tones.deviation)).mean(), rel=1e-4)
 
 
-def test_a_text_sounds_the_same_alone_and_among_others(
+def test_a_text_sounds_the_same_alone_and_in_a_batch(
     trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset
 ) -> None:
     work, _ = trained
@@ -119,7 +119,9 @@ print(json.dumps({"frames": made["frames"].numpy().tolist(), "mean": mean, "ours
 """
 
 
-def test_a_fresh_process_without_our_code_speaks(trained: tuple[StepOutput, TtsTrainSettings], tmp_path: Path) -> None:
+def test_the_export_works_in_a_process_without_voxline(
+    trained: tuple[StepOutput, TtsTrainSettings], tmp_path: Path
+) -> None:
     work, _ = trained
     found = subprocess.run(
         [sys.executable, "-P", "-c", FRESH, str(work.path("model"))], cwd=tmp_path, capture_output=True, text=True
@@ -133,7 +135,7 @@ def test_a_fresh_process_without_our_code_speaks(trained: tuple[StepOutput, TtsT
     assert said["mean"] == pytest.approx(float(tf.reduce_mean(made["mels"])), abs=1e-4)
 
 
-def test_generated_speech_becomes_a_voice(tmp_path: Path) -> None:
+def test_trains_on_a_generated_corpus(tmp_path: Path) -> None:
     texts = ["one five", "two six", "three seven", "four eight"]
     recordings, rate = speak(EspeakVoice("en-us", "m3"), texts * 2)
     utterances = []
@@ -164,7 +166,7 @@ def test_generated_speech_becomes_a_voice(tmp_path: Path) -> None:
     assert work.counts["utterances"] == 6
 
 
-def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tones: Dataset, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path) -> None:
     settings = tiny_voice(
         epochs=2,
         evaluate_steps=20,

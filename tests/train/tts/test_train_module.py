@@ -1,4 +1,4 @@
-"""A module learns: what a step changes, what it may not, and what every result sees."""
+"""One TTS training step, validation, and two devices."""
 
 import dataclasses
 import json
@@ -74,7 +74,7 @@ def test_a_step_that_is_not_finite_changes_nothing(module_and_dataset: tuple[Tts
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_what_stands_in_the_padding_is_not_learnt(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
+def test_padding_does_not_affect_training(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
     module, dataset = module_and_dataset
     batch, before = long_batch(dataset), module.state()
     clean = module.train_step(batch, 0.01, 0)
@@ -85,7 +85,7 @@ def test_what_stands_in_the_padding_is_not_learnt(module_and_dataset: tuple[TtsT
     module.restore(before)
 
 
-def test_guided_attention_has_its_weight_in_the_loss(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
+def test_the_weight_of_guided_attention_scales_its_loss(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
     module, dataset = module_and_dataset
     batch, before, settings = long_batch(dataset), module.state(), module.settings
     light = module.train_step(batch, 0.01, 0)
@@ -99,14 +99,14 @@ def test_guided_attention_has_its_weight_in_the_loss(module_and_dataset: tuple[T
     assert heavy.loss - light.loss == pytest.approx(light.losses["guided_attention"], rel=1e-3)
 
 
-def test_a_few_utterances_are_learnt(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
+def test_learns_a_batch(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
     module, dataset = module_and_dataset
     batch = long_batch(dataset)
     losses = [module.train_step(batch, 0.01, step).loss for step in range(60)]
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_a_text_of_more_symbols_than_its_recording_has_frames_is_left_out_by_name_or_stops_the_run(
+def test_a_text_with_more_symbols_than_frames_is_left_out_or_stops_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoken = sayings(6, 2)
@@ -123,7 +123,7 @@ def test_a_text_of_more_symbols_than_its_recording_has_frames_is_left_out_by_nam
     assert "left out: dev-007" in told
 
 
-def test_features_of_another_kind_are_refused(tones: Dataset) -> None:
+def test_features_of_the_wrong_kind_are_refused(tones: Dataset) -> None:
     with pytest.raises(SettingsError, match=r"mel_and_linear.*extract\.features\.kind"):
         TtsTask(tiny_voice("tacotron"), tones)
 
@@ -138,7 +138,7 @@ def fitted(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tr
     return Trainer(TtsTask(settings, tones), folder).fit(), folder
 
 
-def test_looks_come_by_steps_and_choose_by_free_running(fitted: tuple[TrainResult, Path]) -> None:
+def test_validations_score_free_synthesis_at_given_steps(fitted: tuple[TrainResult, Path]) -> None:
     trained, _ = fitted
     results = trained.state.validations
     assert [result.step for result in results] == [15, 30, 40]
@@ -152,7 +152,7 @@ def test_looks_come_by_steps_and_choose_by_free_running(fitted: tuple[TrainResul
     assert trained.best == min(results, key=lambda result: result.score or ())
 
 
-def test_a_look_where_a_stage_begins_judges_what_the_one_before_has_learnt(tones: Dataset) -> None:
+def test_validation_at_the_start_of_a_stage_uses_the_previous_reduction(tones: Dataset) -> None:
     stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
     task = TtsTask(tiny_voice(reduction_schedule=stages, validation_utterances=1), tones)
     before, begins, after = (task.validate(step).metrics for step in (19, 20, 21))
@@ -161,7 +161,7 @@ def test_a_look_where_a_stage_begins_judges_what_the_one_before_has_learnt(tones
     assert after["loss"] != before["loss"]
 
 
-def test_tensorboard_has_pictures_and_sound(fitted: tuple[TrainResult, Path]) -> None:
+def test_tensorboard_has_images_and_audio(fitted: tuple[TrainResult, Path]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(fitted[1] / "logs"))
@@ -174,7 +174,7 @@ def test_tensorboard_has_pictures_and_sound(fitted: tuple[TrainResult, Path]) ->
         assert [event.step for event in events.Tensors(name)] == steps
 
 
-def test_two_devices_learn_what_one_learns(tones: Dataset, tmp_path: Path) -> None:
+def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> None:
     process = start(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
     process.join()
     assert process.exitcode == 0, printed(tmp_path / "log")[-3_000:]
