@@ -40,7 +40,7 @@ def diff_page(before: str, after: str) -> Page:
     """The page of two datasets, each given by its folder or bucket URI."""
     diff = diff_paths(before, after)
     page = Page("Differences between two datasets", lead=f"From {before} to {after}.")
-    page.opening(comparability_verdict(diff))
+    page.add_opening(comparability_verdict(diff))
     _add_sections(diff, page)
     return page
 
@@ -59,20 +59,20 @@ def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page
     dataset = Dataset.read(folder, shards=False)
     state = "has this content already" if reused else "is published"
     page = Page(f"Version {number} of {name}", lead=info.note or info.at, footer=versions.uri_of(number))
-    page.opening(
+    page.add_opening(
         verdict_banner(f"{page.title} {state}", f"{sum(dataset.counts.values()):,} utterances.", "good"),
         stat_cards({"hours": sum(dataset.seconds.values()) / 3600, **dataset.counts}),
     )
     previous = info.replaces
     if reused:
-        page.section("Changes", small_print(f"None since version {number} was published."))
+        page.add_section("Changes", small_print(f"None since version {number} was published."))
     elif previous is None:
-        page.section("Changes", small_print("This is the first version."))
+        page.add_section("Changes", small_print("This is the first version."))
     elif previous not in versions.numbers():
-        page.section("Changes", small_print(f"Version {previous}, which it replaces, no longer exists."))
+        page.add_section("Changes", small_print(f"Version {previous}, which it replaces, no longer exists."))
     else:
         diff = diff_datasets(Dataset.read(versions.path(previous), shards=False), dataset)
-        page.section(f"Changes since version {previous}", comparability_verdict(diff))
+        page.add_section(f"Changes since version {previous}", comparability_verdict(diff))
         _add_sections(diff, page)
     return page
 
@@ -102,9 +102,9 @@ def utterance_lists(diff: DatasetDiff) -> list[Block]:
 
 
 def _add_sections(diff: DatasetDiff, page: Page) -> None:
-    page.section("Utterances", counts_table(diff), *utterance_lists(diff))
-    page.section("Splits and speakers", *_splits_and_speakers(diff))
-    page.section("Features", *_features(diff))
+    page.add_section("Utterances", counts_table(diff), *utterance_lists(diff))
+    page.add_section("Splits and speakers", *_splits_and_speakers(diff))
+    page.add_section("Features", *_features(diff))
 
 
 def _folded(kind: str, items: Sequence[Any], row: Callable[[Any], tuple[Any, ...]]) -> list[Block]:

@@ -45,13 +45,13 @@ def validation_page(corpus: CheckedCorpus, results: list[CheckResult], settings:
         footer="A check fails when its value is above its threshold. Threshold and severity stand in the config, "
         "under validate.",
     )
-    made.opening(_verdict(results), _facts(corpus))
-    made.section("Checks", _checks(results), small_print(TFDV_NOTE))
+    made.add_opening(_verdict(results), _facts(corpus))
+    made.add_section("Checks", _checks(results), small_print(TFDV_NOTE))
     to_look_at = _offenders(corpus, results, settings)
     if to_look_at:
-        made.section("Utterances to look at", *to_look_at)
-    made.section("How the corpus is spread", _distributions(corpus, settings))
-    made.section("Splits and speakers", _splits(corpus), *_speakers(corpus), *_rejects(corpus))
+        made.add_section("Utterances to look at", *to_look_at)
+    made.add_section("How the corpus is spread", _distributions(corpus, settings))
+    made.add_section("Splits and speakers", _splits(corpus), *_speakers(corpus), *_rejects(corpus))
     return made
 
 

@@ -147,13 +147,13 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
     made = Page(
         record.reason, lead=f"What {record.config['corpus']['uri']} held, as a dataset.", footer=published.folder
     )
-    made.opening(
+    made.add_opening(
         verdict_banner(record.reason, f"{counts['utterances']:,} utterances in version {counts['version']:,}.", "good"),
         stat_cards({"hours": sum(version.seconds.values()) / 3600, **version.counts}),
     )
-    made.section("What changed", *_change_blocks(published, version))
-    made.section("What it cost", _step_table(record.steps))
-    made.section("What the checks found", *_check_blocks(record))
+    made.add_section("What changed", *_change_blocks(published, version))
+    made.add_section("What it cost", _step_table(record.steps))
+    made.add_section("What the checks found", *_check_blocks(record))
     return made
 
 

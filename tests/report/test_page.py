@@ -36,6 +36,7 @@ from voxline.report import (
     figure,
     fill_slot,
     histogram,
+    image_panels,
     item_list,
     line_plot,
     paragraphs,
@@ -47,7 +48,6 @@ from voxline.report import (
     verdict_banner,
     word_diff,
 )
-from voxline.report import media as pictures
 from voxline.report.charts import quantiles
 from voxline.report.svg import Scale
 
@@ -63,8 +63,8 @@ def full_page(text: str = "plain words", audio: np.ndarray | Path | None = None)
     """A page with every kind of block, all of it saying `text`."""
     page = Page(text, lead=text, footer=text)
     values = np.random.default_rng(0).gamma(3.0, 1.0, 200)
-    page.opening(slot("verdict", verdict_banner(text, text, "caution")), text)
-    page.section(
+    page.add_opening(slot("verdict", verdict_banner(text, text, "caution")), text)
+    page.add_section(
         text,
         paragraphs(text),
         small_print(text),
@@ -72,7 +72,7 @@ def full_page(text: str = "plain words", audio: np.ndarray | Path | None = None)
         data_table([text], [[text]], text),
         badge(text, "bad"),
     )
-    page.section(
+    page.add_section(
         "Plots",
         side_by_side(
             figure(histogram({text: values, "other": values[:50]}, text, bounds=[1.0]), text, text),
@@ -82,8 +82,10 @@ def full_page(text: str = "plain words", audio: np.ndarray | Path | None = None)
         ),
     )
     sound = tone(0.5) if audio is None else audio
-    page.section("Speech", item_list(audio_player(sound, text, sample_rate=RATE), word_diff(text, f"{text} {text}")))
-    page.section("More", details(text, paragraphs(text), "a < b", opened=True))
+    page.add_section(
+        "Speech", item_list(audio_player(sound, text, sample_rate=RATE), word_diff(text, f"{text} {text}"))
+    )
+    page.add_section("More", details(text, paragraphs(text), "a < b", opened=True))
     return page
 
 
@@ -223,8 +225,8 @@ def test_ticks_are_few_and_lie_on_their_axis(low: float, span: float, whole: boo
 
 def test_pages_with_plots_are_made_without_a_library_that_draws() -> None:
     made = (
-        "import sys\nfrom voxline.report import bars, histogram\n"
-        "histogram({'a': [1, 2]}, 'x'), bars({'a': 1.0}, 'x')\n"
+        "import sys\nfrom voxline.report import bar_plot, histogram\n"
+        "histogram({'a': [1, 2]}, 'x'), bar_plot({'a': 1.0}, 'x')\n"
         "print({'matplotlib', 'soundfile', 'scipy'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", made], text=True).strip() == "set()"
@@ -297,7 +299,7 @@ def test_a_reel_stays_within_its_limit_and_says_what_was_left_out() -> None:
     reel = PlayerBudget(limit=100_000)
     blocks = [reel.player(tone(1.0), f"clip {place}", sample_rate=RATE) for place in range(5)]
     assert sum("<audio" in block for block in blocks) == 2
-    assert reel.left_out == 3
+    assert reel.omitted == 3
     assert sum(map(len, blocks)) < 102_000
     assert all("used up" in block for block in blocks[2:])
 
@@ -307,21 +309,23 @@ words = st.lists(st.sampled_from(["one", "two", "three", "<b>", "&", "o'clock"])
 
 @settings(deadline=None, max_examples=60)
 @given(words, words)
-def test_a_diff_holds_both_texts_and_as_many_errors_as_jiwer_counts(said: list[str], heard: list[str]) -> None:
-    block = word_diff(" ".join(said), " ".join(heard))
+def test_a_diff_holds_both_texts_and_as_many_errors_as_jiwer_counts(
+    reference: list[str], hypothesis: list[str]
+) -> None:
+    block = word_diff(" ".join(reference), " ".join(hypothesis))
     rows = {
         row: [html.unescape(word) for word in re.findall(rf'<(?:span|del|ins) class="{row}">([^<]*)<', block)][1:]
-        for row in ("said", "heard")
+        for row in ("reference", "hypothesis")
     }
-    assert rows == {"said": said, "heard": heard}
+    assert rows == {"reference": reference, "hypothesis": hypothesis}
     errors = len(re.findall(r'"pair (?:delete|insert|substitute)"', block))
-    if said and heard:
+    if reference and hypothesis:
         import jiwer
 
-        measured = jiwer.process_words(" ".join(said), " ".join(heard))
+        measured = jiwer.process_words(" ".join(reference), " ".join(hypothesis))
         assert errors == measured.insertions + measured.deletions + measured.substitutions
     else:
-        assert errors == len(said) + len(heard)
+        assert errors == len(reference) + len(hypothesis)
 
 
 @pytest.fixture
@@ -400,7 +404,7 @@ def test_in_a_browser_the_audio_plays_and_the_console_stays_silent(browser: Any,
 def test_in_a_browser_a_narrow_page_does_not_scroll_sideways(browser: Any, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     made = full_page(audio=tone(0.1))
-    made.section(
+    made.add_section(
         "Wide", data_table([f"column {n}" for n in range(30)], [list(range(30))]), word_diff("a " * 60, "b " * 60)
     )
     made.write(page)
@@ -410,7 +414,9 @@ def test_in_a_browser_a_narrow_page_does_not_scroll_sideways(browser: Any, tmp_p
 
 def test_pictures_stand_in_the_page_side_by_side_and_say_what_they_show() -> None:
     values = np.random.default_rng(1).random((60, 20))
-    block = pictures([Panel("recorded", values), Panel("$attention$", values, "step", "symbol", 0, 1)], 'of "a" <b>')
+    block = image_panels(
+        [Panel("recorded", values), Panel("$attention$", values, "step", "symbol", 0, 1)], 'of "a" <b>'
+    )
     kind, _, rest = block.partition('src="')[2].partition(";base64,")
     width, height = struct.unpack(">II", base64.b64decode(rest.partition('"')[0])[16:24])
     assert kind == "data:image/png"

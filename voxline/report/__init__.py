@@ -1,25 +1,25 @@
-"""Pages that a person opens to look: one HTML file, complete in itself, that draws and plays.
+"""Self-contained HTML pages with tables, plots and audio players.
 
-A page is sections, and a section is blocks. Every block escapes what it is given, since a transcript may
-hold anything; only what another block made (`Markup`) is taken as HTML. Pages load nothing from anywhere,
-run no script, read well on a phone and in the dark, and are the same bytes whenever they are made of the
-same values.
+A page consists of sections, and a section of blocks. Every block escapes its arguments, since a transcript may contain
+anything; only another block (`Markup`) is taken as HTML. Pages load nothing, run no script, are readable on a phone and
+in dark mode, and are the same bytes for the same values.
 
 >>> page = Page("Test of a <model>", lead="Ten utterances, read aloud.")
->>> page.section(
+>>> page.add_section(
 ...     "Result",
 ...     stat_cards({"word error rate": "3.1%", "utterances": 10}),
-...     data_table(["said", "heard"], [["one two", word_diff("one two", "one too")]]),
+...     data_table(["reference", "hypothesis"], [["one two", word_diff("one two", "one too")]]),
 ... )
 >>> "<title>Test of a &lt;model&gt;</title>" in page.html()
 True
 
-What there is:
-  page      Page, slot and fill (a place in a page that a later step fills)
-  blocks    prose, note, facts, table, badge, verdict, figure, side_by_side, details, listing
-  plots     histogram, bars, lines, scatter: SVG for `figure`
-  pictures  Panel, pictures: spectrograms and alignments in one PNG
-  speech    player, Reel (players that together stay within a size), word_diff, diff_legend
+Contents:
+  pages    Page, slot and fill_slot (a part of a page that a later step replaces)
+  blocks   paragraphs, small_print, stat_cards, data_table, badge, verdict_banner, figure, side_by_side, details,
+           item_list
+  plots    histogram, bar_plot, line_plot, scatter_plot: SVG for `figure`
+  images   Panel, image_panels: spectrograms and alignments in one PNG
+  speech   audio_player, PlayerBudget (players that stay within a size together), word_diff, word_diff_legend
 """
 
 from voxline.report.charts import bar_plot, histogram, line_plot, scatter_plot

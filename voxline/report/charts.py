@@ -1,4 +1,4 @@
-"""Plots as SVG inside the page: distributions, bars, curves and clouds of points."""
+"""Plots as inline SVG: histograms, bars, lines and scatter plots."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,45 +13,45 @@ from voxline.report.svg import WIDTH, Drawing, Scale, shorten_label
 Numbers = Sequence[float] | npt.NDArray[Any]
 
 MAX_POINTS = 2_000
-"""Of a scatter plot; an SVG with more is slow to open."""
+"""In a scatter plot; an SVG with more is slow to open."""
 
 MAX_VALUE = 1e300
-"""Beyond it, differences of two values are no numbers any more."""
+"""Larger values are clipped, so that differences stay finite."""
 
 
 def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, bounds: Sequence[float] = ()) -> Block:
-    """The distribution of one quantity, for each series the share of its values in each bin.
+    """The distribution of one quantity: the share of each series' values in each bin.
 
-    The outermost thousandth on each side is counted in the end bins, so that one odd value does not flatten
-    the rest. Whole numbers get bins of whole width. `bounds` are drawn as upright lines: the limits of a check.
+    The outermost thousandth on each side is counted in the end bins, so that one outlier does not flatten the rest.
+    Integers get bins of integral width. `bounds` are drawn as vertical lines, such as the limits of a check.
     """
     finite = {name: _finite(values) for name, values in series.items()}
-    together = np.concatenate([*finite.values(), np.empty(0)])
-    if not together.size:
+    combined = np.concatenate([*finite.values(), np.empty(0)])
+    if not combined.size:
         return _empty_plot(label, "share")
-    edges = _edges(together, bins)
+    edges = _edges(combined, bins)
     low, high = float(edges[0]), float(edges[-1])
     shares = {
-        place: np.histogram(np.clip(values, low, high), edges)[0] / values.size
-        for place, values in enumerate(finite.values())
+        index: np.histogram(np.clip(values, low, high), edges)[0] / values.size
+        for index, values in enumerate(finite.values())
         if values.size
     }
     near = [bound for bound in bounds if low - (high - low) / 2 < bound < high + (high - low) / 2]
     drawing = Drawing(
         f"Distribution of {label}",
         "; ".join(f"{name}: {_describe_values(values)}" for name, values in finite.items()),
-        Scale.around(min(low, *near, high), max(high, *near, low), whole=_integral(together)),
+        Scale.around(min(low, *near, high), max(high, *near, low), whole=_integral(combined)),
         Scale(0.0, 1.06 * max(float(some.max()) for some in shares.values()), percent=True),
         label=label,
         value_label="share",
         series=list(finite),
     )
-    for place, heights in shares.items():
+    for index, heights in shares.items():
         stairs = _stairs(edges.tolist(), heights.tolist())
-        drawing.area(stairs, place)
-        drawing.line(stairs, place)
+        drawing.area(stairs, index)
+        drawing.line(stairs, index)
     for bound in near:
-        drawing.upright(bound)
+        drawing.vertical_line(bound)
     return drawing.svg()
 
 
@@ -62,7 +62,7 @@ def bar_plot(
     intervals: Mapping[str, tuple[float, float]] | None = None,
     percent: bool = False,
 ) -> Block:
-    """A bar for each name, from the first downwards, with its interval where there is one (low, high)."""
+    """Horizontal bars, the first on top, with their intervals (low, high) if given."""
     if not values:
         return _empty_plot(label, "", height=90)
     names, lengths, within = list(values), [float(one) for one in values.values()], intervals or {}
@@ -82,18 +82,18 @@ def bar_plot(
             drawing.bar(row, length)
         if name in within and all(map(math.isfinite, within[name])):
             low, high = within[name]
-            drawing.rule((low, row), (high, row), width=1.3)
+            drawing.straight_line((low, row), (high, row), width=1.3)
             for end in (low, high):
-                drawing.rule((end, row - 0.16), (end, row + 0.16))
+                drawing.straight_line((end, row - 0.16), (end, row + 0.16))
             reach = max(reach, high)
-        drawing.told(reach, row, _format_value(length, percent))
+        drawing.label_at(reach, row, _format_value(length, percent))
     return drawing.svg()
 
 
 def line_plot(
     x: Numbers, series: Mapping[str, Numbers], label: str, value_label: str, *, percent: bool = False
 ) -> Block:
-    """Curves over a common axis; values that are not finite leave a gap."""
+    """Lines over a common axis; values that are not finite leave a gap."""
     across = _bounded(x)
     heights = {name: _bounded(values) for name, values in series.items()}
     known = _finite(np.concatenate([*heights.values(), np.empty(0)]))
@@ -108,16 +108,16 @@ def line_plot(
         value_label=value_label,
         series=list(series),
     )
-    for place, values in enumerate(heights.values()):
+    for index, values in enumerate(heights.values()):
         points = list(zip(across.tolist(), values.tolist(), strict=True))
-        drawing.line(points, place, 1.5)
+        drawing.line(points, index, 1.5)
         if len(across) <= 20:
-            drawing.dots([point for point in points if all(map(math.isfinite, point))], place, 1.9)
+            drawing.dots([point for point in points if all(map(math.isfinite, point))], index, 1.9)
     return drawing.svg()
 
 
 def scatter_plot(x: Numbers, y: Numbers, label: str, value_label: str, *, diagonal: bool = False) -> Block:
-    """A dot for each pair; `diagonal` adds the line on which both are equal. Says so when it shows a part."""
+    """A dot for each pair; `diagonal` adds the line x = y. Says if only some of the points are drawn."""
     across, up = _bounded(x), _bounded(y)
     finite = np.flatnonzero(np.isfinite(across) & np.isfinite(up))
     if not finite.size:
@@ -136,40 +136,38 @@ def scatter_plot(x: Numbers, y: Numbers, label: str, value_label: str, *, diagon
         Scale.around(*ends[1]),
         label=label,
         value_label=value_label,
-        remark=f"{shown.size:,} of {finite.size:,}, evenly picked" if finite.size > shown.size else "",
+        remark=f"{shown.size:,} of {finite.size:,}, evenly spaced" if finite.size > shown.size else "",
     )
     drawing.dots(zip(across.tolist(), up.tolist(), strict=True), 0, opacity=0.45)
     if diagonal:
-        drawing.rule((ends[0][0],) * 2, (ends[0][1],) * 2, dashed=True, width=1.1)
+        drawing.straight_line((ends[0][0],) * 2, (ends[0][1],) * 2, dashed=True, width=1.1)
     return drawing.svg()
 
 
 def quantiles(values: npt.NDArray[Any], *shares: float) -> list[float]:
-    """The values below which these shares of some values lie, as `np.quantile` interpolates them.
-
-    That one loads all of `numpy.ma`, which takes longer than a plot.
+    """Quantiles, interpolated as in `np.quantile`, which would import `numpy.ma` and take longer than a plot.
 
     >>> quantiles(np.array([4.0, 1.0, 2.0]), 0.5, 0.75)
     [2.0, 3.0]
     """
     ordered = np.sort(values.astype(np.float64))
-    found = []
-    for way in (share * (len(ordered) - 1) for share in shares):
-        low, high, part = float(ordered[int(way)]), float(ordered[math.ceil(way)]), way % 1
-        # From the nearer end, as there: the other way may come out a bit beside a value that all agree on.
-        found.append(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
-    return found
+    result = []
+    for position in (share * (len(ordered) - 1) for share in shares):
+        low, high, part = float(ordered[int(position)]), float(ordered[math.ceil(position)]), position % 1
+        # From the nearer end, as numpy does: from the other end, rounding may miss a value that low and high share.
+        result.append(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
+    return result
 
 
 def _empty_plot(label: str, value_label: str, height: float = 235) -> Block:
     empty = Scale(0.0, 1.0, most=0)
     drawing = Drawing(label, "nothing to show", empty, empty, label=label, value_label=value_label, height=height)
-    drawing.told(0.5, 0.5, "nothing to show", shift=-WIDTH / 11)
+    drawing.label_at(0.5, 0.5, "nothing to show", shift=-WIDTH / 11)
     return drawing.svg()
 
 
 def _stairs(edges: list[float], heights: list[float]) -> list[tuple[float, float]]:
-    """The outline of a histogram, from the ground up and down to it again."""
+    """The outline of a histogram, from zero up and back to zero."""
     steps = [
         point
         for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True)
@@ -200,7 +198,7 @@ def _format_value(value: float, percent: bool) -> str:
 
 
 def _describe_values(values: npt.NDArray[np.float64]) -> str:
-    """A series in words."""
+    """Describes a series in words."""
     if not values.size:
         return "no values"
     count = f"{values.size:,} value{'s' * (values.size != 1)}"

@@ -1,7 +1,4 @@
-"""Audio that plays from inside the page.
-
-soundfile is imported where there is something to play: most pages have nothing.
-"""
+"""Audio players and images that are embedded in the page."""
 
 import base64
 import dataclasses
@@ -17,26 +14,65 @@ from markupsafe import Markup
 from voxline.report.page import Block, _render_block
 
 MAX_PLAYER_SECONDS = 20.0
-"""What one player holds at most; 16-bit WAV at 16 kHz takes 43 kB a second in a page."""
+"""Longest audio in one player. 16-bit WAV at 16 kHz takes 43 kB a second in a page."""
 
 MAX_PAGE_BYTES = 12_000_000
-"""What the players of one page hold together at most: browsers and mail still take such a page."""
+"""Most audio in all players of a page, so that browsers and mail still accept it."""
 
 Samples = npt.NDArray[np.float32] | npt.NDArray[np.float64] | npt.NDArray[np.int16]
 
+DPI = 110
+"""Sharp enough to follow a harmonic; about 100 kB a row."""
+
+
+def audio_player(
+    audio: Path | str | Samples,
+    caption: str = "",
+    *,
+    sample_rate: int | None = None,
+    offset: float = 0.0,
+    duration: float | None = None,
+    seconds: float = MAX_PLAYER_SECONDS,
+) -> Block:
+    """A player with embedded audio, as 16-bit WAV, which every browser plays.
+
+    Args:
+      audio: a file that soundfile reads; or samples `[samples]` or `[samples, channels]`, float in [-1, 1] or int16.
+      sample_rate: Hz, of samples.
+      offset, duration: seconds; the segment to play. None plays to the end.
+      seconds: at most so many are embedded, from the beginning; the page says how many.
+
+    A file that cannot be read gives a remark instead of a player: pages about bad recordings have such files.
+    """
+    import soundfile
+
+    try:
+        samples, rate, whole = (
+            _cut(audio, sample_rate, offset, duration, seconds)
+            if isinstance(audio, np.ndarray)
+            else _read(Path(audio), offset, duration, seconds)
+        )
+    except (OSError, soundfile.LibsndfileError) as error:
+        return _render_block(
+            "audio_player", caption, "", f"No player: {Path(str(audio)).name} cannot be read ({_why(error)})."
+        )
+    if not len(samples):
+        return _render_block("audio_player", caption, "", "No player: the recording is empty.")
+    embedded = len(samples) / rate
+    remark = f"The first {embedded:.0f} s of {whole:.1f} s." if whole - embedded > 0.01 else ""
+    return _render_block("audio_player", caption, _data_uri(samples, rate), remark)
+
 
 class PlayerBudget:
-    """The players of one page, which together stay within a size.
-
-    Once `limit` is used up, players become a remark that names the file instead.
+    """Players whose total size stays within a limit. Beyond it, a remark names the file instead.
 
     Attributes:
       used: bytes of HTML so far.
-      left_out: players that did not fit.
+      omitted: players that did not fit.
     """
 
     def __init__(self, limit: int = MAX_PAGE_BYTES) -> None:
-        self.limit, self.used, self.left_out = limit, 0, 0
+        self.limit, self.used, self.omitted = limit, 0, 0
 
     def player(
         self,
@@ -56,49 +92,56 @@ class PlayerBudget:
             if self.used + len(block) <= self.limit:
                 self.used += len(block)
                 return block
-        self.left_out += 1
-        where = "" if isinstance(audio, np.ndarray) else f"; it lies in {Path(audio).name}"
+        self.omitted += 1
+        file = "" if isinstance(audio, np.ndarray) else f"; the file is {Path(audio).name}"
         return _render_block(
-            "player", caption, "", f"No player: the {self.limit / 1e6:g} MB of audio here are used up{where}."
+            "audio_player",
+            caption,
+            "",
+            f"No player: the {self.limit / 1e6:g} MB of audio for this page are used up{file}.",
         )
 
 
-def audio_player(
-    audio: Path | str | Samples,
-    caption: str = "",
-    *,
-    sample_rate: int | None = None,
-    offset: float = 0.0,
-    duration: float | None = None,
-    seconds: float = MAX_PLAYER_SECONDS,
-) -> Block:
-    """A player with the audio inside it, as 16-bit WAV, which every browser plays.
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One image of a row.
 
-    Args:
-      audio: a file that soundfile reads, or samples [samples] or [samples, channels], floats in [-1, 1] or int16.
-      sample_rate: Hz, of samples; a file knows its own.
-      offset, duration: seconds; the part of the file that is meant, to its end by default.
-      seconds: at most so many are embedded, from the beginning; the page says what was left out.
-
-    A file that cannot be read gives a remark that says so, since a page about bad recordings meets them.
+    Attributes:
+      values: `[x, y]`, as in spectrograms (`[frames, bins]`) and alignments (`[steps, symbols]`).
+      lowest, highest: of the color scale, so that panels can be compared; None: of the values.
     """
-    import soundfile
 
-    try:
-        samples, rate, whole = (
-            _cut(audio, sample_rate, offset, duration, seconds)
-            if isinstance(audio, np.ndarray)
-            else _read(Path(audio), offset, duration, seconds)
-        )
-    except (OSError, soundfile.LibsndfileError) as error:
-        return _render_block(
-            "player", caption, "", f"No player: {Path(str(audio)).name} cannot be read ({_why(error)})."
-        )
-    if not len(samples):
-        return _render_block("player", caption, "", "No player: there is no sound in it.")
-    held = len(samples) / rate
-    remark = f"The first {held:.0f} s of {whole:.1f} s." if whole - held > 0.01 else ""
-    return _render_block("player", caption, _data_uri(samples, rate), remark)
+    title: str
+    values: npt.NDArray[Any]
+    label: str = "frame"
+    value_label: str = "mel"
+    lowest: float | None = None
+    highest: float | None = None
+
+
+def image_panels(panels: Sequence[Panel], alt: str) -> Block:
+    """Panels in a row, as one PNG; `alt` describes them."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.1 * len(panels), 2.5), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    for number, panel in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, len(panels), number)
+        axes.imshow(
+            np.asarray(panel.values, np.float32).T, origin="lower", aspect="auto", interpolation="nearest",
+            cmap="magma", vmin=panel.lowest, vmax=panel.highest,
+        )  # fmt: skip
+        axes.set_title(panel.title, fontsize=9, parse_math=False)
+        axes.set_xlabel(panel.label, fontsize=8)
+        axes.set_ylabel(panel.value_label, fontsize=8)
+        axes.tick_params(labelsize=7)
+    memory = io.BytesIO()
+    figure.savefig(memory, format="png", dpi=DPI, metadata={"Software": None})
+    data = base64.b64encode(memory.getvalue()).decode("ascii")
+    return Markup('<img src="data:image/png;base64,{}" alt="{}" loading="lazy" style="max-width: 100%">').format(
+        data, alt
+    )
 
 
 def _read(path: Path, offset: float, duration: float | None, seconds: float) -> tuple[Samples, int, float]:
@@ -117,10 +160,10 @@ def _cut(
     samples: Samples, rate: int | None, offset: float, duration: float | None, seconds: float
 ) -> tuple[Samples, int, float]:
     if rate is None:
-        raise ValueError("player: samples came without their sample_rate (Hz)")
+        raise ValueError("audio_player: an array needs its sample_rate (Hz)")
     begin = round(offset * rate)
-    meant = samples[begin : None if duration is None else begin + round(duration * rate)]
-    return meant[: int(seconds * rate)], rate, len(meant) / rate
+    segment = samples[begin : None if duration is None else begin + round(duration * rate)]
+    return segment[: int(seconds * rate)], rate, len(segment) / rate
 
 
 def _data_uri(samples: Samples, rate: int) -> str:
@@ -137,49 +180,3 @@ def _why(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(getattr(error, "error_string", error)).strip(" .") or type(error).__name__
-
-
-DPI = 110
-"""To an inch: sharp enough to follow a harmonic, a hundred kB a row."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Panel:
-    """One picture of a row.
-
-    Attributes:
-      values: [across, upwards], as spectrograms ([frames, bins]) and alignments ([steps, symbols]) are.
-      lowest, highest: ends of the colours, so that two panels compare; None: those of the values.
-    """
-
-    title: str
-    values: npt.NDArray[Any]
-    label: str = "frame"
-    value_label: str = "mel"
-    lowest: float | None = None
-    highest: float | None = None
-
-
-def image_panels(panels: Sequence[Panel], alt: str) -> Block:
-    """Panels beside each other in one PNG; `alt` says in words what they show."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.1 * len(panels), 2.5), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    for place, panel in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, len(panels), place)
-        axes.imshow(
-            np.asarray(panel.values, np.float32).T, origin="lower", aspect="auto", interpolation="nearest",
-            cmap="magma", vmin=panel.lowest, vmax=panel.highest,
-        )  # fmt: skip
-        axes.set_title(panel.title, fontsize=9, parse_math=False)
-        axes.set_xlabel(panel.label, fontsize=8)
-        axes.set_ylabel(panel.value_label, fontsize=8)
-        axes.tick_params(labelsize=7)
-    memory = io.BytesIO()
-    figure.savefig(memory, format="png", dpi=DPI, metadata={"Software": None})
-    data = base64.b64encode(memory.getvalue()).decode("ascii")
-    return Markup('<img src="data:image/png;base64,{}" alt="{}" loading="lazy" style="max-width: 100%">').format(
-        data, alt
-    )

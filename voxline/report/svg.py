@@ -1,7 +1,7 @@
-"""Axes, marks and legends as SVG: what the plots are drawn with.
+"""SVG drawing for the plots: axes, marks and legends.
 
-Written by ourselves, since a library that draws takes longer to import than a small refresh may take as a whole. The
-page's style gives the colours, light or dark, and the font; text stays text, which a reader can search.
+Plotting libraries take longer to import than a whole small refresh may take. Colors, light or dark, and the font come
+from the page's style sheet; text stays text, and can be searched.
 """
 
 import dataclasses
@@ -14,14 +14,26 @@ from markupsafe import Markup, escape
 
 from voxline.report.page import Block
 
+WIDTH, HEIGHT = 380, 235
+"""Of the drawing, in SVG units; small, so that labels stay readable on a phone."""
+
+SMALL, LARGE = 9, 10
+"""Font sizes: of ticks and legends, and of axis labels."""
+
+COLORS, INK, FAINT = 6, "currentColor", "var(--line)"
+DASHES = ["", "7 2.8", "2.1 2.1", "7 2.1 2.1 2.1", "11 2.8", "4.2 4.2"]
+"""Series differ in stroke as well as in color."""
+
+Point = tuple[float, float]
+
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """One axis: its ends, and how its values are told.
+    """One axis: its ends, and the format of its values.
 
     Attributes:
-      whole: values are whole numbers, so ticks are too.
-      most: ticks, about; none where it is 0.
+      whole: values are integers, and so are the ticks.
+      most: approximate number of ticks; 0 for none.
     """
 
     low: float
@@ -32,7 +44,7 @@ class Scale:
 
     @classmethod
     def around(cls, low: float, high: float, margin: float = 0.04, **how: bool) -> "Scale":
-        """The scale on which these values have room at both ends.
+        """A scale for these values with a margin at both ends.
 
         >>> Scale.around(3.0, 3.0).ends
         (2.46, 3.54)
@@ -48,12 +60,12 @@ class Scale:
         return self.low, self.high
 
     def share(self, value: float) -> float:
-        """How far along the axis a value lies, from 0 to 1."""
+        """The position of a value on the axis, from 0 to 1."""
         return (value - self.low) / (self.high - self.low)
 
     @functools.cached_property
     def ticks(self) -> list[tuple[float, str]]:
-        """Round values between the ends, and how they are written.
+        """Round values between the ends, with their labels.
 
         >>> Scale(0, 0.31, percent=True).ticks[:2], Scale(-1, 1400).ticks[-1]
         ([(0.0, '0%'), (0.1, '10%')], (1250.0, '1,250'))
@@ -64,13 +76,13 @@ class Scale:
         if self.whole:
             step = max(1.0, math.ceil(step))
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [(place * step, self._told(place * step, step)) for place in range(first, last + 1)]
+        return [(index * step, self._format(index * step, step)) for index in range(first, last + 1)]
 
-    def _told(self, value: float, step: float) -> str:
+    def _format(self, value: float, step: float) -> str:
         if abs(value) < step / 2:
             value = 0.0
         shown = step * 100 if self.percent else step
-        decimals = next((some for some in range(5) if abs(round(shown, some) - shown) < 1e-6 * shown), None)
+        decimals = next((digits for digits in range(5) if abs(round(shown, digits) - shown) < 1e-6 * shown), None)
         if self.percent:
             return f"{value:.{decimals or 0}%}".replace("-", "−")
         if decimals is None or abs(value) >= 1e6:
@@ -78,32 +90,14 @@ class Scale:
         return f"{value:,.{decimals}f}".replace("-", "−")
 
 
-def _round_step(rough: float) -> float:
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= rough * (1 - 1e-9))
-
-
-WIDTH, HEIGHT = 380, 235
-"""Units of the drawing; so small that on a phone the labels keep their size."""
-
-SMALL, LARGE = 9, 10
-"""Heights of type: of ticks and legends, of the axes' names."""
-
-COLORS, INK, FAINT = 6, "currentColor", "var(--line)"
-DASHES = ["", "7 2.8", "2.1 2.1", "7 2.1 2.1 2.1", "11 2.8", "4.2 4.2"]
-"""Series differ in stroke as well as in colour."""
-
-Point = tuple[float, float]
-
-
 class Drawing:
-    """A frame with an axis below and one on the left, to put marks in.
+    """A frame with a horizontal and a vertical axis, in which marks are drawn.
 
     Args:
-      title: what it is, for those who cannot see it; desc: what it shows.
-      across, up: the scales; without `up` the rows bear names.
-      names: of rows, from the first downwards.
-      series: for the legend, where there is more than one.
+      title, desc: for readers who cannot see the drawing.
+      across, up: the scales; without `up` the rows have names.
+      names: of rows, the first on top.
+      series: names for the legend, if there is more than one.
     """
 
     def __init__(
@@ -124,8 +118,8 @@ class Drawing:
         self.label, self.value_label, self.names, self.remark = label, value_label, names, remark
         self._legend = _legend_rows(series) if len(series) > 1 else []
         self._marks: list[Markup] = []
-        sides = [told for _, told in up.ticks] if up else names
-        self.left = 8 + max((_width(told) for told in sides), default=0) + (16 if value_label else 4)
+        sides = [label for _, label in up.ticks] if up else names
+        self.left = 8 + max((_width(side) for side in sides), default=0) + (16 if value_label else 4)
         self.right, self.bottom = WIDTH - 12.0, height - 34.0
         self.top = 8.0 + 14 * len(self._legend) + (12 if remark else 0)
 
@@ -133,12 +127,12 @@ class Drawing:
         return self.left + self.across.share(value) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        """Of a value, or the middle of a row."""
+        """The y coordinate of a value, or of the middle of a row."""
         share = self.up.share(value) if self.up else 1 - (value + 0.5) / max(len(self.names), 1)
         return self.bottom - share * (self.bottom - self.top)
 
     def line(self, points: Iterable[Point], series: int, width: float = 1.4) -> None:
-        """A curve; where a value is not finite it is broken."""
+        """A line, interrupted by values that are not finite."""
         way, pen = [], "M"
         for across, up in points:
             if not (math.isfinite(across) and math.isfinite(up)):
@@ -151,7 +145,7 @@ class Drawing:
         self._marks.append(_element("path", style + (f"; stroke-dasharray: {dash}" if dash else ""), d="".join(way)))
 
     def area(self, points: Sequence[Point], series: int) -> None:
-        """What lies below a curve, tinted."""
+        """The tinted area below a line."""
         way = "L".join(f"{self.x(across):.1f} {self.y(up):.1f}" for across, up in points)
         self._marks.append(_element("path", f"fill: {series_color(series)}; fill-opacity: 0.18", d=f"M{way}Z"))
 
@@ -167,21 +161,21 @@ class Drawing:
         style = f"fill: {series_color(series)}; fill-opacity: {opacity}"
         self._marks.append(Markup(f'<g style="{style}">{"".join(circles)}</g>'))  # noqa: S704  (numbers alone)
 
-    def rule(self, one: Point, other: Point, *, dashed: bool = False, width: float = 1.0) -> None:
-        """A straight line in ink: an interval, a limit, a diagonal."""
+    def straight_line(self, one: Point, other: Point, *, dashed: bool = False, width: float = 1.0) -> None:
+        """A straight line: an interval, a limit, a diagonal."""
         begin, end = ((self.x(across), self.y(up)) for across, up in (one, other))
         self._straight(begin, end, dashed=dashed, width=width)
 
-    def upright(self, value: float) -> None:
-        """A dashed line from top to bottom: a limit."""
+    def vertical_line(self, value: float) -> None:
+        """A dashed line from top to bottom, such as a limit."""
         self._straight((self.x(value), self.top), (self.x(value), self.bottom), dashed=True)
 
-    def told(self, value: float, row: float, text: str, shift: float = 5.0) -> None:
-        """Words beside a place."""
+    def label_at(self, value: float, row: float, text: str, shift: float = 5.0) -> None:
+        """A text next to a point."""
         self._marks.append(_text(self.x(value) + shift, self.y(row) + 3, text))
 
     def svg(self) -> Block:
-        parts = [*self._grid(), *self._marks, *self._axes(), *self._names()]
+        parts = [*self._grid(), *self._marks, *self._axes(), *self._labels()]
         return Markup('<svg viewBox="0 0 {} {:.0f}" role="img"><title>{}</title><desc>{}</desc>{}</svg>').format(
             WIDTH, self.height, self.title, self.desc, Markup("").join(parts)
         )
@@ -200,13 +194,13 @@ class Drawing:
     def _axes(self) -> list[Markup]:
         way = f"M{self.left:.1f} {self.top:.1f}V{self.bottom:.1f}H{self.right:.1f}"
         frame = _element("path", f"fill: none; stroke: {INK}; stroke-width: 0.6", d=way)
-        below = [_text(self.x(value), self.bottom + 13, told, "middle") for value, told in self.across.ticks]
-        aside = [_text(self.left - 5, self.y(value) + 3, told, "end") for value, told in self._levels()]
+        below = [_text(self.x(value), self.bottom + 13, label, "middle") for value, label in self.across.ticks]
+        aside = [_text(self.left - 5, self.y(value) + 3, label, "end") for value, label in self._levels()]
         rows = [_text(self.left - 5, self.y(row) + 3, name, "end") for row, name in enumerate(self.names)]
         return [frame, *below, *aside, *rows]
 
-    def _names(self) -> list[Markup]:
-        """What the axes are, and what the series."""
+    def _labels(self) -> list[Markup]:
+        """The labels of the axes, and the legend."""
         middle, half = (self.left + self.right) / 2, (self.top + self.bottom) / 2
         texts = [_text(middle, self.height - 6, self.label, "middle", LARGE)]
         if self.value_label:
@@ -215,9 +209,9 @@ class Drawing:
         if self.remark:
             texts.append(_text(self.right, self.top - 5, self.remark, "end"))
         for row, entries in enumerate(self._legend):
-            for place, across, name in entries:
-                dash = DASHES[place % len(DASHES)]
-                style = f"stroke: {series_color(place)}; stroke-width: 1.8" + (
+            for index, across, name in entries:
+                dash = DASHES[index % len(DASHES)]
+                style = f"stroke: {series_color(index)}; stroke-width: 1.8" + (
                     f"; stroke-dasharray: {dash}" if dash else ""
                 )
                 begin, level = self.left + across, 9.0 + 14 * row
@@ -234,35 +228,40 @@ def series_color(series: int) -> str:
 
 
 def shorten_label(name: str, most: float = 24 * 5.4) -> str:
-    """A name that leaves room for what it names."""
-    kept = name
-    while _width(kept) > most:
-        kept = kept[: max(1, len(kept) - 1 - (len(kept) > 60) * (len(kept) - 60))]
-    return kept if kept == name else f"{kept}…"
+    """Shortens a label to a width."""
+    shortened = name
+    while _width(shortened) > most:
+        shortened = shortened[: max(1, len(shortened) - 1 - (len(shortened) > 60) * (len(shortened) - 60))]
+    return shortened if shortened == name else f"{shortened}…"
 
 
 def _legend_rows(names: Sequence[str]) -> list[list[tuple[int, float, str]]]:
-    """The entries of a legend as they fit beside each other: (series, where it begins, its name)."""
+    """The rows of a legend, with as many entries as fit: (series, x position, name)."""
     rows: list[list[tuple[int, float, str]]] = [[]]
     reached = 0.0
-    for place, name in enumerate(map(shorten_label, names)):
+    for index, name in enumerate(map(shorten_label, names)):
         needed = 22 + _width(name) + 14
         if rows[-1] and reached + needed > WIDTH - 70:
             rows.append([])
             reached = 0.0
-        rows[-1].append((place, reached, name))
+        rows[-1].append((index, reached, name))
         reached += needed
     return rows
 
 
 def _width(text: str) -> float:
-    """About, in small type: the reader's font is not known here."""
-    return sum(SMALL if unicodedata.east_asian_width(one) in "WF" else SMALL * 0.58 for one in text)
+    """The approximate width in small type; the reader's font is unknown."""
+    return sum(SMALL if unicodedata.east_asian_width(char) in "WF" else SMALL * 0.58 for char in text)
+
+
+def _round_step(rough: float) -> float:
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= rough * (1 - 1e-9))
 
 
 def _element(name: str, style: str, **attributes: str) -> Markup:
-    told = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
-    return Markup(f'<{name}{told} style="{style}"/>')  # noqa: S704  (escaped above)
+    values = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
+    return Markup(f'<{name}{values} style="{style}"/>')  # noqa: S704  (escaped above)
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", size: int = SMALL, more: str = "") -> Markup:

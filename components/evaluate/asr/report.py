@@ -48,15 +48,15 @@ def write_asr_report(
         f"{metrics['seconds'] / 60:.1f} minutes by {metrics['test']['speakers']:,} speakers.",
         footer=f"Evaluation {metrics['key']}. Model {digest}. Test utterances {metrics['test']['fingerprint']}.",
     )
-    page.opening(
+    page.add_opening(
         slot(VERDICT_SLOT, small_print("Not judged yet: push judges, and writes its verdict here.")), _facts(metrics)
     )
-    page.section("Errors", *_errors(metrics))
-    page.section("Compared with the model in service", *_comparison(metrics, rows))
-    page.section("By speaker, duration and more", *_slices(metrics))
-    page.section("Most confused words", *_confusions(metrics, settings))
-    page.section("Worst utterances", *_worst(rows, utterances, settings))
-    page.section("How this was measured", paragraphs(_method(metrics)))
+    page.add_section("Errors", *_errors(metrics))
+    page.add_section("Compared with the model in service", *_comparison(metrics, rows))
+    page.add_section("By speaker, duration and more", *_slices(metrics))
+    page.add_section("Most confused words", *_confusions(metrics, settings))
+    page.add_section("Worst utterances", *_worst(rows, utterances, settings))
+    page.add_section("How this was measured", paragraphs(_method(metrics)))
     page.write(path)
 
 

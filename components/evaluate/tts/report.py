@@ -55,14 +55,14 @@ def write_tts_report(
     )
     reel = PlayerBudget(round(settings.audio_megabytes * 1e6))
     told = {row.id: row for row in rows}
-    page.opening(
+    page.add_opening(
         slot(VERDICT_SLOT, small_print("Not judged yet: push judges, and writes its verdict here.")), _facts(metrics)
     )
-    page.section("Figures", *_figures(metrics))
-    page.section("Listen", *_takes(gallery.samples, told, voice, reel, "No utterance is shown (evaluate.typical)."))
-    page.section("Worst utterances", *_takes(gallery.worst, told, voice, reel, "None is shown (evaluate.worst)."))
-    page.section("By length of the text and more", *_slices(metrics))
-    page.section("How this was measured", paragraphs(_method(metrics)))
+    page.add_section("Figures", *_figures(metrics))
+    page.add_section("Listen", *_takes(gallery.samples, told, voice, reel, "No utterance is shown (evaluate.typical)."))
+    page.add_section("Worst utterances", *_takes(gallery.worst, told, voice, reel, "None is shown (evaluate.worst)."))
+    page.add_section("By length of the text and more", *_slices(metrics))
+    page.add_section("How this was measured", paragraphs(_method(metrics)))
     page.write(path)
 
 

@@ -74,7 +74,7 @@ def purge_registry_use(registry: Path | str, one: RegistryUse, traces: Footprint
         if one.shown or one.judged:
             text = f"The page of this evaluation showed and played a speaker who was purged, {at}. Its figures stay."
             page = Page(f"Evaluation of {one.name}", footer=str(read_json(folder / METRICS_FILE)["key"]))
-            page.opening(small_print(text))
+            page.add_opening(small_print(text))
             page.write(folder / REPORT_FILE)
             ground.sent(folder / REPORT_FILE)
         if one.judged:

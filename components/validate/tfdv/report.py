@@ -41,15 +41,15 @@ def statistics_page(examination: TfdvResult) -> Page:
         "difference between the shares of one value, of texts.",
     )
     if examination.skipped:
-        page.opening(verdict_banner("Skipped", f"TFX's data validation did not run: {examination.skipped}."))
+        page.add_opening(verdict_banner("Skipped", f"TFX's data validation did not run: {examination.skipped}."))
         return page
-    page.opening(_verdict(examination), _facts(examination))
-    page.section("Anomalies", _anomalies(examination))
-    page.section("FeatureDrift", *_drift(examination))
+    page.add_opening(_verdict(examination), _facts(examination))
+    page.add_section("Anomalies", _anomalies(examination))
+    page.add_section("FeatureDrift", *_drift(examination))
     now, before = examination.spreads.get("", []), examination.before.get("", [])
     shown = {**examination.spreads, **({IN_SERVICE: before} if before else {})}
-    page.section("Numbers", _numbers(shown), *_curves(now, before))
-    page.section("Texts", _texts(shown), *_values(now, before))
+    page.add_section("Numbers", _numbers(shown), *_curves(now, before))
+    page.add_section("Texts", _texts(shown), *_values(now, before))
     return page
 
 
