@@ -66,5 +66,5 @@ def _note_use(output: StepOutput) -> None:
     """Keeps the dataset's shards from garbage collection for another grace period."""
     with contextlib.suppress(OSError):  # a store that may only be read
         os.utime(output.folder / DATASET_FILE)
-    if output.remote:
-        output.remote.note_use()
+    if output.bucket_step:
+        output.bucket_step.record_use()

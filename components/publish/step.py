@@ -26,7 +26,7 @@ class PublishedVersion(StepOutput):
     version_uri: str = ""
 
     @property
-    def place(self) -> str:
+    def uri(self) -> str:
         return self.version_uri
 
 

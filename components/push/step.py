@@ -276,7 +276,7 @@ def _written(
         wer = measured.metrics["wer"]
         summary |= {"wer": wer["rate"], "wer_interval": [wer["interval"]["low"], wer["interval"]["high"]]}
     values: dict[str, Any] = {**judged, "heading": decided.heading, **summary}
-    with cached_step(store, "push", settings, inputs, again=True) as work:
+    with cached_step(store, "push", settings, inputs, force=True) as work:
         write_json(work.folder / VERDICT, values)
         write_text(work.folder / REPORT_FILE, _report(decided, measured))
         work.outputs = {"verdict": VERDICT, "report": REPORT_FILE}

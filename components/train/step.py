@@ -39,7 +39,7 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Step
     if _wants_workers(settings):
         return _launch(str(dataset), store, settings, inputs)
     alone = not os.environ.get("TF_CONFIG")
-    with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION, alone=alone) as work:
+    with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION, exclusive=alone) as work:
         if work.reused:
             return work
         _train(read, settings, work)
@@ -50,7 +50,7 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput) -> None:
     task = _build_task(dataset, settings)
     from voxline.components.train.trainer import Trainer
 
-    work.passing = ("checkpoints", "best")
+    work.scratch_dirs = ("checkpoints", "best")
     result = Trainer(task, work.folder, work.save).fit()
     best, state = result.best, result.state
     metrics = {f"dev_{name}": value for name, value in best.metrics.items()}

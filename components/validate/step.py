@@ -120,10 +120,10 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", examination: "TfdvResult",
         print_status(f"validate: warning: {_describe(result)}")
     if failed:
         raise WorkError(
-            f"validate: {'; '.join(map(_describe, failed))}. Look at {work.place_of('report')}, then mend the corpus, "
+            f"validate: {'; '.join(map(_describe, failed))}. See {work.output_uri('report')}, then mend the corpus, "
             f"or raise validate.{failed[0].check.name}.threshold, or make its severity a warning"
         )
-    print_status(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.place_of('report')}")
+    print_status(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.output_uri('report')}")
 
 
 def _describe(result: "CheckResult") -> str:

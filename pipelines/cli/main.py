@@ -119,7 +119,7 @@ def step(
             name, chosen, run_dir or Path("runs") / chosen.name, {key: path for key, path in given.items() if path}
         )
     for output in work.outputs:
-        typer.echo(f"{output:<12}{work.place_of(output)}")
+        typer.echo(f"{output:<12}{work.output_uri(output)}")
     for metric, value in work.metrics.items():
         typer.echo(f"{metric:<12}{value}")
 

@@ -105,7 +105,7 @@ def read_task_output(folder: Path, step: StepRecord) -> None:
                 metadata = artifact.get("metadata", {})
                 if metadata.get("step") != step.name:
                     continue
-                step.folder = metadata["place"]
+                step.folder = metadata["uri"]
                 step.key = metadata["key"]
                 step.reused = bool(metadata["reused"])
                 step.work_seconds = float(metadata["seconds"])

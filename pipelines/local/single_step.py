@@ -74,7 +74,7 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
     step = importlib.import_module(f"voxline.components.{name}.step")
     make_run_dir(run_dir)
     work: StepOutput = step.run(*inputs, *places, config.store, *after, config.section(name), **in_service)
-    record_output(run_dir, name, work.place)
+    record_output(run_dir, name, work.uri)
     return work
 
 

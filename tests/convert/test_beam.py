@@ -106,7 +106,7 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
     work = run(f"{gcs.uri}/corpus", f"{gcs.uri}/store", by("multi_process").model_copy(update={"workers": 1}))
     assert not list(here.rglob("*.wav"))
     hashes = [one.audio_hash for one in read_manifest(alone.folder)]
-    assert [one.audio_hash for one in read_manifest(localize(work.place))] == hashes
+    assert [one.audio_hash for one in read_manifest(localize(work.uri))] == hashes
     sent = {name.rpartition("/")[2] for name in gcs.names() if "/wavs/" in name and name.endswith(".wav")}
     assert sent == {f"{one}.wav" for one in hashes}
     assert not [name for name in gcs.names() if "/unfinished/" in name]

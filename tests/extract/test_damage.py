@@ -152,12 +152,12 @@ def test_a_recording_that_was_gone_for_a_while_is_in_the_next_version(
     if speeds == [1.0]:
         shutil.rmtree(tmp_path / "store")
     before, _ = refreshed(tmp_path, how)
-    assert before.counts["unread"] == 2
+    assert before.counts["incomplete"] == 2
     for one in (absent, cut_short):
         shutil.move(f"{one.audio_filepath}.kept", one.audio_filepath)
     after, second = refreshed(tmp_path, how)
     assert (after.key, after.reused) == (before.key, False)
-    assert (second.reused, "unread" in after.counts) == (False, False)
+    assert (second.reused, "incomplete" in after.counts) == (False, False)
     fresh = run(tmp_path / "converted", tmp_path / "fresh", how)
     assert read(second.folder) == read(after.folder) == read(fresh.folder)
     assert [work.reused for work in refreshed(tmp_path, how)] == [True, True]

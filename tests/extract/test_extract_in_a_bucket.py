@@ -54,7 +54,7 @@ def test_workers_that_share_no_disk_write_the_shards_of_one_machine(
     work = run(converted, f"{gcs.uri}/store", by_workers)
     assert not list(fresh_pod().rglob("*.tfrecord"))
     alone = run(converted, tmp_path / "store", SMALL)
-    read, expected = Dataset.read(localize(work.place)), Dataset.read(alone.folder)
+    read, expected = Dataset.read(localize(work.uri)), Dataset.read(alone.folder)
     assert [shard.checksum for shard in read.shards] == [shard.checksum for shard in expected.shards]
     assert read.counts == expected.counts
     assert not [name for name in gcs.names() if "/unfinished/" in name]
@@ -72,4 +72,4 @@ def test_a_shard_that_was_written_and_not_sent_counts_for_nothing_and_is_sent_in
     fresh_pod()
     again = run(converted, f"{gcs.uri}/store", SMALL)
     assert again.reused
-    assert sum(Dataset.read(localize(again.place)).counts.values()) == 20
+    assert sum(Dataset.read(localize(again.uri)).counts.values()) == 20

@@ -34,12 +34,12 @@ def run(step: str, corpus: Path, base: str) -> StepOutput:
     if step == "convert":
         return convert(corpus / "first", f"{base}/store", CONVERT)
     made = extract(corpus / "few", f"{base}/store", EXTRACT)
-    return made if step == "extract" else publish(made.place, f"{base}/store", f"{base}/datasets", PUBLISH)
+    return made if step == "extract" else publish(made.uri, f"{base}/store", f"{base}/datasets", PUBLISH)
 
 
 def content(step: str, work: StepOutput) -> Any:
     """All that another machine reads of it."""
-    folder = localize(work.place)
+    folder = localize(work.uri)
     if step == "convert":
         ensure_local(utterance.audio_filepath for utterance in iter_manifest(folder))
     return STEPS[step].content(folder)

@@ -57,11 +57,11 @@ def files(folder: Path) -> list[Path]:
 def test_pods_with_empty_disks_find_each_others_work_and_do_nothing_twice(cluster: Cluster) -> None:
     first = cluster.run(*TO_A_DATASET)
     assert [work.reused for work in first.values()] == [False] * 4
-    assert {work.place.partition("/store/")[0] for work in first.values()} == {cluster.gcs.uri}
+    assert {work.uri.partition("/store/")[0] for work in first.values()} == {cluster.gcs.uri}
     before = cluster.gcs.names()
     again = cluster.run(*TO_A_DATASET)
     assert [work.reused for work in again.values()] == [True] * 4
-    assert [work.place for work in again.values()] == [work.place for work in first.values()]
+    assert [work.uri for work in again.values()] == [work.uri for work in first.values()]
     used = f"store/extract/{first['extract'].key}/used.json"  # when it was wanted last, for collections
     assert sorted(cluster.gcs.names()) == sorted([*before, used])
     assert not [path for path in files(cluster.disk) if path.suffix in (".wav", ".tfrecord")]
@@ -108,7 +108,7 @@ def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and
     assert trained.metrics["steps"] == 120
     assert not [name for name in cluster.gcs.names() if "/checkpoints/" in name or name.endswith("progress.json")]
     made = cluster.run("evaluate", "push", settings=(*long, "push.max_wer=10", "push.known_clip=false"))
-    assert read_json(localize(made["push"].place_of("verdict")))["model"] == f"{cluster.gcs.uri}/registry/asr/1"
+    assert read_json(localize(made["push"].output_uri("verdict")))["model"] == f"{cluster.gcs.uri}/registry/asr/1"
     assert not files(cluster.fresh_pod())
     assert format_models(f"{cluster.gcs.uri}/registry")[0].startswith("asr  version 1")
     assert (find_model(f"{cluster.gcs.uri}/registry/asr") / "saved_model.pb").is_file()

@@ -53,8 +53,8 @@ def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_i
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
     extracted(range(12))
-    few = run(extracted(range(0, 12, 4)).place, store, datasets, PublishSettings(compact_below=0.9))
-    expected, before = content(localize(few.place)), shards(gcs)
+    few = run(extracted(range(0, 12, 4)).uri, store, datasets, PublishSettings(compact_below=0.9))
+    expected, before = content(localize(few.uri)), shards(gcs)
     fresh_pod()
 
     def collected(dry_run: bool = False) -> GarbageCollected:
@@ -67,10 +67,10 @@ def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_i
     assert collected() == dry
     assert dry.shards == len(before - shards(gcs)) >= 2
     fresh_pod()
-    assert content(localize(few.place)) == expected
+    assert content(localize(few.uri)) == expected
     again = extracted(range(12))
     assert not again.reused
-    assert len(content(localize(again.place))) == len(content(localize(extracted(range(12)).place)))
+    assert len(content(localize(again.uri))) == len(content(localize(extracted(range(12)).uri)))
     extracted(range(12))
     assert gcs.bucket("store").stat(f"extract/{again.key}/used.json")
 
@@ -86,8 +86,8 @@ def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
     extracted(range(12))
-    few = run(extracted(range(0, 12, 4)).place, store, datasets, PublishSettings(compact_below=0.9))
-    expected, before = content(localize(few.place)), shards(gcs)
+    few = run(extracted(range(0, 12, 4)).uri, store, datasets, PublishSettings(compact_below=0.9))
+    expected, before = content(localize(few.uri)), shards(gcs)
     days_later(9)
     with bucket_locks.hold_shared_store_lock(store, 0), pytest.raises(WorkError, match="in use by"):
         collect_garbage(store, [datasets], grace_days=3, dry_run=False)
@@ -105,4 +105,4 @@ def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
     assert gone
     assert {f"{folder}/shard.json" for folder in shards(gcs)} <= set(gcs.names()), "nothing half is left"
     fresh_pod()
-    assert content(localize(few.place)) == expected
+    assert content(localize(few.uri)) == expected

@@ -53,12 +53,12 @@ def test_a_version_is_read_on_another_machine_and_the_same_content_is_none_anew(
     store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
     fresh_pod()
     whole = extracted(range(12))
-    first = run(whole.place, store, datasets, COMPACT)
-    expected = content(localize(whole.place))
+    first = run(whole.uri, store, datasets, COMPACT)
+    expected = content(localize(whole.uri))
     fresh_pod()
-    again = run(extracted(range(12)).place, store, datasets, COMPACT)
-    assert (first.place, first.reused) == (f"{datasets}/corpus/1", False)
-    assert (again.place, again.reused) == (f"{datasets}/corpus/1", True)
+    again = run(extracted(range(12)).uri, store, datasets, COMPACT)
+    assert (first.uri, first.reused) == (f"{datasets}/corpus/1", False)
+    assert (again.uri, again.reused) == (f"{datasets}/corpus/1", True)
     fresh_pod()
     assert content(localize(f"{datasets}/corpus/1")) == expected
     assert list_datasets(datasets) == ["corpus"]
@@ -72,9 +72,9 @@ def test_what_is_mostly_dead_is_left_behind_in_a_bucket_too(
     extracted(range(12))
     fresh_pod()
     left = extracted(range(0, 12, 4))
-    version = run(left.place, store, datasets, COMPACT)
+    version = run(left.uri, store, datasets, COMPACT)
     fresh_pod()
-    dataset = Dataset.read(localize(version.place))
+    dataset = Dataset.read(localize(version.uri))
     assert all(shard.live == shard.examples for shard in dataset.shards)
     read = Batches(dataset, "train", batch_size=4)
     assert sorted(name for batch in read.epoch(0) for name in batch.ids) == ["u00", "u04", "u08"]
@@ -95,13 +95,13 @@ def test_a_number_that_was_claimed_by_a_machine_that_died_is_no_version(
 
     monkeypatch.setattr(GcsStore, "upload_file", dying)
     with pytest.raises(WorkError, match="the machine is gone"):
-        run(dataset.place, store, datasets, COMPACT)
+        run(dataset.uri, store, datasets, COMPACT)
     monkeypatch.setattr(GcsStore, "upload_file", upload_file)
     fresh_pod()
     assert DatasetVersions(datasets, "corpus").numbers() == []
     with pytest.raises(WorkError, match="no version 1; existing: none"):
         DatasetVersions(datasets, "corpus").path(1)
-    assert run(dataset.place, store, datasets, COMPACT).place == f"{datasets}/corpus/2"
+    assert run(dataset.place, store, datasets, COMPACT).uri == f"{datasets}/corpus/2"
     assert json.loads(gcs.bucket("datasets").read("corpus/2/version.json"))["replaces"] is None
 
 
@@ -123,11 +123,11 @@ def test_a_machine_that_comes_second_takes_the_next_number(
             overtaken.append(True)
             with pytest.MonkeyPatch.context() as other_machine:
                 other_machine.setenv(CACHE_ENV, str(tmp_path / "other machine"))
-                run(fast.place, store, datasets, COMPACT)
+                run(fast.uri, store, datasets, COMPACT)
         return found
 
     monkeypatch.setattr(GcsStore, "list_folders", overtake)
-    run(slow.place, store, datasets, COMPACT)
+    run(slow.uri, store, datasets, COMPACT)
     versions = DatasetVersions(datasets, "corpus")
     assert {number: versions.info(number).key for number in versions.numbers()} == {1: fast.key, 2: slow.key}
 

@@ -150,8 +150,8 @@ def test_a_refresh_after_it_publishes_no_version(filled: Storage, made: tuple[Pa
     purged(filled)
     _, extracted = refresh(made[0], filled.uri, 2, without=GONE)
     store, datasets = f"{filled.uri}/store", f"{filled.uri}/datasets"
-    published = publish(extracted.place, store, datasets, PublishSettings(name="three"))
-    assert (published.reused, published.place) == (True, f"{datasets}/three/2")
+    published = publish(extracted.uri, store, datasets, PublishSettings(name="three"))
+    assert (published.reused, published.uri) == (True, f"{datasets}/three/2")
     assert traces_of_her(filled) == []
 
 

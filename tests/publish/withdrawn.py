@@ -41,12 +41,12 @@ def make(folder: Path, base: str, count: int = COUNT) -> None:
     corpus(folder, count)
     for version in (1, 2):
         converted, extracted = refresh(folder, base, version)
-        published = publish(extracted.place, f"{base}/store", f"{base}/datasets", PublishSettings(name="three"))
+        published = publish(extracted.uri, f"{base}/store", f"{base}/datasets", PublishSettings(name="three"))
     others = [one for one in read_manifest(converted.folder) if one.speaker != GONE]
     write_manifest(folder / "manifest.jsonl", others)
     without = extract(folder / "manifest.jsonl", f"{base}/store", HOW)
-    publish(without.place, f"{base}/store", f"{base}/datasets", PublishSettings(name="two"))
-    dataset = Dataset.read(localize(published.place), shards=False)
+    publish(without.uri, f"{base}/store", f"{base}/datasets", PublishSettings(name="two"))
+    dataset = Dataset.read(localize(published.uri), shards=False)
     model = train(local_path(f"{base}/store") / "train" / "0123", dataset)
     register(f"{base}/registry", model, dataset)
 
@@ -80,8 +80,8 @@ def refresh(folder: Path, base: str, version: int, without: str = "") -> tuple[S
         archive.add(folder / "corpus", "corpus")
     settings = CorpusSettings.of({"format": "manifest", "uri": str(folder / "corpus.tar")})
     ingested = ingest(f"{base}/store", settings)
-    converted = convert(ingested.place, f"{base}/store", ConvertSettings.of({"workers": 1}))
-    return converted, extract(converted.place, f"{base}/store", HOW)
+    converted = convert(ingested.uri, f"{base}/store", ConvertSettings.of({"workers": 1}))
+    return converted, extract(converted.uri, f"{base}/store", HOW)
 
 
 def _list(folder: Path, lines: list[dict[str, Any]]) -> None:

@@ -54,7 +54,7 @@ def test_another_machine_reuses_finished_work_and_brings_only_the_marker(gcs: St
     disk = fresh_pod()
     again = make(gcs)
     assert (made.reused, again.reused) == (False, True)
-    assert (again.counts, again.place) == (made.counts, made.place)
+    assert (again.counts, again.uri) == (made.counts, made.uri)
     assert not [path for path in disk.rglob("*") if path.is_file() and path.suffix != ".lock"]
     assert texts(again.path("numbers")) == ["1 2 3", "1 2 3"]
 
@@ -62,7 +62,7 @@ def test_another_machine_reuses_finished_work_and_brings_only_the_marker(gcs: St
 def test_the_work_is_found_by_its_own_address_and_by_that_of_its_key(gcs: Storage, fresh_pod: Pod) -> None:
     fresh_pod()
     made = make(gcs)
-    for address in (made.place, f"{gcs.uri}/store/count/{made.key}"):
+    for address in (made.uri, f"{gcs.uri}/store/count/{made.key}"):
         fresh_pod()
         assert texts(localize(address) / "numbers") == ["1 2 3", "1 2 3"]
 
@@ -143,7 +143,7 @@ def test_a_save_that_the_storage_does_not_take_stops_nothing(
 
     fresh_pod()
     make(gcs, meanwhile=save_in_vain)
-    assert "not saved for other machines, the work goes on" in capsys.readouterr().out
+    assert "not uploaded for other machines, the work goes on" in capsys.readouterr().out
     fresh_pod()
     assert make(gcs).reused
 
@@ -224,6 +224,6 @@ def test_an_artifact_on_a_cluster_keeps_its_uri_and_tells_the_place(
     made.publish(theirs)
     made.publish(ours)
     assert theirs.uri == "minio://mlpipeline/v2/artifacts/x"
-    assert artifact_uri(theirs) == artifact_uri(ours) == ours.uri == made.place
-    assert json.loads((tmp_path / "minio" / "x").read_text(encoding="utf-8"))["place"] == made.place
+    assert artifact_uri(theirs) == artifact_uri(ours) == ours.uri == made.uri
+    assert json.loads((tmp_path / "minio" / "x").read_text(encoding="utf-8"))["uri"] == made.uri
     assert artifact_uri(dsl.Dataset(uri="/by/hand")) == "/by/hand"

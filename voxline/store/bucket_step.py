@@ -1,12 +1,12 @@
-"""A piece of work in a bucket: what a process makes lies apart until the marker names it, so no two can be mixed.
+"""The output of a step in a bucket: each process writes to an attempt of its own until the marker names one.
 
-  <store>/<step>/<key>/done.json       which attempt counts, and all that a step tells; written last
-  <store>/<step>/<key>/progress.json   which attempt may be gone on with, and its files, each of them whole
-  <store>/<step>/<key>/used.json       of an extracted dataset: when it was wanted last; a collection looks at its age
-  <store>/<step>/<key>/<attempt>/…     what one process made; no other ever writes there
+  <store>/<step>/<key>/done.json       which attempt counts, and the step's counts, metrics and outputs; written last
+  <store>/<step>/<key>/progress.json   which attempt can be resumed, and its files, each of them whole
+  <store>/<step>/<key>/used.json       of an extracted dataset: when it was last used, for the garbage collection
+  <store>/<step>/<key>/<attempt>/…     what one process wrote; no other ever writes there
 
 Two machines that do the same work at once waste time and harm nothing: the marker is written on condition that it is
-still what it was when the work began, and whoever comes second takes the first one's result for its own.
+still what it was when the work began, and the machine that comes second takes the first one's result.
 """
 
 import contextlib
@@ -26,50 +26,50 @@ from voxline.store.objects import ABSENT, ObjectStore, invalid_name_reason, open
 
 PROGRESS_FILE = "progress.json"
 LAST_USE_FILE = "used.json"
-"""Written anew whenever finished work is wanted again: its age says for how long it was not."""
-_HERE = ".attempt"
-"""The attempt that was begun on this machine; its process is gone once the folder's lock is free."""
+"""Its age says how long finished work has not been used."""
+_ATTEMPT_FILE = ".attempt"
+"""Names the attempt that was begun on this machine; its process is gone once the folder's lock is free."""
 
 _ATTEMPT = re.compile(r"[0-9a-f]{12}")
 
 SAVE_SECONDS = 30.0
-"""From the end of one save to the next, at least; and nine times as long as a save takes."""
+"""From the end of one partial upload to the next, at least; and nine times as long as one takes."""
 
 
 class BucketStep:
-    """The folder of a piece of work, in a bucket and here.
+    """The output folder of a step, in a bucket and on this machine.
 
     Attributes:
       store: of `<store>/<step>/<key>`.
-      attempt: the one that `folder` is of.
-      done: the marker, where the work is finished.
+      attempt: whose files `folder` holds.
+      done: the marker, if the work is finished.
     """
 
     def __init__(self, uri: str) -> None:
         self.store, self.attempt = open_store(uri), ""
         self.done: dict[str, Any] | None = None
         self._version = ABSENT
-        self._sent: dict[str, tuple[int, int]] = {}
-        self._taken_over = ""
+        self._uploaded: dict[str, tuple[int, int]] = {}
+        self._resumed = ""
         self._next_save = 0.0
 
     @property
     def folder(self) -> Path:
-        return self.store.local_path() / self.attempt
+        return self._root / self.attempt
 
     @property
-    def place(self) -> str:
+    def uri(self) -> str:
         """The attempt's folder in the bucket."""
-        return f"{self.store.uri}/{self.attempt}"
+        return self.store.uri_of(self.attempt)
 
-    def look(self) -> None:
-        """Sees whether the work is finished; `folder` is that of the finished attempt then."""
+    def load_marker(self) -> None:
+        """Checks whether the work is finished; `folder` is that of the finished attempt then."""
         try:
-            data, entry = self.store.read_with_info(DONE)
+            data, info = self.store.read_with_info(DONE)
         except FileNotFoundError:
             self.done, self._version = None, ABSENT
             return
-        self._version = entry.version
+        self._version = info.version
         try:
             self.done = _checked(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -78,181 +78,188 @@ class BucketStep:
         else:
             self.attempt = self.done["attempt"]
 
-    def absent(self, outputs: Iterable[str]) -> list[str]:
-        """Which of the finished attempt's outputs are not in the bucket."""
-        there = [entry.name for entry in self._attempt_bucket().list()]
-        return [one for one in outputs if not any(name == one or name.startswith(f"{one}/") for name in there)]
+    def missing_outputs(self, outputs: Iterable[str]) -> list[str]:
+        """Those of the finished attempt's outputs that are not in the bucket."""
+        names = [info.name for info in self._attempt_store().list()]
+        return [one for one in outputs if not any(name == one or name.startswith(f"{one}/") for name in names)]
 
-    def note_use(self) -> None:
-        """Lets a collection know that this work is wanted still; a bucket that may only be read does not learn it."""
+    def record_use(self) -> None:
+        """Tells the garbage collection that this work is still used; does nothing if the bucket is read-only."""
         with contextlib.suppress(WorkError):
-            self.store.write(LAST_USE_FILE, b"{}\n")
+            self.store.write(LAST_USE_FILE, f'{{"nonce": "{secrets.token_hex(8)}"}}\n'.encode())
 
-    def begin(self, alone: bool = True) -> None:
-        """Makes an attempt's folder: the one left unfinished here, or one that goes on with another machine's.
+    def start(self, exclusive: bool = True) -> None:
+        """Makes an attempt's folder: the one left unfinished here, or a new one with what another machine uploaded.
 
         Args:
-          alone: False: never the one left here.
+          exclusive: False: never the one left here.
         """
-        left = self._left_here() if alone else ""
-        saved = self._saved()
-        if left and (saved is None or saved["attempt"] == left):
+        left = self._left_here() if exclusive else ""
+        partial = self._partial()
+        if left and (partial is None or partial["attempt"] == left):
             self.attempt = left
             return
-        self.attempt = secrets.token_hex(6)
-        self.folder.mkdir(parents=True)
-        write_text(self.store.local_path() / _HERE, self.attempt)
+        self._new_attempt()
+        write_text(self._root / _ATTEMPT_FILE, self.attempt)
         if left:
-            shutil.rmtree(self.store.local_path() / left, ignore_errors=True)
-        if saved:
-            self._take_over(saved)
-            self._taken_over = saved["attempt"]
+            shutil.rmtree(self._root / left, ignore_errors=True)
+        if partial:
+            self._resume(partial)
+            self._resumed = partial["attempt"]
 
-    def go_along(self) -> None:
-        """Makes a folder for a machine that helps the one whose attempt it is: with what that one saved so far."""
-        self.attempt = secrets.token_hex(6)
-        self.folder.mkdir(parents=True)
-        if saved := self._saved():
-            self._take_over(saved)
+    def join(self) -> None:
+        """Makes a folder for a machine that helps another one's attempt, with what that one has uploaded so far."""
+        self._new_attempt()
+        if partial := self._partial():
+            self._resume(partial)
 
-    def save(self) -> None:
-        """Sends what is in the folder so far, so that another machine can go on from it.
+    def upload_partial(self) -> None:
+        """Uploads what is in the folder so far, so that another machine can resume.
 
-        A storage that does not answer for now is no reason to stop: the next save sends more.
+        If the storage does not answer, the work goes on, and the next call uploads more.
         """
         began = time.monotonic()
         if began < self._next_save:
             return
         try:
-            self._save()
+            self._upload_partial()
         except TransientError as error:
-            print_status(f"not saved for other machines, the work goes on: {error}")
+            print_status(f"not uploaded for other machines, the work goes on: {error}")
         self._next_save = time.monotonic() + max(SAVE_SECONDS, 9 * (time.monotonic() - began))
 
-    def _save(self) -> None:
-        names = self._files()
-        self._send(names)
-        self.store.write(PROGRESS_FILE, _json({"attempt": self.attempt, "files": names}))
-        stays = self._addresses(names)
-        self._tidy(name for name in self._there(self.attempt) if name not in stays)
-        if self._taken_over:
-            self._tidy(self._there(self._taken_over))
-            self._taken_over = ""
-
-    def finish(self, marker: dict[str, Any], without: tuple[str, ...] = ()) -> bool:
-        """Sends the files, then the marker. Returns whether the result is ours: False where another came first.
+    def commit(self, marker: dict[str, Any], without: tuple[str, ...] = ()) -> bool:
+        """Uploads the files, then the marker. Returns whether our result counts: False if another process was first.
 
         Args:
-          marker: all that the step tells of its work.
-          without: names of folders that only served to make the rest.
+          marker: what the step says of its work.
+          without: names of folders that were only needed to make the rest.
         """
-        names = [name for name in self._files() if name.partition("/")[0] not in without]
-        self._send(names)
-        there, ours = self._there(), self._addresses(names)
-        if not ours <= set(there):  # whoever finished before us has tidied, and then the marker was taken away
-            self._sent.clear()
-            self._send(names)
-        # What the marker named so far stays: somebody may be reading it.
-        stays = (DONE, f"{self.done['attempt']}/" if self.done else DONE)
-        passed = [name for name in there if name not in ours and not name.startswith(stays)]
+        files = [name for name in self._files() if name.partition("/")[0] not in without]
+        self._upload(files)
+        existing, ours = self._names(), self._own_names(files)
+        if not ours <= set(existing):  # a process that finished before us has tidied up, and its marker was deleted
+            self._uploaded.clear()
+            self._upload(files)
+        # What the marker named so far stays: a process may be reading it.
+        kept = (DONE, f"{self.done['attempt']}/" if self.done else DONE)
+        obsolete = [name for name in existing if name not in ours and not name.startswith(kept)]
         marker = {**marker, "attempt": self.attempt}
         try:
-            entry = self.store.write(DONE, _json(marker), if_version=self._version)
+            info = self.store.write(DONE, _json(marker), if_version=self._version)
         except PreconditionError:
             mine = self.attempt
-            self.look()
-            if self.done is None:  # it was taken away meanwhile
-                return self.finish(marker, without)
-            self._adopt(mine)
+            self.load_marker()
+            if self.done is None:  # deleted meanwhile
+                return self.commit(marker, without)
+            self.take_winner(mine)
             return False
-        self._version, self.done = entry.version, marker
-        write_json(self.store.local_path() / DONE, marker)
-        (self.store.local_path() / _HERE).unlink(missing_ok=True)
-        self._tidy(passed)
+        self._version, self.done = info.version, marker
+        write_json(self._root / DONE, marker)
+        (self._root / _ATTEMPT_FILE).unlink(missing_ok=True)
+        self._delete(obsolete)
         return True
 
-    def leave(self) -> None:
-        """Sends what failed work wrote (its rejects, its report), for a person to look at; no marker names it."""
+    def upload_failed(self) -> None:
+        """Uploads what failed work wrote (its rejects, its report) for a person to look at; no marker names it."""
         try:
-            self._send(self._files())
+            self._upload(self._files())
         except WorkError as error:
-            print_status(f"what it wrote so far could not be sent: {error}")
+            print_status(f"what it wrote so far could not be uploaded: {error}")
         else:
-            print_status(f"what it wrote so far is at {self.place}")
+            print_status(f"what it wrote so far is at {self.uri}")
 
-    def _adopt(self, mine: str) -> None:
-        print_status(f"{self.store.uri}: another machine finished this very work first; its result is taken")
-        (self.store.local_path() / _HERE).unlink(missing_ok=True)
-        shutil.rmtree(self.store.local_path() / mine, ignore_errors=True)
+    def take_winner(self, mine: str) -> None:
+        """Replaces our attempt by the one that the marker names."""
+        print_status(f"{self.store.uri}: another machine finished the same work first; its result is used")
+        (self._root / _ATTEMPT_FILE).unlink(missing_ok=True)
+        shutil.rmtree(self._root / mine, ignore_errors=True)
         self.store.pull(list(self.store.list(f"{self.attempt}/")))
-        write_json(self.store.local_path() / DONE, self.done)
-        self._tidy(self._there(mine))
+        write_json(self._root / DONE, self.done)
+        self._delete(self._names(mine))
+
+    @property
+    def _root(self) -> Path:
+        return self.store.local_path()
+
+    def _new_attempt(self) -> None:
+        self.attempt = secrets.token_hex(6)
+        self.folder.mkdir(parents=True)
 
     def _left_here(self) -> str:
-        file = self.store.local_path() / _HERE
+        file = self._root / _ATTEMPT_FILE
         left = file.read_text(encoding="utf-8") if file.is_file() else ""
-        return left if _ATTEMPT.fullmatch(left) and (self.store.local_path() / left).is_dir() else ""
+        return left if _ATTEMPT.fullmatch(left) and (self._root / left).is_dir() else ""
 
-    def _saved(self) -> dict[str, Any] | None:
+    def _partial(self) -> dict[str, Any] | None:
         try:
             return _checked(json.loads(self.store.read(PROGRESS_FILE)))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            print_status(f"{self.store.uri_of(PROGRESS_FILE)}: damaged ({error}); the work begins anew")
+            print_status(f"{self.store.uri_of(PROGRESS_FILE)}: damaged ({error}); the work starts over")
             return None
 
-    def _take_over(self, saved: dict[str, Any]) -> None:
+    def _resume(self, partial: dict[str, Any]) -> None:
         try:
-            open_store(self.store.uri_of(saved["attempt"])).download(saved["files"], self.folder)
+            (self.store / partial["attempt"]).download(partial["files"], self.folder)
         except TransientError:
             raise
         except WorkError as error:
-            print_status(f"what another machine had done so far is not there any more ({error}); the work begins anew")
+            print_status(f"what another machine had uploaded is gone ({error}); the work starts over")
             shutil.rmtree(self.folder)
             self.folder.mkdir()
 
+    def _upload_partial(self) -> None:
+        files = self._files()
+        self._upload(files)
+        self.store.write(PROGRESS_FILE, _json({"attempt": self.attempt, "files": files}))
+        kept = self._own_names(files)
+        self._delete(name for name in self._names(self.attempt) if name not in kept)
+        if self._resumed:
+            self._delete(self._names(self._resumed))
+            self._resumed = ""
+
     def _files(self) -> list[str]:
-        """Names of the attempt's files, relative to its folder; what is hidden is not whole yet."""
-        found = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file())
-        return [path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts)]
+        """The attempt's files, relative to its folder, without hidden ones: those are not whole yet."""
+        files = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file())
+        return [path.as_posix() for path in files if not any(part.startswith(".") for part in path.parts)]
 
-    def _send(self, names: list[str]) -> None:
-        """Sends those that are not there as they are now."""
-        stamps = {name: (self.folder / name).stat() for name in names}
-        now = {name: (stamp.st_size, stamp.st_mtime_ns) for name, stamp in stamps.items()}
-        self._attempt_bucket().upload(self.folder, [name for name in names if self._sent.get(name) != now[name]])
-        self._sent.update(now)
+    def _upload(self, files: list[str]) -> None:
+        """Uploads those that have changed since their last upload."""
+        stats = {name: (self.folder / name).stat() for name in files}
+        now = {name: (found.st_size, found.st_mtime_ns) for name, found in stats.items()}
+        self._attempt_store().upload(self.folder, [name for name in files if self._uploaded.get(name) != now[name]])
+        self._uploaded.update(now)
 
-    def _addresses(self, names: list[str]) -> set[str]:
-        return {f"{self.attempt}/{name}" for name in names}
+    def _own_names(self, files: list[str]) -> set[str]:
+        return {f"{self.attempt}/{name}" for name in files}
 
-    def _there(self, attempt: str = "") -> list[str]:
-        return [entry.name for entry in self.store.list(f"{attempt}/" if attempt else "")]
+    def _names(self, attempt: str = "") -> list[str]:
+        return [info.name for info in self.store.list(f"{attempt}/" if attempt else "")]
 
-    def _tidy(self, names: Iterable[str]) -> None:
-        """Removes what nothing leads to any more; that it stays is a waste and no fault."""
+    def _delete(self, names: Iterable[str]) -> None:
+        """Deletes what nothing leads to any more; if it stays, that is waste and no error."""
         try:
             for name in names:
                 self.store.delete(name)
         except WorkError as error:
-            print_status(f"what is not needed any more stays in the bucket: {error}")
+            print_status(f"what is no longer needed stays in the bucket: {error}")
 
-    def _attempt_bucket(self) -> ObjectStore:
-        return open_store(self.place)
+    def _attempt_store(self) -> ObjectStore:
+        return self.store / self.attempt
 
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
-    """A marker, if it leads nowhere but into its attempt's folder.
+    """A marker whose names stay in its attempt's folder.
 
     Raises:
-      ValueError, KeyError, TypeError, AttributeError: it is none.
+      ValueError, KeyError, TypeError, AttributeError: it is not one.
     """
     if not _ATTEMPT.fullmatch(values["attempt"]):
         raise ValueError(f"attempt {values['attempt']!r}")
     for name in (*values.get("outputs", {}).values(), *values.get("files", [])):
-        if fault := invalid_name_reason(name):
-            raise ValueError(f"{name!r} {fault}")
+        if reason := invalid_name_reason(name):
+            raise ValueError(f"{name!r} {reason}")
     return values
 
 

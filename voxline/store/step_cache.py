@@ -1,9 +1,9 @@
-"""Work named by its input: where a step's output lies, whether it is there already, and how it is claimed.
+"""Steps cached by their inputs: where a step's output is, whether it exists already, and which process makes it.
 
-A store is a folder that runs share, or a folder of a bucket that machines share. The output of a step lies at
+A store is a folder that runs share, or a folder of a bucket that machines share. The output of a step is at
 `<store>/<step>/<key>/`, where the key is the hash of the step's inputs, its settings and its revision. `done.json` is
-written last: a folder without it is unfinished, and the next run of the same work goes on from there. What differs in
-a bucket: `remote_work`.
+written last: a folder without it is unfinished, and the next run of the same work resumes there. `bucket_step` has what
+differs in a bucket.
 """
 
 import contextlib
@@ -34,24 +34,25 @@ from voxline.store.files import (
 from voxline.store.hashing import hash_value
 from voxline.store.objects import is_remote, open_store
 
-INCOMPLETE = "unread"
-"""A count of what a step wanted to read, of a file that a name vouches for, and that was gone or cut short. Nothing
-that names the work changes when it is back, so work that counts any is done, and made again when it is wanted again."""
+INCOMPLETE = "incomplete"
+"""A count of files that a step wanted to read and that were gone or cut short, though a name vouches for them. Nothing
+that names the work changes when they are back, so such work is done, and done again when it is wanted again."""
 
 
 @dataclasses.dataclass
 class StepOutput:
-    """A step's output folder, and what is to be told about it.
+    """A step's output folder, and what the step says of it.
 
     Attributes:
-      folder: `<store>/<step>/<key>`; in a mirror, the folder of the attempt below it.
+      folder: `<store>/<step>/<key>`; in the bucket cache, the folder of the attempt below it.
       key: the hash that names it.
-      reused: it was there already.
-      seconds: what this call took (reading the marker only, when reused).
+      reused: it existed already.
+      seconds: what this call took (reading the marker only, if reused).
       counts: how many of what, filled in by the step: {"utterances": 40, "rejects": 2}.
-      metrics: figures that a person compares between runs: {"wer": 0.03}.
+      metrics: numbers that a person compares between runs: {"wer": 0.03}.
       outputs: named files or folders, relative to the folder: {"manifest": "manifest.jsonl"}.
-      passing: folders that only serve to make the rest; they are not sent to a bucket once the work is done.
+      scratch_dirs: folders that are only needed to make the rest; they are not uploaded once the work is done.
+      bucket_step: its folder in a bucket.
     """
 
     step: str
@@ -62,45 +63,45 @@ class StepOutput:
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     outputs: dict[str, str] = dataclasses.field(default_factory=dict)
-    passing: tuple[str, ...] = ()
-    remote: BucketStep | None = None
+    scratch_dirs: tuple[str, ...] = ()
+    bucket_step: BucketStep | None = None
 
     @property
-    def place(self) -> str:
-        """Where the folder lies for all machines: a path, or gs://…"""
-        return self.remote.place if self.remote else uri_of(self.folder)
+    def uri(self) -> str:
+        """What the folder is called on all machines: a path, or a bucket URI."""
+        return self.bucket_step.uri if self.bucket_step else uri_of(self.folder)
 
     def path(self, output: str) -> Path:
-        """The path of a named output; brought first where it is in a bucket alone."""
+        """The path of a named output; downloaded first if it is in a bucket alone."""
         path = self.folder / self.outputs[output]
-        if self.remote and self.reused and not path.exists():
-            localize(self.place_of(output))
+        if self.bucket_step and self.reused and not path.exists():
+            localize(self.output_uri(output))
         return path
 
-    def place_of(self, output: str) -> str:
-        """Where a named output lies for all machines."""
-        return f"{self.place}/{self.outputs[output]}"
+    def output_uri(self, output: str) -> str:
+        """What a named output is called on all machines."""
+        return f"{self.uri}/{self.outputs[output]}"
 
     def save(self) -> None:
-        """Keeps what is in the folder so far for a machine that has to go on from there; cheap to call often."""
-        if self.remote and not self.reused:
-            self.remote.save()
+        """Uploads what is in the folder so far, for a machine that has to resume the work; cheap to call often."""
+        if self.bucket_step and not self.reused:
+            self.bucket_step.upload_partial()
 
     def publish(self, folder: Any, *, html: Any = None, metrics: Any = None, **pages: Any) -> "StepOutput":
-        """Hands the work to KFP artifacts (duck-typed: this file does not import kfp).
+        """Writes KFP artifacts (duck-typed: this file does not import kfp).
 
-        The folder artifact tells where in the store the work lies; an HTML page is copied to where the UI reads it. On
-        a cluster an artifact's uri stays the one that KFP gave to it: of an output that says it lies anywhere else, its
-        launcher fails the task, or brings all of it to the next one's disk.
+        The folder artifact says where in the store the output is; HTML pages are copied to where the UI reads them. On
+        a cluster an artifact keeps the URI that KFP gave it: for another one, its launcher fails the task, or downloads
+        all of it to the next one's disk.
 
         Args:
           html: gets the output `report`.
           pages: further HTML artifacts, by the name of their output.
         """
         if "://" not in folder.uri:
-            folder.uri = self.place
+            folder.uri = self.uri
         folder.metadata.update(
-            place=self.place,
+            uri=self.uri,
             step=self.step,
             key=self.key,
             reused=self.reused,
@@ -158,8 +159,8 @@ def local_inputs(
 
 
 def artifact_uri(artifact: Any) -> str:
-    """Where the work lies that a step published as this KFP artifact: a folder, or gs://…"""
-    return str(artifact.metadata.get("place") or artifact.uri)
+    """The path or bucket URI of the output that a step published as this KFP artifact."""
+    return str(artifact.metadata.get("uri") or artifact.uri)
 
 
 @contextlib.contextmanager
@@ -171,24 +172,24 @@ def cached_step(
     *,
     revision: int = 1,
     check: Callable[[Path], object] | None = None,
-    again: bool = False,
-    alone: bool = True,
+    force: bool = False,
+    exclusive: bool = True,
 ) -> Iterator[StepOutput]:
-    """Claims the output folder of one piece of work; the block does it, unless `work.reused`.
-
-    Args:
-      store: the folder that holds all keyed work, or gs://…
-      step: the step's name.
-      settings: all of them take part in the key.
-      inputs: what names the inputs (fingerprints, keys), never paths.
-      revision: raised whenever the step's code changes what it writes.
-      check: looks at the folder of finished work before it is reused, and raises WorkError where something that it
-        leads to is gone; it is made again then, as it is where one of its own outputs is gone.
-      again: it is done though it was done before: it looks at more than what names it.
-      alone: False where machines do it together, which all go on from what the bucket holds: what was left unfinished
-        on the disk of this one is of no use then.
+    """Locks a step's output folder; the block does the work, unless `output.reused`.
 
     Two processes that want the same work take turns; the second one finds it done.
+
+    Args:
+      store: the folder or bucket URI that holds all steps' outputs.
+      step: the step's name.
+      settings: all of them are part of the key.
+      inputs: what names the inputs (fingerprints, keys), never paths.
+      revision: raise it whenever the step's code changes what it writes.
+      check: gets the folder of finished work before it is reused, and raises WorkError if something that the work
+        refers to is gone; then it is done again, as it is if one of its own outputs is gone.
+      force: do it even if it was done before: it depends on more than its key.
+      exclusive: False where machines do it together, and all resume from what the bucket holds: what was left
+        unfinished on this machine's disk is of no use then.
 
     >>> import tempfile
     >>> store = tempfile.mkdtemp()
@@ -208,8 +209,8 @@ def cached_step(
     named_by, folder = step_key(store, step, settings, inputs, revision)
     remote = BucketStep(f"{store}/{step}/{folder.name}") if is_remote(store) else None
     with explain_disk_errors(step, folder), exclusive_lock(folder):
-        work = StepOutput(step, folder, folder.name, remote=remote)
-        if (done := _finished(work, check)) and not again:
+        work = StepOutput(step, folder, folder.name, bucket_step=remote)
+        if (done := _finished(work, check)) and not force:
             work.reused = True
             work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
             print_status(f"{step}: reused, nothing changed since it was made")
@@ -218,7 +219,7 @@ def cached_step(
             return
         with shared_store_lock(store) as check_held:
             if remote:
-                remote.begin(alone)
+                remote.start(exclusive)
                 work.folder = remote.folder
             else:
                 remove_unfinished(work.folder, older_than=0)  # nobody else can be writing: it is claimed
@@ -226,7 +227,7 @@ def cached_step(
                 yield work
             except WorkError as error:
                 if remote and not isinstance(error, TransientError):
-                    remote.leave()
+                    remote.upload_failed()
                 raise
             work.seconds = time.monotonic() - start
             check_held()
@@ -248,11 +249,11 @@ def _finish(work: StepOutput, named_by: dict[str, Any]) -> None:
         "outputs": work.outputs,
         "bytes": file_sizes(work.folder, work.outputs.values()),
     }
-    if work.remote is None:
+    if work.bucket_step is None:
         write_json(work.folder / DONE, marker)
-    elif not work.remote.finish(marker, work.passing):
-        theirs = work.remote.done or marker
-        work.folder = work.remote.folder
+    elif not work.bucket_step.commit(marker, work.scratch_dirs):
+        theirs = work.bucket_step.done or marker
+        work.folder = work.bucket_step.folder
         work.counts, work.metrics, work.outputs = theirs["counts"], theirs["metrics"], theirs["outputs"]
 
 
@@ -287,11 +288,11 @@ def _finished(work: StepOutput, check: Callable[[Path], object] | None) -> dict[
         if (done := _marker(work)) is None:
             return None
         if gone := _gone(work, done["outputs"].values()):
-            raise WorkError(f"{work.place}: {', '.join(gone)} is gone")
+            raise WorkError(f"{work.uri}: {', '.join(gone)} is gone")
         if unread := done["counts"].get(INCOMPLETE):
-            raise WorkError(f"{work.place}: {unread:,} recordings were gone or cut short then, and may be there now")
-        if work.remote is None and (changed := _changed(work.folder, done.get("bytes", {}))):
-            raise WorkError(f"{work.place}: {', '.join(changed)} is not as it was written, as if half copied")
+            raise WorkError(f"{work.uri}: {unread:,} recordings were gone or cut short then, and may be there now")
+        if work.bucket_step is None and (changed := _changed(work.folder, done.get("bytes", {}))):
+            raise WorkError(f"{work.uri}: {', '.join(changed)} is not as it was written, as if half copied")
         if check:
             ensure_local(work.folder / file for file in done["outputs"].values())
             check(work.folder)
@@ -299,23 +300,23 @@ def _finished(work: StepOutput, check: Callable[[Path], object] | None) -> dict[
         raise
     except WorkError as damage:
         print_status(f"{work.step}: making it again: {damage}")
-        if work.remote is None:  # in a bucket it is replaced, once there is something to replace it by
+        if work.bucket_step is None:  # in a bucket it is replaced, once there is something to replace it by
             (work.folder / DONE).unlink()
         return None
     return done
 
 
 def _marker(work: StepOutput) -> dict[str, Any] | None:
-    if work.remote is None:
+    if work.bucket_step is None:
         return read_done(work.folder) if (work.folder / DONE).is_file() else None
-    work.remote.look()
-    work.folder = work.remote.folder
-    return work.remote.done
+    work.bucket_step.load_marker()
+    work.folder = work.bucket_step.folder
+    return work.bucket_step.done
 
 
 def _gone(work: StepOutput, outputs: Iterable[str]) -> list[str]:
-    if work.remote:
-        return work.remote.absent(outputs)
+    if work.bucket_step:
+        return work.bucket_step.missing_outputs(outputs)
     return [file for file in outputs if not (work.folder / file).exists()]
 
 
@@ -351,9 +352,9 @@ def joined_step(
     _, folder = step_key(store, step, settings, inputs, revision)
     work = StepOutput(step, folder, folder.name, reused=is_finished(store, folder))
     if is_remote(store) and not work.reused:
-        work.remote = BucketStep(uri_of(folder))
-        work.remote.go_along()
-        work.folder = work.remote.folder
+        work.bucket_step = BucketStep(uri_of(folder))
+        work.bucket_step.join()
+        work.folder = work.bucket_step.folder
     yield work
-    if work.remote:
+    if work.bucket_step:
         shutil.rmtree(work.folder, ignore_errors=True)
