@@ -15,9 +15,9 @@ from voxline.components.publish.diff import (
     format_word_diff,
 )
 from voxline.components.publish.garbage_collection import collect_garbage
-from voxline.components.publish.purge.locations import PurgeLocations, open_locations
-from voxline.components.publish.purge.old_generations import Retention
-from voxline.components.publish.purge.purge import PurgeFindings, find_speaker, purge_speaker, record_files
+from voxline.components.publish.purge.locations import PurgeScope
+from voxline.components.publish.purge.purge import PurgeFindings, find_speaker, purge_speaker
+from voxline.components.publish.purge.retention import Retention
 from voxline.components.publish.step import lock_dataset, low_live_shards, publish_version
 from voxline.components.publish.versions import DatasetVersions, VersionInfo, list_datasets
 from voxline.data.dataset import Dataset
@@ -206,116 +206,118 @@ def _format_change(one: ChangedUtterance, key: str) -> str:
 
 
 NOT_COVERED = (
-    "not looked at: the corpus itself (a refresh brings back who is still in it), archives, backups, reports in "
-    "folders of runs, a KFP server's artifacts, other stores"
+    "not searched: the corpus itself (a refresh brings back speakers who are still in it), archives, backups, reports "
+    "in run folders, artifacts of a KFP server, other stores"
 )
 
 
 def format_purge_lines(
     speaker: str, store: str, datasets: Sequence[str], registry: str | None, note: str, *, do: bool
 ) -> list[str]:
-    """Lines that say what is left of a speaker, or what was removed."""
+    """Lines that say what there is of a speaker, or what was removed.
+
+    Args:
+      do: removes it.
+    """
     if not speaker:
-        raise SettingsError("--speaker is empty: that would remove everybody whose speaker is not told; give an id")
-    with open_locations(store, datasets, registry, to_change=do) as places:
-        found = purge_speaker(speaker, places, note) if do else find_speaker(speaker, places)
-        return _format_purge(speaker, places, found, do=do)
-
-
-def _format_purge(speaker: str, places: PurgeLocations, found: PurgeFindings, *, do: bool) -> list[str]:
-    if not found.anything(places):
+        raise SettingsError("--speaker is empty: that would remove all utterances without a speaker; give an id")
+    scope = PurgeScope(store, tuple(datasets), registry)
+    findings = purge_speaker(speaker, scope, note) if do else find_speaker(speaker, scope)
+    if not findings:
         return [
-            f"nothing of {speaker!r} in {', '.join(_searched_locations(places))}",
-            *_format_trained_models(found),
-            *_format_retained(found),
+            f"nothing of {speaker!r} in {', '.join(scope.uris)}",
+            *_format_trained_models(findings),
+            *_format_retained(findings),
             NOT_COVERED,
         ]
     done = "removed" if do else "would be removed"
-    head = f"{done}: {found.bytes / 1e6:,.1f} MB of {len(found.traces.ids):,} utterances"
-    lines = [head, *_format_findings(found), *_format_trained_models(found)]
-    if found.traces.shared:
-        lines.append(f"stay: {len(found.traces.shared):,} WAVs and clips that are told as another speaker's too")
-    if found.unfinished:
-        lines.append(
-            f"not looked at: {found.unfinished:,} trainings that are not finished; remove what you do not need"
-        )
-    lines += _format_retained(found)
-    lines.append(NOT_COVERED)
+    lines = [f"{done}: {findings.bytes / 1e6:,.1f} MB of {len(findings.footprint.ids):,} utterances"]
+    lines += [*_format_purge_findings(findings), *_format_trained_models(findings)]
+    if findings.footprint.shared:
+        lines.append(f"kept: {len(findings.footprint.shared):,} WAVs and clips that another speaker has too")
+    if findings.unfinished:
+        lines.append(f"not searched: {findings.unfinished:,} unfinished trainings; remove those that you do not need")
+    lines += [*_format_retained(findings), NOT_COVERED]
     if do:
-        lines.append(f"written down in {', '.join(map(uri_of, record_files(places)))}")
+        lines.append(f"recorded in {', '.join(findings.records)}")
     else:
         lines.append("nothing was changed; --yes removes it")
     return lines
 
 
-def _format_findings(found: PurgeFindings) -> list[str]:
-    counts = found.counts()
-    lines = [
-        f"  {rows:,} rows of version {folder.name} of {folder.parent.name}" for folder, rows in found.versions.items()
-    ]
-    lines += [f"  {counts['clips']:,} clips in {counts['shards']:,} shards, which are written anew"] * bool(
-        found.shards
-    )
-    lines += [f"  {counts['wavs']:,} WAVs"] * bool(found.wavs)
-    lines += [f"  {folder.parent.name}/{folder.name}, which lists or shows them" for folder in found.works]
-    lines += [f"  {len(found.leftovers):,} folders that killed processes left among the shards"] * bool(found.leftovers)
-    for training in found.trainings:
-        if training.events or training.listed:
+def _format_purge_findings(findings: PurgeFindings) -> list[str]:
+    counts = findings.counts()
+    lines = []
+    for name, rows in findings.rows.items():
+        dataset, _, number = name.rpartition("/")
+        lines.append(f"  {rows:,} rows of version {number} of {dataset}")
+    if findings.shards:
+        lines.append(f"  {counts['clips']:,} clips in {counts['shards']:,} shards, which are rewritten")
+    if findings.wavs:
+        lines.append(f"  {counts['wavs']:,} WAVs")
+    lines += [f"  {folder.parent.name}/{folder.name}, which lists or shows them" for folder in findings.outputs]
+    if findings.leftovers:
+        lines.append(f"  {len(findings.leftovers):,} folders that killed processes left among the shards")
+    for training in findings.trainings:
+        if training.tensorboard or training.lines:
+            files = len(training.tensorboard)
+            lines.append(f"  train/{training.folder.name}: {files} TensorBoard files, {training.lines:,} lines")
+    for use in findings.registry_uses:
+        if use.evaluated or use.lines or use.shown:
             lines.append(
-                f"  train/{training.folder.name}: {len(training.events)} TensorBoard files, {training.listed:,} lines"
+                f"  model {use.name}: {use.lines:,} lines of its training data, {use.evaluated:,} of its evaluation"
             )
-    for one in found.served:
-        if one.judged or one.listed or one.shown:
-            lines.append(f"  model {one.name}: {one.listed:,} lines of its training, {one.judged:,} of its evaluation")
     return lines
 
 
-def _format_trained_models(found: PurgeFindings) -> list[str]:
-    """What was learned of them stays learned."""
-    models = [f"  {one.name}" for one in found.served if one.saw]
-    models += [f"  train/{training.folder.name}" for training in found.trainings]
-    return ["models that have seen them, and stay: train anew where that must not be", *models] if models else []
+def _format_trained_models(findings: PurgeFindings) -> list[str]:
+    """Models that were trained on the speaker, and stay."""
+    models = [f"  {use.name}" for use in findings.registry_uses if use.trained]
+    models += [f"  train/{training.folder.name}" for training in findings.trainings]
+    return ["models trained on them, which stay; train again where that is not allowed", *models] if models else []
 
 
-def _format_retained(found: PurgeFindings) -> list[str]:
-    """What buckets keep of what is deleted, and how it goes too."""
-    lines = [line for kept in found.kept for line in _format_retained_in(kept)]
-    if found.kept:
+def _format_retained(findings: PurgeFindings) -> list[str]:
+    """What buckets keep of deleted objects, and how to have it removed."""
+    lines = [line for retention in findings.retention for line in _format_retained_in(retention)]
+    if findings.retention:
         lines.append(
-            "other machines may hold copies of what was brought there: remove their mirrors (VOXLINE_MIRROR, else "
-            "voxline-mirror where temporary files go; those of pods go with them)"
+            "other machines may hold copies: delete their bucket caches (VOXLINE_MIRROR, else voxline-mirror in the "
+            "folder of temporary files; that of a pod goes with the pod)"
         )
     return lines
 
 
-def _format_retained_in(kept: Retention) -> Iterator[str]:
-    bucket = "gs://" + kept.place.split("/")[2]
-    if not kept.known:
-        yield (
-            f"{kept.place}: what {bucket} does with what is deleted could not be asked (storage.buckets.get); look: "
-            f"gcloud storage buckets describe {bucket} --format='default(versioning,soft_delete_policy)'"
+def _format_retained_in(retention: Retention) -> Iterator[str]:
+    uri = retention.place
+    bucket = "/".join(uri.split("/")[:3])
+    google = uri.startswith("gs://")
+    if not retention.known:
+        look = (
+            f"(storage.buckets.get); look: gcloud storage buckets describe {bucket} "
+            "--format='default(versioning,soft_delete_policy)'"
+            if google
+            else f"(s3:GetBucketVersioning); look: aws s3api get-bucket-versioning --bucket {bucket.partition('//')[2]}"
         )
-    if kept.removed:
-        yield f"{kept.place}: {kept.removed:,} older generations of theirs are removed too"
-    if kept.left:
+        yield f"{uri}: the policy of {bucket} for deleted objects could not be read {look}"
+    if retention.removed:
+        yield f"{uri}: {retention.removed:,} older versions of their objects are deleted too"
+    if retention.left:
+        permission = "storage.objects.delete" if google else "s3:DeleteObjectVersion"
         yield (
-            f"{kept.place}: {kept.left:,} older generations of theirs STAY, they could not be deleted "
-            "(storage.objects.delete, holds, retention); mend that, and remove them as noncurrent by a lifecycle rule"
+            f"{uri}: {retention.left:,} older versions of their objects REMAIN, they could not be deleted "
+            f"({permission}, holds, retention); mend that, and delete noncurrent versions by a lifecycle rule"
         )
-    if kept.others:
+    if retention.others:
+        rule = "that deletes what is not live (isLive: false)" if google else "with NoncurrentVersionExpiration"
         yield (
-            f"{kept.place}: {kept.others:,} older generations of other objects were not looked into; a lifecycle rule "
-            "that deletes what is not live (isLive: false) removes them"
+            f"{uri}: {retention.others:,} older versions of other objects were not searched; a lifecycle rule {rule} "
+            "deletes them"
         )
-    if kept.versioning and not kept.removed:
-        yield f"{kept.place}: {bucket} keeps older generations (versioning); a purge removes those of what it removes"
-    if kept.soft_until:
+    if retention.versioning and not retention.removed:
+        yield f"{uri}: {bucket} keeps older versions; a purge deletes those of the objects that it removes"
+    if retention.soft_until:
         yield (
-            f"{kept.place}: {bucket} keeps what is deleted now until {kept.soft_until} (soft delete), and nobody can "
-            f"remove it before; to have it gone at once, BEFORE a purge: gcloud storage buckets update {bucket} "
-            "--clear-soft-delete"
+            f"{uri}: {bucket} keeps deleted objects until {retention.soft_until} (soft delete), and nobody can remove "
+            f"them earlier; to avoid that, BEFORE a purge: gcloud storage buckets update {bucket} --clear-soft-delete"
         )
-
-
-def _searched_locations(places: PurgeLocations) -> list[str]:
-    return [uri_of(place) for place in (places.store, *places.datasets, places.registry) if place]

@@ -108,8 +108,8 @@ def format_speaker_use(speaker: str, registry: str | None, datasets: Sequence[st
         lines += _models_with_speaker(speaker, registry)
     records = past_purges(speaker, datasets)
     for record in records:
-        saw = ", ".join(record["models"]) or "none that was served"
-        lines.append(f"purged {record['at']}: {record['utterances']:,} utterances; models that had seen them: {saw}")
+        models = ", ".join(record["models"]) or "none in the registry"
+        lines.append(f"purged {record['at']}: {record['utterances']:,} utterances; models trained on them: {models}")
     return lines or [f"{speaker!r} is in none of these"]
 
 

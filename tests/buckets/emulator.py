@@ -90,7 +90,10 @@ def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
 @contextlib.contextmanager
 def _gcp_storage_emulator() -> Iterator[Started]:
     from gcp_storage_emulator.server import create_server
+    from gcp_storage_emulator.storage import Storage as Backend
 
+    # It would write the list of all objects at every change, which nobody reads of a storage in memory.
+    Backend._write_config_to_file = lambda self: None
     port = free_port()
     server = create_server("127.0.0.1", port, in_memory=True)
     server.start()

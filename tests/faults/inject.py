@@ -119,9 +119,10 @@ def _judged(
 
 
 def _age(folder: Path) -> None:
-    """What lies there unfinished is from the day before yesterday: the process that made it is gone for good."""
-    for place in leftovers(folder):
-        os.utime(folder / place, (time.time() - 2 * 86_400,) * 2)
+    """Makes unfinished files two days old, as if their process had been killed long ago."""
+    for name in leftovers(folder):
+        for path in (folder / name, *(folder / name).rglob("*")):
+            os.utime(path, (time.time() - 2 * 86_400,) * 2)
 
 
 def _in_fork(work: Callable[[], int]) -> int:

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from tests.publish.conftest import HOW
 from tests.publish.withdrawn import COUNT, GONE, make, refresh
 from voxline.components.extract.step import run as extract
-from voxline.components.publish.purge.locations import PurgeLocations
-from voxline.components.publish.purge.purge import RECORD, find_speaker, purge_speaker
+from voxline.components.publish.purge.locations import PurgeScope
+from voxline.components.publish.purge.purge import RECORD_FILE, find_speaker, purge_speaker
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.components.publish.versions import DatasetVersions
@@ -30,6 +30,16 @@ from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.hashing import hash_file
 
 
+class Folders(NamedTuple):
+    store: Path
+    datasets: tuple[Path, ...]
+    registry: Path
+
+    @property
+    def scope(self) -> PurgeScope:
+        return PurgeScope(*self)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store, two versions of a dataset, and a registry with a model, of an archive in which three people speak."""
@@ -39,19 +49,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def places(made: Path, tmp_path: Path) -> PurgeLocations:
+def places(made: Path, tmp_path: Path) -> Folders:
     shutil.copytree(made, tmp_path / "made")
     return at(tmp_path / "made")
 
 
-def at(folder: Path) -> PurgeLocations:
-    return PurgeLocations.of(folder / "store", [folder / "datasets"], folder / "registry")
+def at(folder: Path) -> Folders:
+    return Folders(folder / "store", (folder / "datasets",), folder / "registry")
 
 
-def traces_of_her(places: PurgeLocations, wavs: set[str]) -> list[str]:
+def traces_of_her(places: Folders, wavs: set[str]) -> list[str]:
     """Files that name her, or have the bytes of one of her recordings."""
     found = []
-    for root in (places.store, *places.datasets, places.registry or Path()):
+    for root in (places.store, *places.datasets, places.registry):
         for file in root.rglob("*"):
             data = file.read_bytes() if file.is_file() else b""
             data = gzip.decompress(data) if file.suffix == ".gz" else data
@@ -70,7 +80,7 @@ def read_all(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def test_to_look_changes_nothing_and_says_what_there_is(places: PurgeLocations) -> None:
+def test_to_look_changes_nothing_and_says_what_there_is(places: Folders) -> None:
     before = {file: hash_file(file) for file in places.store.parent.rglob("*") if file.is_file()}
     arguments = ["--speaker", GONE, "--store", places.store, "--datasets", places.datasets[0]]
     arguments += ["--registry", places.registry]
@@ -83,15 +93,15 @@ def test_to_look_changes_nothing_and_says_what_there_is(places: PurgeLocations) 
     assert after == before
 
 
-def test_nothing_of_a_speaker_is_left_and_all_of_the_others_is(places: PurgeLocations) -> None:
+def test_nothing_of_a_speaker_is_left_and_all_of_the_others_is(places: Folders) -> None:
     versions = DatasetVersions(places.datasets[0], "three")
     before = {number: read_all(versions.path(number)) for number in versions.numbers()}
     keys = {number: versions.info(number).key for number in versions.numbers()}
     sources = {hash_file(file) for file in (places.store.parent / "corpus").glob("*.wav") if int(file.stem) % 3 == 2}
-    wavs = {hash_file(file) for file in find_speaker(GONE, places).wavs} | sources
+    wavs = {hash_file(file) for file in find_speaker(GONE, places.scope).wavs} | sources
     assert len(wavs) >= COUNT // 3
     assert list((places.store / "lines").iterdir())
-    found = purge_speaker(GONE, places, note="asked by letter")
+    found = purge_speaker(GONE, places.scope, note="asked by letter")
     assert found.counts()["clips"] == COUNT // 3
     assert traces_of_her(places, wavs) == []
     assert not list((places.store / "lines").iterdir())
@@ -105,25 +115,25 @@ def test_nothing_of_a_speaker_is_left_and_all_of_the_others_is(places: PurgeLoca
         assert json.loads((versions.path(number) / "purged.jsonl").read_text())["utterances"] == COUNT // 3
     indices = [json.loads(index.read_text()) for index in (places.store / "shards").glob("*/*/shard.json")]
     assert indices
-    assert not any(found.traces.clips & set(index["clips"]) for index in indices)
-    assert find_speaker(GONE, places).anything(places) is False
+    assert not any(found.footprint.clips & set(index["clips"]) for index in indices)
+    assert not find_speaker(GONE, places.scope)
 
 
-def test_what_was_purged_is_written_down_and_names_nobody(places: PurgeLocations) -> None:
-    purge_speaker(GONE, places, note="asked by letter")
-    (line,) = [json.loads(line) for line in (places.datasets[0] / RECORD).read_text().splitlines()]
+def test_what_was_purged_is_written_down_and_names_nobody(places: Folders) -> None:
+    purge_speaker(GONE, places.scope, note="asked by letter")
+    (line,) = [json.loads(line) for line in (places.datasets[0] / RECORD_FILE).read_text().splitlines()]
     assert line["note"] == "asked by letter"
     assert (line["utterances"], line["rows"], line["models"]) == (6, 12, ["asr/1"])
     assert line["versions"] == ["three/1", "three/2"]
     told = ["datasets", "seen", "--speaker", GONE, "--datasets", str(places.datasets[0])]
     output = CliRunner().invoke(app, told).output
     assert output.startswith("purged 2")
-    assert output.endswith("6 utterances; models that had seen them: asr/1\n")
+    assert output.endswith("6 utterances; models trained on them: asr/1\n")
 
 
-def test_the_registry_keeps_models_and_figures_and_loses_who_they_are_of(places: PurgeLocations) -> None:
-    purge_speaker(GONE, places)
-    version = (places.registry or Path()) / "asr" / "1"
+def test_the_registry_keeps_models_and_figures_and_loses_who_they_are_of(places: Folders) -> None:
+    purge_speaker(GONE, places.scope)
+    version = (places.registry) / "asr" / "1"
     assert Registry(version.parents[1], "asr").is_intact(1)
     lineage = read_training_data((version / TRAINED_ON).read_bytes(), "")
     assert {line["speaker"] for line in lineage.utterances} == {"ada", "bo"}
@@ -156,7 +166,7 @@ def killed() -> Iterator[dict[str, Any]]:
 def test_a_purge_that_was_killed_anywhere_is_finished_by_the_next(
     made: Path, tmp_path: Path, killed: dict[str, Any]
 ) -> None:
-    wavs = {hash_file(file) for file in find_speaker(GONE, at(made)).wavs}
+    wavs = {hash_file(file) for file in find_speaker(GONE, at(made).scope).wavs}
     steps = 0
     for steps in range(1, 1_000, 13):
         folder = tmp_path / str(steps)
@@ -164,7 +174,7 @@ def test_a_purge_that_was_killed_anywhere_is_finished_by_the_next(
         places = at(folder)
         killed["left"] = steps
         try:
-            purge_speaker(GONE, places)
+            purge_speaker(GONE, places.scope)
         except KeyboardInterrupt:
             ended = False
         else:
@@ -173,59 +183,59 @@ def test_a_purge_that_was_killed_anywhere_is_finished_by_the_next(
             killed["left"] = None
         if ended:
             break
-        purge_speaker(GONE, places)
+        purge_speaker(GONE, places.scope)
         assert traces_of_her(places, wavs) == [], steps
         versions = DatasetVersions(places.datasets[0], "three")
         assert versions.numbers() == [1, 2], steps
         for number in (1, 2):
             assert len(read_all(versions.path(number))) == COUNT * 2 // 3, steps
-        assert len((places.datasets[0] / RECORD).read_text().splitlines()) == 1, steps
-        assert not [path for path in folder.rglob(".*") if path.name.startswith((".purge", ".unp", ".gone"))], steps
+        assert len((places.datasets[0] / RECORD_FILE).read_text().splitlines()) == 1, steps
+        assert not [path for path in folder.rglob(".*") if path.name.startswith((".purge", ".purged"))], steps
         shutil.rmtree(folder)
     assert steps > 30
 
 
-def test_a_shard_that_a_training_reads_stops_the_purge_before_it_begins(places: PurgeLocations) -> None:
+def test_a_shard_that_a_training_reads_stops_the_purge_before_it_begins(places: Folders) -> None:
     version = DatasetVersions(places.datasets[0], "three").path(2)
     reader = Batches(Dataset.read(version), "train", batch_size=1)
     before = hash_file(version / "rows.jsonl")
     with pytest.raises(WorkError, match="a training reads it; stop that"):
-        purge_speaker(GONE, places)
+        purge_speaker(GONE, places.scope)
     assert hash_file(version / "rows.jsonl") == before
     del reader
 
 
-def test_an_extraction_that_goes_on_stops_the_purge_before_it_begins(places: PurgeLocations) -> None:
+def test_an_extraction_that_goes_on_stops_the_purge_before_it_begins(places: Folders) -> None:
     (pool,) = (places.store / "shards").iterdir()
     with open(pool / ".lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         with pytest.raises(WorkError, match="a process is adding to these shards"):
-            purge_speaker(GONE, places)
+            purge_speaker(GONE, places.scope)
 
 
-def test_a_step_that_works_in_the_store_stops_the_purge_before_it_begins(places: PurgeLocations) -> None:
+def test_a_step_that_works_in_the_store_stops_the_purge_before_it_begins(places: Folders) -> None:
     lock = next((places.store / "convert").glob("*.lock"))
     with open(lock, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(WorkError, match="a process works here"):
-            purge_speaker(GONE, places)
-    assert find_speaker(GONE, places).works
+            purge_speaker(GONE, places.scope)
+    assert find_speaker(GONE, places.scope).outputs
 
 
-def test_what_began_to_read_before_a_purge_is_refused_in_words(places: PurgeLocations) -> None:
+def test_what_began_to_read_before_a_purge_is_refused_in_words(places: Folders) -> None:
     began = Dataset.read(DatasetVersions(places.datasets[0], "three").path(2))
-    purge_speaker(GONE, places)
+    purge_speaker(GONE, places.scope)
     with pytest.raises(WorkError, match="where a purge has just changed this version, start again"):
         Batches(began, "train", batch_size=1)
 
 
-def test_a_dataset_that_only_shares_shards_with_them_is_led_to_the_new_ones(places: PurgeLocations) -> None:
+def test_a_dataset_that_only_shares_shards_with_them_is_led_to_the_new_ones(places: Folders) -> None:
     versions = DatasetVersions(places.datasets[0], "two")
     folders = [versions.path(1)]
     folders += [file.parent for file in (places.store / "extract").glob("*/dataset.json") if GONE not in _rows(file)]
     assert len(folders) == 2
     before, key, rows = [read_all(folder) for folder in folders], versions.info(1).key, _rows(folders[0])
-    purge_speaker(GONE, places)
+    purge_speaker(GONE, places.scope)
     assert [read_all(folder) for folder in folders] == before
     assert (versions.info(1).key, _rows(folders[0])) == (key, rows)
     for folder in folders:
@@ -239,11 +249,11 @@ def _rows(beside: Path) -> str:
 
 
 def test_a_refresh_of_what_is_left_publishes_no_version_and_makes_nothing_again_that_it_need_not(
-    places: PurgeLocations,
+    places: Folders,
 ) -> None:
     folder = places.store.parent
     shared = [file.parent for file in (places.store / "extract").glob("*/dataset.json") if GONE not in _rows(file)]
-    purge_speaker(GONE, places)
+    purge_speaker(GONE, places.scope)
     again = extract(folder / "manifest.jsonl", places.store, HOW)
     assert again.folder in shared
     assert again.reused
@@ -252,21 +262,19 @@ def test_a_refresh_of_what_is_left_publishes_no_version_and_makes_nothing_again_
     assert (published.reused, published.folder.name) == (True, "2")
 
 
-def test_who_is_not_there_is_not_removed(places: PurgeLocations) -> None:
-    found = purge_speaker("nobody", places)
-    assert not found.anything(places)
-    assert not (places.datasets[0] / RECORD).exists()
+def test_who_is_not_there_is_not_removed(places: Folders) -> None:
+    found = purge_speaker("nobody", places.scope)
+    assert not found
+    assert not (places.datasets[0] / RECORD_FILE).exists()
 
 
-def test_nobody_in_particular_is_not_removed(places: PurgeLocations) -> None:
+def test_nobody_in_particular_is_not_removed(places: Folders) -> None:
     result = CliRunner().invoke(app, ["datasets", "purge", "--speaker", "", "--store", str(places.store), "--yes"])
-    assert "that would remove everybody whose speaker is not told" in f"{result.output}{result.exception}"
+    assert "that would remove all utterances without a speaker" in f"{result.output}{result.exception}"
     assert (places.store / "wavs").is_dir()
 
 
-def test_a_model_tells_what_it_was_trained_on_and_a_speaker_which_models(
-    places: PurgeLocations, tmp_path: Path
-) -> None:
+def test_a_model_tells_what_it_was_trained_on_and_a_speaker_which_models(places: Folders, tmp_path: Path) -> None:
     told = [
         "models",
         "trained-on",

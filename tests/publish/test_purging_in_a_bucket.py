@@ -13,7 +13,7 @@ from tests.buckets.emulator import FAKE_GCS, Storage
 from tests.buckets.older import Older
 from tests.buckets.proxy import Proxy
 from tests.publish.withdrawn import GONE, make, refresh
-from voxline.components.publish.purge.locations import open_locations
+from voxline.components.publish.purge.locations import PurgeScope
 from voxline.components.publish.purge.purge import PurgeFindings, purge_speaker
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
@@ -72,8 +72,7 @@ def fill(gcs: Storage, objects: Objects) -> None:
 
 
 def purged(gcs: Storage) -> PurgeFindings:
-    with open_locations(f"{gcs.uri}/store", [f"{gcs.uri}/datasets"], f"{gcs.uri}/registry", to_change=True) as places:
-        return purge_speaker(GONE, places)
+    return purge_speaker(GONE, PurgeScope(f"{gcs.uri}/store", (f"{gcs.uri}/datasets",), f"{gcs.uri}/registry"))
 
 
 def told(gcs: Storage, *more: str) -> str:
@@ -131,17 +130,17 @@ def test_nothing_of_a_speaker_is_left_in_a_bucket_and_all_of_the_others_is(fille
     before = filled.names()
     assert "would be removed" in told(filled)
     assert sorted(filled.names()) == sorted(before), "to look changes nothing"
-    assert (tmp_path / "mirror" / filled.name / "store").is_dir()
+    assert (tmp_path / "mirror" / "gs" / filled.name / "store").is_dir()
     output = told(filled, "--yes", "--note", "asked by letter")
     assert "\nother machines may hold copies" in output, output
-    assert f"written down in {filled.uri}/datasets/purges.jsonl" in output
-    assert not (tmp_path / "mirror" / filled.name / "store").exists()
+    assert f"recorded in {filled.uri}/datasets/purges.jsonl" in output
+    assert not (tmp_path / "mirror" / "gs" / filled.name / "store").exists()
     assert not list((tmp_path / "mirror").glob(".apart*"))
     is_clean(filled, expected, set())
     (line,) = [json.loads(line) for line in filled.bucket().read("datasets/purges.jsonl").splitlines()]
     assert (line["note"], line["rows"], line["utterances"]) == ("asked by letter", 8, 4)
     assert (line["versions"], line["models"], line["trained"]) == (["three/1", "three/2"], ["asr/1"], ["0123"])
-    assert line["kept"][0]["place"] == f"{filled.uri}/store"
+    assert line["retention"][0]["place"] == f"{filled.uri}/store"
     assert "nothing of 'zenobia'" in told(filled)
     assert Registry(f"{filled.uri}/registry", "asr").is_intact(1)
 
@@ -167,7 +166,7 @@ def test_who_works_in_the_store_is_not_disturbed_and_a_lock_that_was_left_goes(
         purged(filled)
     assert sorted(filled.names()) == sorted(before)
     filled.bucket("store").write(".working/killed", b"{}")
-    monkeypatch.setattr(bucket_locks, "_seconds", lambda: -1.0)
+    monkeypatch.setattr(bucket_locks, "_lease_seconds", lambda: -1.0)
     purged(filled)
     assert traces_of_her(filled) == []
 
@@ -199,14 +198,14 @@ def test_older_generations_go_too_and_what_must_stay_is_told(
     output = told(filled, "--yes")
     theirs = [entry for entry in filled.bucket("store").object_versions() if "convert/" in entry.name]
     records = [json.loads(line) for line in filled.bucket().read("datasets/purges.jsonl").splitlines()]
-    (of_store,) = [kept for kept in records[0]["kept"] if kept["place"].endswith("/store")]
+    (of_store,) = [kept for kept in records[0]["retention"] if kept["place"].endswith("/store")]
     if denied:
-        assert "older generations of theirs STAY" in output
+        assert "older versions of their objects REMAIN" in output
         assert (bool(theirs), of_store["left"] > 0) == (True, True)
     else:
-        assert "older generations of theirs are removed too" in output
+        assert "older versions of their objects are deleted too" in output
         assert (theirs, of_store["left"], of_store["removed"] > 0) == ([], 0, True)
-    assert "(soft delete), and nobody can remove it before" in output
+    assert "(soft delete), and nobody can remove them earlier" in output
     assert "--clear-soft-delete" in output
     assert "a lifecycle rule that deletes what is not live" in output
     assert of_store["soft_until"] > records[0]["at"]
@@ -218,7 +217,7 @@ def test_faults_that_pass_by_are_not_noticed(filled: Storage) -> None:
         filled.fails(kind, method, after=after, times=2)
     filled.fails("status", "GET", code=429, after=20, times=3)
     filled.fails("lost answer", "POST", after=12)
-    is_clean(filled, expected, purged(filled).traces.clips)
+    is_clean(filled, expected, purged(filled).footprint.clips)
 
 
 def test_a_permission_that_is_not_given_is_told_and_the_purge_goes_on_when_it_is(filled: Storage) -> None:
@@ -228,7 +227,7 @@ def test_a_permission_that_is_not_given_is_told_and_the_purge_goes_on_when_it_is
     denied.times = 0
     with pytest.raises(WorkError, match="a purge was begun here and did not end; run the same command again"):
         publish(f"{filled.uri}/store/none", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x"))
-    is_clean(filled, expected, purged(filled).traces.clips)
+    is_clean(filled, expected, purged(filled).footprint.clips)
 
 
 @pytest.mark.timeout(3_600)
@@ -238,7 +237,7 @@ def test_a_purge_that_was_killed_at_any_change_is_finished_by_the_next(
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "60")
     expected = without_her(of_versions(filled))
     before = len(filled.proxy.requests)
-    clips = purged(filled).traces.clips
+    clips = purged(filled).footprint.clips
     changes = sum(method != "GET" for method, _, _ in filled.proxy.requests[before:])
     for after in range(2, changes, 1 if os.environ.get(EVERY) else changes // 3):
         fill(filled, made[1])

@@ -1,149 +1,233 @@
-"""What names a speaker's utterances: looked up before anything is removed, and kept until all of it is.
+"""What a store and datasets hold of a speaker: found before anything is removed, and recorded until all of it is.
 
-Manifests and rows say which utterances are a speaker's, and with them which WAVs and clips. Once the first of these
-are gone nobody could find the rest any more, so what was found lies in `<store>/.purge-<hash>.json` until the purge is
-over, and one that is started again goes on from there.
+Manifests and rows say which utterances are a speaker's, and with these which WAVs and clips. Once the first of them are
+gone nobody could find the rest. The footprint is therefore written to `<store>/.purge-<hash>.json` until the purge is
+complete, and a purge that is started again resumes from there.
+
+Step outputs are named by their inputs and made again when needed, so an output that names or shows the speaker is
+removed as a whole. A training stays, as a model that was trained on the speaker: its list of utterances loses their
+lines, and its TensorBoard files are removed, which may show and play what they said.
 """
 
 import dataclasses
+import html
 import itertools
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from voxline.components.publish.purge.locations import UNPACKED, WAVS
+from voxline.components.publish.purge.locations import (
+    BINARY_SUFFIXES,
+    NAMELESS_FOLDERS,
+    TRAIN,
+    UNPACKED,
+    WAVS,
+    Workspace,
+)
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.manifest import MANIFEST_FILE, iter_manifest
 from voxline.data.rows import ROWS_FILE, read_rows
-from voxline.data.shards import clip_name
+from voxline.data.shards import SHARDS_FOLDER, clip_name
+from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.bucket_locks import UNFINISHED_PURGE
-from voxline.store.files import read_json, write_json
+from voxline.store.files import DONE, atomic_write, read_json, write_json
 from voxline.store.hashing import hash_bytes
+from voxline.store.step_cache import read_done
 
 USUAL_SPEEDS = (0.9, 1.0, 1.1)
-"""Of clips that a dataset may have had which is gone; those of the datasets that are there come to it."""
+"""Of clips of datasets that no longer exist. The speeds of existing datasets are added."""
+TENSORBOARD_PREFIX = "events.out.tfevents."
+LINE_CACHE = "lines"
+_NOT_OUTPUTS = (SHARDS_FOLDER, WAVS, TRAIN, *NAMELESS_FOLDERS)
+_EMBEDDED_DATA = re.compile(rb"data:[a-z]+/[^\"' )]*")
 
 
 @dataclasses.dataclass
 class Footprint:
-    """What was found of a speaker.
+    """What belongs to a speaker.
 
     Attributes:
       ids: of utterances.
-      wavs: names of WAVs in the pool.
+      wavs: names of WAVs in the store.
       clips: names of clips in shards.
-      manifests: folders of work in the store that list the speaker, relative to it.
-      sources: of unpacked or brought corpora below the store.
-      datasets: keys of datasets that held the speaker.
-      touched: addresses of folders and files in buckets that go or change; their older generations go with them.
-      shared: recordings that are also told as another speaker's; they stay.
-      record: what is to be written down of the purge, as it was begun.
+      outputs: folders of step outputs that list the speaker, relative to the store.
+      sources: folders of unpacked or downloaded corpora, relative to the store.
+      datasets: keys of datasets that hold the speaker.
+      changed_uris: URIs of folders and files in buckets that are removed or changed. Their older versions go as well.
+      shared: names of recordings that another speaker has too; they stay.
+      record: the line of `purges.jsonl`, as of the start of the purge.
     """
 
     speaker: str
     ids: set[str] = dataclasses.field(default_factory=set)
     wavs: set[str] = dataclasses.field(default_factory=set)
     clips: set[str] = dataclasses.field(default_factory=set)
-    manifests: set[str] = dataclasses.field(default_factory=set)
+    outputs: set[str] = dataclasses.field(default_factory=set)
     sources: set[str] = dataclasses.field(default_factory=set)
     datasets: set[str] = dataclasses.field(default_factory=set)
-    touched: set[str] = dataclasses.field(default_factory=set)
+    changed_uris: set[str] = dataclasses.field(default_factory=set)
     shared: set[str] = dataclasses.field(default_factory=set)
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def file(self, store: Path) -> Path:
         return store / f"{UNFINISHED_PURGE}{hash_bytes(self.speaker.encode())}.json"
 
-    def keep(self, store: Path) -> None:
-        """Writes down what was found."""
+    def write(self, store: Path) -> None:
+        """Records the footprint in the store."""
         values = dataclasses.asdict(self)
         write_json(self.file(store), {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()})
 
-    def with_kept(self, store: Path) -> "Footprint":
-        """This, and what a purge that was stopped had found."""
+    def with_recorded(self, store: Path) -> "Footprint":
+        """This, together with what an unfinished purge had found."""
         if not self.file(store).is_file():
             return self
-        kept = read_json(self.file(store))
-        sets = {name: getattr(self, name) | set(found) for name, found in kept.items() if isinstance(found, list)}
-        return Footprint(self.speaker, **sets, record=kept["record"])
+        recorded = read_json(self.file(store))
+        sets = {name: getattr(self, name) | set(found) for name, found in recorded.items() if isinstance(found, list)}
+        return Footprint(self.speaker, **sets, record=recorded["record"])
+
+    def names_in_text(self) -> list[bytes]:
+        """The ids as JSON and HTML spell them."""
+        return [form for name in sorted(self.ids) for form in {name.encode(), html.escape(name).encode()}]
 
 
 def find_footprint(speaker: str, store: Path, versions: Iterable[Path]) -> Footprint:
-    """Looks for a speaker in all manifests of a store, and in all datasets.
+    """Searches all manifests of a store and all datasets for a speaker.
 
     Args:
       versions: folders of published datasets.
     """
-    found = Footprint(speaker)
-    extracted = [file.parent for file in step_output_files(store, "extract", DATASET_FILE)]
+    footprint = Footprint(speaker)
     others: set[str] = set()
     for file in itertools.chain(*(step_output_files(store, step, MANIFEST_FILE) for step in ("ingest", "convert"))):
-        _manifest(file, store, found, others)
-    listed = [Dataset.listed(folder) for folder in (*extracted, *versions)]
-    speeds = sorted({*USUAL_SPEEDS, *(speed for dataset in listed for speed in dataset.speeds)})
-    for dataset in listed:
-        _rows(dataset, store, found, others, speeds)
-    found.shared = (found.wavs | found.clips) & others
-    found.wavs -= others
-    found.clips -= others
-    return found.with_kept(store)
+        _search_manifest(file, store, footprint, others)
+    extracted = [file.parent for file in step_output_files(store, "extract", DATASET_FILE)]
+    datasets = [Dataset.listed(folder) for folder in (*extracted, *versions)]
+    speeds = sorted({*USUAL_SPEEDS, *(speed for dataset in datasets for speed in dataset.speeds)})
+    for dataset in datasets:
+        _search_rows(dataset, store, footprint, others, speeds)
+    footprint.shared = (footprint.wavs | footprint.clips) & others
+    footprint.wavs -= others
+    footprint.clips -= others
+    return footprint.with_recorded(store)
 
 
 def step_output_files(store: Path, step: str, name: str) -> list[Path]:
-    """Files of that name that a step has made; in a bucket each piece of work has a folder for every attempt."""
+    """The files of this name among a step's outputs. In a bucket each output has a folder per attempt."""
     return sorted(itertools.chain((store / step).glob(f"*/{name}"), (store / step).glob(f"*/*/{name}")))
 
 
-def _work(path: Path, store: Path) -> str:
-    """The piece of work that a folder is of, or is an attempt of."""
-    return "/".join(path.relative_to(store).parts[:2])
+def find_outputs(store: Path, footprint: Footprint, workspace: Workspace) -> list[Path]:
+    """Folders of step outputs that list or show the speaker."""
+    found = {store / name for name in (*footprint.outputs, *footprint.sources) if workspace.exists(store / name)}
+    names = footprint.names_in_text()
+    steps = [path for path in store.iterdir() if path.is_dir() and path.name not in _NOT_OUTPUTS]
+    for folder in sorted(path for step in steps for path in step.iterdir() if path.is_dir()):
+        if folder not in found:
+            files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in BINARY_SUFFIXES)
+            if any(shows_name(file, names) for file in files):
+                found.add(folder)
+    downloads = store / "corpora" / "objects"
+    if any(name.startswith("corpora/") for name in footprint.sources) and workspace.exists(downloads):
+        found.add(downloads)
+    return sorted(found)
 
 
-def _manifest(file: Path, store: Path, found: Footprint, others: set[str]) -> None:
-    for utterance in iter_manifest(file):
-        audio = Path(utterance.audio_filepath)
-        here = audio.relative_to(store).parts if audio.is_relative_to(store) else ("",)
-        if utterance.speaker != found.speaker:
-            if here[0] == WAVS:
-                others.add(audio.stem)
-            continue
-        found.ids.add(utterance.id)
-        found.manifests.add(_work(file.parent, store))
-        if here[0] == WAVS:
-            found.wavs.add(audio.stem)
-        elif here[0] in UNPACKED:
-            found.sources.add("/".join(here[:2]))
+def find_wavs(store: Path, footprint: Footprint, workspace: Workspace) -> list[Path]:
+    files = (store / WAVS / name[:2] / f"{name}.wav" for name in sorted(footprint.wavs))
+    return [file for file in files if workspace.exists(file)]
 
 
-def _rows(dataset: Dataset, store: Path, found: Footprint, others: set[str], speeds: list[float]) -> None:
-    for row in read_rows(dataset.folder / ROWS_FILE):
-        names = [clip_name(row.audio_hash, row.offset, row.duration, speed) for speed in speeds]
-        if row.speaker != found.speaker:
-            others.update(names)
-            continue
-        found.ids.add(row.id)
-        found.clips.update(names)
-        found.datasets.add(dataset.key)
-        if dataset.folder.is_relative_to(store / "extract"):
-            found.manifests.add(_work(dataset.folder, store))
+def find_wav_logs(store: Path, wavs: set[str]) -> list[Path]:
+    """The logs that name some of these WAVs."""
+    names = [name.encode() for name in wavs]
+    return [log for log in sorted((store / WAVS / "log").glob("*.jsonl")) if _contains_any(log.read_bytes(), names)]
+
+
+def remove_wav_lines(store: Path, wavs: set[str], workspace: Workspace) -> None:
+    """Removes lines about WAVs from the logs, and the line caches, which name WAVs."""
+    for cache in (store / LINE_CACHE).glob("*"):
+        cache.unlink(missing_ok=True)
+    names = [name.encode() for name in wavs]
+    for log in find_wav_logs(store, wavs):
+        lines = log.read_bytes().splitlines(keepends=True)
+        with atomic_write(log) as file:
+            file.writelines(line for line in lines if not _contains_any(line, names))
+        workspace.upload(log)
+
+
+@dataclasses.dataclass(frozen=True)
+class AffectedTraining:
+    """A training on the speaker's utterances.
+
+    Attributes:
+      folder: `<store>/train/<key>`.
+      tensorboard: its TensorBoard files.
+      lists: its lists of utterances that name the speaker.
+      lines: of the speaker in these.
+    """
+
+    folder: Path
+    tensorboard: list[Path]
+    lists: list[Path]
+    lines: int
+
+
+def find_trainings(store: Path, footprint: Footprint, workspace: Workspace) -> list[AffectedTraining]:
+    """Finished trainings on the speaker's utterances."""
+    found = []
+    for folder in sorted(file.parent for file in (store / TRAIN).glob(f"*/{DONE}")):
+        files = workspace.files(folder)
+        lines = {file: count_lines(file, footprint.speaker) for file in files if file.name == TRAINED_ON}
+        lists = [file for file, count in lines.items() if count]
+        if lists or read_done(folder)["inputs"].get("dataset") in footprint.datasets:
+            tensorboard = [file for file in files if file.name.startswith(TENSORBOARD_PREFIX)]
+            found.append(AffectedTraining(folder, tensorboard, lists, sum(lines.values())))
+    return found
+
+
+def count_unfinished_trainings(store: Path, workspace: Workspace) -> int:
+    """Trainings whose data is not known yet."""
+    return sum(not workspace.exists(folder / DONE) for folder in workspace.folders(store / TRAIN))
+
+
+def purge_training(training: AffectedTraining, speaker: str, workspace: Workspace) -> None:
+    for file in training.tensorboard:
+        workspace.remove(file)
+    for file in training.lists:
+        remove_lines(file, speaker, workspace)
+
+
+def count_lines(file: Path, speaker: str) -> int:
+    """The speaker's lines in a list of training data."""
+    return len(read_training_data(file.read_bytes(), str(file)).of_speaker(speaker)) if file.is_file() else 0
+
+
+def remove_lines(file: Path, speaker: str, workspace: Workspace) -> None:
+    """Removes the speaker's lines from a list of training data."""
+    read_training_data(file.read_bytes(), str(file)).without(speaker).write(file)
+    workspace.upload(file)
+
+
+def shows_name(file: Path, names: Sequence[bytes]) -> bool:
+    """Whether a text file contains a name outside embedded data."""
+    return contains_name(_EMBEDDED_DATA.sub(b"", file.read_bytes()), names)
 
 
 def contains_name(data: bytes, names: Iterable[bytes]) -> bool:
-    """Whether bytes hold one of these names, as a word of its own; a short one only between quotes or tags.
+    """Whether bytes contain one of these names as a whole word; a short name counts only between quotes or tags.
 
-    >>> (
-    ...     contains_name(b'{"id": "u1"}', [b"u1"]),
-    ...     contains_name(b"u12 of u10", [b"u1"]),
-    ...     contains_name(b"u100-7", [b"u100"]),
-    ... )
-    (True, False, False)
+    >>> contains_name(b'{"id": "u1"}', [b"u1"]), contains_name(b"u12 of u10", [b"u1"])
+    (True, False)
+    >>> contains_name(b"u100-7", [b"u100"])
+    False
     """
-    return any(_stands_in(data, name) for name in names)
+    return any(_contains_word(data, name) for name in names)
 
 
-def _stands_in(data: bytes, name: bytes) -> bool:
-    for at in _places(data, name):
-        around = data[max(at - 1, 0) : at] + data[at + len(name) : at + len(name) + 1]
+def _contains_word(data: bytes, name: bytes) -> bool:
+    for start in _find_all(data, name):
+        around = data[max(start - 1, 0) : start] + data[start + len(name) : start + len(name) + 1]
         if all(bytes([byte]) in (b'"', b"'", b">", b"<") for byte in around):
             return True
         if len(name) > 3 and not any(chr(byte).isalnum() or byte in b"-_" for byte in around):
@@ -151,8 +235,48 @@ def _stands_in(data: bytes, name: bytes) -> bool:
     return False
 
 
-def _places(data: bytes, name: bytes) -> Iterator[int]:
-    at = data.find(name)
-    while at >= 0:
-        yield at
-        at = data.find(name, at + 1)
+def _find_all(data: bytes, name: bytes) -> Iterator[int]:
+    start = data.find(name)
+    while start >= 0:
+        yield start
+        start = data.find(name, start + 1)
+
+
+def _contains_any(data: bytes, names: list[bytes]) -> bool:
+    return any(name in data for name in names)
+
+
+def _output_of(folder: Path, store: Path) -> str:
+    """The step output that a folder is, or is an attempt of, relative to the store."""
+    return "/".join(folder.relative_to(store).parts[:2])
+
+
+def _search_manifest(file: Path, store: Path, footprint: Footprint, others: set[str]) -> None:
+    for utterance in iter_manifest(file):
+        audio = Path(utterance.audio_filepath)
+        parts = audio.relative_to(store).parts if audio.is_relative_to(store) else ("",)
+        if utterance.speaker != footprint.speaker:
+            if parts[0] == WAVS:
+                others.add(audio.stem)
+            continue
+        footprint.ids.add(utterance.id)
+        footprint.outputs.add(_output_of(file.parent, store))
+        if parts[0] == WAVS:
+            footprint.wavs.add(audio.stem)
+        elif parts[0] in UNPACKED:
+            footprint.sources.add("/".join(parts[:2]))
+
+
+def _search_rows(
+    dataset: Dataset, store: Path, footprint: Footprint, others: set[str], speeds: Sequence[float]
+) -> None:
+    for row in read_rows(dataset.folder / ROWS_FILE):
+        clips = [clip_name(row.audio_hash, row.offset, row.duration, speed) for speed in speeds]
+        if row.speaker != footprint.speaker:
+            others.update(clips)
+            continue
+        footprint.ids.add(row.id)
+        footprint.clips.update(clips)
+        footprint.datasets.add(dataset.key)
+        if dataset.folder.is_relative_to(store / "extract"):
+            footprint.outputs.add(_output_of(dataset.folder, store))

@@ -1,136 +1,284 @@
-"""Where a speaker is looked for: a store, datasets and a registry, in folders or in buckets."""
+"""Where a purge works: a store, datasets and a registry, each a folder or in a bucket."""
 
+import bisect
 import contextlib
 import dataclasses
+import fcntl
+import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from voxline.components.publish.purge.workspace import Workspace
 from voxline.components.publish.versions import DatasetVersions, list_datasets
-from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER
-from voxline.errors import SettingsError
+from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
+from voxline.errors import SettingsError, WorkError
 from voxline.registry.registry import EVALUATION, PROVENANCE
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.bucket_cache import cache_root, is_cached, local_path, private_cache, uri_of
+from voxline.store.bucket_cache import cache_root, ensure_local, is_cached, private_cache, uri_of
 from voxline.store.bucket_locks import UNFINISHED_PURGE, Lease, exclusive_store_lock
-from voxline.store.files import DONE
-from voxline.store.objects import is_remote
+from voxline.store.files import DONE, open_lock_file
+from voxline.store.objects import ABSENT, CLAIM, ObjectInfo, ObjectStore, is_remote, open_store
 
 WAVS, TRAIN, UNPACKED = "wavs", "train", ("unpacked", "corpora")
 NAMELESS_FOLDERS = ("fingerprints", "probes", *UNPACKED)
-"""Folders of a store in which nobody is named; of unpacked corpora the manifests tell what they hold."""
+"""Folders of a store that name nobody. The content of unpacked corpora is known from manifests."""
 BINARY_SUFFIXES = (".wav", ".npy", ".npz", ".tfrecord", ".flac")
+MARKERS = ("version.json", "done.json", "shard.json")
+"""Files that make their folder count. They are written last and deleted first."""
+
+
+class Workspace:
+    """Files that a purge reads and changes, by their paths on this machine.
+
+    Files of a disk are used in place. Of a bucket, the workspace lists all objects once and copies those that are read;
+    it makes each change in the bucket at once, on condition that the object is still the version that was listed.
+
+    Attributes:
+      stores: by the path of their folder on this machine.
+    """
+
+    def __init__(self) -> None:
+        self.stores: dict[Path, ObjectStore] = {}
+        self._objects: dict[str, ObjectInfo] = {}
+        self._sorted: list[str] | None = None
+
+    def add(self, uri: str, is_read: Callable[[str], bool]) -> Path:
+        """Adds a folder or a bucket URI; returns its folder on this machine.
+
+        Args:
+          is_read: whether the purge reads an object of this name.
+        """
+        store = open_store(uri)
+        root = store.local_path()
+        self.stores[root] = store
+        if is_remote(uri):
+            objects = list(store.list())
+            self._objects |= {f"{root}{os.sep}{info.name}": info for info in objects}
+            self._sorted = None
+            root.mkdir(parents=True, exist_ok=True)
+            store.download([info for info in objects if is_read(info.name)], root)
+        return root
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is such a file, or a folder with files."""
+        return bool(self._below(path))
+
+    def files(self, folder: Path) -> list[Path]:
+        """All files below a folder, sorted."""
+        return [Path(path) for path in self._below(folder)]
+
+    def folders(self, folder: Path) -> list[Path]:
+        """The folders in a folder, sorted."""
+        store, name = self._locate(folder)
+        return [folder / child for child in store.list_folders(f"{name}/" if name else "")]
+
+    def size(self, path: Path) -> int:
+        """Bytes of a file, or of all files below a folder."""
+        return sum(info.size for info in self._below(path).values())
+
+    def upload(self, *paths: Path) -> None:
+        """Makes written files count: in a bucket, each replaces the object that was listed."""
+        for path in filter(is_cached, paths):
+            store, name = self._locate(path)
+            self._record(path, store.upload_file(path, name, if_version=self._expected_version(path)))
+
+    def upload_new(self, *paths: Path) -> None:
+        """Makes written files count whose names identify their content: an existing object stays."""
+        for path in filter(is_cached, paths):
+            store, name = self._locate(path)
+            self._record(path, *store.upload(store.local_path(), [name], absent_only=True))
+
+    def remove(self, path: Path) -> None:
+        """Deletes a file or a folder, its marker first. It may be absent already."""
+        if is_cached(path):
+            self._delete_objects(self._below(path))
+        if path.is_dir():
+            for marker in MARKERS:
+                (path / marker).unlink(missing_ok=True)
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def replace_folder(self, source: Path, target: Path, marker: str) -> None:
+        """Gives a folder the files of another one, which is deleted. The folder has no marker meanwhile.
+
+        If the process is killed, the same call completes it as long as `source` has the marker.
+        """
+        self.remove(target / marker)
+        (store, source_name), (_, target_name) = self._locate(source), self._locate(target)
+        names = sorted((path.name for path in self.files(source)), key=lambda name: (name == marker, name))
+        for name in names:
+            version = self._expected_version(target / name)
+            info = (store / source_name).copy(name, store / target_name, if_version=version)
+            self._record(target / name, dataclasses.replace(info, name=f"{target_name}/{name}"))
+        for path in self.files(target):
+            if path.name not in names and path.name != CLAIM:
+                self.remove(path)
+        self.remove(source)
+        if is_cached(target):
+            shutil.rmtree(target, ignore_errors=True)
+            ensure_local(self.files(target))
+
+    def _delete_objects(self, objects: dict[str, ObjectInfo]) -> None:
+        markers = [path for path in objects if PurePosixPath(path).name in MARKERS]
+        for paths in (markers, [path for path in objects if path not in markers]):
+            if paths:
+                store, _ = self._locate(Path(paths[0]))
+                store.map(store.delete_if_unchanged, [objects[path] for path in paths])
+        for path in objects:
+            del self._objects[path]
+        self._sorted = None
+
+    def _record(self, path: Path, info: ObjectInfo) -> None:
+        if is_cached(path):
+            if str(path) not in self._objects:
+                self._sorted = None
+            self._objects[str(path)] = info
+
+    def _expected_version(self, path: Path) -> str | None:
+        """The version that an object must still have; None on a disk, where locks keep others out."""
+        if not is_cached(path):
+            return None
+        info = self._objects.get(str(path))
+        return info.version if info else ABSENT
+
+    def _below(self, path: Path) -> dict[str, ObjectInfo]:
+        """The file of this path, or all files below the folder of this path."""
+        if not is_cached(path):
+            store, name = self._locate(path)
+            if path.is_file() and (info := store.stat(name)):
+                return {str(path): info}
+            return {f"{store.uri}{os.sep}{info.name}": info for info in store.list(f"{name}/" if name else "")}
+        if str(path) in self._objects:
+            return {str(path): self._objects[str(path)]}
+        if self._sorted is None:
+            self._sorted = sorted(self._objects)
+        first = bisect.bisect_left(self._sorted, f"{path}{os.sep}")
+        last = bisect.bisect_left(self._sorted, f"{path}{chr(ord(os.sep) + 1)}")
+        return {path: self._objects[path] for path in self._sorted[first:last]}
+
+    def _locate(self, path: Path) -> tuple[ObjectStore, str]:
+        root = max((root for root in self.stores if path.is_relative_to(root)), key=lambda root: len(root.parts))
+        return self.stores[root], "" if path == root else path.relative_to(root).as_posix()
+
+
+@dataclasses.dataclass(frozen=True)
+class PurgeScope:
+    """What a purge covers. Each is a folder or a bucket URI.
+
+    Attributes:
+      store: of the runs.
+      datasets: all folders to which datasets of that store are published.
+      registry: of the models; None to leave it out.
+    """
+
+    store: Path | str
+    datasets: tuple[Path | str, ...] = ()
+    registry: Path | str | None = None
+
+    @property
+    def uris(self) -> list[str]:
+        """All of them, each once."""
+        given = (self.store, *self.datasets, *([self.registry] if self.registry else []))
+        return list(dict.fromkeys(_normalized(uri) for uri in given))
 
 
 @dataclasses.dataclass(frozen=True)
 class PurgeLocations:
-    """Folders; of a bucket its copy.
+    """The folders of a scope on this machine.
 
     Attributes:
-      ground: where they are changed.
-      leases: by which those in buckets are held.
-      usual: the mirror of buckets that this machine has besides the copies.
+      workspace: in which they are changed.
+      leases: the locks of buckets.
+      usual_cache: this machine's bucket cache; the purge uses a private one.
     """
 
     store: Path
-    datasets: tuple[Path, ...] = ()
-    registry: Path | None = None
-    ground: Workspace = dataclasses.field(default_factory=Workspace)
-    leases: tuple[Lease, ...] = ()
-    usual: Path | None = None
-
-    @classmethod
-    def of(cls, store: Path | str, datasets: Iterable[Path | str], registry: Path | str | None) -> "PurgeLocations":
-        """Folders alone.
-
-        Raises:
-          SettingsError: one is no folder.
-        """
-        for place in (store, *datasets, *([registry] if registry else [])):
-            if not Path(place).is_dir():
-                raise SettingsError(f"{place}: no such folder; give the store, datasets and registry of the runs")
-        return cls(
-            Path(store).absolute(),
-            tuple(Path(place).absolute() for place in datasets),
-            Path(registry).absolute() if registry else None,
-        )
+    datasets: tuple[Path, ...]
+    registry: Path | None
+    workspace: Workspace
+    leases: tuple[Lease, ...]
+    usual_cache: Path | None
 
     def versions(self) -> list[DatasetVersions]:
+        """Of all datasets."""
         roots = [uri_of(root) for root in self.datasets]
         return [DatasetVersions(root, name) for root in roots for name in list_datasets(root)]
 
-    def all_versions(self) -> list[DatasetVersions]:
-        """Also of datasets of which a version is just being replaced."""
+    def versions_to_recover(self) -> list[DatasetVersions]:
+        """Of all datasets, also those without a version because a killed purge was replacing it."""
         return [
             DatasetVersions(uri_of(root), folder.name)
             for root in self.datasets
-            for folder in self.ground.folders(root)
+            for folder in self.workspace.folders(root)
             if not folder.name.startswith(".")
         ]
 
-    def in_buckets(self) -> list[str]:
-        """Addresses, each once."""
-        places = (self.store, *self.datasets, *([self.registry] if self.registry else []))
-        return list(dict.fromkeys(uri_of(place) for place in places if is_cached(place)))
+    def bucket_uris(self) -> list[str]:
+        """URIs of the folders in buckets, each once."""
+        return [uri_of(root) for root in self.workspace.stores if is_cached(root)]
+
+    def clear_usual_cache(self) -> None:
+        """Deletes this machine's copies of what is in the buckets. They are downloaded again when needed."""
+        for root in self.workspace.stores:
+            if self.usual_cache and is_cached(root):
+                shutil.rmtree(self.usual_cache / root.relative_to(cache_root()), ignore_errors=True)
 
 
 @contextlib.contextmanager
-def open_locations(
-    store: Path | str, datasets: Iterable[Path | str], registry: Path | str | None, *, to_change: bool
-) -> Iterator[PurgeLocations]:
-    """The places of a purge, of which those in buckets are held and listed, and copied as far as they are looked into.
+def open_locations(scope: PurgeScope, *, to_change: bool) -> Iterator[PurgeLocations]:
+    """Opens the locations of a purge.
 
     Args:
-      to_change: else they are only looked at, and not held.
+      to_change: locks them against all other processes.
 
     Raises:
-      SettingsError: one is no folder and no place in a bucket.
-      WorkError: a process works in one of the buckets' places.
+      SettingsError: a folder does not exist.
+      WorkError: a process works in the store or reads its shards.
     """
-    datasets = list(datasets)
-    given = [store, *datasets, *([registry] if registry else [])]
-    if not any(map(is_remote, given)):
-        yield PurgeLocations.of(store, datasets, registry)
-        return
-    PurgeLocations.of(*_folders(store, datasets, registry))
-    held_alone = dict.fromkeys(str(place).rstrip("/") for place in (store, *datasets) if is_remote(place))
-    with private_cache() as usual, contextlib.ExitStack() as held:
-        leases = [held.enter_context(exclusive_store_lock(place)) for place in held_alone if to_change]
-        ground = Workspace()
-        for place, wanted in (
-            (store, _of_store),
-            *((root, _of_datasets) for root in datasets),
-            (registry, _of_registry),
-        ):
-            if place and is_remote(place):
-                ground.take_in(str(place), wanted)
-        copies = [local_path(place) for place in given]
-        roots, last = tuple(copies[1 : 1 + len(datasets)]), copies[-1] if registry else None
-        yield PurgeLocations(copies[0], roots, last, ground, tuple(leases), usual)
+    for uri in scope.uris:
+        if not is_remote(uri) and not Path(uri).is_dir():
+            raise SettingsError(f"{uri}: there is no such folder; give the store, datasets and registry of the runs")
+    with contextlib.ExitStack() as stack:
+        usual_cache = stack.enter_context(private_cache()) if any(map(is_remote, scope.uris)) else None
+        leases: list[Lease] = []
+        if to_change:
+            for uri in dict.fromkeys(map(_normalized, (scope.store, *scope.datasets))):
+                if is_remote(uri):
+                    leases.append(stack.enter_context(exclusive_store_lock(uri)))
+            if not is_remote(scope.store):
+                _lock_folder(Path(scope.store), stack)
+        workspace = Workspace()
+        store = workspace.add(_normalized(scope.store), _is_read_of_store)
+        datasets = tuple(workspace.add(_normalized(root), _is_read_of_datasets) for root in scope.datasets)
+        registry = workspace.add(_normalized(scope.registry), _is_read_of_registry) if scope.registry else None
+        yield PurgeLocations(store, datasets, registry, workspace, tuple(leases), usual_cache)
 
 
-def clear_caches(places: PurgeLocations) -> None:
-    """Removes what this machine holds of the places in buckets: it is brought again when it is wanted."""
-    for root in places.ground.roots:
-        if places.usual:
-            shutil.rmtree(places.usual / root.relative_to(cache_root()), ignore_errors=True)
+def _normalized(uri: Path | str) -> str:
+    return str(uri).rstrip("/") if is_remote(uri) else str(Path(uri).absolute())
 
 
-def _folders(
-    store: Path | str, datasets: list[Path | str], registry: Path | str | None
-) -> tuple[Path | str, list[Path | str], Path | str | None]:
-    """Those that are no places in buckets; in the place of such a store a folder that is there."""
-    local = [place for place in datasets if not is_remote(place)]
-    return (
-        Path.cwd() if is_remote(store) else store,
-        local,
-        None if registry and is_remote(registry) else registry,
-    )
+def _lock_folder(store: Path, stack: contextlib.ExitStack) -> None:
+    """Locks all step outputs and shards of a store on a disk, so that no process adds what is being removed.
+
+    Raises:
+      WorkError: a process works there.
+    """
+    for path in sorted(store.glob("*/*.lock")):
+        lock = open_lock_file(path)
+        stack.callback(os.close, lock)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WorkError(
+                f"{path.with_suffix('')}: a process works here; stop it, or wait until it is done, and purge again"
+            ) from None
+    for folder in sorted((store / SHARDS_FOLDER).glob("*/")):
+        stack.enter_context(lock_shards(folder, alone=True))
 
 
-def _of_store(name: str) -> bool:
-    """Whether an object of a store has to be looked into."""
+def _is_read_of_store(name: str) -> bool:
     parts, file = name.split("/"), PurePosixPath(name)
     if parts[0].startswith("."):
         return parts[0].startswith(UNFINISHED_PURGE)
@@ -143,11 +291,11 @@ def _of_store(name: str) -> bool:
     return parts[0] not in NAMELESS_FOLDERS and file.suffix not in BINARY_SUFFIXES
 
 
-def _of_datasets(name: str) -> bool:
+def _is_read_of_datasets(name: str) -> bool:
     return not name.startswith(".")
 
 
-def _of_registry(name: str) -> bool:
+def _is_read_of_registry(name: str) -> bool:
     file = PurePosixPath(name)
     of_evaluation = file.parent.name == EVALUATION and file.suffix not in BINARY_SUFFIXES
     return of_evaluation or file.name in (TRAINED_ON, PROVENANCE)
