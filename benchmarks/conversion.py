@@ -28,11 +28,11 @@ SAMPLE_RATE = 16_000
 FILES = 40
 ROUNDS = 7
 PEER_FILES = 6
-"""Of each round; the peer takes so long that more would add nothing but time."""
+"""Files per round; the peer is slow, so more would only take longer."""
 
 
 def conversion() -> Row:
-    """Measures both in turns, pinned to one core, so that a busy machine slows both alike."""
+    """Measures both alternately on one core, so that a busy machine slows both equally."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cores)})
     try:
@@ -81,7 +81,7 @@ def _flacs(folder: Path) -> list[Path]:
 
 
 def _seconds(work: Callable[[list[ConversionJob]], None], jobs: list[ConversionJob]) -> float:
-    """Seconds a file."""
+    """Seconds per file."""
     start = time.perf_counter()
     work(jobs)
     return (time.perf_counter() - start) / len(jobs)
@@ -103,7 +103,7 @@ def _ffmpeg(jobs: list[ConversionJob]) -> None:
 
 
 def _program() -> tuple[str, str]:
-    """The peer's path, and whose it is."""
+    """The peer's path, and its version."""
     if on_path := shutil.which("ffmpeg"):
         return on_path, "ffmpeg on PATH"
     import imageio_ffmpeg

@@ -1,4 +1,4 @@
-"""extract on a Flink cluster of one and of two workers, beside the in-process runner and a plain pool of processes.
+"""extract on a Flink cluster with one and with two workers, against the in-process runner and a plain process pool.
 
 Wall time of the whole step, as a person waits for it: starting Beam's job server and the Python workers is in it, the
 cluster itself runs already. On a machine with two cores, two workers, two JVMs and the runner fight for them: what the
@@ -33,7 +33,7 @@ IN_PROCESS = ALONE.model_copy(update={"beam_from_megabytes": 0.0})
 
 
 def distributed(utterances: int) -> list[Row]:
-    """Rates of all ways to run it, each a ratio to the in-process runner's."""
+    """The rate of each runner, and its ratio to that of the in-process runner."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_corpus(folder / "corpus", utterances)
@@ -66,7 +66,7 @@ def _on(folder: Path) -> Callable[[str, ExtractSettings], float]:
 
 
 def _pool(folder: Path) -> float:
-    """As a person would do it by hand: a pool of processes, a shard each, with nothing that minds a death."""
+    """A plain pool of processes, a shard each, that does not survive a crash."""
     start = time.perf_counter()
     unfinished = folder / "pool" / "unfinished"
     unfinished.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""FLAC to TFRecord: the extract step, all of it, through Beam, against a loop that a person would write by hand.
+"""FLAC to TFRecord: the whole extract step through Beam, against a plain hand-written loop.
 
 The loop decodes, makes features, adds them to the statistics and writes records. The step also reads, plans, names and
 hashes, and lists shards and rejects. Processor time of all threads, so that a busy machine does not show; importing
@@ -37,7 +37,7 @@ SETTINGS = ExtractSettings(beam_from_megabytes=0)
 
 
 def extraction() -> Row:
-    """Both in turns on the same FLAC files, one thread each."""
+    """Measures both alternately on the same FLAC files, one thread each."""
     with tempfile.TemporaryDirectory() as name, threadpool_limits(1):
         folder = Path(name)
         utterances = _corpus(folder)

@@ -1,4 +1,4 @@
-"""How cost grows with a corpus: processor time and memory an utterance of convert and extract, as a table and a plot.
+"""How cost grows with the corpus: processor time and memory per utterance of convert and extract, as table and plot.
 
 Tiny recordings (0.12 s), so that what shows is what each utterance costs besides its audio. Each step is a process of
 its own, imports and all, measured with those that it starts; memory is its largest at any moment, beyond what the same
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 PLOT = ROOT / "docs" / "growth.svg"
 SIZES = (1_000, 10_000, 100_000)
 NOTHING = 10
-"""Utterances of the run whose memory is taken for that of no utterance at all."""
+"""Utterances of the run whose memory counts as that of an empty corpus."""
 RATE, SAMPLES = 16_000, 1_920
 
 CONVERT = """
@@ -51,19 +51,19 @@ STEPS = {
 }
 COLOURS = {"--line": "#dfe1e5", "--series-1": "#2f6f9f", "--series-2": "#c4602f", "--series-3": "#4f8a4a"}
 DARK = {"--line": "#353b43", "--series-1": "#74b3e0", "--series-2": "#ec9a6a", "--series-3": "#8cc785"}
-"""Of our pages (voxline/report/style.css): a picture in a document stands alone."""
+"""Copied from the report's style.css, since a picture in a document has no style sheet."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a step took: seconds of processors, and bytes of memory at its largest moment."""
+    """The cost of a step: processor seconds, and peak memory in bytes."""
 
     seconds: float
     memory: int
 
 
 def growth(sizes: list[int]) -> dict[str, dict[int, Cost]]:
-    """Of each step and each size of the corpus; memory is what it takes beyond that of nearly nothing."""
+    """The costs of each step and corpus size; memory beyond that of the smallest corpus."""
     costs: dict[str, dict[int, Cost]] = {step: {} for step in STEPS}
     for size in [NOTHING, *sizes]:
         with tempfile.TemporaryDirectory() as name:
@@ -80,7 +80,7 @@ def growth(sizes: list[int]) -> dict[str, dict[int, Cost]]:
 
 
 def write_corpus(folder: Path, size: int) -> None:
-    """Noise, each recording another."""
+    """Noise, different in each recording."""
     random = np.random.default_rng(7)
     utterances = []
     for number in range(size):
@@ -95,7 +95,7 @@ def write_corpus(folder: Path, size: int) -> None:
 
 
 def rows(costs: dict[str, dict[int, Cost]]) -> list[Row]:
-    """An utterance of each corpus beside one of the smallest."""
+    """The cost per utterance of each corpus, against the smallest."""
     found = []
     for step, by_size in costs.items():
         (first, small), *larger = by_size.items()

@@ -1,12 +1,12 @@
-"""What a refresh costs, as a share of a full one; and how fast a dataset is read that was refreshed many times.
+"""What a refresh costs, as a share of a full one; and how fast a dataset is read after many refreshes.
 
-A corpus of generated utterances is ingested, converted, validated, extracted and published, changed, and refreshed.
-Each step is a process of its own, as in the graph; processor time of it and its workers, imports and all, so that a
-busy machine does not show.
+A generated corpus is ingested, converted, validated, extracted and published; then it is changed and refreshed. Each
+step is a process of its own, as in the graph. Costs are processor time of the step and its workers, including imports,
+so a busy machine matters little.
 
   python -m benchmarks.refresh [UTTERANCES [SHORTEST LONGEST]]
 
-Lengths are in seconds. What a refresh costs goes by the lines of the corpus, what a full run costs by its hours: the
+Lengths are in seconds. The cost of a refresh depends on the lines of the corpus, that of a full run on its hours: the
 shorter the utterances, the larger the shares.
 """
 
@@ -32,9 +32,9 @@ UTTERANCES = 20_000
 LENGTHS = (2.0, 10.0)
 """Seconds: those of LJSpeech (1.1 to 10.1, 6.6 on average); LibriSpeech's are twice as long."""
 RACY_SECONDS = 3.0
-"""What ingest wants a file to have been left alone (components/ingest/audio_probe.py)."""
+"""Ingest caches a file only if it is at least this old (components/ingest/audio_probe.py)."""
 SMALLER = 10
-"""How many times smaller the corpus is beside which memory is measured."""
+"""Memory is compared with a corpus that is this many times smaller."""
 EDITS, ROUNDS = 12, 9
 RATE = 16_000
 DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -46,23 +46,23 @@ TARGETS = {
     "all transcripts changed": 0.03,
 }
 TINY = 60
-"""Utterances of the refresh that leaves byte code behind, which any installation has after its first run."""
+"""Utterances of a first refresh that writes byte code, which every installation has after its first run."""
 
 
 def refreshes(utterances: int, lengths: tuple[float, float]) -> list[Row]:
-    """The shares of a full refresh, and the memory that one takes beside a smaller corpus."""
-    told = f"refresh of {utterances:,} utterances of {lengths[0]:g} to {lengths[1]:g} s"
+    """The cost of refreshes as shares of a full one, and memory against a smaller corpus."""
+    what = f"refresh of {utterances:,} utterances of {lengths[0]:g} to {lengths[1]:g} s"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _refreshed(folder / "tiny", Corpus(folder / "tiny", TINY, lengths))
         small = _refreshed(folder / "small", Corpus(folder / "small", utterances // SMALLER, lengths))
         corpus = Corpus(folder / "large", utterances, lengths)
-        time.sleep(RACY_SECONDS)  # a corpus is older than that
+        time.sleep(RACY_SECONDS)  # real corpora are older
         full = _refreshed(folder / "large", corpus)
         edits: dict[str, Callable[[], None]] = {
             "nothing changed": lambda: None,
-            "1% changed": lambda: corpus.speak_anew(utterances // 100),
-            "10% changed": lambda: corpus.speak_anew(utterances // 10),
+            "1% changed": lambda: corpus.record_again(utterances // 100),
+            "10% changed": lambda: corpus.record_again(utterances // 10),
             "1% of the transcripts changed": lambda: corpus.correct(utterances // 100),
             "all transcripts changed": lambda: corpus.correct(utterances),
         }
@@ -73,7 +73,7 @@ def refreshes(utterances: int, lengths: tuple[float, float]) -> list[Row]:
             share = found["seconds"] / full["seconds"]
             rows.append(
                 Row.of(
-                    f"{told}, {change}, share of a full one",
+                    f"{what}, {change}, share of a full one",
                     f"{found['seconds']:.2f} s",
                     f"{full['seconds']:.1f} s",
                     share,
@@ -82,15 +82,15 @@ def refreshes(utterances: int, lengths: tuple[float, float]) -> list[Row]:
                 )
             )
             print(change, found, file=sys.stderr)
-    for step, (of_small, of_large) in _side_by_side(small["megabytes"], full["megabytes"]).items():
-        told = f"memory of {step}, {utterances:,} utterances, x that of {utterances // SMALLER:,}"
-        row = Row.of(told, f"{of_large:,.0f} MB", f"{of_small:,.0f} MB", of_large / of_small, "<=", 1.1)
+    for step, (of_small, of_large) in _pair_by_step(small["megabytes"], full["megabytes"]).items():
+        what = f"memory of {step}, {utterances:,} utterances, x that of {utterances // SMALLER:,}"
+        row = Row.of(what, f"{of_large:,.0f} MB", f"{of_small:,.0f} MB", of_large / of_small, "<=", 1.1)
         rows.append(row)
     print("full", full, file=sys.stderr)
     return rows
 
 
-def _side_by_side(small: dict[str, float], large: dict[str, float]) -> dict[str, tuple[float, float]]:
+def _pair_by_step(small: dict[str, float], large: dict[str, float]) -> dict[str, tuple[float, float]]:
     return {step: (small[step], large[step]) for step in large}
 
 
@@ -108,7 +108,7 @@ class Corpus:
             self._speak(number)
         self._write()
 
-    def speak_anew(self, count: int) -> None:
+    def record_again(self, count: int) -> None:
         for _ in range(count):
             self._speak(self._next % len(self._texts))
             self._next += 1
@@ -146,14 +146,14 @@ def _refreshed(folder: Path, corpus: Corpus) -> dict[str, Any]:
 
 
 def once(folder: Path, corpus: Path) -> None:
-    """One refresh; prints the processor time and the most memory of each step."""
+    """Runs one refresh; prints processor time and peak memory of each step."""
     store = folder / "store"
     used: dict[str, Any] = {"steps": {}, "megabytes": {}}
-    # The first of all starts Beam, as large corpora do: its memory is then part of both that are compared.
+    # The first run starts Beam, as large corpora do, so both corpora that are compared include its memory.
     first = not (store / "extract").exists()
 
     def step(name: str, call: Callable[[], Any]) -> Path:
-        """Runs a step in a fork, in which what the others import is not there yet."""
+        """Runs a step in a fork, without the imports of other steps."""
         read, write = os.pipe()
         sys.stdout.flush()
         if (child := os.fork()) == 0:
@@ -220,7 +220,7 @@ def _publish(dataset: Path, store: Path, datasets: Path) -> Any:
 
 
 def reading() -> Row:
-    """Epochs of batches of a dataset after many refreshes, and of the same one extracted afresh, in turns."""
+    """Reads epochs of a dataset after many refreshes and of the same dataset extracted at once, alternately."""
     from voxline.components.extract.settings import ExtractSettings
     from voxline.components.extract.step import run as extract
     from voxline.components.train.batches import Batches

@@ -1,8 +1,8 @@
 """Mean and deviation of each bin (CMVN), from the sums that each shard stores: no features are read again.
 
 The sums of an utterance are float64. They are added as integers of a very small unit, so the total does not depend on
-order or grouping: the same utterances have the same statistics to the last bit, however often the corpus was edited and
-however its shards are cut.
+order or grouping: the same utterances have the same statistics to the last bit, no matter how the corpus was edited
+or its shards were cut.
 """
 
 import numpy as np

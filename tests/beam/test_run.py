@@ -1,4 +1,4 @@
-"""A function applied by a Beam pipeline: each answer comes once, what fails is said, and workers can be asked for."""
+"""Mapping a function by Beam: each result comes once, failures are named, and a pool starts workers."""
 
 import operator
 import signal
@@ -19,23 +19,23 @@ from voxline.errors import SettingsError, WorkError
 ALONE = RunnerSettings()
 
 
-def test_each_element_is_answered_once_and_by_its_number(tmp_path: Path) -> None:
+def test_each_element_has_one_result_with_its_number(tmp_path: Path) -> None:
     found = list(map_with_beam("count", operator.neg, [5, 6, 7], ALONE, tmp_path))
     assert sorted(found) == [(0, -5), (1, -6), (2, -7)]
 
 
-def test_answers_come_while_others_are_still_made(tmp_path: Path) -> None:
+def test_results_come_while_others_are_computed(tmp_path: Path) -> None:
     seen = []
     for number, _ in map_with_beam("wait", time.sleep, [0.0] * 3 + [2.0], ALONE, tmp_path):
         seen.append((number, time.monotonic()))
     assert seen[-1][1] - seen[0][1] > 1
 
 
-def test_nothing_to_do_is_no_fault(tmp_path: Path) -> None:
+def test_no_elements_have_no_results(tmp_path: Path) -> None:
     assert list(map_with_beam("count", operator.neg, [], ALONE, tmp_path)) == []
 
 
-def test_what_fails_says_whose_work_it_was_and_why(tmp_path: Path) -> None:
+def test_a_failure_names_the_step_and_the_cause(tmp_path: Path) -> None:
     with pytest.raises(WorkError, match=r"count: the Beam pipeline on FnApiRunner failed: .*invalid literal.*'six'"):
         list(map_with_beam("count", int, ["5", "six"], ALONE, tmp_path))
 
@@ -45,7 +45,7 @@ def test_an_unknown_runner_is_refused_by_its_key(tmp_path: Path) -> None:
         list(map_with_beam("count", operator.neg, [1], RunnerSettings(runner="NoRunner"), tmp_path))
 
 
-def test_a_pool_starts_workers_stops_them_and_leaves_none() -> None:
+def test_a_worker_pool_starts_and_stops_its_workers() -> None:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
@@ -58,7 +58,7 @@ def test_a_pool_starts_workers_stops_them_and_leaves_none() -> None:
             started: list[set[int]] = []
             for name in ("1", "2"):
                 request = beam_fn_api_pb2.StartWorkerRequest(worker_id=name)
-                request.provision_endpoint.url = "localhost:1"  # where nobody listens: it waits
+                request.provision_endpoint.url = "localhost:1"  # a port without a server: the worker waits
                 assert not asked.StartWorker(request).error
                 started.append(children(pool.pid))
             asked.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1"))

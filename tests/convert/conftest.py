@@ -18,7 +18,7 @@ STREAM_INFO = 8
 
 
 def speech(seconds: float = 1.0, seed: int = 0) -> np.ndarray:
-    """Not speech, but as loud and as hard to compress."""
+    """Noise, as loud and as hard to compress as speech."""
     return np.random.default_rng(seed).normal(0, 0.1, round(seconds * RATE)).clip(-1, 1)
 
 
@@ -81,7 +81,7 @@ RECORDINGS: dict[str, tuple[str | None, Callable[[Path], object]]] = {
     "long.flac": ("too_long", lambda path: soundfile.write(path, speech(11), RATE)),
     "gone.flac": ("missing_file", lambda path: None),
 }
-"""What `convert` must make of each: None, or the reason of its reject."""
+"""The reason of each recording's reject; None: it is converted."""
 
 TRANSCRIPTS = {
     "": "transcript_missing",
@@ -93,7 +93,7 @@ TRANSCRIPTS = {
 
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of RECORDINGS; read only."""
+    """A folder of RECORDINGS, not to be changed."""
     folder = tmp_path_factory.mktemp("every kind of recording")
     for name, (_, make) in RECORDINGS.items():
         make(folder / name)
@@ -101,7 +101,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def utterance(path: Path, text: str = "Hello.", **more: object) -> Utterance:
-    """An utterance as ingest writes it where the header tells nothing."""
+    """An utterance as ingest writes it if the header has no duration."""
     values = {"id": path.name, "duration": 0.0, "audio_hash": hash_file(path) if path.is_file() else "", **more}
     return Utterance(audio_filepath=str(path), text=text, **values)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What may be wrong with a corpus for synthesis, from its folder to its WAVs: each a reject by name."""
+"""Faults of a TTS corpus, from its folder to its WAVs: each becomes a reject with a reason."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ LINES = {
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Utterance], dict[str, Reject]]:
-    """The utterances that came through ingest and convert, and all rejects of both."""
+    """The utterances after ingest and convert, and all rejects of both."""
     folder = tmp_path_factory.mktemp("voice")
     (folder / "wavs").mkdir()
     noise = np.random.default_rng(1)
@@ -55,7 +55,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Utteran
     return {one.id: one for one in read_manifest(work.folder)}, {reject.id: reject for reject in rejects}
 
 
-def test_all_that_went_in_came_out_or_is_a_reject_with_its_reason(
+def test_every_line_is_converted_or_rejected_with_its_reason(
     outcome: tuple[dict[str, Utterance], dict[str, Reject]],
 ) -> None:
     utterances, rejects = outcome
@@ -84,7 +84,7 @@ def test_a_mixed_script_is_named_character_by_character(
     assert "U+0007" in rejects["control"].detail
 
 
-def test_another_sample_rate_is_resampled_to_the_one_of_the_config(
+def test_another_sample_rate_is_resampled(
     outcome: tuple[dict[str, Utterance], dict[str, Reject]],
 ) -> None:
     utterances, _ = outcome

@@ -1,4 +1,4 @@
-"""convert by a Beam pipeline: what comes out is what the processes of one machine make, whatever is wrong."""
+"""convert by a Beam pipeline: its output is that of the processes of one machine, faults included."""
 
 import os
 import shlex
@@ -45,7 +45,7 @@ def by(runner: str) -> ConvertSettings:
 
 
 @pytest.mark.parametrize("runner", ["FnApiRunner", "multi_process"])
-def test_a_pipeline_makes_the_manifest_and_the_rejects_of_one_machine(
+def test_a_beam_pipeline_writes_the_same_manifest_and_rejects(
     recordings: Path, tmp_path: Path, runner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distributed, "BATCH_RECORDINGS", 5)
@@ -63,7 +63,7 @@ def pool(store: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in store.glob("wavs/??/*.wav")}
 
 
-def test_a_recording_that_kills_whoever_reads_it_is_one_reject_and_the_worker_lives(tmp_path: Path) -> None:
+def test_a_recording_that_crashes_its_reader_is_one_reject_and_the_worker_survives(tmp_path: Path) -> None:
     for number in range(8):
         good_flac(tmp_path / f"{number}.flac", seed=number)
     manifest = manifest_of(tmp_path / "in", [utterance(tmp_path / f"{number}.flac") for number in range(8)])
@@ -112,7 +112,7 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
     assert not [name for name in gcs.names() if "/unfinished/" in name]
 
 
-def test_less_than_what_beam_is_worth_is_converted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_corpus_is_converted_without_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "convert_with_beam", None)
     good_flac(tmp_path / "a.flac")
     one = utterance(tmp_path / "a.flac")

@@ -1,4 +1,4 @@
-"""convert on real files: nothing is lost in silence, and nothing is done twice."""
+"""convert on real files: every utterance is output or reject, and nothing is done twice."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def test_every_kind_of_bad_recording_is_a_reject_with_its_reason(recordings: Pat
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(RECORDINGS)), st.sampled_from(["Yes", *TRANSCRIPTS])), min_size=1))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_in_is_out_and_rejects(
+def test_every_utterance_is_output_or_reject(
     recordings: Path, tmp_path_factory: pytest.TempPathFactory, chosen: list[tuple[str, str]]
 ) -> None:
     folder = tmp_path_factory.mktemp("in")
@@ -58,7 +58,7 @@ def test_in_is_out_and_rejects(
     assert all(read_wav(Path(u.audio_filepath))[1] == 16_000 for u in kept)
 
 
-def test_librispeech_is_converted_bit_by_bit(real_data: Path, tmp_path: Path) -> None:
+def test_librispeech_is_converted_bit_for_bit(real_data: Path, tmp_path: Path) -> None:
     files = sorted((real_data / "LibriSpeech").rglob("*.flac"))
     work = run(manifest_of(tmp_path / "in", map(utterance, files)), tmp_path / "store", ConvertSettings())
     converted = read_manifest(work.folder)
@@ -72,7 +72,7 @@ def test_librispeech_is_converted_bit_by_bit(real_data: Path, tmp_path: Path) ->
         assert Path(out.audio_filepath).stem == out.audio_hash
 
 
-def test_what_is_measured_is_what_is_in_the_wav(tmp_path: Path) -> None:
+def test_measurements_describe_the_wav(tmp_path: Path) -> None:
     samples = np.concatenate([np.zeros(8_000), np.tile([0.5, -0.5], 3_600), np.ones(800)])
     soundfile.write(tmp_path / "a.wav", samples, 16_000)
     work = run(manifest_of(tmp_path / "in", [utterance(tmp_path / "a.wav")]), tmp_path / "store", SETTINGS)
@@ -87,7 +87,7 @@ def test_what_is_measured_is_what_is_in_the_wav(tmp_path: Path) -> None:
     }
 
 
-def test_equal_samples_have_one_name_whatever_file_they_came_in(tmp_path: Path) -> None:
+def test_equal_samples_have_the_same_pcm_hash_in_any_format(tmp_path: Path) -> None:
     samples = np.random.default_rng(3).integers(-9_000, 9_000, 16_000).astype(np.int16)
     soundfile.write(tmp_path / "a.flac", samples, 16_000)
     soundfile.write(tmp_path / "b.wav", samples, 16_000)
@@ -101,7 +101,7 @@ def test_equal_samples_have_one_name_whatever_file_they_came_in(tmp_path: Path) 
     assert names[4] != names[0]
 
 
-def test_segments_of_one_recording_become_wavs_of_their_own(tmp_path: Path) -> None:
+def test_each_segment_of_a_recording_has_its_own_wav(tmp_path: Path) -> None:
     samples = speech(3)
     soundfile.write(tmp_path / "long.flac", samples, 16_000)
     source = utterance(tmp_path / "long.flac", duration=1.0)
@@ -132,7 +132,7 @@ class TestWorkIsNotDoneTwice:
     def test_the_same_work_is_found_done(self, corpus: Path) -> None:
         assert self.convert(corpus) == {"decoded": 6, "utterances": 5, "reused": False}
         assert self.convert(corpus)["reused"]
-        assert self.convert(corpus, workers=1)["reused"], "how many processes is no part of the work's name"
+        assert self.convert(corpus, workers=1)["reused"], "the number of processes is not part of the key"
 
     def test_a_corrected_transcript_costs_no_audio_work_even_with_the_sources_gone(self, corpus: Path) -> None:
         self.convert(corpus)
@@ -225,7 +225,7 @@ def test_a_missing_recording_that_comes_back_is_converted(tmp_path: Path) -> Non
     assert run(manifest, tmp_path / "store", SETTINGS).counts["rejects"] == 0
 
 
-def test_too_many_rejects_fail_the_step_and_can_be_looked_at(recordings: Path, tmp_path: Path) -> None:
+def test_too_many_rejects_fail_the_step_and_leave_the_list(recordings: Path, tmp_path: Path) -> None:
     names = ["good.flac", "good.wav", "noise.flac"]
     manifest = manifest_of(tmp_path / "in", [utterance(recordings / name) for name in names])
     with pytest.raises(WorkError, match="1 of 3 utterances were rejected") as caught:

@@ -1,4 +1,4 @@
-"""convert is killed, as a whole or a process of it, and what it has made is what it would have made."""
+"""convert, or one of its processes, is killed: the output is the same."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def expected(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 def end_state(store: Path) -> dict[str, bytes]:
-    """All that a later run could read; done.json and the log tell how the work went, which may differ."""
+    """All that a later run could read. done.json and the log describe the work, which may differ."""
     files = [file for file in store.rglob("*") if file.suffix in (".wav", ".jsonl") and file.parent.name != "log"]
     return {file.relative_to(store).as_posix(): file.read_bytes() for file in files}
 
@@ -68,7 +68,7 @@ def wait_for_wavs(store: Path, count: int, process: subprocess.Popen[bytes]) -> 
 
 
 @pytest.mark.parametrize("wavs", [1, 80])
-def test_killed_and_started_again_ends_as_if_not_killed(
+def test_a_killed_run_that_is_started_again_ends_the_same(
     manifest: Path, expected: dict[str, bytes], tmp_path: Path, wavs: int
 ) -> None:
     process = start(manifest, tmp_path)
@@ -98,7 +98,7 @@ def test_a_process_killed_from_outside_costs_no_recording(
 
 
 def test_a_recording_that_kills_every_process_that_reads_it_is_one_reject(manifest: Path, tmp_path: Path) -> None:
-    """libsndfile is made to crash on one file, as a bug in a decoder would."""
+    """Makes libsndfile crash on one file, like a bug in a decoder."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
         "if 'voxline.components.convert.process_pool' in sys.orig_argv:\n"
@@ -120,7 +120,7 @@ def test_a_recording_that_kills_every_process_that_reads_it_is_one_reject(manife
     assert len(read_manifest(done.parent)) == FILES - 2
 
 
-def test_a_wav_that_cannot_be_written_is_said_in_one_line(manifest: Path, tmp_path: Path) -> None:
+def test_a_wav_that_cannot_be_written_is_reported_in_one_line(manifest: Path, tmp_path: Path) -> None:
     (tmp_path / "wavs").mkdir()
     for prefix in range(0, 256, 8):  # a file where a folder must be
         (tmp_path / "wavs" / f"{prefix:02x}").touch()

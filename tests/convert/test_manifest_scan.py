@@ -1,4 +1,4 @@
-"""A manifest is named by its content, and its recordings are looked for, at the cost of what is new in it."""
+"""Scanning a manifest: fingerprint, missing recordings, and reuse of unchanged lines."""
 
 import json
 from pathlib import Path
@@ -44,29 +44,27 @@ def corpus(folder: Path, *, named: bool = True) -> Path:
     return folder / "manifest.jsonl"
 
 
-def looked_at(manifest: Path, store: Path) -> ManifestScan:
-    """As convert does before it knows whether there is anything to do."""
+def scan_corpus(manifest: Path, store: Path) -> ManifestScan:
+    """The scan that convert begins with."""
     return ManifestScan(manifest, WavPool(store, 16_000, -60.0), LineCache(store / "lines" / "these settings"))
 
 
-def test_a_manifest_is_named_by_what_its_utterances_are(tmp_path: Path) -> None:
+def test_the_fingerprint_of_a_scan_is_that_of_its_utterances(tmp_path: Path) -> None:
     manifest = corpus(tmp_path / "corpus")
-    assert looked_at(manifest, tmp_path / "store").fingerprint == fingerprint_utterances(read_manifest(manifest))
+    assert scan_corpus(manifest, tmp_path / "store").fingerprint == fingerprint_utterances(read_manifest(manifest))
 
 
-def test_lines_that_came_in_before_are_named_and_written_without_parsing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unchanged_lines_are_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     first = run(manifest, store, ConvertSettings())
     lines = manifest.read_text().splitlines(keepends=True)
     parsed = []
 
-    def remembered(line: bytes, where: str, folder: str) -> Utterance:
+    def count_parsed(line: bytes, where: str, folder: str) -> Utterance:
         parsed.append(line)
         return parse_utterance(line, where, folder)
 
-    monkeypatch.setattr(manifest_scan, "parse_utterance", remembered)
+    monkeypatch.setattr(manifest_scan, "parse_utterance", count_parsed)
     assert run(manifest, store, ConvertSettings()).reused
     assert parsed == []
     manifest.write_text(lines[2] + lines[0].replace("says a", "says more") + lines[1])
@@ -74,34 +72,34 @@ def test_lines_that_came_in_before_are_named_and_written_without_parsing(
     assert (other.reused, other.counts) == (False, {"decoded": 0, "utterances": 3, "rejects": 0})
     assert {json.loads(line)["id"] for line in parsed} == {"a/1"}
     monkeypatch.undo()
-    anew = run(manifest, tmp_path / "another store", ConvertSettings())
+    fresh = run(manifest, tmp_path / "another store", ConvertSettings())
     assert [one.identity() for one in read_manifest(other.folder)] == [
-        one.identity() for one in read_manifest(anew.folder)
+        one.identity() for one in read_manifest(fresh.folder)
     ]
     assert [one.id for one in read_manifest(other.folder)] == ["b/3", "a/1", "a/2"]
     assert manifest_fingerprint(other.folder, store) == fingerprint_utterances(read_manifest(other.folder))
-    assert first.key != other.key == anew.key
+    assert first.key != other.key == fresh.key
 
 
-def test_a_store_without_what_was_remembered_or_with_damage_in_it_makes_the_same(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_line_cache_changes_no_output(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     run(manifest, store, ConvertSettings())
-    [remembered] = (store / "lines").iterdir()
-    whole = remembered.read_bytes()
+    [cached] = (store / "lines").iterdir()
+    whole = cached.read_bytes()
     first, second, third = manifest.read_text().splitlines(keepends=True)
     manifest.write_text(first.replace("says", "sings") + second + third)
     expected = run(manifest, tmp_path / "expected", ConvertSettings()).folder / "manifest.jsonl"
     altered = whole.replace(b'"count": 3, ', b'"count": 9, ')
     assert altered != whole
     for damage in (b"", whole[:200], whole[:-1], whole[:1_050] + b"!" + whole[1_051:], altered, whole):
-        remembered.write_bytes(damage)
+        cached.write_bytes(damage)
         made = run(manifest, store, ConvertSettings())
         assert (made.reused, made.counts["decoded"]) == (False, 0)
         assert (made.folder / "manifest.jsonl").read_bytes() == expected.read_bytes()
         (made.folder / "done.json").unlink()
 
 
-def test_an_output_that_was_changed_is_not_taken_over(tmp_path: Path) -> None:
+def test_an_output_that_was_edited_is_not_reused(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     made = run(manifest, store, ConvertSettings()).folder / "manifest.jsonl"
     made.write_text(made.read_text().replace("says a", "says b"))
@@ -111,7 +109,7 @@ def test_an_output_that_was_changed_is_not_taken_over(tmp_path: Path) -> None:
     assert [one.text for one in read_manifest(again.folder)] == ["sings a", "says a", "says b"]
 
 
-def test_an_output_that_is_replaced_meanwhile_is_taken_over_as_it_was_found(
+def test_an_output_that_is_replaced_during_the_run_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
@@ -119,49 +117,49 @@ def test_an_output_that_is_replaced_meanwhile_is_taken_over_as_it_was_found(
     first, *others = manifest.read_text().splitlines(keepends=True)
     manifest.write_text("".join([first.replace("says", "sings"), *others]))
 
-    def listened(*_: object) -> dict[str, RejectedRecording]:
-        write_text(made, made.read_text().replace("says", "is"))  # by rename, as whoever makes it again does
+    def decode_late(*_: object) -> dict[str, RejectedRecording]:
+        write_text(made, made.read_text().replace("says", "is"))  # by rename, as another run does
         return real_decode_new(*_)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(step, "decode_new", listened)
+    monkeypatch.setattr(step, "decode_new", decode_late)
     again = run(manifest, store, ConvertSettings())
     assert [one.text for one in read_manifest(again.folder)] == ["sings a", "says a", "says b"]
 
 
 @pytest.mark.parametrize(("purged", "said"), [("store/lines", "as by a purge"), ("corpus/manifest.jsonl", "went away")])
-def test_what_a_purge_removes_between_a_look_and_the_work_is_not_taken_over(
+def test_what_a_purge_removes_after_the_scan_is_not_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purged: str, said: str
 ) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     run(manifest, store, ConvertSettings())
     manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[1:]))
 
-    def looked(manifest: Path, pool: WavPool, earlier: LineCache) -> ManifestScan:
-        found = ManifestScan(manifest, pool, earlier)
+    def scan_then_purge(manifest: Path, pool: WavPool, cache: LineCache) -> ManifestScan:
+        found = ManifestScan(manifest, pool, cache)
         for file in [tmp_path / purged] if (tmp_path / purged).is_file() else (tmp_path / purged).iterdir():
             file.unlink()
         return found
 
-    monkeypatch.setattr(step, "ManifestScan", looked)
+    monkeypatch.setattr(step, "ManifestScan", scan_then_purge)
     with pytest.raises(WorkError, match=said):
         run(manifest, store, ConvertSettings())
 
 
 @pytest.mark.filterwarnings("error::ResourceWarning")
-def test_what_was_remembered_and_what_was_logged_does_not_stay_open(tmp_path: Path) -> None:
+def test_the_line_cache_and_the_logs_are_closed(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
-    for change in ("says", "sings"):  # with what was remembered of the line; then without
+    for change in ("says", "sings"):  # with what was cached of the line; then without
         manifest.write_text(manifest.read_text().replace("says a", f"{change} a"))
         run(manifest, store, ConvertSettings())
         (store / "lines" / "damaged").write_bytes(b"voxline")
-        with LineCache(store / "lines" / "damaged") as earlier:
-            assert earlier.count == 0
+        with LineCache(store / "lines" / "damaged") as cache:
+            assert cache.count == 0
     (other,) = {file.name for file in (store / "lines").iterdir()} - {"damaged"}
-    with LineCache(store / "lines" / other) as earlier:
-        assert earlier.count == 3
+    with LineCache(store / "lines" / other) as cache:
+        assert cache.count == 3
 
 
-def test_a_manifest_that_names_no_content_is_hashed_each_time(tmp_path: Path) -> None:
+def test_recordings_without_an_audio_hash_are_hashed_in_each_run(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus", named=False), tmp_path / "store"
     before = run(manifest, store, ConvertSettings())
     assert run(manifest, store, ConvertSettings()).reused
@@ -173,17 +171,17 @@ def test_a_manifest_that_names_no_content_is_hashed_each_time(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_what_is_absent_is_found_whether_it_came_in_before_or_not(tmp_path: Path, named: bool) -> None:
+def test_missing_recordings_are_found_in_each_run(tmp_path: Path, named: bool) -> None:
     manifest, store = corpus(tmp_path / "corpus", named=named), tmp_path / "store"
     (tmp_path / "corpus/a/2.wav").unlink()
     too_long = manifest.read_text().replace("b/3.wav", f"b/{'3' * 5_000}.wav")
     manifest.write_text(too_long)
     for _ in range(2):
-        assert looked_at(manifest, store).missing == {1: "a/2", 2: "b/3"}
+        assert scan_corpus(manifest, store).missing == {1: "a/2", 2: "b/3"}
         assert run(manifest, store, ConvertSettings(max_reject_share=1)).counts["rejects"] == 2
 
 
-def test_a_reject_that_nobody_listened_to_is_missing_once_it_is_gone(tmp_path: Path) -> None:
+def test_a_reject_without_decoding_becomes_missing_when_its_file_is_gone(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     manifest.write_text(manifest.read_text().replace("says b", "7"))
     settings = ConvertSettings(max_reject_share=1)
@@ -195,36 +193,32 @@ def test_a_reject_that_nobody_listened_to_is_missing_once_it_is_gone(tmp_path: P
     assert reasons == [["outside_alphabet"], ["missing_file"]]
 
 
-def test_a_manifest_that_is_written_while_it_is_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_that_changes_during_the_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
 
-    def listened(*_: object) -> dict[str, RejectedRecording]:
+    def decode_late(*_: object) -> dict[str, RejectedRecording]:
         with open(manifest, "a") as file:
             file.write("\n")
         return real_decode_new(*_)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(step, "decode_new", listened)
+    monkeypatch.setattr(step, "decode_new", decode_late)
     with pytest.raises(WorkError, match="changed while it was read"):
         run(manifest, store, ConvertSettings())
     assert not list(store.rglob("done.json"))
 
 
-def test_a_log_that_is_written_anew_while_it_is_used_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As by a purge: where the lines stood, there are others."""
+def test_a_log_that_is_replaced_during_the_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a purge does: the indexed offsets then hold other lines."""
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     run(manifest, store, ConvertSettings())
     manifest.write_text(manifest.read_text().replace("says", "sings"))
 
-    def listened(*_: object) -> dict[str, RejectedRecording]:
+    def decode_late(*_: object) -> dict[str, RejectedRecording]:
         [log] = (store / "wavs/log").glob("*.jsonl")
         write_text(log, "".join(log.read_text().splitlines(keepends=True)[::-1]))
         return real_decode_new(*_)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(step, "decode_new", listened)
+    monkeypatch.setattr(step, "decode_new", decode_late)
     with pytest.raises(WorkError, match=r"jsonl: was replaced while it was read"):
         run(manifest, store, ConvertSettings())
     monkeypatch.undo()
@@ -234,7 +228,7 @@ def test_a_log_that_is_written_anew_while_it_is_used_is_refused(
     ]
 
 
-def test_a_recording_that_vanishes_does_not_matter_once_it_was_converted(tmp_path: Path) -> None:
+def test_a_converted_recording_may_be_deleted(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     first = run(manifest, store, ConvertSettings())
     (tmp_path / "corpus/a/1.wav").unlink()
@@ -247,7 +241,7 @@ def test_a_recording_that_vanishes_does_not_matter_once_it_was_converted(tmp_pat
     assert (third.reused, third.counts["decoded"], third.counts["utterances"]) == (False, 0, 3)
 
 
-def test_a_wav_cut_short_or_a_manifest_damaged_in_the_store_is_made_again(tmp_path: Path) -> None:
+def test_a_truncated_wav_or_a_damaged_manifest_is_made_again(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     first = run(manifest, store, ConvertSettings())
     wav = Path(read_manifest(first.folder)[0].audio_filepath)

@@ -1,4 +1,4 @@
-"""What a converted line says of its text: what the model reads, and what is heard."""
+"""The texts of a converted line: what the model reads, and what is spoken."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from voxline.text.settings import FrontendKind, FrontendSettings
 VOICE = ConvertSettings(alphabet="english_speech", frontend=FrontendSettings(kind="english"), workers=1)
 
 
-def test_a_line_holds_what_is_read_and_what_is_heard(tmp_path: Path) -> None:
+def test_a_line_has_the_text_for_the_model_and_the_normalized_text(tmp_path: Path) -> None:
     good_flac(tmp_path / "good.flac")
     line = utterance(tmp_path / "good.flac", "Dr. Bell has $5!")
     [converted] = read_manifest(run(manifest_of(tmp_path / "in", [line]), tmp_path / "store", VOICE).folder)
@@ -32,7 +32,7 @@ def test_normalized_text_is_written_only_where_it_differs() -> None:
     }
 
 
-def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
+def test_an_unsupported_text_is_a_reject_that_names_it() -> None:
     found = prepare_transcript(Utterance("a", "a.wav", 1.0, "snow ☃"), VOICE, Alphabet.named(VOICE.alphabet))
     assert isinstance(found, Reject)
     assert found.reason is Reason.OUTSIDE_ALPHABET
@@ -40,7 +40,7 @@ def test_what_cannot_be_read_is_a_reject_that_names_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["english", "english_phonemes", "mandarin", "pinyin"])
-def test_punctuation_alone_is_a_transcript_with_nothing_in_it(kind: FrontendKind) -> None:
+def test_punctuation_alone_is_an_empty_transcript(kind: FrontendKind) -> None:
     settings = VOICE.model_copy(update={"frontend": FrontendSettings(kind=kind)})
     found = prepare_transcript(Utterance("a", "a.wav", 1.0, "?!… —"), settings, Alphabet.named(VOICE.alphabet))
     assert isinstance(found, Reject)
@@ -48,7 +48,7 @@ def test_punctuation_alone_is_a_transcript_with_nothing_in_it(kind: FrontendKind
     assert "'?!… —' has n" in found.detail
 
 
-def test_another_version_of_a_dictionary_reads_the_corpus_anew_and_nothing_else(
+def test_a_new_dictionary_version_changes_only_the_keys_that_use_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good_flac(tmp_path / "a.flac")

@@ -1,4 +1,4 @@
-"""Processes that die, hang or fail cost the job they died of, and nothing else."""
+"""Workers that die, hang or fail lose the job that they were doing, and no other."""
 
 import operator
 import os
@@ -31,11 +31,11 @@ def test_no_jobs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(map_in_processes(operator.neg, [], 2, 60)) == []
 
 
-def test_a_function_may_be_imported_by_the_processes_alone() -> None:
+def test_a_function_given_by_name_is_imported_by_the_workers_alone() -> None:
     assert dict(map_in_processes(FunctionName("operator:neg"), [1, 2], 2, 60)) == {0: -1, 1: -2}
 
 
-def test_jobs_are_taken_when_a_process_is_to_have_them() -> None:
+def test_jobs_are_taken_only_when_a_worker_is_free() -> None:
     taken = []
     results = map_in_processes(operator.neg, (taken.append(n) or n for n in range(100)), 2, 60)  # type: ignore[func-returns-value]
     next(results)
@@ -61,20 +61,20 @@ def test_a_job_that_kills_its_process_is_the_only_one_lost() -> None:
     }
 
 
-def test_a_job_that_ends_its_process_quietly_is_lost_too() -> None:
+def test_a_job_that_exits_its_process_is_lost() -> None:
     [(_, result)] = map_in_processes(os._exit, [3], 1, 60)
     assert result == WorkerCrashed("ended its process with status 3")
 
 
 @pytest.mark.filterwarnings("error::ResourceWarning")
-def test_a_job_that_never_ends_is_given_up() -> None:
+def test_a_job_over_the_time_limit_is_lost() -> None:
     start = time.monotonic()
     results = dict(map_in_processes(time.sleep, [0, 600, 0, 0], 1, 1.0))
     assert results == {0: None, 1: WorkerCrashed("took longer than 1 s"), 2: None, 3: None}
     assert time.monotonic() - start < 30
 
 
-def test_an_error_in_the_function_arrives_as_it_is() -> None:
+def test_an_exception_of_the_function_is_raised() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         list(map_in_processes(int, ["1", "one"], 1, 60))
 

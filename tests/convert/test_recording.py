@@ -1,4 +1,4 @@
-"""Trimming and loudness: where speech begins and ends, how loud it is afterwards, and that nothing clips."""
+"""Trimming and loudness normalization: the range that is kept, the new loudness, and no clipping."""
 
 import re
 import subprocess
@@ -63,7 +63,7 @@ def test_silence_is_trimmed_relative_to_the_recordings_own_level(tmp_path: Path,
     np.testing.assert_array_equal(pcm, as_pcm(samples)[start:][: len(pcm)])
 
 
-def test_where_there_is_less_silence_than_is_kept_nothing_is_added(tmp_path: Path) -> None:
+def test_no_silence_is_added(tmp_path: Path) -> None:
     out = converted(tmp_path, take(0.03, 0.5, 0.0), **TRIMMED)
     assert (out.duration, out.measured["trimmed_seconds"]) == (0.53, 0)
 
@@ -74,7 +74,7 @@ def test_pauses_between_words_stay() -> None:
     assert len(kept) / RATE == pytest.approx(0.3 + 1.0 + 0.3 + 0.2, abs=0.021)
 
 
-def test_a_click_at_the_edge_is_no_speech() -> None:
+def test_a_click_at_the_edge_is_trimmed() -> None:
     samples = take(0.5, 1.0, 0.5, floor=0)
     samples[100] = 0.02
     kept, _ = apply_shaping(samples, RATE, Shaping(40, 0.0))
@@ -83,9 +83,7 @@ def test_a_click_at_the_edge_is_no_speech() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 3000), st.floats(1, 100), st.floats(0, 1), st.integers(0, 9))
-def test_trimming_keeps_the_loudest_sample_and_never_all_of_nothing(
-    length: int, trim_db: float, keep: float, seed: int
-) -> None:
+def test_trimming_keeps_the_loudest_sample(length: int, trim_db: float, keep: float, seed: int) -> None:
     samples = np.random.default_rng(seed).normal(0, 0.1, length).astype(np.float32)
     kept, _ = apply_shaping(samples, RATE, Shaping(trim_db, keep))
     assert 0 < len(kept) <= length
@@ -103,14 +101,14 @@ def test_a_sine_of_997_hz_has_the_loudness_that_the_recommendation_gives_it(rate
 
 
 def test_quiet_blocks_do_not_count() -> None:
-    """EBU Tech 3341, case 3: -36, -23 and -36 dB, 10, 60 and 10 s; the relative gate leaves the middle."""
+    """EBU Tech 3341, case 3: -36, -23 and -36 dB, 10, 60 and 10 s; the relative gate keeps the middle."""
     levels = np.repeat([-36.0, -23.0, -36.0], [10 * 8_000, 60 * 8_000, 10 * 8_000])
     sine = np.sin(2 * np.pi * 1_000 * np.arange(len(levels)) / 8_000) * 10 ** (levels / 20)
     assert integrated_loudness(sine.astype(np.float32), 8_000) == pytest.approx(-23.0 - 3.01, abs=0.1)
 
 
 @pytest.mark.parametrize("seconds", [0.35, 0.6, 4.0])
-def test_it_measures_what_ffmpeg_measures(tmp_path: Path, seconds: float) -> None:
+def test_the_loudness_is_that_of_ffmpeg(tmp_path: Path, seconds: float) -> None:
     rng = np.random.default_rng(4)
     bursts = np.abs(np.sin(np.arange(round(seconds * 48_000)) / 15_000)) ** 3
     samples = (0.2 * rng.normal(size=len(bursts)) * bursts).clip(-1, 1).astype(np.float32)
@@ -134,7 +132,7 @@ def test_it_measures_what_ffmpeg_measures(tmp_path: Path, seconds: float) -> Non
 @pytest.mark.parametrize("level", [0.002, 0.05, 0.2])
 @pytest.mark.parametrize("seconds", [0.2, 2.0])
 @pytest.mark.parametrize("rate", [16_000, 22_050])
-def test_every_recording_gets_the_loudness_asked_for(level: float, seconds: float, rate: int) -> None:
+def test_every_recording_gets_the_target_loudness(level: float, seconds: float, rate: int) -> None:
     samples = as_pcm(take(0.0, seconds, 0.0, level))
     shaped, done = apply_shaping(samples, rate, Shaping(loudness_lufs=-26))
     assert integrated_loudness(shaped, rate) == pytest.approx(-26, abs=0.05)
@@ -143,7 +141,7 @@ def test_every_recording_gets_the_loudness_asked_for(level: float, seconds: floa
     assert done["gain_db"] == pytest.approx(-26 - before, abs=0.01)
 
 
-def test_a_peak_is_never_clipped_to_reach_it(tmp_path: Path) -> None:
+def test_no_peak_is_clipped_to_reach_the_target_loudness(tmp_path: Path) -> None:
     samples = take(0.2, 1.0, 0.2, level=0.01)
     samples[5_000] = 0.9
     out = converted(tmp_path, samples, loudness_lufs=-10)
@@ -158,7 +156,7 @@ def test_a_peak_is_never_clipped_to_reach_it(tmp_path: Path) -> None:
 # As a step
 
 
-def test_a_silent_recording_is_a_reject_before_anything_could_make_it_loud(tmp_path: Path) -> None:
+def test_a_silent_recording_is_rejected_before_normalization(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "faint.wav", take(0, 1, 0, level=0.0002), RATE, subtype="FLOAT")
     soundfile.write(tmp_path / "zeros.wav", np.zeros(RATE), RATE)
     good_flac(tmp_path / "good.flac")
@@ -181,7 +179,7 @@ def test_what_is_left_after_trimming_may_be_too_short(tmp_path: Path) -> None:
     assert [(one.id, str(one.reason)) for one in read_rejects(work.path("rejects"))] == [("click.wav", "too_short")]
 
 
-def test_each_shape_has_a_wav_of_its_own_and_none_keeps_the_name_it_had(tmp_path: Path) -> None:
+def test_each_shaping_has_its_own_wav(tmp_path: Path) -> None:
     samples = take(0.5, 1.0, 0.5)
     wavs = [
         converted(tmp_path, samples, **changes)
@@ -193,7 +191,7 @@ def test_each_shape_has_a_wav_of_its_own_and_none_keeps_the_name_it_had(tmp_path
     np.testing.assert_array_equal(read_wav(Path(wavs[0].audio_filepath))[0], as_pcm(samples))
 
 
-def test_a_wav_whose_line_in_the_log_is_lost_is_made_again_with_what_was_done_to_it(tmp_path: Path) -> None:
+def test_a_shaped_wav_without_a_log_line_is_made_again(tmp_path: Path) -> None:
     changes = {"loudness_lufs": -23, **TRIMMED}
     first = converted(tmp_path, take(0.5, 1.0, 0.5), **changes)
     for lost in [*tmp_path.glob("store/wavs/log/*.jsonl"), *tmp_path.glob("store/convert/*/done.json")]:
@@ -204,7 +202,7 @@ def test_a_wav_whose_line_in_the_log_is_lost_is_made_again_with_what_was_done_to
 @pytest.mark.parametrize(
     ("changes", "message"), [({"trim_db": -40}, "'trim_db' is -40"), ({"loudness_lufs": 3}, "'loudness_lufs' is 3")]
 )
-def test_shapes_that_make_no_sense_are_refused(changes: dict[str, object], message: str) -> None:
+def test_impossible_shaping_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         ConvertSettings.of(changes)
 

@@ -1,4 +1,4 @@
-"""New WAVs are on their way before the last is made; what the storage refuses stops the step."""
+"""New WAVs are uploaded while others are converted; a refused upload stops the step."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ WHOLE = Converted(1_000, {})
 
 @pytest.fixture
 def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    """A pool with ten WAVs, and a log that tells of them."""
+    """A pool with ten WAVs and a log."""
     monkeypatch.setattr(wav_pool, "FIRST_UPLOAD", 2)
     fresh_pod()
     mirror = open_store(f"{gcs.uri}/store/wavs")
@@ -41,7 +41,7 @@ def send_all(pool: ObjectStore) -> None:
             sent.add(wav, WHOLE)
 
 
-def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: ObjectStore) -> None:
+def test_wavs_are_uploaded_while_others_are_converted(gcs: Storage, pool: ObjectStore) -> None:
     made = wavs(pool)
     with WavUploader(pool, pool.local_path() / "log" / "key.jsonl") as sent:
         for wav in made[:4]:
@@ -57,12 +57,12 @@ def test_wavs_are_sent_while_others_are_made(gcs: Storage, pool: ObjectStore) ->
     assert pool.read("ab/9.wav") == b"9"
 
 
-def test_what_the_storage_refuses_stops_the_step(gcs: Storage, pool: ObjectStore) -> None:
+def test_a_refused_upload_stops_the_step(gcs: Storage, pool: ObjectStore) -> None:
     gcs.fails("status", "POST", times=1_000, code=403)
     with pytest.raises(WorkError, match="permission denied"):
         send_all(pool)
 
 
-def test_a_pool_in_a_folder_sends_nothing(tmp_path: Path) -> None:
+def test_a_pool_in_a_folder_uploads_nothing(tmp_path: Path) -> None:
     with WavUploader(open_store(tmp_path), tmp_path / "log.jsonl") as sent:
         sent.add(tmp_path / "a.wav", WHOLE)

@@ -15,7 +15,7 @@ WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Callable[..., list[Utterance]]:
-    """Makes a folder `wavs` with a manifest beside it, and returns its utterances."""
+    """Makes a folder `wavs` and a manifest next to it; returns its utterances."""
 
     def make(count: int, *, seconds: float = 0.5, folder: str = "converted", seed: int = 0) -> list[Utterance]:
         place = tmp_path / folder

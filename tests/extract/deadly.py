@@ -1,4 +1,4 @@
-"""A recording that ends whoever opens it, as a fault in a decoder's C does: Python is told to watch for its name."""
+"""A recording that kills the process that opens it, like a bug in a decoder's C code: Python watches for its name."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ DEADLY = "deadly.wav"
 
 
 def written_deadly(folder: Path) -> Path:
-    """Writes the module that Python imports as it starts; the folder goes into PYTHONPATH."""
+    """Writes the module that Python imports at start; put the folder into PYTHONPATH."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text(
         "import os, signal, sys\n"

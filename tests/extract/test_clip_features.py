@@ -1,4 +1,4 @@
-"""What becomes of a recording that ends the process that reads it."""
+"""A recording that kills the process that reads it becomes a reject."""
 
 import json
 import os
@@ -31,7 +31,7 @@ WRITE = (
 
 @pytest.fixture
 def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on, processes die when they open a file of that name."""
+    """Makes processes die when they open a file of that name."""
     written_deadly(tmp_path / "hook")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "hook"), str(Path.cwd())]))
 
@@ -41,7 +41,7 @@ def write(folder: Path) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.usefixtures("deadly")
-def test_a_recording_that_ends_each_worker_is_a_reject_at_the_third_attempt(
+def test_a_recording_that_crashes_two_workers_is_a_reject_at_the_third_attempt(
     corpus: Callable[..., list[Utterance]], tmp_path: Path
 ) -> None:
     utterances = corpus(4)
@@ -56,7 +56,7 @@ def test_a_recording_that_ends_each_worker_is_a_reject_at_the_third_attempt(
 
 
 @pytest.mark.usefixtures("deadly")
-def test_a_recording_beside_which_workers_died_is_read_all_the_same(
+def test_a_recording_at_which_workers_were_killed_from_outside_is_read(
     corpus: Callable[..., list[Utterance]], tmp_path: Path
 ) -> None:
     (utterance,) = corpus(1)
@@ -70,7 +70,7 @@ def test_a_recording_beside_which_workers_died_is_read_all_the_same(
     assert write_shard(task, HOW, str(tmp_path / "store"), tmp_path / "unfinished") == []
 
 
-def test_what_fails_in_an_orderly_way_leaves_no_note(tmp_path: Path) -> None:
+def test_an_exception_leaves_no_note(tmp_path: Path) -> None:
     def fail() -> None:
         with note_clips(tmp_path, "a") as begin:
             begin("clip")
@@ -92,7 +92,7 @@ RUN = (
 
 @pytest.mark.usefixtures("deadly")
 @pytest.mark.parametrize(("beam_from", "which"), [(0, 11), (512, 11), (512, 0)], ids=["Beam", "no Beam", "probed"])
-def test_a_recording_that_ends_the_only_process_is_a_reject_when_it_is_started_again(
+def test_a_recording_that_crashes_the_step_is_a_reject_when_the_step_is_started_again(
     corpus: Callable[..., list[Utterance]], tmp_path: Path, beam_from: int, which: int
 ) -> None:
     utterances = corpus(12)

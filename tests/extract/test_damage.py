@@ -1,4 +1,4 @@
-"""Shards that are damaged: the next refresh makes their clips again, and versions that lead to them are whole again."""
+"""Damaged shards: the next refresh makes their clips again, and versions that use them are whole again."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ AGAIN = r"run extract again \(`voxline run refresh` does\)"
 
 
 def flip(file: Path, at: int, *, unseen: bool = False) -> None:
-    """Changes one bit, as a disk does that no clock tells of, or as somebody does who writes to the file."""
+    """Changes one bit: like a failing disk, which leaves the file's times, or like a write."""
     before = file.stat()
     content = bytearray(file.read_bytes())
     content[at] ^= 1
@@ -76,14 +76,12 @@ def test_a_damaged_shard_is_made_again_and_its_version_is_whole_again(
     assert capsys.readouterr().out.count("a shard is damaged, and its clips are made again: ") == 1
 
 
-def test_what_only_a_reader_can_find_is_told_by_him_and_mended_by_the_next_refresh(
-    corpus: Corpus, tmp_path: Path
-) -> None:
+def test_damage_that_a_reader_reports_is_repaired_by_the_next_refresh(corpus: Corpus, tmp_path: Path) -> None:
     corpus(12)
     _, version = refreshed(tmp_path)
     expected = read(version.folder)
     flip(Dataset.read(version.folder).files()[-1], -40, unseen=True)
-    for _ in range(2):  # the second one is told before he reads
+    for _ in range(2):  # the second time the note is found before reading
         with pytest.raises(WorkError, match=rf"tfrecord: damaged.* checksum .*{AGAIN}"):
             read(version.folder)
     again, same = refreshed(tmp_path)
@@ -91,7 +89,7 @@ def test_what_only_a_reader_can_find_is_told_by_him_and_mended_by_the_next_refre
     assert read(version.folder) == expected
 
 
-def test_sums_that_no_clock_tells_of_are_found_when_they_are_added(corpus: Corpus, tmp_path: Path) -> None:
+def test_damaged_sums_are_found_when_they_are_read(corpus: Corpus, tmp_path: Path) -> None:
     utterances = corpus(12)
     before, _ = refreshed(tmp_path)
     for file in Dataset.read(before.folder).files():
@@ -104,7 +102,7 @@ def test_sums_that_no_clock_tells_of_are_found_when_they_are_added(corpus: Corpu
     assert read(after.folder) == read(fresh.folder)
 
 
-def test_a_version_whose_shard_cannot_be_laid_as_it_was_is_replaced_and_says_so(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_version_whose_shard_cannot_be_restored_is_replaced_with_a_message(corpus: Corpus, tmp_path: Path) -> None:
     utterances = corpus(12)
     _, first = refreshed(tmp_path)
     cut(Dataset.read(first.folder).files()[0])
@@ -118,7 +116,7 @@ def test_a_version_whose_shard_cannot_be_laid_as_it_was_is_replaced_and_says_so(
         Dataset.read(first.folder)
 
 
-def test_a_store_that_was_copied_is_looked_into_once(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_copied_store_is_verified_once(corpus: Corpus, tmp_path: Path) -> None:
     corpus(4)
     dataset, _ = refreshed(tmp_path)
     (records, *_) = Dataset.read(dataset.folder).files()
@@ -127,9 +125,7 @@ def test_a_store_that_was_copied_is_looked_into_once(corpus: Corpus, tmp_path: P
     assert (records.parent / "shard.json").stat().st_mtime_ns >= records.stat().st_mtime_ns
 
 
-def test_a_version_that_lost_its_rows_does_not_keep_the_next_from_being_published(
-    corpus: Corpus, tmp_path: Path
-) -> None:
+def test_a_version_without_rows_does_not_block_the_next(corpus: Corpus, tmp_path: Path) -> None:
     utterances = corpus(8)
     _, first = refreshed(tmp_path)
     (first.folder / "rows.jsonl").unlink()
@@ -140,7 +136,7 @@ def test_a_version_that_lost_its_rows_does_not_keep_the_next_from_being_publishe
 
 
 @pytest.mark.parametrize("speeds", [[1.0], [0.9, 1.0]])
-def test_a_recording_that_was_gone_for_a_while_is_in_the_next_version(
+def test_a_recording_that_comes_back_is_in_the_next_version(
     corpus: Corpus, tmp_path: Path, speeds: list[float]
 ) -> None:
     how = HOW.model_copy(update={"speeds": speeds, "max_reject_share": 0.5})

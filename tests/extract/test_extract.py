@@ -1,4 +1,4 @@
-"""The extract step on real files: what TensorFlow reads of it, what fails, and what happens when it is killed."""
+"""extract on real files: what TensorFlow reads, what fails, and what happens when it is killed."""
 
 import json
 import os
@@ -34,7 +34,7 @@ BEAM = ExtractSettings(shard_megabytes=0.1, beam_from_megabytes=0)
 
 
 def read(work: StepOutput) -> dict[tuple[str, float], dict[str, Any]]:
-    """All that a dataset has, by id and speed; and its shards are as it says."""
+    """All records of a dataset, by id and speed; checks its shards too."""
     dataset = Dataset.read(work.folder)
     places = dataset.read_record_locations()
     for shard, file in zip(dataset.shards, dataset.files(), strict=True):
@@ -57,7 +57,7 @@ def read(work: StepOutput) -> dict[tuple[str, float], dict[str, Any]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Everything that a store holds but what tells of time and of locks."""
+    """All files of a store, without times and locks."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -144,9 +144,7 @@ def test_a_recording_for_a_voice_is_read_back_with_its_features_and_statistics(
     assert min(dataset.deviation) > 0
 
 
-def test_only_training_is_copied_at_other_speeds_and_statistics_are_of_training_as_it_is(
-    corpus: Corpus, tmp_path: Path
-) -> None:
+def test_only_the_training_split_has_copies_and_statistics_ignore_them(corpus: Corpus, tmp_path: Path) -> None:
     utterances = corpus(30)
     how = ExtractSettings(shard_megabytes=0.1, speeds=[0.9, 1.0, 1.1])
     work = run(tmp_path / "converted", tmp_path / "store", how)
@@ -171,7 +169,7 @@ def test_only_training_is_copied_at_other_speeds_and_statistics_are_of_training_
 
 
 def poison(utterances: list[Utterance], place: Path) -> tuple[list[Utterance], dict[str, Reason]]:
-    """Spoils the first recordings of a corpus, each in its own way."""
+    """Damages the first recordings of a corpus, each in another way."""
     spoilt = [Path(utterance.audio_filepath) for utterance in utterances[:6]]
     noise = np.random.default_rng(0).standard_normal(8_000) / 10
     spoilt[0].unlink()
@@ -199,7 +197,7 @@ def poison(utterances: list[Utterance], place: Path) -> tuple[list[Utterance], d
     return changed, {utterance.id: reason for utterance, reason in zip(changed, reasons, strict=False)}
 
 
-def test_poisoned_recordings_are_rejects_and_nothing_is_lost(corpus: Corpus, tmp_path: Path) -> None:
+def test_bad_recordings_are_rejects_and_nothing_is_lost(corpus: Corpus, tmp_path: Path) -> None:
     utterances, expected = poison(corpus(40), tmp_path / "converted")
     how = ExtractSettings(shard_megabytes=0.1, speeds=[1.0, 1.1], max_reject_share=0.5)
     work = run(tmp_path / "converted", tmp_path / "store", how)
@@ -221,7 +219,7 @@ def test_too_many_rejects_fail_the_step_and_leave_the_list(corpus: Corpus, tmp_p
     assert not list((tmp_path / "store").glob("extract/*/done.json"))
 
 
-def test_a_recording_that_was_mended_gets_a_shard_of_another_name(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_repaired_recording_gets_a_shard_of_another_name(corpus: Corpus, tmp_path: Path) -> None:
     utterances = corpus(20)
     gone = Path(utterances[0].audio_filepath)
     away = gone.rename(tmp_path / "away.wav")
@@ -235,20 +233,20 @@ def test_a_recording_that_was_mended_gets_a_shard_of_another_name(corpus: Corpus
     assert len({*(tmp_path / "store").rglob("*.tfrecord")} - set(before)) == 1
 
 
-def test_a_corpus_of_another_rate_is_refused_naming_both(corpus: Corpus, tmp_path: Path) -> None:
+def test_another_sample_rate_is_refused_naming_both(corpus: Corpus, tmp_path: Path) -> None:
     corpus(3)
     with pytest.raises(SettingsError, match=r"'features\.sample_rate' is 8000 Hz .* 16000 Hz"):
         run(tmp_path / "converted", tmp_path / "store", ExtractSettings.of({"features": {"sample_rate": 8_000}}))
 
 
-def test_a_runner_that_beam_does_not_know_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+def test_an_unknown_beam_runner_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     corpus(1)
     with pytest.raises(SettingsError, match=r"'runner' is 'NoSuchRunner': .*FlinkRunner"):
         run(tmp_path / "converted", tmp_path / "store", ExtractSettings(runner="NoSuchRunner", beam_from_megabytes=0))
 
 
 @pytest.mark.parametrize("how", [BEAM, SMALL])
-def test_a_store_that_cannot_be_written_fails_the_step_naming_the_place(
+def test_a_read_only_store_fails_the_step_naming_it(
     corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: ExtractSettings
 ) -> None:
     corpus(1)
@@ -295,7 +293,7 @@ def test_two_runs_and_other_workers_write_the_same_bytes(corpus: Corpus, tmp_pat
     assert stores[0] == stores[1] == stores[2]
 
 
-def test_the_same_work_is_not_done_twice_and_a_changed_corpus_costs_its_change(corpus: Corpus, tmp_path: Path) -> None:
+def test_work_is_not_repeated_and_a_changed_corpus_costs_its_change(corpus: Corpus, tmp_path: Path) -> None:
     utterances = corpus(40)
     store = tmp_path / "store"
     first = run(tmp_path / "converted", store, SMALL)
@@ -326,7 +324,7 @@ def test_a_shard_that_was_lost_is_made_again(corpus: Corpus, tmp_path: Path) -> 
     assert files(tmp_path / "store") == before
 
 
-def test_killed_in_the_middle_and_started_again_it_ends_the_same(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_killed_run_that_is_started_again_ends_the_same(corpus: Corpus, tmp_path: Path) -> None:
     corpus(150, seconds=2)
     how = {"shard_megabytes": 0.6, "speeds": [0.9, 1.0]}
     script = (
@@ -356,7 +354,7 @@ def test_killed_in_the_middle_and_started_again_it_ends_the_same(corpus: Corpus,
     assert all(path.stat().st_mtime_ns == at for path, at in times.items())
 
 
-def test_importing_the_step_brings_no_heavy_module() -> None:
+def test_the_step_imports_no_heavy_module() -> None:
     script = (
         "import sys; import voxline.components.extract.step;"
         "print({name.split('.')[0] for name in sys.modules}"
@@ -365,9 +363,7 @@ def test_importing_the_step_brings_no_heavy_module() -> None:
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "set()"
 
 
-def test_worker_processes_start_where_the_interpreter_lies_in_a_folder_with_a_space(
-    corpus: Corpus, tmp_path: Path
-) -> None:
+def test_workers_start_if_the_interpreters_path_has_a_space(corpus: Corpus, tmp_path: Path) -> None:
     corpus(8)
     interpreter = tmp_path / "a folder" / "bin" / "python"
     interpreter.parent.mkdir(parents=True)

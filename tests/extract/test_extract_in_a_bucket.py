@@ -1,4 +1,4 @@
-"""Shards in a bucket: written by workers that share no disk, and never counted before every machine finds them."""
+"""Shards in a bucket: workers need no shared disk, and a shard counts only once every machine can find it."""
 
 import shlex
 import shutil
@@ -61,7 +61,7 @@ def test_workers_that_share_no_disk_write_the_shards_of_one_machine(
 
 
 @pytest.mark.parametrize("sent", [0, 1, 2])
-def test_a_shard_that_was_written_and_not_sent_counts_for_nothing_and_is_sent_in_the_end(
+def test_a_shard_that_was_not_uploaded_does_not_count_and_is_uploaded(
     gcs: Storage, converted: str, fresh_pod: Callable[[], Path], sent: int
 ) -> None:
     gcs.fails("status", "POST", after=sent, times=1_000, code=403)

@@ -1,4 +1,4 @@
-"""Lines of a manifest that stand in the one before are taken over unread; and only where that is the same."""
+"""Lines of the last manifest are reused without parsing, if the settings are the same."""
 
 import json
 from collections.abc import Callable
@@ -22,7 +22,7 @@ HOW = ExtractSettings.of({"features": {"mels": 8}, "speeds": [0.9, 1.0], "max_re
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of lines that were read."""
+    """The ids of lines that were parsed."""
     found: list[str] = []
 
     def noted(line: bytes, where: str) -> dict[str, object]:
@@ -61,7 +61,7 @@ def test_only_lines_that_changed_are_read(corpus: Corpus, read: list[str], tmp_p
         *utterances[6:9],
         utterances[0],
         utterances[6].replace(text="the same id again"),
-        utterances[7],  # and a line that stands there twice
+        utterances[7],  # and a line that is there twice
     ]
     work = extracted(tmp_path, edited)
     assert read == [edited[1].id, edited[2].id, edited[3].id, edited[8].id, edited[9].id]
@@ -80,9 +80,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_lines_that_are_not_as_they_were_written_are_not_used(
-    corpus: Corpus, read: list[str], tmp_path: Path, damage: str
-) -> None:
+def test_a_damaged_line_cache_is_not_used(corpus: Corpus, read: list[str], tmp_path: Path, damage: str) -> None:
     utterances = corpus(6)
     extracted(tmp_path, utterances)
     [cache] = (tmp_path / "store" / "lines").iterdir()
@@ -94,7 +92,7 @@ def test_lines_that_are_not_as_they_were_written_are_not_used(
 
 
 @pytest.mark.parametrize("change", [{"alphabet": "english_speech"}, {"speeds": [1.0]}])
-def test_what_was_made_under_other_settings_is_read_again(
+def test_lines_are_read_again_for_other_settings(
     corpus: Corpus, read: list[str], tmp_path: Path, change: dict[str, object]
 ) -> None:
     utterances = corpus(4)
@@ -107,7 +105,7 @@ def test_what_was_made_under_other_settings_is_read_again(
 
 
 @pytest.mark.parametrize("more", [b'{"id": "half', b"\n"])
-def test_a_manifest_that_grows_between_two_looks_is_told_of(
+def test_a_manifest_that_grows_during_the_scan_is_refused(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bytes
 ) -> None:
     def grown(line: bytes, where: str) -> dict[str, object]:

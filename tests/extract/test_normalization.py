@@ -1,4 +1,4 @@
-"""Sums that are exact: no order and no grouping of the utterances shows."""
+"""Exact sums: order and grouping of the utterances do not matter."""
 
 from fractions import Fraction
 
@@ -21,9 +21,7 @@ def mean(groups: list[list[float]]) -> list[float]:
 
 @settings(deadline=None, max_examples=200)
 @given(values=SUMS, cut=st.integers(0, 40), random=st.randoms())
-def test_whatever_the_order_and_the_grouping_the_mean_is_that_of_the_exact_sum(
-    values: list[float], cut: int, random: object
-) -> None:
+def test_the_mean_is_exact_in_any_order_and_grouping(values: list[float], cut: int, random: object) -> None:
     exact = sum((Fraction(value) for value in values), Fraction()) / len(values)
     found = mean([values])
     shuffled = [*values]
@@ -32,11 +30,11 @@ def test_whatever_the_order_and_the_grouping_the_mean_is_that_of_the_exact_sum(
     assert found[0] == pytest.approx(float(exact), rel=1e-7, abs=1e-14)
 
 
-def test_what_floating_point_would_lose_is_kept() -> None:
+def test_small_terms_survive_large_ones() -> None:
     assert mean([[1e12, 1.0, -1e12]]) == [pytest.approx(1 / 3, rel=1e-7)]
 
 
-def test_a_bin_that_does_not_vary_is_not_divided_by_its_rounding() -> None:
+def test_a_constant_bin_gets_the_deviation_1() -> None:
     frames = np.full((5_000, 1), np.log(1e-8))
     total = ExactSums(1)
     for _ in range(200):

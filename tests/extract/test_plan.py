@@ -1,4 +1,4 @@
-"""Where new clips go: each once, in shards that are bounded and mixed; and what cannot be labelled."""
+"""Planning of shards: each clip once, in mixed shards of bounded size; and utterances that cannot be labelled."""
 
 import tempfile
 from pathlib import Path
@@ -25,7 +25,7 @@ def utterance(number: int, **changes: object) -> Utterance:
 def planned(
     utterances: list[Utterance], how: ExtractSettings
 ) -> tuple[list[tuple[ShardTask, list[Utterance]]], list[Reject]]:
-    """The tasks for a pool in which nothing lies yet, each with its utterances; and the rejects."""
+    """The tasks for an empty pool, each with its utterances; and the rejects."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_manifest(folder / "manifest.jsonl", utterances)
@@ -72,7 +72,7 @@ def test_utterances_of_one_recording_share_its_clip() -> None:
     assert [len(members) for _, members in tasks] == [1]
 
 
-def test_only_what_makes_features_names_a_clip() -> None:
+def test_a_clip_is_named_by_its_audio_and_speed_alone() -> None:
     one = utterance(0).as_line()
     for same in (
         {"text": "another"},
@@ -87,13 +87,13 @@ def test_only_what_makes_features_names_a_clip() -> None:
     assert clip_of_line(one, 0.9) != clip_of_line(one, 1.0)
 
 
-def test_who_writes_shards_and_how_they_are_cut_names_no_dataset() -> None:
+def test_runner_and_shard_size_are_not_part_of_the_key() -> None:
     other_hands = ExtractSettings(shard_megabytes=0.5, beam_from_megabytes=0, runner="multi_process", workers=7)
     assert other_hands.key_settings() == ExtractSettings().key_settings()
     assert ExtractSettings(alphabet="abcdorw e").key_settings() != ExtractSettings().key_settings()
 
 
-def test_what_cannot_be_labelled_is_rejected_by_its_reason() -> None:
+def test_utterances_that_cannot_be_labelled_are_rejected_with_a_reason() -> None:
     tasks, rejects = planned(
         [utterance(0), utterance(1, text=""), utterance(2, text="naïve"), utterance(0)], ExtractSettings()
     )

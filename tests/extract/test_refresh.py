@@ -1,4 +1,4 @@
-"""A corpus that is edited and refreshed, edited and refreshed: what is read is what a fresh extraction would give."""
+"""A corpus that is edited and refreshed repeatedly: the dataset equals that of a fresh extraction."""
 
 import dataclasses
 import os
@@ -34,7 +34,7 @@ SPLITS = ("train", "train", "train", "dev")
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """An utterance of the corpus, all of which may be edited."""
+    """An utterance of the corpus, which edits may change."""
 
     recording: int
     text: int = 0
@@ -52,7 +52,7 @@ EDITS = st.lists(
     min_size=1,
     max_size=4,
 )
-"""Each refresh: which utterances become what; None: it is removed."""
+"""Of each refresh: the new utterances by number; None: removed."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def content(folder: Path) -> dict[str, object]:
 
 @settings(deadline=None, max_examples=25)
 @given(first=st.integers(4, 12), edits=EDITS, compacted=st.booleans())
-def test_any_edits_refreshed_one_by_one_give_what_a_fresh_extraction_gives(
+def test_refreshes_after_any_edits_equal_a_fresh_extraction(
     wavs: list[tuple[Path, float, str]], first: int, edits: list[dict[int, Line | None]], compacted: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -137,7 +137,7 @@ def test_only_what_is_new_to_the_store_is_extracted(wavs: list[tuple[Path, float
     assert extracted(corpus) == 0
 
 
-def test_a_removed_speaker_is_in_no_row_and_in_no_place(wavs: list[tuple[Path, float, str]], tmp_path: Path) -> None:
+def test_a_removed_speaker_is_in_no_row_and_no_location(wavs: list[tuple[Path, float, str]], tmp_path: Path) -> None:
     corpus = {number: Line(number, speaker=number % 2) for number in range(10)}
     before = run(manifest(tmp_path / "corpus", corpus, wavs), tmp_path / "store", HOW)
     left = {number: line for number, line in corpus.items() if line.speaker == 0}
@@ -157,9 +157,7 @@ def records(dataset: Dataset, locations: RecordLocations) -> set[tuple[str, int]
     return {(dataset.shards[shard].checksum, offset) for shard, offset, _, _ in locations.ravel().tolist()}
 
 
-def test_how_often_a_corpus_was_edited_does_not_show_in_its_statistics(
-    wavs: list[tuple[Path, float, str]], tmp_path: Path
-) -> None:
+def test_statistics_do_not_depend_on_earlier_edits(wavs: list[tuple[Path, float, str]], tmp_path: Path) -> None:
     corpus = {number: Line(number) for number in range(RECORDINGS)}
     for number in range(RECORDINGS):
         part = {other: line for other, line in corpus.items() if other != number}
@@ -170,7 +168,7 @@ def test_how_often_a_corpus_was_edited_does_not_show_in_its_statistics(
     assert (edited.mean, edited.deviation) == (fresh.mean, fresh.deviation)
 
 
-def test_killed_at_any_write_and_started_again_it_ends_the_same(
+def test_a_run_killed_at_any_write_and_started_again_ends_the_same(
     wavs: list[tuple[Path, float, str]], tmp_path: Path
 ) -> None:
     corpus = {number: Line(number, split=number % 4) for number in range(6)}
@@ -188,7 +186,7 @@ def test_killed_at_any_write_and_started_again_it_ends_the_same(
 
 
 def whole_files(store: Path) -> dict[str, bytes]:
-    """What a store holds but for what tells of time, of locks, and for hidden files, which nobody reads."""
+    """All files of a store, without times, locks and hidden files."""
     return {
         str(path.relative_to(store)): path.read_bytes()
         for path in store.rglob("*")
@@ -197,7 +195,7 @@ def whole_files(store: Path) -> dict[str, bytes]:
 
 
 def child_killed_at_write(at: int, source: Path, store: Path) -> bool:
-    """Extracts in a process that dies before the write of that number reaches the disk, or takes its name."""
+    """Extracts in a process that dies before its n-th fsync or rename."""
     child = os.fork()
     if child == 0:
         try:
@@ -222,7 +220,7 @@ def child_killed_at_write(at: int, source: Path, store: Path) -> bool:
     return os.WIFSIGNALED(status)
 
 
-def test_refreshes_at_once_that_overlap_are_each_right(wavs: list[tuple[Path, float, str]], tmp_path: Path) -> None:
+def test_concurrent_refreshes_are_each_correct(wavs: list[tuple[Path, float, str]], tmp_path: Path) -> None:
     parts = [range(0, 9), range(4, 13), range(7, 16)]
     sources = []
     for number, part in enumerate(parts):

@@ -106,7 +106,7 @@ class Cluster:
         self.task_managers.append(self._java("taskexecutor.TaskManagerRunner", f"taskmanager-{number}", MEMORY))
 
     def kill_task_manager(self, number: int) -> None:
-        """Ends a TaskManager and its Python workers as the end of a machine does."""
+        """Kills a TaskManager and its Python workers, as if the machine failed."""
         _kill(self.task_managers[number])
 
     def stop(self) -> None:
@@ -115,7 +115,7 @@ class Cluster:
                 _kill(process)
 
     def beam_options(self, parallelism: int) -> list[str]:
-        """What `beam_options` of a step name this cluster by."""
+        """The `beam_options` of a step for this cluster."""
         return [
             f"--flink_master=localhost:{self._rest}",
             f"--flink_job_server_jar={self._jars / JOB_SERVER}",
@@ -134,14 +134,14 @@ class Cluster:
         return found
 
     def restarts(self) -> int:
-        """How often jobs were begun anew."""
+        """How often jobs were restarted."""
         return self.log("jobmanager").count("switched from state RUNNING to RESTARTING")
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _environment(self) -> list[str]:
-        """Where Python workers come from."""
+        """How Python workers are started."""
         if self._pool_port:
             return ["--environment_type=EXTERNAL", f"--environment_config=localhost:{self._pool_port}"]
         command = {"command": str(self.folder / "worker")}

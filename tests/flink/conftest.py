@@ -1,4 +1,4 @@
-"""A corpus, and a cluster for each test that asks for one; nothing is collected here but by `make test-flink`."""
+"""A corpus, and a cluster for each test that needs one. Only `make test-flink` collects these tests."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_corpus(folder: Path, count: int, *, longest: float = 0.7) -> list[Utterance]:
-    """Noise; the last recording is as long as it is said."""
+    """Noise; the last recording has the given length."""
     random = np.random.default_rng(5)
     utterances = []
     for number in range(count):

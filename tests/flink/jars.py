@@ -1,4 +1,4 @@
-"""The jars of a Flink session cluster and of Beam's job server, got from Maven once and kept beside the project.
+"""The jars of a Flink session cluster and of Beam's job server, downloaded from Maven once and kept in the checkout.
 
 python -m tests.flink.jars
 """
@@ -19,15 +19,15 @@ OPENS = (
     *("java.lang", "java.net", "java.io", "java.nio", "sun.nio.ch", "java.lang.reflect", "java.text", "java.time"),
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks"),
 )
-"""Packages of Java that Flink reaches into; Java 17 wants it said."""
+"""Packages of Java that Flink accesses; Java 17 requires that they are opened."""
 
 
 class NoFlinkError(Exception):
-    """There is no Flink here, and none can be had; says why."""
+    """Flink is not installed and cannot be downloaded; the message says why."""
 
 
 def jars() -> Path:
-    """The folder of jars; they are fetched where they are not there yet (156 MB).
+    """The folder of jars; downloads them if they are absent (156 MB).
 
     Raises:
       NoFlinkError: no Java, no Maven, or Maven could not get them.
@@ -52,7 +52,7 @@ def jars() -> Path:
 
 
 def _write_job_server(folder: Path) -> None:
-    """A jar with nothing in it but the way to all others, so that Beam can start it as it does a released one."""
+    """A jar that only names the others on its class path, so that Beam can start it like a released one."""
     lines = [
         "Manifest-Version: 1.0",
         "Main-Class: org.apache.beam.runners.flink.FlinkJobServerDriver",
@@ -64,7 +64,7 @@ def _write_job_server(folder: Path) -> None:
 
 
 def _folded(line: str) -> str:
-    """A line of a manifest, which has 72 bytes at most; what follows begins with a space."""
+    """A line of a jar's manifest: at most 72 bytes, continued on lines that begin with a space."""
     parts = [line[:70], *(line[at : at + 69] for at in range(70, len(line), 69))]
     return "\r\n ".join(parts) + "\r\n"
 

@@ -1,4 +1,4 @@
-"""convert on a Flink session cluster: what one machine makes, also when a machine dies."""
+"""convert on a Flink session cluster: the output of one machine, also if a machine dies."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ CUT, EMPTY, KILLS = 20, 40, 60
 
 @pytest.fixture
 def spoilt(tmp_path: Path) -> Path:
-    """Recordings of which one is cut short and one is empty."""
+    """Recordings; one is truncated and one is empty."""
     folder = tmp_path / "corpus"
     make_corpus(folder, RECORDINGS)
     for number, size in ((CUT, 1_000), (EMPTY, 0)):
@@ -63,7 +63,7 @@ def as_soon_as(store: Path, wavs: int, do: Callable[[], None]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def test_a_task_manager_killed_in_the_middle_changes_nothing_of_what_is_converted(
+def test_a_killed_task_manager_does_not_change_the_output(
     spoilt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beam, "BATCH_RECORDINGS", RECORDINGS // 8)
@@ -78,7 +78,7 @@ def test_a_task_manager_killed_in_the_middle_changes_nothing_of_what_is_converte
     is_the_same(work, alone)
 
 
-def test_a_recording_that_kills_is_one_reject_and_no_job_is_begun_anew(tmp_path: Path) -> None:
+def test_a_recording_that_crashes_its_reader_is_one_reject_and_no_job_restarts(tmp_path: Path) -> None:
     utterances = make_corpus(tmp_path / "corpus", 100)
     manifest = tmp_path / "corpus" / "manifest.jsonl"
     (tmp_path / "corpus" / "wavs" / f"{KILLS}.wav").rename(tmp_path / "corpus" / "wavs" / DEADLY)

@@ -32,7 +32,7 @@ def on(cluster: Cluster, parallelism: int = 2) -> ExtractSettings:
 
 
 def records(work: StepOutput) -> dict[str, bytes]:
-    """By id: a hash of the features that training would read."""
+    """A hash of each utterance's features, by id."""
     dataset = Dataset.read(work.folder)
     places = dataset.read_record_locations()
     found: dict[str, bytes] = {}
@@ -46,14 +46,14 @@ def records(work: StepOutput) -> dict[str, bytes]:
 
 
 def is_whole(work: StepOutput, utterances: int) -> None:
-    """No clip lies in the shards twice, none is missing."""
+    """Checks that no clip is missing or in two shards."""
     dataset = Dataset.read(work.folder)
     assert work.counts["extracted"] == work.counts["utterances"] == utterances
     assert sum(shard.examples for shard in dataset.shards) == sum(shard.live for shard in dataset.shards) == utterances
 
 
 def in_the_middle(store: Path, do: Callable[[], None], *, shards: int) -> threading.Thread:
-    """Does something as soon as so many shards are written."""
+    """Calls a function as soon as so many shards are written."""
 
     def watch() -> None:
         while len(list(store.glob("shards/*/*/shard.json"))) < shards:
@@ -67,13 +67,11 @@ def in_the_middle(store: Path, do: Callable[[], None], *, shards: int) -> thread
 
 @pytest.fixture(scope="session")
 def alone(many: Path, tmp_path_factory: pytest.TempPathFactory) -> StepOutput:
-    """The dataset as one process makes it."""
+    """The dataset of one process."""
     return run(many, tmp_path_factory.mktemp("alone"), ALONE)
 
 
-def test_two_task_managers_make_the_records_that_one_process_makes(
-    many: Path, alone: StepOutput, tmp_path: Path
-) -> None:
+def test_two_task_managers_write_the_records_of_one_process(many: Path, alone: StepOutput, tmp_path: Path) -> None:
     with Cluster(tmp_path / "flink") as cluster:
         work = run(many, tmp_path / "store", on(cluster))
         (job,) = cluster.jobs()
@@ -83,7 +81,7 @@ def test_two_task_managers_make_the_records_that_one_process_makes(
     assert work.key == alone.key
 
 
-def test_a_task_manager_that_is_killed_in_the_middle_costs_no_record_and_doubles_none(
+def test_a_killed_task_manager_loses_no_record_and_duplicates_none(
     many: Path, alone: StepOutput, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
@@ -100,9 +98,7 @@ def test_a_task_manager_that_is_killed_in_the_middle_costs_no_record_and_doubles
     assert records(work) == records(alone)
 
 
-def test_workers_may_come_from_a_pool_and_one_that_is_killed_costs_no_record(
-    many: Path, alone: StepOutput, tmp_path: Path
-) -> None:
+def test_a_killed_worker_of_a_pool_loses_no_record(many: Path, alone: StepOutput, tmp_path: Path) -> None:
     store = tmp_path / "store"
     with Cluster(tmp_path / "flink", pool=True) as cluster:
         killer = in_the_middle(store, lambda: os.kill(cluster.workers_of_the_pool()[0], signal.SIGKILL), shards=1)
@@ -115,7 +111,7 @@ def test_workers_may_come_from_a_pool_and_one_that_is_killed_costs_no_record(
     assert records(work) == records(alone)
 
 
-def test_a_recording_that_kills_each_worker_is_a_reject_and_the_job_ends(tmp_path: Path) -> None:
+def test_a_recording_that_crashes_its_workers_is_a_reject_and_the_job_succeeds(tmp_path: Path) -> None:
     utterances = make_corpus(tmp_path / "corpus", 60)
     manifest = tmp_path / "corpus" / "manifest.jsonl"
     (tmp_path / "corpus" / "wavs" / "30.wav").rename(tmp_path / "corpus" / "wavs" / DEADLY)
@@ -131,7 +127,7 @@ def test_a_recording_that_kills_each_worker_is_a_reject_and_the_job_ends(tmp_pat
     assert work.counts["utterances"] == 59
 
 
-def test_a_recording_of_an_hour_does_not_hold_up_those_behind_it(tmp_path: Path) -> None:
+def test_a_recording_of_an_hour_does_not_delay_the_others(tmp_path: Path) -> None:
     make_corpus(tmp_path / "corpus", 400, longest=3_600.0)
     store = tmp_path / "store"
     with Cluster(tmp_path / "flink") as cluster:

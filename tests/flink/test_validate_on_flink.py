@@ -1,4 +1,4 @@
-"""validate's statistics on a Flink session cluster: what one process finds, byte by byte."""
+"""validate's statistics on a Flink session cluster: those of one process, byte by byte."""
 
 from pathlib import Path
 
