@@ -1,27 +1,27 @@
 """The logs of the WAV pool: what became of each recording that was ever decoded, by the name of its WAV.
 
   <store>/wavs/log/<key>.jsonl    a line for each recording that the run <key> decoded:
-    {"wav": "3f9a…", "silence_db": -60.0, "samples": 35200, "measured": {"peak_db": -3.1, …}}
-    {"wav": "77b0…", "silence_db": -60.0, "reason": "truncated", "detail": "…"}
+    {"wav":"3f9a…","silence_db":-60.0,"samples":35200,"measured":{"peak_db":-3.1,…}}
+    {"wav":"77b0…","silence_db":-60.0,"reason":"truncated","detail":"…"}
 
 Because of the logs, an unchanged recording costs a later run no audio work, even if it was rejected. Each run appends
 to a log of its own, after the WAV has appeared. Readers skip a last line that a kill cut short, and that recording is
 decoded again. In memory there is only the position of each line.
 """
 
-import json
 import os
-import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+import msgspec
 
 from voxline.components.convert.jobs import Converted, RejectedRecording
 from voxline.data.json_codec import encode_json
 from voxline.errors import WorkError
 from voxline.rejects import Reason
-from voxline.store.hashing import DigestMap
+from voxline.store.hashing import DIGEST_BYTES, DigestMap
 
 MAX_OPEN_LOGS = 32
 
@@ -29,12 +29,20 @@ _LOCATION = struct.Struct("<QQ")
 _OFFSET_BITS = 40
 """A location is the number of a log, and the byte offset of a line in these low bits."""
 _NO_SAMPLES = 2**64 - 1
-_WAV_NAME = re.compile("[0-9a-f]{32}")
-_PLAIN_LINE = re.compile(
-    rb'\{"wav":"([0-9a-f]{32})","silence_db":(-?[0-9.]+),"samples":([0-9]+),'
-    rb'"measured":(\{(?:,?"[a-z_]+":(?:"[0-9a-f]*"|-?[0-9]+(?:\.[0-9]+(?:e-[0-9]+)?)?))*\})\}\n'
-)
-"""As `DecodeLogWriter` writes it. To parse such a line as JSON costs as much as all other work on a known recording."""
+
+
+class _LogLine(msgspec.Struct):
+    """A line of a log; `samples` and `measured`, or `reason` and `detail`, are set."""
+
+    wav: str
+    silence_db: float
+    samples: int | None = None
+    measured: msgspec.Raw = msgspec.Raw()
+    reason: Reason | None = None
+    detail: str = ""
+
+
+_decode: Callable[[bytes], _LogLine] = msgspec.json.Decoder(_LogLine).decode
 
 
 class DecodedRecording(NamedTuple):
@@ -96,12 +104,11 @@ class DecodeLogs:
                 raise WorkError(f"{path}: was replaced while it was read, as by a purge; run this again")
         self._open[number].seek(offset)
         line = self._open[number].readline()
-        if plain := _PLAIN_LINE.fullmatch(line):
-            return DecodedRecording(plain[1].decode(), int(plain[3]), plain[4].decode())
-        values = json.loads(line)
-        if "reason" in values:
-            return RejectedRecording(Reason(values["reason"]), values["detail"])
-        return DecodedRecording(values["wav"], values["samples"], encode_json(values["measured"]))
+        values = _decode(line)
+        if values.samples is None:
+            assert values.reason  # noqa: S101 -- `_parse` let it pass
+            return RejectedRecording(values.reason, values.detail)
+        return DecodedRecording(values.wav, values.samples, bytes(values.measured).decode())
 
     def add(self, log: Path, offset: int, name: str, samples: int | None) -> None:
         """Indexes a line that was appended to a log."""
@@ -119,11 +126,8 @@ class DecodeLogs:
         with open(log, "rb") as lines:
             self._logs.append((log, os.fstat(lines.fileno()).st_ino))
             for line in lines:
-                if plain := _PLAIN_LINE.fullmatch(line):
-                    if float(plain[2]) == self._silence_db:
-                        self._put(plain[1].decode(), offset, int(plain[3]))
-                elif (values := _parse_line(line)) and values["silence_db"] == self._silence_db:
-                    self._put(values["wav"], offset, values.get("samples"))
+                if (values := _parse(line)) and values.silence_db == self._silence_db:
+                    self._put(values.wav, offset, values.samples)
                 offset += len(line)
 
     def _put(self, name: str, offset: int, samples: int | None) -> None:
@@ -165,15 +169,14 @@ class DecodeLogWriter:
         return offset
 
 
-def _parse_line(line: bytes) -> dict[str, Any] | None:
-    """The values of a log line; None if a kill cut it short, or it is not one."""
+def _parse(line: bytes) -> _LogLine | None:
+    """A line of a log; None if a kill cut it short, or it is damaged."""
     try:
-        values = json.loads(line)
+        values = _decode(line)
+        whole = len(bytes.fromhex(values.wav)) == DIGEST_BYTES
     except ValueError:
         return None
-    if not isinstance(values, dict) or "silence_db" not in values or not _WAV_NAME.fullmatch(str(values.get("wav"))):
-        return None
-    return values if values.keys() >= {"reason", "detail"} or values.keys() >= {"samples", "measured"} else None
+    return values if whole and (values.reason if values.samples is None else values.measured) else None
 
 
 def _lacks_newline(log: Path) -> bool:
