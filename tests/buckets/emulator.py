@@ -89,9 +89,10 @@ def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
 
 @contextlib.contextmanager
 def _gcp_storage_emulator() -> Iterator[Started]:
-    from gcp_storage_emulator.server import create_server
+    from gcp_storage_emulator.server import RequestHandler, create_server
     from gcp_storage_emulator.storage import Storage as Backend
 
+    RequestHandler.disable_nagle_algorithm = True
     # It would write the list of all objects at every change, which nobody reads of a storage in memory.
     Backend._write_config_to_file = lambda self: None
     port = free_port()

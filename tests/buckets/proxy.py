@@ -94,6 +94,7 @@ class Proxy(ThreadingHTTPServer):
 
 class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else the body of an answer waits 40 ms for the client to acknowledge the headers
     server: Proxy
 
     def _serve(self) -> None:
