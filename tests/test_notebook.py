@@ -15,8 +15,8 @@ import pytest
 import soundfile
 
 import voxline
-from tests.spoken_tones import RATE, MakeModel, speak, write_corpus
-from tests.spoken_voice import MakeVoice
+from tests.tone_asr_model import RATE, MakeAsrModel, render_words, write_corpus
+from tests.tone_tts_model import MakeTtsModel
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.manifest import write_rejects
 from voxline.data.testing import DatasetExample, write_dataset
@@ -57,11 +57,11 @@ def test_type_checkers_see_the_names_where_they_are_defined() -> None:
 
 
 def test_the_examples_of_the_guide_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_model: MakeModel, make_voice: MakeVoice
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_asr_model: MakeAsrModel, make_tts_model: MakeTtsModel
 ) -> None:
     monkeypatch.chdir(tmp_path)
     recording = tmp_path / "recording.flac"
-    soundfile.write(recording, speak(["three", "one"]), RATE)
+    soundfile.write(recording, render_words(["three", "one"]), RATE)
     converted = write_corpus(tmp_path / "converted", [("a", "three one"), ("b", "four")])
     write_rejects(converted / "rejects.jsonl", [Reject("c", Reason.TRUNCATED, "cut short")])
     extracted = tmp_path / "extracted"
@@ -69,8 +69,8 @@ def test_the_examples_of_the_guide_run(
     examples = [DatasetExample(str(n), "one", "train", values) for n, values in enumerate(features)]
     write_dataset(extracted, examples, FeatureSettings(mels=8), Alphabet.named("english"), shards=2)
     names: dict[str, Any] = {
-        "asr_model": make_model(),
-        "tts_model": make_voice(),
+        "asr_model": make_asr_model(),
+        "tts_model": make_tts_model(),
         "recording": recording,
         "converted": converted,
         "extracted": extracted,
@@ -125,9 +125,9 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         list(voxline.open_dataset(tmp_path).examples("train"))
 
 
-def test_a_model_is_found_by_its_file(make_model: MakeModel) -> None:
-    recognizer = voxline.load_recognizer(make_model() / "saved_model.pb")
-    assert recognizer.transcribe(speak(["two"]), sample_rate=RATE) == "two"
+def test_a_model_is_found_by_its_file(make_asr_model: MakeAsrModel) -> None:
+    recognizer = voxline.load_recognizer(make_asr_model() / "saved_model.pb")
+    assert recognizer.transcribe(render_words(["two"]), sample_rate=RATE) == "two"
 
 
 @pytest.mark.parametrize(

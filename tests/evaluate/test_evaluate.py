@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import soundfile
 
-from tests.spoken_tones import WORDS, MakeModel, write_corpus
+from tests.tone_asr_model import WORDS, MakeAsrModel, write_corpus
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run
 from voxline.errors import SettingsError, WorkError
@@ -33,12 +33,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def compared(corpus: Path, make_model: MakeModel, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+def compared(corpus: Path, make_asr_model: MakeAsrModel, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     """A model that mishears "seven", evaluated while one that mishears nothing is in service."""
     folder = tmp_path_factory.mktemp("compared")
-    publish(folder / "registry", make_model())
+    publish(folder / "registry", make_asr_model())
     settings = AsrEvaluateSettings(bootstrap_samples=500, slices=["accent"])
-    work = run(make_model({"seven": "six"}), corpus, folder / "registry", folder / "store", settings)
+    work = run(make_asr_model({"seven": "six"}), corpus, folder / "registry", folder / "store", settings)
     assert work.metrics["wer"] == work.metrics["wer_difference"]
     return Evaluation.read(work.folder)
 
@@ -50,14 +50,14 @@ def publish(registry: Path, model: Path) -> None:
 
 
 def test_a_perfect_model_has_no_errors_and_an_interval_that_does_not_claim_perfection(
-    corpus: Path, make_model: MakeModel, tmp_path: Path
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    work = run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
+    work = run(make_asr_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
     metrics = json.loads(work.path("metrics").read_text())
     assert work.metrics["wer"] == work.metrics["cer"] == 0
     assert 0 < work.metrics["wer_high"] < 0.2
     assert metrics["champion"] is None
-    assert metrics["model"]["digest"] == model_digest(make_model())
+    assert metrics["model"]["digest"] == model_digest(make_asr_model())
     assert metrics["clip"]["text"] == metrics["clip"]["reference"]
     assert 0 < work.metrics["rtf"] < 1
     assert not (tmp_path / "registry").exists()
@@ -102,9 +102,9 @@ def test_the_page_is_whole_and_plays_the_worst(compared: Evaluation) -> None:
 
 
 def test_work_is_repeated_when_the_model_in_service_changes_and_not_when_it_is_the_judged_one(
-    corpus: Path, make_model: MakeModel, tmp_path: Path
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    model, settings = make_model({"one": "two"}), AsrEvaluateSettings(bootstrap_samples=100)
+    model, settings = make_asr_model({"one": "two"}), AsrEvaluateSettings(bootstrap_samples=100)
 
     def evaluated() -> Any:
         return run(model, corpus, tmp_path / "registry", tmp_path / "store", settings)
@@ -112,7 +112,7 @@ def test_work_is_repeated_when_the_model_in_service_changes_and_not_when_it_is_t
     first = evaluated()
     assert not first.reused
     assert evaluated().reused
-    publish(tmp_path / "registry", make_model({"two": "one"}))
+    publish(tmp_path / "registry", make_asr_model({"two": "one"}))
     second = evaluated()
     assert not second.reused
     versions = Registry(tmp_path / "registry", "asr")
@@ -123,46 +123,48 @@ def test_work_is_repeated_when_the_model_in_service_changes_and_not_when_it_is_t
     assert again.key == second.key
 
 
-def test_an_empty_test_split_is_refused_with_what_to_do(make_model: MakeModel, tmp_path: Path) -> None:
+def test_an_empty_test_split_is_refused_with_what_to_do(make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, [("ada", "one")], split="train")
     with pytest.raises(WorkError, match=r"no utterance in the split 'test'.*evaluate.split"):
-        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
+        run(make_asr_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
 
 
 def test_a_slicing_by_an_unknown_field_is_refused_before_any_work(
-    corpus: Path, tmp_path: Path, make_model: MakeModel
+    corpus: Path, tmp_path: Path, make_asr_model: MakeAsrModel
 ) -> None:
     with pytest.raises(SettingsError, match=r"acent.*accent"):
-        run(make_model(), corpus, tmp_path, tmp_path / "store", AsrEvaluateSettings(slices=["acent"]))
+        run(make_asr_model(), corpus, tmp_path, tmp_path / "store", AsrEvaluateSettings(slices=["acent"]))
     assert not (tmp_path / "store").exists()
 
 
-def test_a_recording_that_is_gone_is_named(make_model: MakeModel, tmp_path: Path) -> None:
+def test_a_recording_that_is_gone_is_named(make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, [("ada", "one"), ("ben", "two")])
     (tmp_path / "wavs" / "0001.wav").unlink()
     with pytest.raises(WorkError, match="utterance ben-0001"):
-        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
+        run(make_asr_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
 
 
-def test_a_model_in_service_that_is_damaged_is_named(corpus: Path, make_model: MakeModel, tmp_path: Path) -> None:
-    publish(tmp_path / "registry", make_model({"one": "two"}))
+def test_a_model_in_service_that_is_damaged_is_named(
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    publish(tmp_path / "registry", make_asr_model({"one": "two"}))
     (tmp_path / "registry" / "asr" / "1" / "saved_model.pb").write_bytes(b"\x00")
     with pytest.raises(WorkError, match=r"version 1 of asr.*rollback"):
-        run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
+        run(make_asr_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
 
 
 def test_a_model_in_service_whose_weights_were_changed_is_another_comparison(
-    corpus: Path, make_model: MakeModel, tmp_path: Path
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     """Else a comparison with a damaged model would be found done when the model is whole again."""
-    publish(tmp_path / "registry", make_model())
+    publish(tmp_path / "registry", make_asr_model())
     version = tmp_path / "registry" / "asr" / "1"
     whole = version.rename(tmp_path / "whole")
     shutil.copytree(whole, version)
     shutil.copytree(
-        make_model({"one": "two"}), version, dirs_exist_ok=True
+        make_asr_model({"one": "two"}), version, dirs_exist_ok=True
     )  # files of another model, version.json stays
-    challenger, settings = make_model({"two": "three"}), AsrEvaluateSettings(bootstrap_samples=500)
+    challenger, settings = make_asr_model({"two": "three"}), AsrEvaluateSettings(bootstrap_samples=500)
     damaged = run(challenger, corpus, tmp_path / "registry", tmp_path / "store", settings)
     shutil.rmtree(version)
     whole.rename(version)
@@ -179,7 +181,7 @@ def test_what_only_the_work_needs_is_not_imported_with_the_step() -> None:
 
 
 def test_utterances_without_words_and_models_without_an_answer_are_counted(
-    make_model: MakeModel, tmp_path: Path
+    make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     corpus = write_corpus(tmp_path, [("ada", "one two"), ("ben", "three"), ("", "four five")])
     silence = json.loads((tmp_path / "manifest.jsonl").read_text().splitlines()[0])
@@ -188,7 +190,7 @@ def test_utterances_without_words_and_models_without_an_answer_are_counted(
     quiet = {**silence, "audio_filepath": "wavs/quiet.wav", "duration": 0.5}
     lines += json.dumps({**quiet, "id": "unsaid", "text": ""}) + "\n" + json.dumps({**quiet, "id": "unheard"}) + "\n"
     (tmp_path / "manifest.jsonl").write_text(lines)
-    work = run(make_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
+    work = run(make_asr_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
     rows = {row.id: row for row in Evaluation.read(work.folder).rows}
     assert rows["unsaid"].figures["wer"] == (0, 0)
     assert rows["unheard"].told["words"]["deletions"] == 2

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import soxr
 
-from tests.spoken_tones import RATE, MakeModel, speak
-from tests.spoken_voice import MakeVoice, said, write_voice_corpus
+from tests.tone_asr_model import RATE, MakeAsrModel, render_words
+from tests.tone_tts_model import MakeTtsModel, spell_digits, write_tts_corpus
 from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.evaluate.step import run
 from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer, find_round_trip_recognizer
@@ -28,12 +28,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """24 strings of three to fourteen digits; a third holds an 8."""
     choose = random.Random(1)
     texts = ["".join(choose.choices("01234567", k=3 + n % 12)) + ("8" if n % 3 == 0 else "") + "." for n in range(24)]
-    return write_voice_corpus(tmp_path_factory.mktemp("voice é"), texts)
+    return write_tts_corpus(tmp_path_factory.mktemp("voice é"), texts)
 
 
 @pytest.fixture
-def registry(tmp_path: Path, make_model: MakeModel) -> Path:
-    publish(tmp_path / "registry", "asr", make_model())
+def registry(tmp_path: Path, make_asr_model: MakeAsrModel) -> Path:
+    publish(tmp_path / "registry", "asr", make_asr_model())
     return tmp_path / "registry"
 
 
@@ -44,9 +44,9 @@ def publish(registry: Path, name: str, model: Path) -> None:
 
 
 def test_a_voice_that_speaks_as_recorded_is_near_it_and_understood(
-    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+    corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    work = run(make_voice(), corpus, registry, tmp_path / "store", THOROUGH)
+    work = run(make_tts_model(), corpus, registry, tmp_path / "store", THOROUGH)
     found = work.metrics
     assert found["round_trip_wer"] == found["round_trip_cer"] == found["recorded_wer"] == 0
     assert 0 < found["round_trip_wer_high"] < 0.1
@@ -65,13 +65,13 @@ def test_a_voice_that_speaks_as_recorded_is_near_it_and_understood(
     assert sum(of["utterances"] for of in metrics["slices"]["text_length"].values()) == 24
     assert np.load(work.path("clip_mels")).shape == (metrics["clip"]["frames"], 20)
     rows = Evaluation.read(work.folder).rows
-    assert all(row.told["heard"] == row.told["reference"] == said(row.told["text"]) for row in rows)
+    assert all(row.told["heard"] == row.told["reference"] == spell_digits(row.told["text"]) for row in rows)
 
 
 def test_each_fault_shows_in_the_figure_that_is_made_for_it(
-    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+    corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    voice = make_voice(says={"8": "2"}, smear=0.5, lost="7", endless="8")
+    voice = make_tts_model(says={"8": "2"}, smear=0.5, lost="7", endless="8")
     found = run(voice, corpus, registry, tmp_path / "store", QUICK).metrics
     evaluation = Evaluation.read(run(voice, corpus, registry, tmp_path / "store", QUICK).folder)
     eights = sum(row.told["text"].count("8") for row in evaluation.rows)
@@ -86,9 +86,9 @@ def test_each_fault_shows_in_the_figure_that_is_made_for_it(
 
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_a_voice_that_ends_before_it_says_anything_is_measured_as_a_bad_one(
-    everywhere: bool, corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+    everywhere: bool, corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    voice = make_voice(mute="." if everywhere else "8")
+    voice = make_tts_model(mute="." if everywhere else "8")
     work = run(voice, corpus, registry, tmp_path / "store", THOROUGH)
     rows = Evaluation.read(work.folder).rows
     mute = [row for row in rows if everywhere or "8" in row.told["text"]]
@@ -103,10 +103,10 @@ def test_a_voice_that_ends_before_it_says_anything_is_measured_as_a_bad_one(
 
 
 def test_a_voice_is_compared_with_the_one_in_service_on_the_same_texts(
-    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+    corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    publish(registry, "tts", make_voice())
-    work = run(make_voice(says={"8": "2"}), corpus, registry, tmp_path / "store", QUICK)
+    publish(registry, "tts", make_tts_model())
+    work = run(make_tts_model(says={"8": "2"}), corpus, registry, tmp_path / "store", QUICK)
     metrics = json.loads(work.path("metrics").read_text())
     assert metrics["champion"]["version"] == 1
     compared = metrics["figures"]["round_trip_wer"]["comparison"]
@@ -119,10 +119,12 @@ def test_a_voice_is_compared_with_the_one_in_service_on_the_same_texts(
 
 
 def test_the_page_plays_recorded_forced_and_free_side_by_side(
-    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+    corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     settings = TtsEvaluateSettings.of(QUICK.plain(), typical=2, worst=1)
-    html = run(make_voice(says={"8": "2"}), corpus, registry, tmp_path / "store", settings).path("report").read_text()
+    html = (
+        run(make_tts_model(says={"8": "2"}), corpus, registry, tmp_path / "store", settings).path("report").read_text()
+    )
     assert html.count("<audio") == 3 * 3
     assert html.count("data:image/png") == 3
     for part in ("teacher-forced", "free-running", "Not judged yet", "mel cepstral distortion", "eight", "<svg"):
@@ -135,87 +137,87 @@ def test_the_page_plays_recorded_forced_and_free_side_by_side(
 def test_a_listener_of_another_sample_rate_hears_the_same(registry: Path, rate: int) -> None:
     version = find_round_trip_recognizer(registry, "asr")
     assert version is not None
-    spoken = soxr.resample(speak(["one", "three", "two"]), RATE, rate)
+    spoken = soxr.resample(render_words(["one", "three", "two"]), RATE, rate)
     assert RoundTripRecognizer.load(version).hear([spoken], rate) == ["one three two"]
 
 
-def test_a_voice_is_no_listener(corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path) -> None:
-    publish(registry, "voice", make_voice())
+def test_a_voice_is_no_listener(corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path) -> None:
+    publish(registry, "voice", make_tts_model())
     settings = TtsEvaluateSettings.of(QUICK.plain(), listener="voice")
     with pytest.raises(SettingsError, match=r"'listener' is 'voice', and .*voice/1: .*family 'tts'.*give a model that"):
-        run(make_voice(), corpus, registry, tmp_path / "store", settings)
+        run(make_tts_model(), corpus, registry, tmp_path / "store", settings)
 
 
 def test_a_voice_whose_mels_are_no_numbers_is_no_figure(
-    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+    corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     with pytest.raises(WorkError, match="is not finite; train the model again"):
-        run(make_voice(smear=float("nan")), corpus, registry, tmp_path / "store", QUICK)
+        run(make_tts_model(smear=float("nan")), corpus, registry, tmp_path / "store", QUICK)
 
 
 def test_without_a_listener_nothing_is_said_of_being_understood(
-    corpus: Path, make_voice: MakeVoice, tmp_path: Path
+    corpus: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     settings = TtsEvaluateSettings.of(QUICK.plain(), listener="")
-    work = run(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", settings)
+    work = run(make_tts_model(), corpus, tmp_path / "registry", tmp_path / "store", settings)
     assert "round_trip_wer" not in work.metrics
     assert "f0_rmse" not in work.metrics
     assert "No listener was set" in work.path("report").read_text()
 
 
 def test_a_listener_that_is_not_there_is_refused_before_any_work(
-    corpus: Path, make_voice: MakeVoice, tmp_path: Path
+    corpus: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError, match=r"'listener' is 'asr'.*holds no version"):
-        run(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", QUICK)
+        run(make_tts_model(), corpus, tmp_path / "registry", tmp_path / "store", QUICK)
     assert not (tmp_path / "store").exists()
 
 
 def test_another_listener_is_another_evaluation(
-    corpus: Path, registry: Path, make_voice: MakeVoice, make_model: MakeModel, tmp_path: Path
+    corpus: Path, registry: Path, make_tts_model: MakeTtsModel, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    first = run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
-    assert run(make_voice(), corpus, registry, tmp_path / "store", QUICK).reused
-    publish(registry, "asr", make_model({"one": "two"}))
-    second = run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
+    first = run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
+    assert run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK).reused
+    publish(registry, "asr", make_asr_model({"one": "two"}))
+    second = run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
     assert not second.reused
     assert first.metrics["round_trip_wer"] == 0 < second.metrics["round_trip_wer"] == second.metrics["recorded_wer"]
 
 
 def test_a_voice_that_reads_otherwise_than_the_one_in_service_is_not_compared(
-    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+    corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    other = Path(shutil.copytree(make_voice(), tmp_path / "other"))
+    other = Path(shutil.copytree(make_tts_model(), tmp_path / "other"))
     about = json.loads((other / "model.json").read_text())
     (other / "model.json").write_text(json.dumps({**about, "frontend": {"kind": "english"}}))
     publish(registry, "tts", other)
     with pytest.raises(SettingsError, match=r"version 1 of tts reads .*name of its own"):
-        run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
+        run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
 
 
 def test_voices_whose_alphabets_differ_are_compared_where_both_can_speak(
-    corpus: Path, registry: Path, make_voice: MakeVoice, tmp_path: Path
+    corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    publish(registry, "tts", make_voice(alphabet=".876543210 "))
-    work = run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
+    publish(registry, "tts", make_tts_model(alphabet=".876543210 "))
+    work = run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
     assert json.loads(work.path("metrics").read_text())["figures"]["round_trip_wer"]["comparison"]["difference"] == 0
-    publish(registry, "tts", make_voice(alphabet="01234567 ."))
+    publish(registry, "tts", make_tts_model(alphabet="01234567 ."))
     with pytest.raises(SettingsError, match=r"version 2 of tts cannot speak utterance .*'8'.*name of its own"):
-        run(make_voice(), corpus, registry, tmp_path / "store", QUICK)
+        run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
 
 
 def test_a_text_that_the_voice_cannot_speak_is_named_with_its_utterance(
-    registry: Path, make_voice: MakeVoice, tmp_path: Path
+    registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    corpus = write_voice_corpus(tmp_path / "corpus", ["123", "4-5"])
+    corpus = write_tts_corpus(tmp_path / "corpus", ["123", "4-5"])
     with pytest.raises(SettingsError, match=r"utterance voice-0001: .*'-'.*not in the alphabet"):
-        run(make_voice(alphabet="012345678 ."), corpus, registry, tmp_path / "store", QUICK)
+        run(make_tts_model(alphabet="012345678 ."), corpus, registry, tmp_path / "store", QUICK)
 
 
 def test_a_recogniser_is_no_voice_and_the_split_that_was_learnt_from_no_test(
-    corpus: Path, registry: Path, make_model: MakeModel, tmp_path: Path
+    corpus: Path, registry: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     with pytest.raises(WorkError, match=r"family 'asr' .*'tts' is accepted"):
-        run(make_model(), corpus, registry, tmp_path / "store", QUICK)
+        run(make_asr_model(), corpus, registry, tmp_path / "store", QUICK)
     with pytest.raises(SettingsError, match=r"evaluate: 'split'.*'test' or 'dev'"):
         TtsEvaluateSettings.of({"split": "train"}, "evaluate")

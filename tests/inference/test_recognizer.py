@@ -8,21 +8,21 @@ import pytest
 import soundfile
 import soxr
 
-from tests.spoken_tones import RATE, MakeModel, speak
-from tests.spoken_voice import MakeVoice
+from tests.tone_asr_model import RATE, MakeAsrModel, render_words
+from tests.tone_tts_model import MakeTtsModel
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.recognizer import Recognizer, read_waveform
 
 
 @pytest.fixture(scope="module")
-def recognizer(make_model: MakeModel) -> Recognizer:
-    return Recognizer(make_model())
+def recognizer(make_asr_model: MakeAsrModel) -> Recognizer:
+    return Recognizer(make_asr_model())
 
 
-def test_texts_come_back_in_the_order_of_the_recordings(make_model: MakeModel) -> None:
+def test_texts_come_back_in_the_order_of_the_recordings(make_asr_model: MakeAsrModel) -> None:
     sentences = ["eight", "one two three four five", "", "zero seven", "six"]
-    recognizer = Recognizer(make_model(), batch_seconds=0.5)
-    waveforms = [speak(sentence.split()) if sentence else np.zeros(0, np.float32) for sentence in sentences]
+    recognizer = Recognizer(make_asr_model(), batch_seconds=0.5)
+    waveforms = [render_words(sentence.split()) if sentence else np.zeros(0, np.float32) for sentence in sentences]
     assert recognizer.transcribe(waveforms) == sentences
     assert recognizer.audio_seconds == pytest.approx(0.9)
     assert recognizer.seconds > 0
@@ -30,7 +30,7 @@ def test_texts_come_back_in_the_order_of_the_recordings(make_model: MakeModel) -
 
 def test_a_file_at_another_rate_and_in_stereo_is_transcribed(recognizer: Recognizer, tmp_path: Path) -> None:
     file = tmp_path / "a b é.flac"
-    samples = soxr.resample(speak(["three", "one"]), RATE, 44_100)
+    samples = soxr.resample(render_words(["three", "one"]), RATE, 44_100)
     soundfile.write(file, np.stack([samples, samples], axis=1), 44_100)
     waveform = read_waveform(file, RATE)
     assert waveform.dtype == np.float32
@@ -40,7 +40,7 @@ def test_a_file_at_another_rate_and_in_stereo_is_transcribed(recognizer: Recogni
 
 
 def test_an_array_is_scaled_and_resampled(recognizer: Recognizer, capsys: pytest.CaptureFixture[str]) -> None:
-    samples = speak(["three", "one"])
+    samples = render_words(["three", "one"])
     assert recognizer.transcribe(soxr.resample(samples, RATE, 44_100), sample_rate=44_100) == "three one"
     assert recognizer.transcribe(samples.astype(np.float64), sample_rate=RATE) == "three one"
     assert capsys.readouterr().out == ""
@@ -71,7 +71,7 @@ def test_an_array_of_another_kind_is_refused_in_words(recognizer: Recognizer, au
 
 def test_a_sample_rate_of_zero_is_refused(recognizer: Recognizer) -> None:
     with pytest.raises(SettingsError, match="sample_rate is 0; a number of Hz above 0"):
-        recognizer.transcribe(speak(["one"]), sample_rate=0)
+        recognizer.transcribe(render_words(["one"]), sample_rate=0)
 
 
 def test_a_file_that_is_not_audio_is_named(tmp_path: Path) -> None:
@@ -81,6 +81,6 @@ def test_a_file_that_is_not_audio_is_named(tmp_path: Path) -> None:
             read_waveform(tmp_path / name, RATE)
 
 
-def test_a_tts_model_is_refused(make_voice: MakeVoice) -> None:
+def test_a_tts_model_is_refused(make_tts_model: MakeTtsModel) -> None:
     with pytest.raises(WorkError, match=r"family 'tts' \(tacotron2\), 'asr' is accepted here; give a model that"):
-        Recognizer(make_voice())
+        Recognizer(make_tts_model())

@@ -8,29 +8,29 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from tests.spoken_tones import MakeModel
+from tests.tone_asr_model import MakeAsrModel
 from voxline.errors import WorkError
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length, exported_folder, model_digest, read_model_json
 
 
 @pytest.fixture
-def copy_of_model(make_model: MakeModel, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(make_model(), tmp_path / "copy"))
+def copy_of_model(make_asr_model: MakeAsrModel, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(make_asr_model(), tmp_path / "copy"))
 
 
 def test_the_digest_covers_the_model_and_not_other_files_in_its_folder(
-    copy_of_model: Path, make_model: MakeModel
+    copy_of_model: Path, make_asr_model: MakeAsrModel
 ) -> None:
-    assert model_digest(copy_of_model) == model_digest(make_model())
+    assert model_digest(copy_of_model) == model_digest(make_asr_model())
     (copy_of_model / "model_card.md").write_text("# a card")
-    assert model_digest(copy_of_model) == model_digest(make_model())
+    assert model_digest(copy_of_model) == model_digest(make_asr_model())
     (copy_of_model / "model.json").write_text(json.dumps({**read_model_json(copy_of_model), "name": "other"}))
-    assert model_digest(copy_of_model) != model_digest(make_model())
+    assert model_digest(copy_of_model) != model_digest(make_asr_model())
 
 
-def test_trains_output_folder_resolves_to_the_model_in_it(make_model: MakeModel) -> None:
-    assert exported_folder(make_model().parent) == make_model()
+def test_trains_output_folder_resolves_to_the_model_in_it(make_asr_model: MakeAsrModel) -> None:
+    assert exported_folder(make_asr_model().parent) == make_asr_model()
 
 
 @pytest.mark.parametrize("damage", ["graph cut", "graph empty", "variables cut", "variables gone"])

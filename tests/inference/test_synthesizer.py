@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.spoken_tones import BLOCK, MakeModel, speak
-from tests.spoken_voice import FRAMES, MakeVoice
+from tests.tone_asr_model import BLOCK, MakeAsrModel, render_words
+from tests.tone_tts_model import FRAMES, MakeTtsModel
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.text_encoder import MAX_SYMBOLS, TextEncoder
@@ -17,8 +17,8 @@ from voxline.pipelines.cli.models import read_text_argument
 
 
 @pytest.fixture(scope="module")
-def voice(make_voice: MakeVoice) -> Synthesizer:
-    return Synthesizer(make_voice(endless="8"), batch_size=2)
+def voice(make_tts_model: MakeTtsModel) -> Synthesizer:
+    return Synthesizer(make_tts_model(endless="8"), batch_size=2)
 
 
 def test_texts_are_spoken_in_their_order_each_as_long_as_itself(voice: Synthesizer) -> None:
@@ -29,14 +29,14 @@ def test_texts_are_spoken_in_their_order_each_as_long_as_itself(voice: Synthesiz
     assert [len(one.waveform) for one in spoken] == [BLOCK * len(text) for text in texts]
     assert [one.alignment.shape for one in spoken] == [(len(text), len(text)) for text in texts]
     assert [one.hit_limit for one in spoken] == [False, False, False, True]
-    assert np.allclose(spoken[1].waveform, speak(["one"]))
+    assert np.allclose(spoken[1].waveform, render_words(["one"]))
     assert voice.audio_seconds >= 1.4
     assert voice.seconds > 0
 
 
-def test_each_frame_of_a_recording_is_predicted(make_voice: MakeVoice) -> None:
+def test_each_frame_of_a_recording_is_predicted(make_tts_model: MakeTtsModel) -> None:
     recordings = [np.ones((FRAMES * 3 + 2, 20), np.float32), np.ones((FRAMES, 20), np.float32)]
-    first, second = Synthesizer(make_voice(smear=0.5)).teacher_forced(["123.", "1"], recordings)
+    first, second = Synthesizer(make_tts_model(smear=0.5)).teacher_forced(["123.", "1"], recordings)
     assert first.mels.shape == (17, 20)
     assert first.alignment.shape == (4, 4)
     assert second.mels.shape == (5, 20)
@@ -80,21 +80,21 @@ def test_a_text_on_standard_input_may_begin_with_a_byte_order_mark(mark: str, mo
     assert read_text_argument("-") == "12 3."
 
 
-def test_a_text_is_refused_from_model_json_alone(make_voice: MakeVoice, tmp_path: Path) -> None:
+def test_a_text_is_refused_from_model_json_alone(make_tts_model: MakeTtsModel, tmp_path: Path) -> None:
     for name in ("model.json", "saved_model.pb"):
-        shutil.copy(make_voice() / name, tmp_path)
+        shutil.copy(make_tts_model() / name, tmp_path)
     assert TextEncoder.of_model(tmp_path).encode("1 2.").symbols == "1 2."
     with pytest.raises(SettingsError, match="'☃'"):
         TextEncoder.of_model(tmp_path).encode("12☃")
 
 
 def test_a_model_of_another_family_or_without_a_key_is_named(
-    make_model: MakeModel, make_voice: MakeVoice, tmp_path: Path
+    make_asr_model: MakeAsrModel, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     with pytest.raises(WorkError, match=r"family 'asr' \(ctc\), 'tts' is accepted here"):
-        Synthesizer(make_model())
-    folder = Path(shutil.copytree(make_model(), tmp_path / "mixed"))
-    shutil.copy(make_voice() / "model.json", folder)
+        Synthesizer(make_asr_model())
+    folder = Path(shutil.copytree(make_asr_model(), tmp_path / "mixed"))
+    shutil.copy(make_tts_model() / "model.json", folder)
     with pytest.raises(WorkError, match="no signature 'synthesize'"):
         Synthesizer(folder)
     about = json.loads((folder / "model.json").read_text())

@@ -6,18 +6,18 @@ import pytest
 import soundfile
 
 from tests.pipelines.test_cli import voxline
-from tests.spoken_tones import RATE, MakeModel, speak
+from tests.tone_asr_model import RATE, MakeAsrModel, render_words
 from voxline.inference.saved_model import model_digest
 from voxline.registry.registry import Registry
 
 
 @pytest.fixture
-def registry(tmp_path: Path, make_model: MakeModel) -> Path:
+def registry(tmp_path: Path, make_asr_model: MakeAsrModel) -> Path:
     """Version 1 hears well, version 2 takes "two" for "three"."""
     root = tmp_path / "registry é"
     tones = Registry(root, "tones")
     with tones.locked():
-        for model, wer in ((make_model(), 0.0), (make_model({"two": "three"}), 0.25)):
+        for model, wer in ((make_asr_model(), 0.0), (make_asr_model({"two": "three"}), 0.25)):
             with tones.publishing(model, model_digest(model), "push", metrics={"wer": wer}):
                 pass
     return root
@@ -25,7 +25,7 @@ def registry(tmp_path: Path, make_model: MakeModel) -> Path:
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
-    soundfile.write(tmp_path / "one two.wav", speak(["one", "two"]), RATE)
+    soundfile.write(tmp_path / "one two.wav", render_words(["one", "two"]), RATE)
     return tmp_path / "one two.wav"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.spoken_tones import WORDS, MakeModel, write_corpus
+from tests.tone_asr_model import WORDS, MakeAsrModel, write_corpus
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.asr.smoke_test import smoke_test_asr
@@ -68,9 +68,9 @@ def state(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_good_model_becomes_a_version_that_says_what_it_is(
-    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    model = make_model({"four": "five"})
+    model = make_asr_model({"four": "five"})
     TrainingData("dataset", "rows", 0, []).write(model / TRAINED_ON)
     verdict = judge(model, PushSettings(known_clip=True))
     version = tmp_path / "registry" / "asr" / "1"
@@ -102,9 +102,9 @@ def test_a_good_model_becomes_a_version_that_says_what_it_is(
 
 
 def test_a_model_above_the_limit_is_refused_and_nothing_changes(
-    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    verdict = judge(make_model(dict.fromkeys(WORDS, "six")))
+    verdict = judge(make_asr_model(dict.fromkeys(WORDS, "six")))
     assert not verdict["pushed"]
     assert verdict["model"] is None
     assert "above the limit of 30.00%" in verdict["heading"]
@@ -112,25 +112,25 @@ def test_a_model_above_the_limit_is_refused_and_nothing_changes(
 
 
 def test_a_worse_model_is_refused_and_a_better_one_replaces(
-    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    assert judge(make_model({"four": "five"}))["version"] == 1
+    assert judge(make_asr_model({"four": "five"}))["version"] == 1
     before = state(tmp_path / "registry")
-    worse = judge(make_model({"four": "five", "two": "one"}), PushSettings(known_clip=False, max_wer=1))
+    worse = judge(make_asr_model({"four": "five", "two": "one"}), PushSettings(known_clip=False, max_wer=1))
     assert not worse["pushed"]
     assert "(max_regression)" in worse["reasons"][0]
     assert state(tmp_path / "registry") == before
-    assert judge(make_model())["version"] == 2
+    assert judge(make_asr_model())["version"] == 2
     lenient = PushSettings(known_clip=False, max_regression=0.5, max_slice_regression=0.5)
-    assert judge(make_model({"two": "one"}), lenient)["version"] == 3
+    assert judge(make_asr_model({"two": "one"}), lenient)["version"] == 3
 
 
 def test_a_model_that_may_be_as_good_is_refused_until_that_is_shown(
-    judge: Callable[..., dict[str, Any]], make_model: MakeModel
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel
 ) -> None:
     """Each mishears one word of nine; the other errs 3 points more here, which may be chance."""
-    assert judge(make_model({"four": "five"}))["pushed"]
-    other = make_model({"three": "two"})
+    assert judge(make_asr_model({"four": "five"}))["pushed"]
+    other = make_asr_model({"three": "two"})
     sure = {"known_clip": False, "max_slice_regression": 1}
     refused = judge(other, PushSettings(**sure, max_regression=0.04))
     compared = next(check for check in refused["checks"] if check["limit"] == 0.04)
@@ -140,24 +140,24 @@ def test_a_model_that_may_be_as_good_is_refused_until_that_is_shown(
 
 
 def test_a_model_that_is_worse_for_one_speaker_is_refused_though_better_on_the_whole(
-    judge: Callable[..., dict[str, Any]], make_model: MakeModel
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel
 ) -> None:
-    assert judge(make_model({"four": "five"}))["pushed"]
-    verdict = judge(make_model({"seven": "six"}))
+    assert judge(make_asr_model({"four": "five"}))["pushed"]
+    verdict = judge(make_asr_model({"seven": "six"}))
     assert not verdict["pushed"]
     (reason,) = verdict["reasons"]
     assert "speaker zoë" in reason
     assert "on 10 utterances" in reason
     many = PushSettings(known_clip=False, min_slice_utterances=50)
-    assert judge(make_model({"seven": "six"}), many)["pushed"]
+    assert judge(make_asr_model({"seven": "six"}), many)["pushed"]
 
 
 def test_the_same_model_again_is_no_new_version_and_no_failure(
-    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    assert judge(make_model())["pushed"]
+    assert judge(make_asr_model())["pushed"]
     before = state(tmp_path / "registry")
-    again = judge(make_model())
+    again = judge(make_asr_model())
     assert not again["pushed"]
     assert again["reasons"] == ["already in service as version 1"]
     assert again["model"].endswith("/asr/1")
@@ -165,59 +165,59 @@ def test_the_same_model_again_is_no_new_version_and_no_failure(
 
 
 def test_a_version_in_service_that_was_damaged_is_put_right_by_pushing_its_model_again(
-    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    assert judge(make_model())["pushed"]
+    assert judge(make_asr_model())["pushed"]
     weights = tmp_path / "registry" / "asr" / "1" / "variables" / "variables.data-00000-of-00001"
     weights.write_bytes(b"damaged")
-    verdict = judge(make_model())
+    verdict = judge(make_asr_model())
     assert verdict["version"] == 2
     assert any("whose files were damaged" in check["detail"] for check in verdict["checks"])
-    assert model_digest(tmp_path / "registry" / "asr" / "2") == model_digest(make_model())
+    assert model_digest(tmp_path / "registry" / "asr" / "2") == model_digest(make_asr_model())
 
 
 def test_models_that_hear_alike_are_no_proof_on_a_handful_of_words(
-    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     small = write_corpus(tmp_path / "small", [("ada", "one two"), ("ben", "three")] * 5)
-    assert judge(make_model({"seven": "six"}), corpus=small)["pushed"]
-    verdict = judge(make_model(), corpus=small)
+    assert judge(make_asr_model({"seven": "six"}), corpus=small)["pushed"]
+    verdict = judge(make_asr_model(), corpus=small)
     assert not verdict["pushed"]
     assert "too small to show it" in verdict["reasons"][0]
 
 
 def test_an_evaluation_whose_table_was_cut_short_is_not_judged(
-    corpus: Path, make_model: MakeModel, tmp_path: Path
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    evaluation = Path(shutil.copytree(evaluated(make_model(), corpus, tmp_path), tmp_path / "cut"))
+    evaluation = Path(shutil.copytree(evaluated(make_asr_model(), corpus, tmp_path), tmp_path / "cut"))
     lines = (evaluation / "utterances.jsonl").read_text().splitlines(keepends=True)
     for kept in (60, 0):
         (evaluation / "utterances.jsonl").write_text("".join(lines[:kept]))
         with pytest.raises(WorkError, match=r"damaged .*of 100 utterances.*run evaluate again"):
-            push(make_model(), evaluation, tmp_path / "registry", tmp_path / "store", QUICK)
+            push(make_asr_model(), evaluation, tmp_path / "registry", tmp_path / "store", QUICK)
 
 
 def test_a_model_that_a_person_rolled_back_does_not_come_back_by_itself(
-    judge: Callable[..., dict[str, Any]], make_model: MakeModel, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    judge(make_model({"one": "two"}))
-    assert judge(make_model())["version"] == 2
+    judge(make_asr_model({"one": "two"}))
+    assert judge(make_asr_model())["version"] == 2
     Registry(tmp_path / "registry", "asr").rollback(note="users complain")
-    verdict = judge(make_model())
+    verdict = judge(make_asr_model())
     assert not verdict["pushed"]
     assert "rolled back as version 2" in verdict["reasons"][0]
-    assert judge(make_model(), PushSettings(known_clip=False, allow_rolled_back=True))["version"] == 4
+    assert judge(make_asr_model(), PushSettings(known_clip=False, allow_rolled_back=True))["version"] == 4
 
 
 def test_other_bytes_than_those_that_were_evaluated_are_not_judged(
-    corpus: Path, make_model: MakeModel, tmp_path: Path
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    evaluation = evaluated(make_model(), corpus, tmp_path)
+    evaluation = evaluated(make_asr_model(), corpus, tmp_path)
     with pytest.raises(WorkError, match="what ships must be what was judged"):
-        push(make_model({"one": "two"}), evaluation, tmp_path / "registry", tmp_path / "store", QUICK)
+        push(make_asr_model({"one": "two"}), evaluation, tmp_path / "registry", tmp_path / "store", QUICK)
     with pytest.raises(SettingsError, match="'model_name' is 'other'"):
         push(
-            make_model(),
+            make_asr_model(),
             evaluation,
             tmp_path / "registry",
             tmp_path / "store",
@@ -225,7 +225,7 @@ def test_other_bytes_than_those_that_were_evaluated_are_not_judged(
         )
     with pytest.raises(SettingsError, match=r"did not report by accent.*evaluate.slices"):
         push(
-            make_model(),
+            make_asr_model(),
             evaluation,
             tmp_path / "registry",
             tmp_path / "store",
@@ -235,10 +235,10 @@ def test_other_bytes_than_those_that_were_evaluated_are_not_judged(
 
 
 def test_a_model_pushed_since_the_evaluation_is_compared_by_its_own_table(
-    corpus: Path, make_model: MakeModel, tmp_path: Path
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     """Both were evaluated when nothing was in service; the second one to come meets the first."""
-    worse, better = make_model({"one": "two"}), make_model()
+    worse, better = make_asr_model({"one": "two"}), make_asr_model()
     of_worse, of_better = (evaluated(model, corpus, tmp_path) for model in (worse, better))
     assert push(better, of_better, tmp_path / "registry", tmp_path / "store", QUICK).counts["pushed"] == 1
     late = push(worse, of_worse, tmp_path / "registry", tmp_path / "store", QUICK)
@@ -247,10 +247,10 @@ def test_a_model_pushed_since_the_evaluation_is_compared_by_its_own_table(
 
 
 def test_a_model_pushed_since_and_tested_on_other_data_asks_for_a_new_evaluation(
-    corpus: Path, make_model: MakeModel, tmp_path: Path
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     other = write_corpus(tmp_path / "other", [("ada", "one two"), ("ben", "three")] * 10)
-    first, second = make_model({"one": "two"}), make_model()
+    first, second = make_asr_model({"one": "two"}), make_asr_model()
     of_second = evaluated(second, corpus, tmp_path)
     lenient = PushSettings(known_clip=False, max_wer=1)
     push(first, evaluated(first, other, tmp_path), tmp_path / "registry", tmp_path / "store", lenient)
@@ -262,23 +262,23 @@ def test_a_model_pushed_since_and_tested_on_other_data_asks_for_a_new_evaluation
 
 
 def test_a_fresh_process_catches_damage_and_another_answer_wherever_it_is_started(
-    corpus: Path, make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder named components where the command was typed is not ours."""
     (tmp_path / "components").mkdir()
     (tmp_path / "components" / "__init__.py").write_text("raise ImportError('the wrong one')")
     monkeypatch.chdir(tmp_path)
-    damaged = Path(shutil.copytree(make_model(), tmp_path / "damaged"))
+    damaged = Path(shutil.copytree(make_asr_model(), tmp_path / "damaged"))
     weights = damaged / "variables" / "variables.data-00000-of-00001"
     weights.write_bytes(weights.read_bytes()[:3])
     clip = corpus / "wavs" / "0001.wav"
     check = smoke_test_asr(damaged, clip, "anything", 120)
     assert not check.passed
     assert "does not load" in check.detail
-    check = smoke_test_asr(make_model(), clip, "what nobody said", 120)
+    check = smoke_test_asr(make_asr_model(), clip, "what nobody said", 120)
     assert not check.passed
     assert "evaluate heard 'what nobody said'" in check.detail
-    check = smoke_test_asr(make_model(), clip, "", 0.05)
+    check = smoke_test_asr(make_asr_model(), clip, "", 0.05)
     assert not check.passed
     assert "clip_seconds" in check.detail
 
@@ -300,8 +300,8 @@ step.run(model, evaluation, folder + "/registry", folder + "/store", settings)
 """
 
 
-def test_two_pushes_at_once_both_survive_in_order(corpus: Path, make_model: MakeModel, tmp_path: Path) -> None:
-    models = [make_model(mishears) for mishears in ({"one": "two"}, {"two": "one"}, {"three": "one"})]
+def test_two_pushes_at_once_both_survive_in_order(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
+    models = [make_asr_model(mishears) for mishears in ({"one": "two"}, {"two": "one"}, {"three": "one"})]
     evaluations = [evaluated(model, corpus, tmp_path) for model in models]
     racing = [
         subprocess.Popen([sys.executable, "-c", PUSH, str(model), str(evaluation), str(tmp_path)], cwd=ROOT)
@@ -315,9 +315,9 @@ def test_two_pushes_at_once_both_survive_in_order(corpus: Path, make_model: Make
 
 
 def test_a_push_killed_half_way_leaves_nothing_and_can_be_repeated(
-    corpus: Path, make_model: MakeModel, tmp_path: Path
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
-    model = make_model()
+    model = make_asr_model()
     evaluation, flag = evaluated(model, corpus, tmp_path), tmp_path / "copied"
     command = [sys.executable, "-c", PUSH, str(model), str(evaluation), str(tmp_path), str(flag)]
     process = subprocess.Popen(command, cwd=ROOT)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.spoken_tones import MakeModel
-from tests.spoken_voice import MakeVoice, write_voice_corpus
+from tests.tone_asr_model import MakeAsrModel
+from tests.tone_tts_model import MakeTtsModel, write_tts_corpus
 from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.settings import AsrPushSettings, TtsPushSettings
@@ -34,14 +34,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     choose = random.Random(2)
     short = ["".join(choose.choices("0123456", k=6)) + "." for _ in range(60)]
     long = ["".join(choose.choices("0123456", k=12)) + "8" * 12 + "." for _ in range(10)]
-    return write_voice_corpus(tmp_path_factory.mktemp("voice"), short + long)
+    return write_tts_corpus(tmp_path_factory.mktemp("voice"), short + long)
 
 
 @pytest.fixture
-def judge(corpus: Path, make_model: MakeModel, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def judge(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Evaluates and pushes a voice to `tmp_path/registry`, and gives the verdict."""
     listeners = Registry(tmp_path / "registry", "asr")
-    with listeners.locked(), listeners.publishing(make_model(), model_digest(make_model()), "push"):
+    with listeners.locked(), listeners.publishing(make_asr_model(), model_digest(make_asr_model()), "push"):
         pass
 
     def judged(voice: Path, settings: TtsPushSettings = QUICK) -> dict[str, Any]:
@@ -55,13 +55,13 @@ def judge(corpus: Path, make_model: MakeModel, tmp_path: Path) -> Callable[..., 
 
 
 def test_a_good_voice_becomes_a_version_that_says_what_it_is(
-    judge: Callable[..., dict[str, Any]], make_voice: MakeVoice, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    verdict = judge(make_voice(), TtsPushSettings())
+    verdict = judge(make_tts_model(), TtsPushSettings())
     version = tmp_path / "registry" / "tts" / "1"
     assert verdict["pushed"], verdict["reasons"]
     assert any("spoke the known text" in check["detail"] for check in verdict["checks"])
-    assert model_digest(version) == model_digest(make_voice())
+    assert model_digest(version) == model_digest(make_tts_model())
     card = (version / "model_card.md").read_text()
     for part in (
         "# tts, version 1",
@@ -83,8 +83,10 @@ def test_a_good_voice_becomes_a_version_that_says_what_it_is(
     assert change.metrics["round_trip_wer"] == 0
 
 
-def test_the_card_of_a_voice_says_who_can_make_it_speak(corpus: Path, make_voice: MakeVoice, tmp_path: Path) -> None:
-    work = evaluate(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", MEASURED_ALONE)
+def test_the_card_of_a_voice_says_who_can_make_it_speak(
+    corpus: Path, make_tts_model: MakeTtsModel, tmp_path: Path
+) -> None:
+    work = evaluate(make_tts_model(), corpus, tmp_path / "registry", tmp_path / "store", MEASURED_ALONE)
     evaluation = Evaluation.read(work.folder)
     whole = tts_model_card(evaluation, 3, "2026-01-02T03:04:05Z")
     evaluation.metrics["model"]["about"]["decoder"] = "int8"
@@ -112,13 +114,13 @@ def test_the_card_of_a_voice_says_who_can_make_it_speak(corpus: Path, make_voice
 )
 def test_a_voice_beyond_a_limit_is_refused_by_that_limit(
     judge: Callable[..., dict[str, Any]],
-    make_voice: MakeVoice,
+    make_tts_model: MakeTtsModel,
     fault: dict[str, Any],
     limits: dict[str, Any],
     reason: str,
     tmp_path: Path,
 ) -> None:
-    verdict = judge(make_voice(**fault), TtsPushSettings(known_clip=False, **limits))
+    verdict = judge(make_tts_model(**fault), TtsPushSettings(known_clip=False, **limits))
     assert not verdict["pushed"]
     (only,) = verdict["reasons"]
     assert reason in only
@@ -126,47 +128,49 @@ def test_a_voice_beyond_a_limit_is_refused_by_that_limit(
 
 
 def test_a_worse_voice_is_refused_and_a_better_one_replaces(
-    judge: Callable[..., dict[str, Any]], make_voice: MakeVoice, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    assert judge(make_voice(says={"3": "4"}))["version"] == 1
-    worse = judge(make_voice(says={"3": "4", "2": "1"}))
+    assert judge(make_tts_model(says={"3": "4"}))["version"] == 1
+    worse = judge(make_tts_model(says={"3": "4", "2": "1"}))
     assert not worse["pushed"]
     assert "(max_regression)" in worse["reasons"][0]
-    assert judge(make_voice())["version"] == 2
+    assert judge(make_tts_model())["version"] == 2
     assert Registry(tmp_path / "registry", "tts").in_service() == 2
 
 
 def test_a_voice_that_fails_on_long_texts_alone_is_refused_for_that_slice(
-    judge: Callable[..., dict[str, Any]], make_voice: MakeVoice
+    judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel
 ) -> None:
     lenient = {"known_clip": False, "min_slice_utterances": 5, "max_regression": {"round_trip_wer": 1.0}}
-    assert judge(make_voice())["pushed"]
-    verdict = judge(make_voice(says={"8": "2"}), TtsPushSettings(**lenient))
+    assert judge(make_tts_model())["pushed"]
+    verdict = judge(make_tts_model(says={"8": "2"}), TtsPushSettings(**lenient))
     assert not verdict["pushed"]
     assert all("text_length 20-39 symbols" in reason for reason in verdict["reasons"])
     assert "50.00% after 0.00% on 10 utterances" in verdict["reasons"][0]
-    assert judge(make_voice(says={"8": "2"}), TtsPushSettings(**lenient, max_slice_regression={}))["version"] == 2
+    assert judge(make_tts_model(says={"8": "2"}), TtsPushSettings(**lenient, max_slice_regression={}))["version"] == 2
 
 
-def test_higher_is_better_where_a_figure_says_so(judge: Callable[..., dict[str, Any]], make_voice: MakeVoice) -> None:
+def test_higher_is_better_where_a_figure_says_so(
+    judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel
+) -> None:
     margin = {"known_clip": False, "max_regression": {"attention_diagonality": 0.05}, "max_slice_regression": {}}
-    lost = make_voice(lost="1")
+    lost = make_tts_model(lost="1")
     assert judge(lost, TtsPushSettings(**margin, min_attention_diagonality=0))["pushed"]
-    assert judge(make_voice(), TtsPushSettings(**margin))["version"] == 2
+    assert judge(make_tts_model(), TtsPushSettings(**margin))["version"] == 2
     verdict = judge(lost, TtsPushSettings(**margin, min_attention_diagonality=0, allow_rolled_back=True))
     assert "attention near the diagonal -" in verdict["reasons"][0]
     assert "-5.00 points is accepted" in verdict["reasons"][0]
 
 
 def test_a_fresh_process_catches_damage_and_another_voice(
-    judge: Callable[..., dict[str, Any]], make_voice: MakeVoice, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    assert judge(make_voice())["pushed"]
+    assert judge(make_tts_model())["pushed"]
     mels = tmp_path / "registry" / "tts" / "1" / "evaluation" / "clip.npy"
-    check = smoke_test_tts(make_voice(smear=0.5), "0123.", mels, 120)
+    check = smoke_test_tts(make_tts_model(smear=0.5), "0123.", mels, 120)
     assert not check.passed
     assert "spoke the known text otherwise" in check.detail
-    damaged = Path(shutil.copytree(make_voice(), tmp_path / "damaged"))
+    damaged = Path(shutil.copytree(make_tts_model(), tmp_path / "damaged"))
     (damaged / "variables" / "variables.data-00000-of-00001").write_bytes(b"cut")
     check = smoke_test_tts(damaged, "0123.", mels, 120)
     assert not check.passed
@@ -174,23 +178,23 @@ def test_a_fresh_process_catches_damage_and_another_voice(
 
 
 def test_settings_that_judge_what_was_not_measured_are_refused(
-    judge: Callable[..., dict[str, Any]], corpus: Path, make_voice: MakeVoice, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], corpus: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError, match=r"limits.f0_rmse.*evaluate.pitched"):
-        judge(make_voice(), TtsPushSettings(known_clip=False, limits={"f0_rmse": 20}))
+        judge(make_tts_model(), TtsPushSettings(known_clip=False, limits={"f0_rmse": 20}))
     with pytest.raises(SettingsError, match=r"no figure mcq; accepted: .*mcd"):
         TtsPushSettings.of({"limits": {"mcq": 5}}, "push")
-    evaluation = evaluate(make_voice(), corpus, tmp_path / "registry", tmp_path / "store", MEASURED).folder
+    evaluation = evaluate(make_tts_model(), corpus, tmp_path / "registry", tmp_path / "store", MEASURED).folder
     settings = AsrPushSettings(model_name="tts")
     with pytest.raises(SettingsError, match=r"settings are those of recognition.*evaluates synthesis"):
-        push(make_voice(), evaluation, tmp_path / "registry", tmp_path / "store", settings)
+        push(make_tts_model(), evaluation, tmp_path / "registry", tmp_path / "store", settings)
 
 
 def test_a_verdict_is_not_overwritten_by_the_next_run_that_shares_the_store(
-    judge: Callable[..., dict[str, Any]], corpus: Path, make_voice: MakeVoice, tmp_path: Path
+    judge: Callable[..., dict[str, Any]], corpus: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    assert judge(make_voice())["pushed"]
-    again = judge(make_voice())
+    assert judge(make_tts_model())["pushed"]
+    again = judge(make_tts_model())
     assert again["reasons"] == ["already in service as version 1"]
     verdicts = [json.loads(file.read_text()) for file in (tmp_path / "store" / "push").glob("*/verdict.json")]
     assert sorted(verdict["pushed"] for verdict in verdicts) == [False, True]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.train.tones import sayings, write_dataset
+from tests.train.tones import make_utterances, write_dataset
 from voxline.data.dataset import Dataset
 
 
 @pytest.fixture(scope="session")
 def tones(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """160 sayings to train on and 24 for dev."""
-    return write_dataset(tmp_path_factory.mktemp("tones") / "dataset", sayings(160, 24))
+    return write_dataset(tmp_path_factory.mktemp("tones") / "dataset", make_utterances(160, 24))

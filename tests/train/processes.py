@@ -15,18 +15,18 @@ SERVER.set_forkserver_preload(
 )
 
 
-def start(function: Callable[..., None], *arguments: Any, log: Path, **environment: str) -> Any:
+def start_process(function: Callable[..., None], *arguments: Any, log: Path, **environment: str) -> Any:
     """Calls a function of some module in a process of its own, which prints into the log and runs beside this one."""
     process = SERVER.Process(target=_call, args=(function, arguments, str(log), environment))
     process.start()
     return process
 
 
-def train(dataset: str, store: str, settings: TrainSettings) -> None:
+def run_train_step(dataset: str, store: str, settings: TrainSettings) -> None:
     run(dataset, store, settings)
 
 
-def printed(log: Path) -> str:
+def read_log(log: Path) -> str:
     return log.read_text(errors="replace") if log.exists() else ""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.train.tones import LETTERS, sayings, write_dataset
+from tests.train.tones import LETTERS, make_utterances, write_dataset
 from voxline.components.train.batches import Batch, Batches
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
@@ -23,7 +23,7 @@ def ids(found: Any) -> list[list[str]]:
 
 
 def test_each_utterance_occurs_once_per_epoch_with_its_features_and_labels(tones: Dataset) -> None:
-    spoken = {each.id: each for each in sayings(160, 24)}
+    spoken = {each.id: each for each in make_utterances(160, 24)}
     seen = []
     for batch in batches(tones).epoch(3):
         for row, name in enumerate(batch.ids):
@@ -79,7 +79,7 @@ def test_shortest_first_sorts_the_first_epoch(tones: Dataset) -> None:
 
 
 def test_utterances_with_too_few_frames_are_left_out_and_listed(tmp_path: Path) -> None:
-    spoken = sayings(12)
+    spoken = make_utterances(12)
     short = {spoken[2].id: 2, spoken[7].id: 1}
 
     def cut(each: Any, features: Any) -> Any:
@@ -97,7 +97,7 @@ def test_utterances_with_too_few_frames_are_left_out_and_listed(tmp_path: Path) 
 
 
 def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path / "dataset", sayings(6))
+    dataset = write_dataset(tmp_path / "dataset", make_utterances(6))
     (shard, *_) = dataset.files()
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1

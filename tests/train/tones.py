@@ -21,7 +21,7 @@ FEATURES = FeatureSettings(sample_rate=8_000, mels=16, window_seconds=0.032, hop
 MakeDataset = Callable[..., Dataset]
 
 
-def speak(text: str, random: np.random.Generator) -> npt.NDArray[np.float32]:
+def render_letters(text: str, random: np.random.Generator) -> npt.NDArray[np.float32]:
     """Each letter is a tenth of a second of its own tone, with a breath of noise after it."""
     parts = []
     for letter in text:
@@ -33,27 +33,27 @@ def speak(text: str, random: np.random.Generator) -> npt.NDArray[np.float32]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Spoken:
+class ToneUtterance:
     id: str
     text: str
     split: str
     waveform: npt.NDArray[np.float32]
 
 
-def sayings(train: int, dev: int = 0, seed: int = 0) -> list[Spoken]:
+def make_utterances(train: int, dev: int = 0, seed: int = 0) -> list[ToneUtterance]:
     random = np.random.default_rng(seed)
     found = []
     for number in range(train + dev):
         text = "".join(random.choice(list(LETTERS), random.integers(1, 5)))
         split = "train" if number < train else "dev"
-        found.append(Spoken(f"{split}-{number:03}", text, split, speak(text, random)))
+        found.append(ToneUtterance(f"{split}-{number:03}", text, split, render_letters(text, random)))
     return found
 
 
 def write_dataset(
     folder: Path,
-    spoken: list[Spoken],
-    change: Callable[[Spoken, Any], Any] | None = None,
+    spoken: list[ToneUtterance],
+    change: Callable[[ToneUtterance, Any], Any] | None = None,
     how: FeatureSettings = FEATURES,
 ) -> Dataset:
     """Writes shards and dataset.json, as extract does; `change` may spoil the features of an utterance."""
@@ -71,7 +71,7 @@ def write_dataset(
     return Dataset.read(folder)
 
 
-def tiny(**changes: Any) -> AsrTrainSettings:
+def tiny_asr_settings(**changes: Any) -> AsrTrainSettings:
     """Settings of a model that learns the tones in a few epochs."""
     model = {
         "convolutions": [{"channels": 4, "kernel": [5, 5], "stride": [2, 2]}],
@@ -84,7 +84,7 @@ def tiny(**changes: Any) -> AsrTrainSettings:
     return AsrTrainSettings.of({**defaults, "model": model, **changes})
 
 
-VOICES: dict[str, dict[str, Any]] = {
+TTS_SIZES: dict[str, dict[str, Any]] = {
     "tacotron2": {
         "encoder_convolutions": 1,
         "encoder_channels": 16,
@@ -110,10 +110,17 @@ VOICES: dict[str, dict[str, Any]] = {
 }
 
 
-def tiny_voice(kind: str = "tacotron2", **changes: Any) -> TtsTrainSettings:
-    """Settings of a voice of a few thousand weights."""
+def tiny_tts_settings(kind: str = "tacotron2", **changes: Any) -> TtsTrainSettings:
+    """Settings of a TTS model of a few thousand weights."""
     attention = {"units": 16, "location_filters": 4, "location_kernel": 7}
-    model = {"kind": kind, "reduction": 3, "embedding": 16, "prenet": [16, 12], "attention": attention, **VOICES[kind]}
+    model = {
+        "kind": kind,
+        "reduction": 3,
+        "embedding": 16,
+        "prenet": [16, 12],
+        "attention": attention,
+        **TTS_SIZES[kind],
+    }
     model |= changes.pop("model", {})
     defaults = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warm_up_steps": 5, "strategy": "one"}
     defaults |= {"evaluate_steps": 10, "validation_utterances": 4, "max_seconds": 2.0, "griffin_lim": {"iterations": 3}}

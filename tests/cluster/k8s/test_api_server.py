@@ -12,7 +12,7 @@ import yaml
 from tests.cluster.k8s.api_server import kubectl, missing, serving
 from tests.cluster.k8s.built import BUILDABLE, K8S, Object, built, pods
 from tests.cluster.k8s.fetched import definition_files
-from tests.train.tones import tiny
+from tests.train.tones import tiny_asr_settings
 from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
 
 
@@ -112,7 +112,7 @@ def test_an_account_may_do_what_its_role_is_for(server: Path, account: str, verb
 
 @pytest.mark.parametrize("kind", sorted(JOB_KINDS))
 def test_the_server_takes_the_jobs_that_the_train_step_asks_for(server: Path, kind: str) -> None:
-    settings = tiny(strategy="auto", workers={"count": 256, "kind": kind})
+    settings = tiny_asr_settings(strategy="auto", workers={"count": 256, "kind": kind})
     task = JobSpec("0f" * 16, "/mnt/store/extract/ab", "/mnt/store", settings, "registry.example/model:1")
     template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "train-1", "uid": "1"}

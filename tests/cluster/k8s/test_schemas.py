@@ -9,7 +9,7 @@ import yaml
 
 from tests.cluster.k8s import fetched, schemas
 from tests.cluster.k8s.built import K8S, Object
-from tests.train.tones import tiny
+from tests.train.tones import tiny_asr_settings
 from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
 
 
@@ -52,7 +52,7 @@ def test_the_jobs_that_the_train_step_asks_for_are_what_their_operators_take(kin
         "0f" * 16,
         "/mnt/store/extract/ab",
         "/mnt/store",
-        tiny(strategy="auto", workers={"count": 4, "kind": kind}),
+        tiny_asr_settings(strategy="auto", workers={"count": 4, "kind": kind}),
         "model:1",
     )
     template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())

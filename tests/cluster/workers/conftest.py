@@ -12,7 +12,7 @@ import yaml
 
 from tests.cluster.workers.api_stand_in import ApiServer
 from tests.cluster.workers.operator_stand_in import PODS, Operator
-from tests.train.tones import sayings, tiny, write_dataset
+from tests.train.tones import make_utterances, tiny_asr_settings, write_dataset
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.data.dataset import Dataset
 
@@ -38,7 +38,7 @@ class Namespace:
         self.state.put("trainer.kubeflow.org/v1alpha1", "trainingruntimes", runtime)
         self.add_pod(POD)
         self.operator: Operator | None = None
-        self.leads: list[subprocess.Popen[str]] = []
+        self.launchers: list[subprocess.Popen[str]] = []
 
     def add_pod(self, name: str) -> None:
         containers = [{"name": "wait", "image": "argoexec:v3"}, {"name": "main", "image": IMAGE}]
@@ -50,7 +50,7 @@ class Namespace:
         self.operator = Operator(self.state, self.folder, **how)
         return self.operator
 
-    def lead(
+    def launch(
         self, dataset: str, settings: AsrTrainSettings, log: Path, pod: str = POD, store: str = ""
     ) -> "subprocess.Popen[str]":
         environment = {
@@ -74,7 +74,7 @@ class Namespace:
                 stderr=subprocess.STDOUT,
                 text=True,
             )
-        self.leads.append(process)
+        self.launchers.append(process)
         return process
 
     def jobs(self, plural: str = "trainjobs") -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ class Namespace:
         return self.state.all(api, plural)
 
     def close(self) -> None:
-        for process in self.leads:
+        for process in self.launchers:
             process.kill()
             process.wait()
         try:
@@ -101,10 +101,10 @@ def namespace(tmp_path: Path) -> Iterator[Namespace]:
 
 @pytest.fixture(scope="session")
 def tones(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("tones") / "dataset", sayings(96, 16))
+    return write_dataset(tmp_path_factory.mktemp("tones") / "dataset", make_utterances(96, 16))
 
 
-def by_workers(**changes: Any) -> AsrTrainSettings:
+def worker_settings(**changes: Any) -> AsrTrainSettings:
     """Settings that two workers train by."""
     workers = {"count": 2, **changes.pop("workers", {})}
-    return tiny(**{"epochs": 2, "strategy": "auto", "workers": workers, **changes})
+    return tiny_asr_settings(**{"epochs": 2, "strategy": "auto", "workers": workers, **changes})

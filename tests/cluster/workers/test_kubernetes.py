@@ -97,9 +97,9 @@ def test_workers_that_do_not_start_in_time_are_a_transient_error(
 ) -> None:
     namespace.operate(hold=True)
     settings = AsrTrainSettings(workers=WorkersSettings(count=2, start_minutes=0.01))
-    lead = JobLauncher(cluster, JobSpec("0f" * 16, "/d", "/s", settings), lambda: False, poll=0.05)
+    launcher = JobLauncher(cluster, JobSpec("0f" * 16, "/d", "/s", settings), lambda: False, poll=0.05)
     with pytest.raises(TransientError, match=r"not all workers were running within 0.01 minutes.*Insufficient nvidia"):
-        lead.run()
+        launcher.run()
 
 
 def test_each_line_of_the_chief_is_printed_once(
@@ -147,10 +147,10 @@ def test_the_failure_of_a_worker_comes_before_lost_peers(cluster: KubernetesClie
 
 
 def test_a_result_that_this_pod_does_not_see_names_the_volume(cluster: KubernetesClient, namespace: Namespace) -> None:
-    lead = JobLauncher(cluster, _task(), lambda: False, poll=0.05)
+    launcher = JobLauncher(cluster, _task(), lambda: False, poll=0.05)
     threading.Timer(0.5, _complete, (namespace,)).start()
     with pytest.raises(WorkError, match="mount the same volume at the same path"):
-        lead.run()
+        launcher.run()
 
 
 def _complete(namespace: Namespace) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cluster.workers.conftest import IMAGE, POD, Namespace, by_workers
+from tests.cluster.workers.conftest import IMAGE, POD, Namespace, worker_settings
 from voxline.data.dataset import Dataset
 from voxline.store.files import DONE
 from voxline.store.step_cache import read_done
@@ -20,15 +20,15 @@ pytestmark = pytest.mark.timeout(2400)
 
 def test_a_train_job_trains_the_model(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     operator = namespace.operate()
-    lead = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log")
+    launcher = namespace.launch(str(tones.folder), worker_settings(), tmp_path / "launcher.log")
     _wait(lambda: bool(namespace.jobs()))
     job = json.loads(json.dumps(namespace.jobs()[0]))
-    assert lead.wait(900) == 0, _text(tmp_path / "lead.log")
-    told = _text(tmp_path / "lead.log")
-    assert "▸ train: launched 2 workers (TrainJob voxline-train-" in told
-    assert "on 2 devices" in told, "the chief's log is shown"
-    assert "dev WER" in told
-    assert "ended: reused False, TensorFlow imported: False" in told
+    assert launcher.wait(900) == 0, _text(tmp_path / "launcher.log")
+    output = _text(tmp_path / "launcher.log")
+    assert "▸ train: launched 2 workers (TrainJob voxline-train-" in output
+    assert "on 2 devices" in output, "the chief's log is shown"
+    assert "dev WER" in output
+    assert "ended: reused False, TensorFlow imported: False" in output
     assert namespace.jobs() == [], "it takes the job away"
     assert len(operator.processes) == 2
     (done,) = (tmp_path / "store").glob(f"train/*/{DONE}")
@@ -40,12 +40,12 @@ def test_a_train_job_trains_the_model(namespace: Namespace, tones: Dataset, tmp_
 
 def test_a_tf_job_trains_the_model(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     operator = namespace.operate()
-    settings = by_workers(workers={"kind": "tf_job"})
-    lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
+    settings = worker_settings(workers={"kind": "tf_job"})
+    launcher = namespace.launch(str(tones.folder), settings, tmp_path / "launcher.log")
     _wait(lambda: bool(namespace.jobs("tfjobs")))
     job = json.loads(json.dumps(namespace.jobs("tfjobs")[0]))
-    assert lead.wait(900) == 0, _text(tmp_path / "lead.log")
-    assert "on 2 devices" in _text(tmp_path / "lead.log")
+    assert launcher.wait(900) == 0, _text(tmp_path / "launcher.log")
+    assert "on 2 devices" in _text(tmp_path / "launcher.log")
     assert len(operator.processes) == 2
     pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
@@ -53,19 +53,19 @@ def test_a_tf_job_trains_the_model(namespace: Namespace, tones: Dataset, tmp_pat
 
 
 def test_a_killed_worker_does_not_change_the_result(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
-    settings = by_workers(epochs=30, evaluate_epochs=5, checkpoint_steps=10, model={"dropout": 0.1})
+    settings = worker_settings(epochs=30, evaluate_epochs=5, checkpoint_steps=10, model={"dropout": 0.1})
     operator = namespace.operate()
-    lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
+    launcher = namespace.launch(str(tones.folder), settings, tmp_path / "launcher.log")
     _wait(lambda: any((tmp_path / "store").glob("train/*/checkpoints/step-*")), 300)
     operator.kill_worker(namespace.jobs()[0]["metadata"]["name"], 1)
-    assert lead.wait(900) == 0, _text(tmp_path / "lead.log")
-    told = _text(tmp_path / "lead.log")
-    assert "▸ train: the workers restarted" in told
-    assert "train: resuming from the checkpoint of step" in told
+    assert launcher.wait(900) == 0, _text(tmp_path / "launcher.log")
+    output = _text(tmp_path / "launcher.log")
+    assert "▸ train: the workers restarted" in output
+    assert "train: resuming from the checkpoint of step" in output
     assert len(operator.processes) == 4, "all workers were started again, once"
     (broken,) = (tmp_path / "store").glob(f"train/*/{DONE}")
     (tmp_path / "store").rename(tmp_path / "broken")
-    again = namespace.lead(str(tones.folder), settings, tmp_path / "whole.log")
+    again = namespace.launch(str(tones.folder), settings, tmp_path / "whole.log")
     assert again.wait(900) == 0, _text(tmp_path / "whole.log")
     assert "resuming from" not in _text(tmp_path / "whole.log")
     whole = broken.parent
@@ -77,37 +77,39 @@ def test_bad_data_is_reported_by_the_worker_and_not_retried(
     namespace: Namespace, tones: Dataset, tmp_path: Path
 ) -> None:
     operator = namespace.operate()
-    settings = by_workers(max_infeasible_share=0, model={"convolutions": [{"stride": [40, 2]}]})
-    lead = namespace.lead(str(tones.folder), settings, tmp_path / "lead.log")
-    assert lead.wait(900) == 1, _text(tmp_path / "lead.log")
-    told = _text(tmp_path / "lead.log")
-    assert "error: worker 0: train: " in told or "error: worker 1: train: " in told
-    assert "utterances have too few frames for their labels" in told
+    settings = worker_settings(max_infeasible_share=0, model={"convolutions": [{"stride": [40, 2]}]})
+    launcher = namespace.launch(str(tones.folder), settings, tmp_path / "launcher.log")
+    assert launcher.wait(900) == 1, _text(tmp_path / "launcher.log")
+    output = _text(tmp_path / "launcher.log")
+    assert "error: worker 0: train: " in output or "error: worker 1: train: " in output
+    assert "utterances have too few frames for their labels" in output
     assert len(operator.processes) == 2, "starting again would not help"
     _wait(lambda: not namespace.jobs())
 
 
 def test_sigterm_deletes_the_workers(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     operator = namespace.operate(hold=True)
-    lead = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log")
-    _wait(lambda: "worker 0 is waiting: Unschedulable 0/3 nodes are available" in _text(tmp_path / "lead.log"))
-    lead.send_signal(signal.SIGTERM)
-    assert lead.wait(60) == 128 + signal.SIGTERM
+    launcher = namespace.launch(str(tones.folder), worker_settings(), tmp_path / "launcher.log")
+    _wait(lambda: "worker 0 is waiting: Unschedulable 0/3 nodes are available" in _text(tmp_path / "launcher.log"))
+    launcher.send_signal(signal.SIGTERM)
+    assert launcher.wait(60) == 128 + signal.SIGTERM
     _wait(lambda: not namespace.jobs())
     assert operator.processes == {}
 
 
 def test_a_restarted_pod_follows_the_existing_job(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     operator = namespace.operate(hold=True)
-    first = namespace.lead(str(tones.folder), by_workers(), tmp_path / "first.log")
+    first = namespace.launch(str(tones.folder), worker_settings(), tmp_path / "first.log")
     _wait(lambda: bool(namespace.jobs()))
     first.kill()  # no time to take anything away
     namespace.add_pod("asr-nightly-train-second")
-    second = namespace.lead(str(tones.folder), by_workers(), tmp_path / "lead.log", "asr-nightly-train-second")
-    _wait(lambda: "exists already, and this pod follows it" in _text(tmp_path / "lead.log"))
+    second = namespace.launch(
+        str(tones.folder), worker_settings(), tmp_path / "launcher.log", "asr-nightly-train-second"
+    )
+    _wait(lambda: "exists already, and this pod follows it" in _text(tmp_path / "launcher.log"))
     _wait(lambda: len(namespace.jobs()[0]["metadata"]["ownerReferences"]) == 2)
     operator.hold = False
-    assert second.wait(900) == 0, _text(tmp_path / "lead.log")
+    assert second.wait(900) == 0, _text(tmp_path / "launcher.log")
     assert len(operator.processes) == 2
     assert namespace.state.calls.count("POST /apis/trainer.kubeflow.org/v1alpha1/namespaces/voxline/trainjobs") == 1
 
@@ -116,8 +118,8 @@ def test_a_cached_result_launches_nothing(namespace: Namespace, tones: Dataset, 
     namespace.operate()
     for log, asks in (("once.log", True), ("twice.log", False)):
         before = len(namespace.state.calls)
-        lead = namespace.lead(str(tones.folder), by_workers(epochs=1), tmp_path / log)
-        assert lead.wait(900) == 0, _text(tmp_path / log)
+        launcher = namespace.launch(str(tones.folder), worker_settings(epochs=1), tmp_path / log)
+        assert launcher.wait(900) == 0, _text(tmp_path / log)
         assert (len(namespace.state.calls) > before) == asks
     assert "ended: reused True" in _text(tmp_path / "twice.log")
 

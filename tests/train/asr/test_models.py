@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.train.asr.toy_model import FrameClassifierSettings
-from tests.train.tones import sayings, tiny
+from tests.train.tones import make_utterances, tiny_asr_settings
 from voxline.components.train.asr.models import MODELS, CtcModelSettings, ModelEntry, model_settings_type
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.step import run
@@ -25,7 +25,7 @@ def settings_class(monkeypatch: pytest.MonkeyPatch) -> type[AsrTrainSettings]:
     monkeypatch.setitem(MODELS, "frame_classifier", entry)
 
     class ExtendedSettings(AsrTrainSettings):
-        model: model_settings_type() = tiny().model  # type: ignore[valid-type]
+        model: model_settings_type() = tiny_asr_settings().model  # type: ignore[valid-type]
 
     return ExtendedSettings
 
@@ -39,7 +39,7 @@ def test_a_new_model_is_trained_exported_and_recognizes(
     metadata = json.loads((output.path("model") / "model.json").read_text())
     assert metadata["settings"]["model"] == {"kind": "frame_classifier", "padding": 0, "units": 32}
     assert settings.key_settings().plain()["model"]["kind"] == "frame_classifier"
-    unseen = sayings(0, 12, seed=5)
+    unseen = make_utterances(0, 12, seed=5)
     texts = Recognizer(output.path("model")).transcribe([each.waveform for each in unseen], 8_000)
     assert sum(text == each.text for text, each in zip(texts, unseen, strict=True)) >= 8
 

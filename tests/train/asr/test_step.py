@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.train.processes import printed, start, train
-from tests.train.tones import LETTERS, sayings, tiny
+from tests.train.processes import read_log, run_train_step, start_process
+from tests.train.tones import LETTERS, make_utterances, tiny_asr_settings
 from voxline.audio import features as spectra
 from voxline.components.train.asr.models import build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
@@ -29,7 +29,7 @@ from voxline.store.step_cache import read_done
 
 @pytest.fixture(scope="module")
 def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, AsrTrainSettings]:
-    settings = tiny(epochs=4, model={"rnn_batch_norm": True, "layers": 2})
+    settings = tiny_asr_settings(epochs=4, model={"rnn_batch_norm": True, "layers": 2})
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
@@ -67,7 +67,7 @@ def test_tensorboard_reads_the_logs(trained: tuple[Any, AsrTrainSettings]) -> No
 
 def test_the_exported_model_transcribes_unseen_utterances(trained: tuple[Any, AsrTrainSettings]) -> None:
     recogniser = Recognizer(trained[0].folder)
-    unheard = sayings(0, 30, seed=99)
+    unheard = make_utterances(0, 30, seed=99)
     texts = recogniser.transcribe([each.waveform for each in unheard])
     assert sum(text == each.text for text, each in zip(texts, unheard, strict=True)) >= 26
 
@@ -80,7 +80,7 @@ def test_the_exported_model_equals_the_trained_one(trained: tuple[Any, AsrTrainS
         for index, variable in enumerate(model.weights):
             variable.assign(arrays[f"model/{index}"])
     exported = tf.saved_model.load(str(work.path("model")))
-    spoken = sayings(0, 6, seed=5)
+    spoken = make_utterances(0, 6, seed=5)
     lengths = np.array([len(each.waveform) for each in spoken], np.int32)
     waveforms = np.zeros((6, lengths.max() + 777), np.float32)
     for row, each in zip(waveforms, spoken, strict=True):
@@ -121,7 +121,7 @@ def test_a_second_run_reuses_the_output(trained: tuple[Any, AsrTrainSettings], t
 
 
 def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path) -> None:
-    settings = tiny(
+    settings = tiny_asr_settings(
         epochs=60,
         evaluate_epochs=4,
         checkpoint_steps=7,
@@ -129,12 +129,12 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
         model={"dropout": 0.1},
         augment={"speed": 0.1, "volume": 3, "noise": 0.3, "time_masks": 1},
     )
-    whole = start(train, tones.folder, tmp_path / "whole", settings, log=tmp_path / "whole.log")
+    whole = start_process(run_train_step, tones.folder, tmp_path / "whole", settings, log=tmp_path / "whole.log")
     random, kills = np.random.default_rng(11), 0
     for attempt in range(12):
         log = tmp_path / f"killed-{attempt}.log"
-        process = start(train, tones.folder, tmp_path / "killed", settings, log=log)
-        while process.is_alive() and "▹" not in printed(log):  # until training has begun
+        process = start_process(run_train_step, tones.folder, tmp_path / "killed", settings, log=log)
+        while process.is_alive() and "▹" not in read_log(log):  # until training has begun
             time.sleep(0.02)
         if kills < 3:
             process.join(random.uniform(0.2, 2))
@@ -146,10 +146,10 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
         if process.exitcode == 0:
             break
     whole.join()
-    assert whole.exitcode == 0, printed(tmp_path / "whole.log")
-    assert process.exitcode == 0, printed(log)
+    assert whole.exitcode == 0, read_log(tmp_path / "whole.log")
+    assert process.exitcode == 0, read_log(log)
     assert kills
-    assert "resuming from the checkpoint" in printed(log)
+    assert "resuming from the checkpoint" in read_log(log)
     one, two = (next((tmp_path / name).glob(f"train/*/{DONE}")).parent for name in ("whole", "killed"))
     expected, found = read_done(one), read_done(two)
     assert found["key"] == expected["key"]
@@ -165,29 +165,33 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
 
 
 def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
-    settings = tiny(epochs=3, strategy="multi_worker")
+    settings = tiny_asr_settings(epochs=3, strategy="multi_worker")
     addresses = [f"127.0.0.1:{_free_port()}" for _ in range(2)]
     logs = [tmp_path / f"worker-{index}.log" for index in range(2)]
     workers = []
     for index, log in enumerate(logs):
         cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        workers.append(start(train, tones.folder, tmp_path / "store", settings, log=log, TF_CONFIG=json.dumps(cluster)))
+        workers.append(
+            start_process(
+                run_train_step, tones.folder, tmp_path / "store", settings, log=log, TF_CONFIG=json.dumps(cluster)
+            )
+        )
     for worker in workers:
         worker.join(240)
     with contextlib.suppress(ProcessLookupError):
         for worker in workers:
             worker.kill()
-    assert [worker.exitcode for worker in workers] == [0, 0], "\n".join(map(printed, logs))[-6_000:]
-    assert "on 2 devices" in printed(logs[0])
+    assert [worker.exitcode for worker in workers] == [0, 0], "\n".join(map(read_log, logs))[-6_000:]
+    assert "on 2 devices" in read_log(logs[0])
     done = next((tmp_path / "store").glob(f"train/*/{DONE}"))
     assert read_done(done.parent)["metrics"]["dev_wer"] <= 0.2
     assert _looks(logs[0]) == _looks(logs[1])
-    text = Recognizer(done.parent).transcribe([sayings(1)[0].waveform])[0]
-    assert text == sayings(1)[0].text
+    text = Recognizer(done.parent).transcribe([make_utterances(1)[0].waveform])[0]
+    assert text == make_utterances(1)[0].text
 
 
 def _looks(log: Path) -> list[str]:
-    return [line for line in printed(log).splitlines() if "dev WER" in line and "exported" not in line]
+    return [line for line in read_log(log).splitlines() if "dev WER" in line and "exported" not in line]
 
 
 def _free_port() -> int:

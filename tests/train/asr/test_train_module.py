@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.train.processes import printed, start
-from tests.train.tones import sayings, tiny, write_dataset
+from tests.train.processes import read_log, start_process
+from tests.train.tones import make_utterances, tiny_asr_settings, write_dataset
 from voxline.components.train import devices
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.asr.task import AsrTask, AsrTrainModule
@@ -24,7 +24,7 @@ from voxline.errors import SettingsError, WorkError
 
 @pytest.fixture(scope="module")
 def module(tones: Dataset) -> AsrTrainModule:
-    return AsrTrainModule(tiny(model={"dropout": 0.1}), tones, tf.distribute.get_strategy())
+    return AsrTrainModule(tiny_asr_settings(model={"dropout": 0.1}), tones, tf.distribute.get_strategy())
 
 
 def first_batch(dataset: Dataset) -> Batch:
@@ -89,7 +89,7 @@ def test_adamw_is_keras_adamw() -> None:
 def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoken = sayings(24)
+    spoken = make_utterances(24)
     bad = {spoken[3].id, spoken[20].id}
 
     def spoil(each: Any, features: Any) -> Any:
@@ -101,10 +101,10 @@ def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(
 
     dataset = write_dataset(tmp_path / "dataset", spoken, spoil)
     with pytest.raises(WorkError, match=r"3 steps.*max_bad_steps") as caught:
-        Trainer(AsrTask(tiny(max_bad_steps=2), dataset), tmp_path / "stops").fit()
+        Trainer(AsrTask(tiny_asr_settings(max_bad_steps=2), dataset), tmp_path / "stops").fit()
     assert all(name in str(caught.value) for name in bad)
     assert spoken[0].id not in str(caught.value)
-    trained = Trainer(AsrTask(tiny(max_bad_steps=20, epochs=3), dataset), tmp_path / "goes on").fit()
+    trained = Trainer(AsrTask(tiny_asr_settings(max_bad_steps=20, epochs=3), dataset), tmp_path / "goes on").fit()
     assert {name for names in trained.state.skipped for name in names} == bad
     assert trained.counts["skipped_steps"] == len(trained.state.skipped) >= 3
     assert all(np.isfinite(weight).all() for weight in trained.weights.values())
@@ -114,11 +114,13 @@ def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(
 def test_too_many_infeasible_utterances_stop_the_run_and_few_are_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoken = [each for each in sayings(40) if len(each.text) > 1][:20]
+    spoken = [each for each in make_utterances(40) if len(each.text) > 1][:20]
     dataset = write_dataset(tmp_path / "dataset", spoken, lambda e, f: f[:1] if e.id == spoken[4].id else f)
     with pytest.raises(WorkError, match=rf"1 of 20 utterances have too few frames.*{spoken[4].id}"):
-        Trainer(AsrTask(tiny(), dataset), tmp_path / "stops").fit()
-    trained = Trainer(AsrTask(tiny(max_infeasible_share=0.1, epochs=1), dataset), tmp_path / "goes on").fit()
+        Trainer(AsrTask(tiny_asr_settings(), dataset), tmp_path / "stops").fit()
+    trained = Trainer(
+        AsrTask(tiny_asr_settings(max_infeasible_share=0.1, epochs=1), dataset), tmp_path / "goes on"
+    ).fit()
     assert (trained.counts["utterances"], trained.counts["infeasible"]) == (19, 1)
     assert f"are left out: {spoken[4].id}" in capsys.readouterr().out
 
@@ -130,9 +132,9 @@ def test_multi_worker_without_tf_config_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> None:
-    process = start(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
+    process = start_process(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
     process.join()
-    assert process.exitcode == 0, printed(tmp_path / "log")[-3_000:]
+    assert process.exitcode == 0, read_log(tmp_path / "log")[-3_000:]
     result = json.loads((tmp_path / "result.json").read_text())
     np.testing.assert_allclose(result["steps"][0], result["steps"][1], rtol=1e-4)
     assert result["difference"] < 1e-3
@@ -154,7 +156,7 @@ def on_one_and_two_devices(folder: Path, answer: Path) -> None:
     states, steps, hypotheses = [], [], []
     for name in ("one", "mirrored"):
         strategy = devices.choose_strategy(name)
-        module = AsrTrainModule(tiny(), dataset, strategy)
+        module = AsrTrainModule(tiny_asr_settings(), dataset, strategy)
         steps.append([module.train_step(batch, 0.01, step).loss for step in range(5)])
         states.append(module.state())
         hypotheses.append(sorted(dataclasses.astuple(each) for each in module.transcribe(some)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.train.tones import FEATURES, sayings, tiny_voice, write_dataset
+from tests.train.tones import FEATURES, make_utterances, tiny_tts_settings, write_dataset
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.tts.export import export_tts
 from voxline.components.train.tts.train_module import build_tts_model
@@ -40,7 +40,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
-    folder, spoken = tmp_path_factory.mktemp("datasets"), sayings(6, 2)
+    folder, spoken = tmp_path_factory.mktemp("datasets"), make_utterances(6, 2)
     return {
         "tacotron2": write_dataset(folder / "mels", spoken),
         "tacotron": write_dataset(folder / "both", spoken, how=LINEAR),
@@ -50,7 +50,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
 def exported(folder: Path, dataset: Dataset, decoder: str, stop: tuple[float, ...], **model: Any) -> Path:
     """A voice of random weights that ends where `stop`, the biases of a step's frames, says."""
     kind = model.pop("kind", "tacotron2")
-    settings = tiny_voice(kind, model=model, export={"decoder": decoder}, max_seconds=0.5)
+    settings = tiny_tts_settings(kind, model=model, export={"decoder": decoder}, max_seconds=0.5)
     made = build_tts_model(settings, dataset, portable=True)
     made.decoder.stop_bias.assign(np.array(stop, np.float32))
     weights = {f"model/{index}": np.asarray(variable) for index, variable in enumerate(made.weights)}

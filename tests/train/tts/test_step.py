@@ -13,8 +13,8 @@ import pytest
 import soundfile
 import tensorflow as tf
 
-from tests.train.processes import printed, start, train
-from tests.train.tones import LETTERS, tiny_voice
+from tests.train.processes import read_log, run_train_step, start_process
+from tests.train.tones import LETTERS, tiny_tts_settings
 from voxline.audio import features as spectra
 from voxline.audio import griffin_lim
 from voxline.components.convert import step as convert
@@ -35,7 +35,7 @@ from voxline.store.step_cache import StepOutput, read_done
 @pytest.fixture(scope="module")
 def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[StepOutput, TtsTrainSettings]:
     # The network can make 3 frames in a step, and never makes more than 2.
-    settings = tiny_voice(epochs=1, evaluate_steps=0, reduction_schedule=[{"step": 0, "reduction": 2}])
+    settings = tiny_tts_settings(epochs=1, evaluate_steps=0, reduction_schedule=[{"step": 0, "reduction": 2}])
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
@@ -159,7 +159,7 @@ def test_trains_on_a_generated_corpus(tmp_path: Path) -> None:
     converted = convert.run(tmp_path / "corpus" / "manifest.jsonl", store, ConvertSettings(workers=1))
     features = {"hop_seconds": 0.0125, "window_seconds": 0.05, "mels": 20, "spectrum": "magnitude", "log_floor": 1e-5}
     extracted = extract.run(converted.folder, store, ExtractSettings.of({"features": features}))
-    work = run(extracted.folder, store, tiny_voice(epochs=2, batch_size=4, max_seconds=1.0))
+    work = run(extracted.folder, store, tiny_tts_settings(epochs=2, batch_size=4, max_seconds=1.0))
     voice = tf.saved_model.load(str(work.path("model"))).signatures["synthesize"]
     made = voice(symbols=tf.constant([[1, 2, 3]]), lengths=tf.constant([3]))
     assert np.isfinite(made["waveforms"]).all()
@@ -167,7 +167,7 @@ def test_trains_on_a_generated_corpus(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path) -> None:
-    settings = tiny_voice(
+    settings = tiny_tts_settings(
         epochs=2,
         evaluate_steps=20,
         checkpoint_steps=7,
@@ -178,9 +178,9 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
         # Little to build, as it is built three times; the encoder's convolution has the statistics to be kept.
         model={"dropped_frames": 0.1, "encoder_lstm": 0, "decoder_layers": 1, "postnet_layers": 0},
     )
-    whole = start(train, tones.folder, tmp_path / "whole", settings, log=tmp_path / "whole.log")
+    whole = start_process(run_train_step, tones.folder, tmp_path / "whole", settings, log=tmp_path / "whole.log")
     log = tmp_path / "killed.log"
-    process = start(train, tones.folder, tmp_path / "killed", settings, log=log)
+    process = start_process(run_train_step, tones.folder, tmp_path / "killed", settings, log=log)
     # Behind a look and the second stage of frames in a step.
     while process.is_alive() and not list(tmp_path.glob("killed/train/*/checkpoints/step-00000028")):
         time.sleep(0.01)
@@ -188,13 +188,13 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    assert process.exitcode == -signal.SIGKILL, printed(log)
-    process = start(train, tones.folder, tmp_path / "killed", settings, log=log)
+    assert process.exitcode == -signal.SIGKILL, read_log(log)
+    process = start_process(run_train_step, tones.folder, tmp_path / "killed", settings, log=log)
     process.join()
     whole.join()
-    assert process.exitcode == 0, printed(log)
-    assert whole.exitcode == 0, printed(tmp_path / "whole.log")
-    assert printed(log).count("resuming from the checkpoint") == 1
+    assert process.exitcode == 0, read_log(log)
+    assert whole.exitcode == 0, read_log(tmp_path / "whole.log")
+    assert read_log(log).count("resuming from the checkpoint") == 1
     one, two = (next((tmp_path / name).glob(f"train/*/{DONE}")).parent for name in ("whole", "killed"))
     expected, found = read_done(one), read_done(two)
     assert found["counts"] == expected["counts"]

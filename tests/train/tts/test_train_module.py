@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.train.processes import printed, start
-from tests.train.tones import FEATURES, sayings, tiny_voice, write_dataset
+from tests.train.processes import read_log, start_process
+from tests.train.tones import FEATURES, make_utterances, tiny_tts_settings, write_dataset
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.trainer import Trainer, TrainResult
@@ -30,7 +30,7 @@ EVERYTHING: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("linear") / "dataset", sayings(16, 8), how=LINEAR)
+    return write_dataset(tmp_path_factory.mktemp("linear") / "dataset", make_utterances(16, 8), how=LINEAR)
 
 
 def long_batch(dataset: Dataset) -> Batch:
@@ -43,7 +43,7 @@ def module_and_dataset(
     request: pytest.FixtureRequest, tones: Dataset, linear: Dataset
 ) -> tuple[TtsTrainModule, Dataset]:
     dataset = tones if request.param == "tacotron2" else linear
-    settings = tiny_voice(request.param, **EVERYTHING)
+    settings = tiny_tts_settings(request.param, **EVERYTHING)
     return TtsTrainModule(settings, dataset, tf.distribute.get_strategy()), dataset
 
 
@@ -109,13 +109,13 @@ def test_learns_a_batch(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> N
 def test_a_text_with_more_symbols_than_frames_is_left_out_or_stops_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoken = sayings(6, 2)
+    spoken = make_utterances(6, 2)
     for place in (2, 7):  # of train, and of dev
         spoken[place] = dataclasses.replace(spoken[place], text="abcd" * 2_500)
     dataset = write_dataset(tmp_path / "dataset", spoken)
     with pytest.raises(WorkError, match=r"1 of 6 .*too few frames.*train-002\. .*belong to their recordings"):
-        TtsTask(tiny_voice(), dataset)
-    task = TtsTask(tiny_voice(max_infeasible_share=0.5), dataset)
+        TtsTask(tiny_tts_settings(), dataset)
+    task = TtsTask(tiny_tts_settings(max_infeasible_share=0.5), dataset)
     assert (task.train.infeasible, task.dev.infeasible) == (["train-002"], ["dev-007"])
     assert (task.train.utterances, task.dev.utterances) == (5, 1)
     told = capsys.readouterr().out
@@ -125,13 +125,13 @@ def test_a_text_with_more_symbols_than_frames_is_left_out_or_stops_the_run(
 
 def test_features_of_the_wrong_kind_are_refused(tones: Dataset) -> None:
     with pytest.raises(SettingsError, match=r"mel_and_linear.*extract\.features\.kind"):
-        TtsTask(tiny_voice("tacotron"), tones)
+        TtsTask(tiny_tts_settings("tacotron"), tones)
 
 
 @pytest.fixture(scope="module")
 def fitted(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path]:
     stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
-    settings = tiny_voice(  # without the encoder's loops, which take the most time to build
+    settings = tiny_tts_settings(  # without the encoder's loops, which take the most time to build
         epochs=2, evaluate_steps=15, summary_steps=5, reduction_schedule=stages, model={"encoder_lstm": 0}, **EVERYTHING
     )
     folder = tmp_path_factory.mktemp("fitted")
@@ -154,7 +154,7 @@ def test_validations_score_free_synthesis_at_given_steps(fitted: tuple[TrainResu
 
 def test_validation_at_the_start_of_a_stage_uses_the_previous_reduction(tones: Dataset) -> None:
     stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
-    task = TtsTask(tiny_voice(reduction_schedule=stages, validation_utterances=1), tones)
+    task = TtsTask(tiny_tts_settings(reduction_schedule=stages, validation_utterances=1), tones)
     before, begins, after = (task.validate(step).metrics for step in (19, 20, 21))
     assert begins == before
     assert after["mel_dtw"] != before["mel_dtw"]
@@ -175,9 +175,9 @@ def test_tensorboard_has_images_and_audio(fitted: tuple[TrainResult, Path]) -> N
 
 
 def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> None:
-    process = start(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
+    process = start_process(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
     process.join()
-    assert process.exitcode == 0, printed(tmp_path / "log")[-3_000:]
+    assert process.exitcode == 0, read_log(tmp_path / "log")[-3_000:]
     result = json.loads((tmp_path / "result.json").read_text())
     np.testing.assert_allclose(result["steps"][0], result["steps"][1], rtol=1e-4)
     assert result["difference"] < 1e-3
@@ -197,7 +197,9 @@ def on_one_and_two_devices(folder: Path, answer: Path) -> None:
     model = {"prenet_dropout": 0, "zoneout": 0, "encoder_dropout": 0, "decoder_dropout": 0, "postnet_dropout": 0}
     states, steps, results = [], [], []
     for name in ("one", "mirrored"):
-        settings = tiny_voice(strategy=name, guided_attention={"weight": 0.3}, model={**model, "encoder_lstm": 0})
+        settings = tiny_tts_settings(
+            strategy=name, guided_attention={"weight": 0.3}, model={**model, "encoder_lstm": 0}
+        )
         task = TtsTask(settings, dataset)
         steps.append([task.module.train_step(batch, 0.01, step).loss for step in range(4)])
         states.append(task.module.state())

@@ -1,7 +1,7 @@
-"""A recogniser small enough to be made in a test, and recordings that it understands.
+"""An ASR model small enough to build in a test, and recordings that it recognizes.
 
-Each word is a tenth of a second of tone whose loudness names it; the model measures the loudness and looks the
-word up. It is a real SavedModel with an exported model's signatures, and it can be made to mishear chosen words.
+Each word is a tenth of a second of tone; its loudness encodes the word. The model measures the loudness and looks the
+word up. It is a real SavedModel with the signatures of an exported model, and can be built to confuse chosen words.
 """
 
 import json
@@ -19,25 +19,25 @@ WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
 RATE = 16_000
 BLOCK = RATE // 10
 
-MakeModel = Callable[..., Path]
+MakeAsrModel = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
-    """Makes an exported model: `make_model({"two": "three"})` hears "three" where "two" was said."""
-    made: dict[str, Path] = {}
+def make_asr_model(tmp_path_factory: pytest.TempPathFactory) -> MakeAsrModel:
+    """Builds an exported model: `make_asr_model({"two": "three"})` returns "three" for "two"."""
+    models: dict[str, Path] = {}
 
-    def make(mishears: Mapping[str, str] | None = None) -> Path:
-        name = json.dumps(mishears or {}, sort_keys=True)
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("train") / "model"
-            export(made[name], mishears or {})
-        return made[name]
+    def make(substitutions: Mapping[str, str] | None = None) -> Path:
+        name = json.dumps(substitutions or {}, sort_keys=True)
+        if name not in models:
+            models[name] = tmp_path_factory.mktemp("train") / "model"
+            export_asr_model(models[name], substitutions or {})
+        return models[name]
 
     return make
 
 
-def speak(words: Sequence[str]) -> npt.NDArray[np.float32]:
+def render_words(words: Sequence[str]) -> npt.NDArray[np.float32]:
     """float32 [samples]; a tone at a tenth of full scale for "zero", two for "one", …"""
     tone = np.sin(2 * np.pi * 1_000 * np.arange(BLOCK) / RATE)
     return np.concatenate([tone * (WORDS.index(word) + 1) / 10 for word in words]).astype(np.float32)
@@ -49,7 +49,7 @@ def write_corpus(folder: Path, sentences: Sequence[tuple[str, str]], split: str 
     for number, (speaker, sentence) in enumerate(sentences):
         wav = folder / "wavs" / f"{number:04d}.wav"
         wav.parent.mkdir(parents=True, exist_ok=True)
-        samples = speak(sentence.split())
+        samples = render_words(sentence.split())
         soundfile.write(wav, samples, RATE, subtype="PCM_16")
         utterances.append(
             Utterance(
@@ -67,14 +67,14 @@ def write_corpus(folder: Path, sentences: Sequence[tuple[str, str]], split: str 
     return folder
 
 
-def export(folder: Path, mishears: Mapping[str, str]) -> None:
+def export_asr_model(folder: Path, substitutions: Mapping[str, str]) -> None:
     """Writes a SavedModel and its model.json."""
     import tensorflow as tf
 
     class Listener(tf.Module):
         def __init__(self) -> None:
             super().__init__()
-            heard = [0, *(WORDS.index(mishears.get(word, word)) + 1 for word in WORDS), 0]
+            heard = [0, *(WORDS.index(substitutions.get(word, word)) + 1 for word in WORDS), 0]
             self.heard = tf.Variable(heard, dtype=tf.int32)
             self.words = tf.constant(["", *WORDS])
 

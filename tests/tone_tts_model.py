@@ -1,8 +1,8 @@
-"""A voice small enough to be made in a test: it speaks the tones that the recogniser of `spoken_tones` understands.
+"""A TTS model small enough to build in a test: it synthesizes the tones that `tone_asr_model` recognizes.
 
-Each digit is a tenth of a second, five frames, one decoder step; what is no digit is silence. It is a real SavedModel
-with the signatures of an exported voice, and can be made to say chosen digits wrongly, to smear its mels, to lose its
-place in the text and to run into the step limit.
+Each digit is a tenth of a second, five frames, one decoder step; other symbols are silence. It is a real SavedModel
+with the signatures of an exported model, and can be built to say wrong digits, to blur its mels, to lose its attention
+and to run into the step limit.
 """
 
 import json
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.spoken_tones import BLOCK, RATE, WORDS, speak
+from tests.tone_asr_model import BLOCK, RATE, WORDS, render_words
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
 from voxline.data.manifest import Utterance, write_manifest
@@ -24,45 +24,47 @@ FRAMES = 5
 FEATURES = FeatureSettings(sample_rate=RATE, window_seconds=0.04, hop_seconds=BLOCK / RATE / FRAMES, mels=20)
 MAX_STEPS = 120
 
-MakeVoice = Callable[..., Path]
+MakeTtsModel = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def make_voice(tmp_path_factory: pytest.TempPathFactory) -> MakeVoice:
-    """Makes an exported voice; see `export`."""
-    made: dict[str, Path] = {}
+def make_tts_model(tmp_path_factory: pytest.TempPathFactory) -> MakeTtsModel:
+    """Builds an exported model; see `export_tts_model`."""
+    models: dict[str, Path] = {}
 
     def make(**how: Any) -> Path:
         name = json.dumps(how, sort_keys=True)
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("train") / "model"
-            export(made[name], **how)
-        return made[name]
+        if name not in models:
+            models[name] = tmp_path_factory.mktemp("train") / "model"
+            export_tts_model(models[name], **how)
+        return models[name]
 
     return make
 
 
-def said(symbols: str) -> str:
+def spell_digits(symbols: str) -> str:
     return " ".join(WORDS[int(symbol)] for symbol in symbols if symbol.isdigit())
 
 
-def write_voice_corpus(folder: Path, texts: Sequence[str], split: str = "test") -> Path:
+def write_tts_corpus(folder: Path, texts: Sequence[str], split: str = "test") -> Path:
     """Writes wavs and a manifest of digits, as convert does."""
     utterances = []
     for number, text in enumerate(texts):
         wav = folder / "wavs" / f"{number:04d}.wav"
         wav.parent.mkdir(parents=True, exist_ok=True)
-        samples = np.concatenate([speak([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in text])
+        samples = np.concatenate(
+            [render_words([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in text]
+        )
         soundfile.write(wav, samples, RATE, subtype="PCM_16")
         utterances.append(
             Utterance(f"voice-{number:04d}", str(wav), len(samples) / RATE, text, "voice", split, f"hash of {text}",
-                      extra={"normalized_text": said(text)})
+                      extra={"normalized_text": spell_digits(text)})
         )  # fmt: skip
     write_manifest(folder / "manifest.jsonl", utterances)
     return folder
 
 
-def export(
+def export_tts_model(
     folder: Path,
     says: dict[str, str] | None = None,
     smear: float = 0.0,
@@ -74,16 +76,16 @@ def export(
     """Writes a SavedModel and its model.json.
 
     Args:
-      says: which digit it says for which.
-      smear: added to its mels.
-      lost: a symbol at which its attention stays.
-      endless: a symbol after which it does not come to an end.
-      mute: a symbol in whose texts it ends with the first frame, which is no sound yet.
+      says: the digit to say for a digit.
+      smear: added to the mels.
+      lost: a symbol at which the attention stays.
+      endless: a symbol after which synthesis does not stop.
+      mute: a symbol whose texts stop at the first frame, which has no samples yet.
     """
     import tensorflow as tf
 
     voiced = [(says or {}).get(symbol, symbol) for symbol in alphabet]
-    blocks = [speak([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in voiced]
+    blocks = [render_words([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in voiced]
     mels = np.stack([compute_features(block, FEATURES)[:FRAMES] for block in blocks])
     lost_id, endless_id, mute_id = (alphabet.index(one) if one else -1 for one in (lost, endless, mute))
 
