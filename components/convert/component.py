@@ -21,7 +21,7 @@ def convert(
     Args:
       manifest: the output of ingest.
       wavs: the converted utterances, and the rejects beside them.
-      store: folder or gs:// URI of all cached step outputs.
+      store: folder or bucket URI of all cached step outputs.
     """
     from voxline.components.convert.step import run
     from voxline.store.step_cache import artifact_uri

@@ -50,7 +50,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
 
     Args:
       manifest: ingest's folder, or a manifest file.
-      store: the folder of all steps' outputs, or gs://…; WAVs go to `<store>/wavs`.
+      store: the folder or bucket URI of all steps' outputs; WAVs go to `<store>/wavs`.
 
     Returns:
       Outputs: manifest, rejects. Counts: utterances, rejects, decoded.

@@ -42,7 +42,7 @@ def run(
     Args:
       model: train's folder, or an exported model.
       manifest: convert's folder, or a manifest.
-      registry: the folder of the registry, or gs://…; need not be there yet.
+      registry: the folder or bucket URI of the registry; need not be there yet.
 
     Raises:
       WorkError: the split is empty, a recording or a model cannot be read.

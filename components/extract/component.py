@@ -21,7 +21,7 @@ def extract(
     Args:
       wavs: the output of convert.
       dataset: the shards, and dataset.json, which lists them.
-      store: folder or gs:// URI of all cached step outputs.
+      store: folder or bucket URI of all cached step outputs.
     """
     from voxline.components.extract.step import run
     from voxline.store.step_cache import artifact_uri

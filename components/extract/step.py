@@ -25,7 +25,7 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> S
 
     Args:
       manifest: the folder of convert's output, or a manifest file.
-      store: a folder, or gs://…; the dataset and its `rejects.jsonl` go to `<store>/extract/<key>/`, shards to
+      store: a folder or bucket URI; the dataset and its `rejects.jsonl` go to `<store>/extract/<key>/`, shards to
         `<store>/shards/`.
 
     Raises:

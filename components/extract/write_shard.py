@@ -41,7 +41,7 @@ def write_shards(tasks: list[ShardTask], settings: ExtractSettings, store: str, 
     """Writes all shards to the pool.
 
     Args:
-      store: holds the pool of shards; a folder that all workers share, or gs://…
+      store: holds the pool of shards; a folder that all workers share, or a bucket URI
       unfinished: for what is unfinished; a folder that all workers share, or one of the bucket cache: then this process
         uploads what workers need.
 
@@ -69,7 +69,7 @@ def write_shard(
     """Writes a shard to the pool, unless it is there.
 
     Args:
-      store: holds the pool; a folder, or gs://…
+      store: holds the pool; a folder or bucket URI
       unfinished: a folder on the pool's disk for the shard until it is whole.
       advance: called with the number of utterances that were done since the last call.
 

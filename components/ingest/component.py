@@ -19,7 +19,7 @@ def ingest(
 
     Args:
       manifest: the utterances, and the rejects beside them.
-      store: folder or gs:// URI of all cached step outputs.
+      store: folder or bucket URI of all cached step outputs.
     """
     from voxline.components.ingest.step import run
 

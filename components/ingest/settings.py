@@ -59,7 +59,7 @@ class CorpusSettings(Settings):
     EXPOSED = ("uri", "format")
 
     uri: str = pydantic.Field(
-        "", description="folder or archive (.tar, .tar.gz, .tgz, .zip) of the corpus; may be gs://…"
+        "", description="folder or archive (.tar, .tar.gz, .tgz, .zip) of the corpus; may be a bucket URI"
     )
     format: str = pydantic.Field("librispeech", description=f"layout of the corpus: {', '.join(CORPORA)}")
     text_key: str = pydantic.Field(

@@ -41,7 +41,7 @@ def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
     """Reads the corpus at `settings.uri`.
 
     Args:
-      store: the folder, or gs://…, of all steps' outputs; archives are unpacked there too.
+      store: the folder or bucket URI of all steps' outputs; archives are unpacked there too.
 
     Returns:
       Outputs `manifest` (text raw, in NFC) and `rejects`, both sorted by id.

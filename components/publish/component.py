@@ -24,8 +24,8 @@ def publish(
       dataset: the output of extract.
       version: the folder of the version.
       report: the changes since the version before: utterances, words, splits, speakers, features.
-      store: folder or gs:// URI of all cached step outputs.
-      datasets: folder or gs:// URI of all published datasets.
+      store: folder or bucket URI of all cached step outputs.
+      datasets: folder or bucket URI of all published datasets.
     """
     from pathlib import Path
 

@@ -81,7 +81,7 @@ def run(
     Args:
       model: train's folder, or an exported model.
       evaluation: evaluate's folder.
-      registry: the folder of the registry, or gs://…; made if need be.
+      registry: the folder or bucket URI of the registry; made if need be.
 
     Raises:
       WorkError: the evaluation is of another model, or the registry cannot be written.

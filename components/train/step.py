@@ -24,7 +24,7 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Step
 
     Args:
       dataset: a folder written by extract.
-      store: the store of all step outputs, a folder or gs://…; all workers must use the same one.
+      store: the store of all step outputs, a folder or bucket URI; all workers must use the same one.
 
     Returns:
       StepOutput with the outputs `model` (SavedModel and model.json) and `logs` (TensorBoard, curves.json).

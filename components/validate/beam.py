@@ -26,7 +26,7 @@ def tally_manifest(manifest: Path, settings: RunnerSettings, store: Path | str) 
     """The tally of a manifest, by whatever the settings name.
 
     Args:
-      store: for what is unfinished; a folder that all workers share, or gs://…
+      store: for what is unfinished; a folder that all workers share, or a bucket URI
 
     Raises:
       SettingsError: Beam knows no such runner.

@@ -27,8 +27,8 @@ def validate(
       validation: the result of each check, with its metrics and the offending utterances.
       report: histograms, and the offending utterances to listen to.
       statistics_page: TensorFlow Data Validation: statistics, anomalies and drift, or why it was skipped.
-      store: folder or gs:// URI of all cached step outputs.
-      registry: folder or gs:// URI of the model registry, to check drift against the model in service; empty: no check.
+      store: folder or bucket URI of all cached step outputs.
+      registry: folder or bucket URI of the model registry, to check drift from the model in service; empty: no check.
       model_name: the model's name in the registry.
     """
     from voxline.components.validate.step import run

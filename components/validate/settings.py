@@ -160,7 +160,7 @@ class ValidateSettings(RunnerSettings):
         "asr",
         alias="schema",
         min_length=1,
-        description="a name in configs/validation, or a path or gs://….pbtxt",
+        description="a name in configs/validation, or a path or bucket URI that ends in .pbtxt",
     )
 
     duplicate_ids: ErrorCheckSettings = pydantic.Field(

@@ -31,7 +31,7 @@ def run(
 
     Args:
       manifest: convert's folder, or a manifest; rejects.jsonl beside it is read too.
-      store: the folder that holds all keyed work, or gs://…
+      store: the folder or bucket URI of all steps' outputs
       registry, model_name: of the model in service, to compare with the dataset that it was trained on; empty: drift
         is not checked.
 

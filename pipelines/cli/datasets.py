@@ -10,7 +10,7 @@ Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speak
 
 def run_purge_command(
     speaker: Speaker,
-    store: Annotated[str, typer.Option(help="The store of the runs: a folder or gs://…")],
+    store: Annotated[str, typer.Option(help="The store of the runs: a folder or bucket URI")],
     roots: Annotated[
         list[str] | None, typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
     ] = None,
@@ -26,7 +26,7 @@ def run_purge_command(
 
 def show_speaker_use(
     speaker: Speaker,
-    registry: Annotated[str | None, typer.Option(help="The registry of models, or gs://…")] = None,
+    registry: Annotated[str | None, typer.Option(help="The folder or bucket URI of the registry")] = None,
     roots: Annotated[
         list[str] | None, typer.Option("--datasets", help="Where datasets are published; repeated.")
     ] = None,
@@ -40,7 +40,7 @@ def show_speaker_use(
 def show_training_data(
     model: Annotated[str, typer.Argument(help="The model's name.")],
     version: Annotated[int, typer.Argument(help="Its version.")],
-    registry: Annotated[str, typer.Option(metavar="PLACE", help="The folder, or gs://…, of the registry.")],
+    registry: Annotated[str, typer.Option(metavar="PLACE", help="The folder or bucket URI of the registry.")],
     ids: Annotated[Path | None, typer.Option(help="A file to list the utterances in, JSON lines.")] = None,
 ) -> None:
     """Says which utterances a version was trained on."""
@@ -54,7 +54,7 @@ def _print(lines: list[str]) -> None:
         typer.echo(line)
 
 
-Datasets = Annotated[str, typer.Option("--datasets", help="Folder or gs:// that holds <name>/<number>/.")]
+Datasets = Annotated[str, typer.Option("--datasets", help="Folder or bucket URI that holds <name>/<number>/.")]
 Name = Annotated[str, typer.Argument(help="The dataset's name.", metavar="NAME")]
 
 datasets = typer.Typer(help="Lists, shows, compacts and clears up the versions of datasets.", no_args_is_help=True)
@@ -69,7 +69,7 @@ def add_dataset_commands(app: typer.Typer) -> None:
 
 
 def show_diff(
-    before: Annotated[str, typer.Argument(help="A dataset: the folder of a version, or what extract made; or gs://…")],
+    before: Annotated[str, typer.Argument(help="A dataset: a version, or what extract made; a path or bucket URI")],
     after: Annotated[str, typer.Argument(help="The one to compare with it.")],
     limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers that are named of each kind.")] = 10,
     html: Annotated[Path | None, typer.Option(help="A page to write, with plots.", show_default=False)] = None,
@@ -130,7 +130,7 @@ def compact_dataset(
 
 @datasets.command("collect")
 def collect_shards(
-    store: Annotated[str, typer.Option(help="The store whose shards are looked at: a folder or gs://…")],
+    store: Annotated[str, typer.Option(help="The store whose shards are looked at: a folder or bucket URI")],
     root: Annotated[
         list[str], typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
     ],

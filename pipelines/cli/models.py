@@ -11,7 +11,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
 
 RegistryDir = Annotated[
-    str, typer.Option("--registry", metavar="PLACE", help="The folder, or gs://…, that holds <model>/<version>/.")
+    str, typer.Option("--registry", metavar="PLACE", help="The folder or bucket URI that holds <model>/<version>/.")
 ]
 
 

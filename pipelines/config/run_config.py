@@ -54,11 +54,11 @@ class RunConfig(Settings):
     name: Name = pydantic.Field(..., description="of the run; its folder is runs/<name>")
     store: str = pydantic.Field(
         "",
-        description="folder or gs:// URI of all cached step outputs; a run on this machine defaults to <run-dir>/store",
+        description="folder or bucket URI of all step outputs; a run on this machine defaults to <run-dir>/store",
     )
     registry: str = pydantic.Field(
         "",
-        description="folder or gs:// URI of the model registry; a run on this machine defaults to <run-dir>/registry",
+        description="folder or bucket URI of the model registry; a run on this machine defaults to <run-dir>/registry",
     )
     model: str = pydantic.Field("", description="name of the model in the registry")
     corpus: CorpusSettings = pydantic.Field(..., description="the recordings")
@@ -126,8 +126,8 @@ class RunConfig(Settings):
         """A line for each path that is not on a volume of the cluster, so that pods would not see it."""
         paths = {key: str(get_key(self.plain(), key) or "") for key in PATH_KEYS}
         return [
-            f"{key} is {path}, and no claim of cluster.claims is mounted there, so pods will not see it. Give a gs:// "
-            "URI, a path on a claim, or another value in the form when the run is started"
+            f"{key} is {path}, and no claim of cluster.claims is mounted there, so pods will not see it. Give a "
+            "bucket URI, a path on a claim, or another value in the form when the run is started"
             for key, path in paths.items()
             if path and not is_remote(path) and not self.cluster.mounts(path)
         ]
@@ -185,7 +185,7 @@ class RefreshConfig(RunConfig):
         description="name of the model whose dataset is the baseline for drift; empty: no check for drift",
     )
     datasets: str = pydantic.Field(
-        "", description="folder or gs:// URI of dataset versions; a run on this machine defaults to <run-dir>/datasets"
+        "", description="folder or bucket URI of dataset versions; a run on this machine defaults to <run-dir>/datasets"
     )
     publish: PublishSettings = pydantic.Field(default_factory=PublishSettings, description="the published dataset")
 

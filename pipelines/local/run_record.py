@@ -21,7 +21,7 @@ class StepRecord:
       seconds: from its start to its end, the start of its process included.
       work_seconds: of these, what the step itself took.
       key: names its work in the store; empty when the step did not come to an end.
-      folder: where its output lies, on a disk or at gs://…
+      folder: where its output lies, on a disk or in a bucket
       outputs: named files, there.
     """
 

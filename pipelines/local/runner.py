@@ -36,7 +36,7 @@ from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
 from voxline.store.bucket_cache import CACHE_ENV, cache_root
 from voxline.store.files import write_json, write_text
-from voxline.store.objects import is_remote, open_store
+from voxline.store.objects import open_store
 
 _STARTED = re.compile(r"Executing task '([^']+)'$")
 _ENDED = re.compile(r"Task '([^']+)' finished with status (SUCCESS|FAILURE)$")
@@ -95,11 +95,10 @@ def check_local_paths(config: RunConfig, run_dir: Path) -> None:
             "(the store and the registry may lie in a bucket)"
         )
     for name in config.default_folders:
-        value = getattr(config, name)
-        if is_remote(value):
-            open_store(value)  # checks the URI
-        elif re.match(r"[a-z0-9]+:/", value):
-            raise SettingsError(f"{name} is {value!r}; accepted is a folder, or gs://BUCKET/FOLDER")
+        try:
+            open_store(getattr(config, name))
+        except SettingsError as error:
+            raise SettingsError(f"{name}: {error}") from None
 
 
 def _run_graph(config: RunConfig, run_dir: Path, record: RunRecord, screen: Console) -> Failure | None:

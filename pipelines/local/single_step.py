@@ -36,7 +36,7 @@ def record_output(run_dir: Path, step: str, place: str) -> None:
 
 
 def last_output(run_dir: Path, step: str) -> str | None:
-    """Where it lies: a folder, or gs://…"""
+    """Where it lies: a folder or bucket URI"""
     file = run_dir / LAST_OUTPUTS
     place: str | None = read_json(file).get(step) if file.is_file() else None
     return place
@@ -50,7 +50,7 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
     """Runs a step on the inputs given, and where none is given on what was last made in `run_dir`.
 
     Args:
-      given: input name → folder or gs://… (see `voxline.pipelines.graph.GRAPHS`).
+      given: input name → path or bucket URI (see `voxline.pipelines.graph.GRAPHS`).
 
     Raises:
       SettingsError: there is no such step, or it takes no such input.

@@ -45,7 +45,7 @@ def test_help_and_version_import_nothing_that_takes_long() -> None:
             "'pipeline' is 'asr', and the command names 'tts'; say asr in place",
         ),
         (["run", "asr", "--config", "run.yaml", "--set", "train.epohcs=3"], 2, "did you mean 'epochs'?"),
-        (["run", "asr", "--config", "run.yaml", "--set", "store=s3://b/s"], 2, "accepted is a folder, or gs://BUCKET"),
+        (["run", "asr", "--config", "run.yaml", "--set", "store=az://b/s"], 2, "az:// is not supported"),
         (["run", "asr", "--config", "run.yaml", "--set", "registry=gs://B!/r"], 2, "is not the URI of a bucket"),
         (["run", "asr", "--config", "run.yaml", "--run-dir", "gs://b/r"], 2, "keeps its files on a local disk"),
         (["step", "trian", "--config", "run.yaml"], 2, "step 'trian': accepted: ingest, convert"),

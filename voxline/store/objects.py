@@ -30,7 +30,7 @@ CLAIM = "claim.json"
 ABSENT = ""
 """As `if_version`: there is no object of this name."""
 
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+")  # one letter is a drive of Windows
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 
@@ -40,20 +40,22 @@ def register_scheme(scheme: str, implementation: str) -> None:
 
 
 def scheme_of(uri: Path | str) -> str:
-    """The scheme of a URI that Voxline can store to; empty for a path.
+    """The scheme of a URI; empty for a path. Every setting that holds a location passes through here.
 
-    >>> scheme_of("gs://speech/corpus"), scheme_of("/data/a:b"), scheme_of("C:/data")
-    ('gs', '', '')
+    >>> scheme_of("gs://speech/corpus"), scheme_of("/data/a:b"), scheme_of("C:/data"), scheme_of("a:b/c")
+    ('gs', '', '', '')
 
     Raises:
-      SettingsError: Voxline does not know the scheme.
+      SettingsError: the scheme is not registered, or only one / follows it, as in a `Path` made of a URI.
     """
-    if isinstance(uri, Path) or not (found := _SCHEME.match(uri)):
+    text = str(uri)
+    if not (found := _SCHEME.match(text)):
         return ""
-    if found[1] not in SCHEMES:
-        accepted = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+    if found[1] not in SCHEMES or not text.startswith(f"{found[1]}://"):
+        accepted = " and ".join(f"{scheme}://BUCKET/FOLDER" for scheme in SCHEMES)
         raise SettingsError(
-            f"{uri!r}: {found[1]}:// is not supported; accepted are {accepted} and paths of this machine"
+            f"{text!r}: {found[0]} is not supported; accepted are {accepted}, and paths of this machine (write "
+            f"./{found[1]}: for a folder of that name)"
         )
     return found[1]
 

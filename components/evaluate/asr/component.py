@@ -28,8 +28,8 @@ def evaluate(
       evaluation: metrics.json, and a line for each utterance.
       metrics: error rates, to compare runs.
       report: plots, slices, and the worst utterances to listen to.
-      store: folder or gs:// URI of all cached step outputs.
-      registry: folder or gs:// URI of the model registry.
+      store: folder or bucket URI of all cached step outputs.
+      registry: folder or bucket URI of the model registry.
     """
     from voxline.components.evaluate.step import run
     from voxline.store.step_cache import artifact_uri

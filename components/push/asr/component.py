@@ -26,8 +26,8 @@ def push(
       evaluation: the output of evaluate.
       verdict: passed or refused, with the reasons, and the version in service.
       report: the report of the run.
-      store: folder or gs:// URI of all cached step outputs.
-      registry: folder or gs:// URI of the model registry.
+      store: folder or bucket URI of all cached step outputs.
+      registry: folder or bucket URI of the model registry.
     """
     from voxline.components.push.step import run
     from voxline.store.step_cache import artifact_uri

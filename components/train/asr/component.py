@@ -21,7 +21,7 @@ def train(
     Args:
       dataset: the output of extract.
       model: the SavedModel with model.json, and the TensorBoard logs beside it.
-      store: folder or gs:// URI of all cached step outputs.
+      store: folder or bucket URI of all cached step outputs.
     """
     from voxline.components.train.step import run
     from voxline.store.step_cache import artifact_uri

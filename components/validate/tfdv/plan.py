@@ -71,7 +71,7 @@ def read_schema_text(schema: str) -> str:
     """The text of a schema.
 
     Args:
-      schema: the name of a curated one (`asr`), or a path or gs://… that ends in .pbtxt.
+      schema: the name of a curated one (`asr`), or a path or bucket URI that ends in .pbtxt.
 
     Raises:
       SettingsError: there is none of that name, or no such file.
@@ -87,7 +87,7 @@ def read_schema_text(schema: str) -> str:
         )
         raise SettingsError(
             f"validate: 'schema' is {schema!r}: {getattr(error, 'strerror', None) or 'not UTF-8'} ({file}); accepted: "
-            f"a name ({known}), or a path or gs://… that ends in {SCHEMA_SUFFIX}"
+            f"a name ({known}), or a path or bucket URI that ends in {SCHEMA_SUFFIX}"
         ) from None
 
 
