@@ -1,4 +1,4 @@
-"""Models as a registry holds them, and how they get there."""
+"""Exported models, and how they are published."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from voxline.registry.registry import Registry
 
 
 def exported(folder: Path, content: str) -> Path:
-    """Bytes in the places of an exported model's; the registry does not look into them."""
+    """Writes files with the names of an exported model's; the registry does not read them."""
     (folder / "variables").mkdir(parents=True)
     (folder / "saved_model.pb").write_text(content)
     (folder / "variables" / "variables.index").write_text(content)

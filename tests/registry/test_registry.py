@@ -1,4 +1,4 @@
-"""A version appears whole or not at all, and every change is in the journal, whatever was killed when."""
+"""A version appears whole or not at all, and the journal has every change, whichever process was killed when."""
 
 import concurrent.futures
 import json
@@ -34,7 +34,7 @@ def test_versions_are_numbered_in_order_and_the_highest_is_in_service(registry: 
     )
 
 
-def test_nothing_but_versions_has_a_numeric_name_and_reading_makes_nothing(registry: Registry, tmp_path: Path) -> None:
+def test_only_numbered_folders_are_versions_and_reading_writes_nothing(registry: Registry, tmp_path: Path) -> None:
     (registry.folder / "notes").mkdir()
     (registry.folder / "9").write_text("a file")
     (registry.folder / "007").write_text("a file")
@@ -44,14 +44,14 @@ def test_nothing_but_versions_has_a_numeric_name_and_reading_makes_nothing(regis
     assert not (tmp_path / "none").exists()
 
 
-def test_a_folder_that_serving_would_take_for_a_version_is_named(registry: Registry) -> None:
-    """TensorFlow Serving reads `007` as 7 and would serve it, while we believed that 3 is in service."""
+def test_a_folder_that_serving_would_load_as_a_version_is_named(registry: Registry) -> None:
+    """TensorFlow Serving reads `007` as 7 and would serve it, while the registry says that 3 is in service."""
     (registry.folder / "007").mkdir()
     with pytest.raises(WorkError, match="007: TensorFlow Serving takes this folder for version 7; rename it"):
         registry.in_service()
 
 
-def test_a_rollback_keeps_all_figures(registry: Registry) -> None:
+def test_a_rollback_keeps_all_metrics(registry: Registry) -> None:
     assert registry.rollback().metrics == {"wer": 0.25}
 
 
@@ -92,7 +92,7 @@ def test_a_version_damaged_on_the_disk_is_not_rolled_back_to(registry: Registry)
     assert registry.versions() == [1, 2, 3]
 
 
-def test_other_bytes_than_those_that_were_judged_are_not_published(registry: Registry, tmp_path: Path) -> None:
+def test_bytes_that_were_not_evaluated_are_not_published(registry: Registry, tmp_path: Path) -> None:
     model = exported(tmp_path / "d", "d")
     judged = model_digest(model)
     (model / "saved_model.pb").write_text("changed since")
@@ -104,7 +104,7 @@ def test_other_bytes_than_those_that_were_judged_are_not_published(registry: Reg
     assert not list(registry.folder.glob(".incoming*"))
 
 
-def test_a_publication_that_fails_half_way_leaves_nothing(registry: Registry, tmp_path: Path) -> None:
+def test_a_failed_publication_leaves_nothing(registry: Registry, tmp_path: Path) -> None:
     model = exported(tmp_path / "d", "d")
     with pytest.raises(ZeroDivisionError), registry.locked():  # noqa: SIM117
         with registry.publishing(model, model_digest(model), "push"):
@@ -114,7 +114,7 @@ def test_a_publication_that_fails_half_way_leaves_nothing(registry: Registry, tm
 
 
 def test_a_registry_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "registry").write_text("a file where the folder should be")
+    (tmp_path / "registry").write_text("a file in place of the folder")
     with pytest.raises(WorkError, match="registry/asr: the registry cannot be changed"):
         publish(Registry(tmp_path / "registry", "asr"), exported(tmp_path / "d", "d"))
     with pytest.raises(WorkError, match="no version yet"):
@@ -123,7 +123,7 @@ def test_a_registry_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 20, 1])
-def test_a_journal_line_lost_to_a_crash_is_written_again(registry: Registry, tmp_path: Path, cut: int) -> None:
+def test_a_lost_line_of_the_journal_is_written_again(registry: Registry, tmp_path: Path, cut: int) -> None:
     """Killed between the rename and the line, in the middle of the line, and before the line's end."""
     journal = registry.folder / "journal.jsonl"
     whole = journal.read_bytes()
@@ -136,7 +136,7 @@ def test_a_journal_line_lost_to_a_crash_is_written_again(registry: Registry, tmp
     assert [json.loads(line)["version"] for line in journal.read_text().splitlines()] == [1, 2, 3, 4]
 
 
-def test_half_copied_versions_are_cleared_by_whoever_comes_next(registry: Registry) -> None:
+def test_a_staging_folder_of_a_killed_push_is_removed_by_the_next_change(registry: Registry) -> None:
     (registry.folder / ".incoming-4-dead" / "variables").mkdir(parents=True)
     with registry.locked():
         assert not list(registry.folder.glob(".incoming*"))
@@ -150,7 +150,7 @@ def test_a_damaged_journal_is_named_with_its_line(registry: Registry) -> None:
         registry.journal()
 
 
-def test_a_damaged_version_file_is_made_up_for_by_the_journal(registry: Registry) -> None:
+def test_a_damaged_version_file_is_replaced_by_the_line_of_the_journal(registry: Registry) -> None:
     (registry.path(3) / "version.json").write_text('{"version": 3, "dig')
     assert registry.event(3).digest == model_digest(registry.path(3))
     lines = (registry.folder / "journal.jsonl").read_text().splitlines(keepends=True)
@@ -159,7 +159,7 @@ def test_a_damaged_version_file_is_made_up_for_by_the_journal(registry: Registry
         registry.event(3)
 
 
-def test_a_version_copied_by_hand_is_written_down_once_under_its_own_number(registry: Registry, tmp_path: Path) -> None:
+def test_a_version_copied_by_hand_is_journaled_once_under_its_own_number(registry: Registry, tmp_path: Path) -> None:
     shutil.copytree(registry.path(1), registry.folder / "5")
     for content in "de":
         publish(registry, exported(tmp_path / content, content))
@@ -170,7 +170,7 @@ def test_a_version_copied_by_hand_is_written_down_once_under_its_own_number(regi
     ]
 
 
-def test_a_number_is_not_given_that_a_file_has_taken_or_that_nobody_could_read(
+def test_a_number_is_skipped_if_a_file_has_it_and_refused_if_it_is_too_large(
     registry: Registry, tmp_path: Path
 ) -> None:
     (registry.folder / "4").write_text("no folder")
@@ -187,13 +187,13 @@ def test_a_damaged_version_in_service_can_be_rolled_back_to_a_whole_copy(registr
     assert served(registry) == "b"
 
 
-def test_numbers_of_deleted_versions_are_not_given_again(registry: Registry, tmp_path: Path) -> None:
+def test_numbers_of_deleted_versions_are_not_used_again(registry: Registry, tmp_path: Path) -> None:
     shutil.rmtree(registry.path(3))
     assert registry.in_service() == 2
     assert publish(registry, exported(tmp_path / "d", "d")) == 4
 
 
-def test_a_version_put_there_by_hand_is_found_and_written_down(registry: Registry, tmp_path: Path) -> None:
+def test_versions_copied_by_hand_are_journaled(registry: Registry, tmp_path: Path) -> None:
     exported(registry.folder / "7", "by hand")
     (registry.folder / "8").mkdir()
     assert [(change.version, change.action) for change in registry.journal()[3:]] == [(7, "import"), (8, "import")]
@@ -207,13 +207,13 @@ def test_names_that_could_leave_the_registry_are_refused(tmp_path: Path, name: s
         Registry(tmp_path, name)
 
 
-def test_another_kind_of_storage_is_refused_before_a_folder_of_that_name_is_made() -> None:
+def test_an_unknown_scheme_is_refused_before_a_folder_of_that_name_is_created() -> None:
     with pytest.raises(SettingsError, match=r"az://models.*az:// is not supported; accepted are gs://"):
         Registry("az://models", "asr")
 
 
-def test_whoever_comes_while_a_version_is_being_published_waits_for_it(tmp_path: Path) -> None:
-    """Two threads stand for two processes: flock parts whoever opened the lock, be it within one process."""
+def test_a_second_push_waits_for_the_first(tmp_path: Path) -> None:
+    """Two threads stand for two processes: flock keeps file descriptors apart, also within one process."""
     first, second = (exported(tmp_path / name, name) for name in "ab")
     copied, go_on = threading.Event(), threading.Event()
 
