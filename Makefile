@@ -54,7 +54,7 @@ demo: $(READY) ## Generate a small corpus, train on it, evaluate the model, push
 
 demo-tts: $(READY) ## The same for text to speech, judged by a recognizer
 	@$(VOXLINE) corpus demo runs/demo-tts/voice --set kind=digits --set variant=m3
-	@$(VOXLINE) corpus demo runs/demo-tts/listener-corpus --set kind=listener --set variant=m3
+	@$(VOXLINE) corpus demo runs/demo-tts/listener-corpus --set kind=round_trip --set variant=m3
 	@$(VOXLINE) run asr --config configs/tts/listener.yaml --run-dir runs/demo-tts/listener
 	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts
 

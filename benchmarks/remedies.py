@@ -18,8 +18,8 @@ import numpy as np
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
-from voxline.components.demo_corpus.sentences import draw_digits
-from voxline.components.demo_corpus.speech import EspeakVoice, speak
+from voxline.components.demo_corpus.english import draw_digits
+from voxline.components.demo_corpus.espeak import EspeakVoice, speak
 from voxline.components.train.trainer import Trainer
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.tts.task import TtsTask
@@ -81,9 +81,9 @@ def dataset(folder: Path) -> Dataset:
     """600 strings of 3 to 6 digits in words to learn from, and as dev 16 of 8 to 10, longer than any of them."""
     random = np.random.default_rng(1)
     alphabet, spoken = Alphabet(" abcdefghijklmnopqrstuvwxyz."), []
-    sentences = {"train": draw_digits(random, TRAIN), "dev": draw_digits(random, LONGER, longer=True)}
+    sentences = {"train": draw_digits(random, TRAIN), "dev": draw_digits(random, LONGER, long=True)}
     for split, said in sentences.items():
-        texts = [f"{sentence.normalised}." for sentence in said]
+        texts = [f"{sentence.normalized}." for sentence in said]
         made = [_features(samples, rate) for samples, rate in _spoken(texts)]
         for number, (text, values) in enumerate(zip(texts, made, strict=True)):
             spoken.append(DatasetExample(f"{split}-{number}", text, split, values, "voice"))

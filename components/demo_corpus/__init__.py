@@ -1,1 +1,1 @@
-"""Generated speech in a publisher's layout: a corpus for whoever has none at hand."""
+"""Generates speech in a publisher's layout, for demos and tests without a corpus."""

@@ -1,6 +1,6 @@
-"""Recording conditions: a room that answers, a noise behind the speech, a level.
+"""Recording conditions: reverberation, background noise and level, on float32 samples `[samples]`.
 
-All of it on float32 samples [samples], drawn from a generator that the caller seeds.
+The caller seeds the generator of random numbers.
 """
 
 import numpy as np
@@ -10,10 +10,10 @@ Samples = npt.NDArray[np.float32]
 
 
 def trim_silence(samples: Samples, rate: int, *, keep: float = 0.1, threshold_db: float = -55.0) -> Samples:
-    """Cuts (or fills) what lies before the first and after the last sound, to `keep` seconds each.
+    """Cuts (or pads) the silence at both ends to `keep` seconds each.
 
-    A sound is a sample above `threshold_db` relative to the loudest one. The threshold is low, because
-    words begin and end with sounds as soft as "f" and "th".
+    A sample is sound if it is above `threshold_db` relative to the loudest one. The threshold is low, since words
+    begin and end with sounds as soft as "f" and "th".
 
     >>> tone = np.concatenate([np.zeros(4000), np.ones(8000), np.zeros(300)]).astype(np.float32)
     >>> len(trim_silence(tone, 16000))
@@ -26,36 +26,36 @@ def trim_silence(samples: Samples, rate: int, *, keep: float = 0.1, threshold_db
 
 
 def draw_impulse_response(rng: np.random.Generator, rate: int, reverberation: float) -> Samples:
-    """A room's answer to a click: the click, some early reflections, a tail of decaying noise.
+    """Draws a room's impulse response: the direct sound, early reflections, and a tail of decaying noise.
 
-    The direct sound comes at sample 0 with strength 1, so that nothing is delayed. The energy of all
-    the rest lies 4 to 12 dB below it: somebody speaking within reach of the microphone.
+    The direct sound is at sample 0 with strength 1, so the speech is not delayed. All else has 4 to 12 dB less energy:
+    the speaker is close to the microphone.
 
     Args:
-      reverberation: seconds until the tail has fallen by 60 dB.
+      reverberation: RT60, the seconds until the tail has fallen by 60 dB.
     """
     length = max(round(reverberation * rate), 2)
     decay = 10.0 ** (-3.0 * np.arange(length) / length)
-    answer = 0.3 * rng.standard_normal(length) * decay
+    response = 0.3 * rng.standard_normal(length) * decay
     early = min(round(0.02 * rate), length - 1)
     reflections = rng.integers(1, early + 1, size=6)
-    answer[reflections] += rng.choice((-1.0, 1.0), size=6) * rng.uniform(1, 3, size=6) * decay[reflections]
-    answer[0] = 0.0
-    answer *= 10 ** (-rng.uniform(4, 12) / 20) / np.sqrt(np.sum(answer**2))
-    answer[0] = 1.0
-    return answer.astype(np.float32)
+    response[reflections] += rng.choice((-1.0, 1.0), size=6) * rng.uniform(1, 3, size=6) * decay[reflections]
+    response[0] = 0.0
+    response *= 10 ** (-rng.uniform(4, 12) / 20) / np.sqrt(np.sum(response**2))
+    response[0] = 1.0
+    return response.astype(np.float32)
 
 
 def reverberate(samples: Samples, response: Samples) -> Samples:
-    """The samples as heard in the room, cut to their own length."""
+    """Convolves samples with a room's response, cut to their own length."""
     from scipy.signal import fftconvolve
 
-    heard: Samples = fftconvolve(samples, response)[: len(samples)].astype(np.float32)
-    return heard
+    reverberant: Samples = fftconvolve(samples, response)[: len(samples)].astype(np.float32)
+    return reverberant
 
 
 def generate_noise(rng: np.random.Generator, kind: str, length: int, rate: int) -> Samples:
-    """Noise of unit power: "white", "pink" (−3 dB an octave) or "hum" (a mains transformer in faint pink noise)."""
+    """Noise of unit power: "white", "pink" (−3 dB per octave) or "hum" (a mains transformer in faint pink noise)."""
     if kind == "white":
         raw = rng.standard_normal(length)
     elif kind == "pink":
@@ -63,12 +63,12 @@ def generate_noise(rng: np.random.Generator, kind: str, length: int, rate: int) 
     elif kind == "hum":
         raw = _hum(rng, length, rate) + 0.3 * _unit(_pink(rng, length))
     else:
-        raise ValueError(f"noise kind {kind!r}; white, pink and hum are known")
+        raise ValueError(f"noise kind {kind!r}; accepted: white, pink, hum")
     return _unit(raw).astype(np.float32)
 
 
 def mix_at_snr(speech: Samples, background: Samples, snr_db: float) -> Samples:
-    """Adds a background of unit power so that the speech has `snr_db` over it, both averaged over the utterance.
+    """Adds a background of unit power at a signal-to-noise ratio, averaged over the utterance.
 
     >>> speech = np.full(16000, 0.5, np.float32)
     >>> added = mix_at_snr(speech, np.ones(16000, np.float32), 20.0) - speech

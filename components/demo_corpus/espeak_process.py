@@ -1,9 +1,8 @@
 """espeak-ng in a process of its own: reads a job from stdin, writes samples to stdout.
 
-Run by `voice.speak`, as a file. The synthesiser carries state from utterance to utterance (the
-phase of its noise, among others), which its random seed does not reset: the same sentence said
-twice differs. A fresh process that says the same sentences in the same order gives the same
-samples, and that is the reason for this file. It imports no other file of ours, so that it starts fast.
+`espeak.speak` runs it as a file. espeak-ng carries state from utterance to utterance (the phase of its noise, among
+others) that its random seed does not reset: a repeated sentence differs. Only a new process with the same sentences in
+the same order gives the same samples. This file imports no other module of ours, so it starts fast.
 
 In, JSON: {"voice": "en-us+f3", "rate": 175, "pitch": 50, "pitch_range": 50, "texts": ["…"]}.
 Out, little-endian: the sample rate (uint32); for each text, how many samples (uint32) and then
@@ -24,8 +23,8 @@ _SYNCHRONOUS = 2
 _DO_NOT_EXIT = 0x8000
 _PARAMETERS = {"rate": 1, "pitch": 3, "pitch_range": 4}
 _UTF8 = 1
-_LONGEST_DATA_PATH = 120
-"""espeak-ng cuts a longer path to its data in silence (N_PATH_HOME is 160, with file names in it)."""
+_MAX_DATA_PATH = 120
+"""espeak-ng silently cuts a longer path to its data (N_PATH_HOME is 160, with file names in it)."""
 
 
 def main() -> None:
@@ -53,7 +52,7 @@ def main() -> None:
 
 def _data_path(scratch: Path) -> str:
     path = Path(espeakng_loader.get_data_path())
-    if len(str(path)) <= _LONGEST_DATA_PATH:
+    if len(str(path)) <= _MAX_DATA_PATH:
         return str(path)
     short = scratch / "espeak-ng-data"
     short.symlink_to(path, target_is_directory=True)
@@ -62,7 +61,7 @@ def _data_path(scratch: Path) -> str:
 
 def _choose_voice(library: ctypes.CDLL, job: dict) -> None:  # type: ignore[type-arg]
     language, _, variant = job["voice"].partition("+")
-    # An unknown language is an error; an unknown variant is ignored in silence, so look for its file.
+    # An unknown language is an error. An unknown variant is silently ignored, so look for its file.
     variants = Path(espeakng_loader.get_data_path()) / "voices" / "!v"
     if variant and not (variants / variant).is_file():
         sys.exit(f"no variant {variant!r}; there are {', '.join(sorted(path.name for path in variants.iterdir()))}")
@@ -74,7 +73,7 @@ def _choose_voice(library: ctypes.CDLL, job: dict) -> None:  # type: ignore[type
 
 
 def _collect_samples(library: ctypes.CDLL) -> tuple[object, bytearray]:
-    """The callback that takes the synthesiser's samples, and the buffer of 16-bit numbers that it fills."""
+    """The callback that receives samples, and the buffer of 16-bit numbers that it fills."""
     buffer = bytearray()
     callback_type = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 

@@ -1,7 +1,7 @@
-"""Sentences drawn from a grammar: templates, and slots that are filled by chance.
+"""Draws sentences from a grammar of templates with slots.
 
-A template's `{slot}` stands for one of the slot's choices, which may hold slots themselves;
-a choice that stands there twice is drawn twice as often.
+A `{slot}` of a template is replaced by one of the slot's choices, which may have slots themselves. A choice that is
+listed twice is drawn twice as often.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grammar:
-    """What can be said.
+    """The sentences that can be drawn.
 
     >>> greeting = Grammar(("good {time}", "hello"), {"time": ("morning", "night")})
     >>> greeting.draw(np.random.default_rng(1), 3)
@@ -28,13 +28,13 @@ class Grammar:
     slots: Mapping[str, tuple[str, ...]]
 
     def draw(self, rng: np.random.Generator, count: int) -> list[str]:
-        """Sentences, some of which may be alike. Every template comes about equally often."""
+        """Draws sentences; some may be equal. Every template comes about equally often."""
         rounds = -(-count // len(self.templates))
         order = np.concatenate([rng.permutation(len(self.templates)) for _ in range(rounds)])[:count]
         return [self._fill(self.templates[template], rng) for template in order]
 
     def words(self) -> list[str]:
-        """Every word that a sentence can hold, as it stands there, in alphabetical order."""
+        """Every word that a sentence can have, in alphabetical order."""
         texts = [*self.templates, *(choice for choices in self.slots.values() for choice in choices)]
         return sorted({word for text in texts for word in _SLOT.sub("", text).split()})
 
@@ -47,12 +47,12 @@ class Grammar:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sentence:
-    """What a voice says.
+    """A sentence in two spellings.
 
     Attributes:
-      written: as a book has it: "4 8 3", "我们 喜欢 喝 茶".
-      normalised: as it is said, which the synthesiser reads: "four eight three", "wo3 men5 xi3 huan5 he1 cha2".
+      written: as in a book: "4 8 3", "我们 喜欢 喝 茶".
+      normalized: as espeak-ng reads it: "four eight three", "wo3 men5 xi3 huan5 he1 cha2".
     """
 
     written: str
-    normalised: str
+    normalized: str

@@ -1,4 +1,6 @@
-"""Writing a corpus as LibriSpeech lays it out (openslr.org/12): FLAC beside the chapter's transcript.
+"""Writes corpora in the layouts of LibriSpeech, LJSpeech and THCHS-30.
+
+LibriSpeech (openslr.org/12) has FLAC files next to the transcript of their chapter:
 
 LibriSpeech/test-clean/1021/1/1021-1-0000.flac
 LibriSpeech/test-clean/1021/1/1021-1.trans.txt    1021-1-0000 TURN OFF THE KITCHEN LIGHTS
@@ -54,7 +56,7 @@ def write_chapter(
 
 
 def write_speakers(root: Path, speakers: Iterable[SpeakerRecord]) -> None:
-    lines = ["; Generated speech. NAME is the synthesiser's voice: accent+variant.\n"]
+    lines = ["; Generated speech. NAME is espeak-ng's voice: accent+variant.\n"]
     lines.append(";ID  |SEX| SUBSET           |MINUTES| NAME\n")
     lines += [
         f"{line.id:<5}| {line.sex} | {line.subset:<17}| {line.seconds / 60:5.2f} | {line.name}\n" for line in speakers
@@ -62,39 +64,36 @@ def write_speakers(root: Path, speakers: Iterable[SpeakerRecord]) -> None:
     write_text(root / "SPEAKERS.TXT", "".join(lines))
 
 
-LJSPEECH_FOLDER = "LJSpeech"
-
 RecordedSentence = tuple[str, Sentence, npt.NDArray[np.int16]]
-"""The name of the split, what was said, and its samples."""
+"""The name of the split, the sentence, and its samples."""
 
 
 def write_ljspeech(root: Path, recordings: Iterable[RecordedSentence], rate: int) -> float:
-    """Writes the corpus; an id begins with the split, as LJSpeech's does with the book. Returns its seconds."""
+    """Writes LJSpeech's layout; an id begins with the split, as LJSpeech's with the book. Returns the seconds."""
     (root / "wavs").mkdir(parents=True)
     lines, samples_written = [], 0
     for number, (split, sentence, samples) in enumerate(recordings):
         id = f"{split}-{number:04d}"
         soundfile.write(root / "wavs" / f"{id}.wav", samples, rate, subtype="PCM_16")
-        lines.append(f"{id}|{sentence.written}|{sentence.normalised}\n")
+        lines.append(f"{id}|{sentence.written}|{sentence.normalized}\n")
         samples_written += len(samples)
     write_text(root / "metadata.csv", "".join(lines))
     return samples_written / rate
 
 
-THCHS30_FOLDER = "data_thchs30"
 SPEAKER = "A1"
 
 
 def write_thchs30(root: Path, recordings: Iterable[RecordedSentence], rate: int) -> float:
-    """Writes the corpus; where the publisher's splits hold links, these hold the path. Returns its seconds."""
+    """Writes THCHS-30's layout; files with a path replace the links of the publisher. Returns the seconds."""
     for folder in ("data", "train", "dev", "test"):
         (root / folder).mkdir(parents=True)
     samples_written = 0
     for number, (split, sentence, samples) in enumerate(recordings):
         recording = f"{SPEAKER}_{number}.wav"
         soundfile.write(root / "data" / recording, samples, rate, subtype="PCM_16")
-        spoken = " ".join(map(syllable_phones, sentence.normalised.split()))
-        transcript = f"{sentence.written}\n{sentence.normalised}\n{spoken}\n"
+        phones = " ".join(map(syllable_phones, sentence.normalized.split()))
+        transcript = f"{sentence.written}\n{sentence.normalized}\n{phones}\n"
         (root / "data" / f"{recording}.trn").write_text(transcript, encoding="utf-8")
         (root / split / f"{recording}.trn").write_text(f"../data/{recording}.trn\n", encoding="utf-8")
         samples_written += len(samples)

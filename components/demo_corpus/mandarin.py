@@ -1,7 +1,7 @@
 """Mandarin sentences of everyday words, in hanzi and in pinyin.
 
-The pinyin is that of the dictionary: tone sandhi is left to who speaks it. 一 and 不, whose tone depends on what
-follows, stand in no sentence.
+The pinyin is that of the dictionary, without tone sandhi. No sentence has 一 or 不, whose tones depend on the next
+syllable.
 """
 
 import numpy as np
@@ -90,14 +90,14 @@ LEXICON = dict(entry.split(" ", 1) for entry in _PINYIN.split(", "))
 MANDARIN = Grammar(TEMPLATES, SLOTS)
 
 
-def draw_mandarin(rng: np.random.Generator, count: int, *, longer: bool = False) -> list[Sentence]:
-    """Sentences, some of which may be alike; a longer one is two in one. Words are parted by spaces.
+def draw_mandarin(rng: np.random.Generator, count: int, *, long: bool = False) -> list[Sentence]:
+    """Draws sentences with spaces between words; some may be equal. A long one is two in a row.
 
     >>> draw_mandarin(np.random.default_rng(2), 1)[0]
-    Sentence(written='请 给 老师 四 杯 茶', normalised='qing3 gei3 lao3 shi1 si4 bei1 cha2')
+    Sentence(written='请 给 老师 四 杯 茶', normalized='qing3 gei3 lao3 shi1 si4 bei1 cha2')
     """
-    sentences = MANDARIN.draw(rng, count * (1 + longer))
-    if longer:
+    sentences = MANDARIN.draw(rng, count * (1 + long))
+    if long:
         sentences = [f"{first} {second}" for first, second in zip(sentences[::2], sentences[1::2], strict=True)]
     return [Sentence(sentence, " ".join(LEXICON[word] for word in sentence.split())) for sentence in sentences]
 
@@ -108,29 +108,29 @@ _AFTER_W = {"ei": "ui", "en": "un", "eng": "ueng"}
 
 
 def syllable_phones(syllable: str) -> str:
-    """The two phones of a syllable.
+    """The two phones of a syllable, as THCHS-30 spells them.
 
     >>> [syllable_phones(syllable) for syllable in ("lv4", "shi4", "yang2", "wen2", "jue2", "ang4", "you3")]
     ['l v4', 'sh ix4', 'ii iang2', 'uu un2', 'j ve2', 'aa ang4', 'ii iu3']
     """
-    spelt, tone = syllable[:-1], syllable[-1]
-    initial, final = _parted(spelt)
+    letters, tone = syllable[:-1], syllable[-1]
+    initial, final = _split_syllable(letters)
     return f"{initial} {final}{tone}"
 
 
-def _parted(spelt: str) -> tuple[str, str]:
-    if spelt[0] == "y":
-        rest = spelt[1:]
+def _split_syllable(letters: str) -> tuple[str, str]:
+    if letters[0] == "y":
+        rest = letters[1:]
         if rest in _AFTER_Y and rest != "ou":
             return "vv", _AFTER_Y[rest]
         return "ii", _AFTER_Y.get(rest, rest if rest[0] == "i" else f"i{rest}")
-    if spelt[0] == "w":
-        rest = spelt[1:]
+    if letters[0] == "w":
+        rest = letters[1:]
         return "uu", _AFTER_W.get(rest, rest if rest[0] == "u" else f"u{rest}")
-    initial = next((one for one in _INITIALS if spelt.startswith(one)), "")
+    initial = next((initial for initial in _INITIALS if letters.startswith(initial)), "")
     if not initial:
-        return spelt[0] * 2, spelt
-    final = spelt[len(initial) :]
+        return letters[0] * 2, letters
+    final = letters[len(initial) :]
     if final == "i" and initial in ("zh", "ch", "sh", "r"):
         return initial, "ix"
     if final == "i" and initial in ("z", "c", "s"):

@@ -1,9 +1,8 @@
-"""What a generated corpus holds, by its kind: who says what, how often, and how hard it is to hear.
+"""Settings of a generated corpus, by its kind.
 
-kind: commands                    several speakers in their rooms, for recognition       LibriSpeech's layout
-kind: digits, phrases, mandarin   one clean voice, for synthesis            LJSpeech's or THCHS-30's layout
-kind: listener                    that voice and others, for the recogniser that judges it
-                                                                            LibriSpeech's layout
+kind: commands                    many speakers in their rooms, for ASR                        LibriSpeech's layout
+kind: digits, phrases, mandarin   one clean voice, for TTS                       LJSpeech's or THCHS-30's layout
+kind: round_trip                  that voice and others, for the recognizer that judges TTS    LibriSpeech's layout
 """
 
 from typing import Any, Literal, Self, cast
@@ -11,8 +10,8 @@ from typing import Any, Literal, Self, cast
 import pydantic
 from pydantic import Field
 
+from voxline.components.demo_corpus.espeak import EspeakVoice
 from voxline.components.demo_corpus.speakers import DISTINCT_VOICES, VARIANTS
-from voxline.components.demo_corpus.speech import EspeakVoice
 from voxline.errors import SettingsError
 from voxline.settings import Settings
 
@@ -25,7 +24,7 @@ class DemoCorpusSettings(Settings):
 
     @classmethod
     def of(cls, value: str | dict[str, Any] = "{}", source: str = "settings", **named: Any) -> Self:
-        """Reads the settings of the kind of corpus that `kind` names; "commands" where it names none."""
+        """Reads the settings of the kind that `kind` names; without it, of "commands"."""
         if cls is not DemoCorpusSettings:
             return super().of(value, source, **named)
         kind = named.get("kind", _kind_in(value))
@@ -35,86 +34,89 @@ class DemoCorpusSettings(Settings):
 
 
 class CommandsCorpusSettings(DemoCorpusSettings):
-    """The demo of recognition: commands to a house, spoken by many in their rooms."""
+    """Commands to a house by many speakers, each in a room: the demo of ASR."""
 
-    kind: Literal["commands"] = Field("commands", description="what is said, by whom and for what")
+    kind: Literal["commands"] = Field("commands", description="kind of corpus")
     train_speakers: int = Field(20, ge=1, description="speakers of train-clean")
-    dev_speakers: int = Field(2, ge=1, description="speakers of dev-clean, none of them in another split")
-    test_speakers: int = Field(6, ge=1, description="speakers of test-clean, none of them in another split")
-    utterances_per_speaker: int = Field(40, ge=1, le=9999, description="utterances of a speaker of train or test")
-    dev_utterances_per_speaker: int = Field(20, ge=1, le=9999, description="utterances of a speaker of dev")
+    dev_speakers: int = Field(2, ge=1, description="speakers of dev-clean, in no other split")
+    test_speakers: int = Field(6, ge=1, description="speakers of test-clean, in no other split")
+    utterances_per_speaker: int = Field(40, ge=1, le=9999, description="utterances of each speaker of train and test")
+    dev_utterances_per_speaker: int = Field(20, ge=1, le=9999, description="utterances of each speaker of dev")
     seed: int = Field(1, ge=0, description="draws the speakers, sentences, rooms and noises")
-    snr_min: float = Field(15.0, ge=-5, le=80, description="dB of speech over noise in the noisiest utterances")
-    snr_max: float = Field(30.0, ge=-5, le=80, description="dB of speech over noise in the cleanest utterances")
-    reverberation_max: float = Field(
-        0.3, ge=0.05, le=2, description="seconds in which the most echoing room dies away by 60 dB"
-    )
-
-    def plain(self) -> dict[str, Any]:
-        """Without the kind: these corpora were named before there were others, and keep their names."""
-        return {key: value for key, value in super().plain().items() if key != "kind"}
+    min_snr: float = Field(15.0, ge=-5, le=80, description="signal-to-noise ratio of the noisiest utterances, in dB")
+    max_snr: float = Field(30.0, ge=-5, le=80, description="signal-to-noise ratio of the cleanest utterances, in dB")
+    max_reverberation: float = Field(0.3, ge=0.05, le=2, description="RT60 of the most reverberant room, in seconds")
 
     @pydantic.model_validator(mode="after")
-    def _can_be_cast(self) -> Self:
+    def _check_speakers(self) -> Self:
         speakers = self.train_speakers + self.dev_speakers + self.test_speakers
         if speakers > DISTINCT_VOICES:
             raise ValueError(
                 f"train_speakers + dev_speakers + test_speakers is {speakers}; "
-                f"there are {DISTINCT_VOICES} voices, and no speaker may sound like another"
+                f"at most {DISTINCT_VOICES} are accepted, since each has a voice of its own"
             )
-        _check_order(self.snr_min, self.snr_max)
+        _check_order(self.min_snr, self.max_snr)
         return self
 
 
 class EspeakVoiceSettings(DemoCorpusSettings):
-    """What a voice for synthesis and its listener have in common: the voice, and the sizes of the splits."""
+    """The TTS voice, and the sizes of the splits."""
 
     seed: int = Field(1, ge=0, description="draws the speakers, sentences, rooms and noises")
     train: int = Field(600, ge=1, le=100_000, description="sentences of train, by each voice")
-    dev: int = Field(40, ge=1, le=100_000, description="sentences of dev, by each voice; none of them is in train")
-    test: int = Field(40, ge=1, le=100_000, description="sentences of test, by each voice; none of them is in train")
-    longer: int = Field(
-        20, ge=0, le=100_000, description="further sentences of test, longer than any of train (8 to 10 digits, …)"
+    dev: int = Field(40, ge=1, le=100_000, description="sentences of dev, by each voice; none is in train")
+    test: int = Field(40, ge=1, le=100_000, description="sentences of test, by each voice; none is in train")
+    long_sentences: int = Field(
+        20,
+        ge=0,
+        le=100_000,
+        description="further sentences of test, longer than any of train (8 to 10 digits, …)",
     )
-    sample_rate: Literal[16000, 22050] = Field(16000, description="Hz of the recordings")
+    sample_rate: Literal[16000, 22050] = Field(16000, description="sample rate in Hz")
     language: str = Field("", description="espeak-ng's language (en-us, cmn-latn-pinyin); empty: as the sentences need")
     variant: str = Field("", description="espeak-ng's variant of the voice (m3, f1); empty: the language's own voice")
-    words_a_minute: int = Field(160, ge=80, le=450, description="how fast the voice speaks")
-    pitch: int = Field(50, ge=0, le=99, description="how high the voice is, relative to its own")
-    pitch_range: int = Field(50, ge=0, le=99, description="0: monotonous; 99: lively")
+    words_per_minute: int = Field(160, ge=80, le=450, description="speaking rate of the voice")
+    pitch: int = Field(50, ge=0, le=99, description="pitch, relative to the variant's own")
+    pitch_range: int = Field(50, ge=0, le=99, description="pitch range; 0: monotonous, 99: lively")
 
     def voice(self, sentences: SentenceKind) -> EspeakVoice:
-        """The voice that synthesis learns."""
+        """The voice that a TTS model learns."""
         return EspeakVoice(
-            self.language or LANGUAGES[sentences], self.variant, self.words_a_minute, self.pitch, self.pitch_range
+            self.language or LANGUAGES[sentences], self.variant, self.words_per_minute, self.pitch, self.pitch_range
         )
 
 
 class TtsCorpusSettings(EspeakVoiceSettings):
-    """A corpus for synthesis: one voice, clean."""
+    """One clean voice, for TTS."""
 
-    kind: SentenceKind = Field(description="what is said: digits, phrases or mandarin")
+    kind: SentenceKind = Field(description="kind of sentences: digits, phrases or mandarin")
 
 
 class RoundTripCorpusSettings(EspeakVoiceSettings):
-    """A corpus for the recogniser that says how well synthesised speech can be understood."""
+    """The TTS voice and others, for the recognizer that measures how intelligible synthesized speech is."""
 
-    kind: Literal["listener"] = Field("listener", description="what is said, by whom and for what")
-    sentences: SentenceKind = Field("digits", description="what is said: digits, phrases or mandarin")
+    kind: Literal["round_trip"] = Field("round_trip", description="kind of corpus")
+    sentences: SentenceKind = Field("digits", description="kind of sentences: digits, phrases or mandarin")
     train: int = Field(60, ge=1, le=9999, description="sentences of train, by each voice")
-    dev: int = Field(10, ge=1, le=9999, description="sentences of dev, by each voice; none of them is in train")
-    test: int = Field(10, ge=1, le=9990, description="sentences of test, by each voice; none of them is in train")
-    longer: int = Field(5, ge=0, le=9, description="further sentences of test, longer than any of train")
-    voice_times: int = Field(3, ge=1, le=100, description="times as many sentences of train by synthesis' own voice")
-    others: int = Field(5, ge=0, le=len(VARIANTS), description="voices beside that of synthesis")
-    snr_min: float = Field(20.0, ge=-5, le=80, description="dB of speech over noise in the noisiest utterances")
-    snr_max: float = Field(50.0, ge=-5, le=80, description="dB of speech over noise in the cleanest utterances")
+    dev: int = Field(10, ge=1, le=9999, description="sentences of dev, by each voice; none is in train")
+    test: int = Field(10, ge=1, le=9990, description="sentences of test, by each voice; none is in train")
+    long_sentences: int = Field(
+        5, ge=0, le=9, description="further sentences of test that are longer than any of train"
+    )
+    tts_voice_weight: int = Field(
+        3, ge=1, le=100, description="how many times the others' share of train the TTS voice reads"
+    )
+    other_voices: int = Field(5, ge=0, le=len(VARIANTS), description="voices besides the TTS voice")
+    min_snr: float = Field(20.0, ge=-5, le=80, description="signal-to-noise ratio of the noisiest utterances, in dB")
+    max_snr: float = Field(50.0, ge=-5, le=80, description="signal-to-noise ratio of the cleanest utterances, in dB")
 
     @pydantic.model_validator(mode="after")
-    def _has_an_order(self) -> Self:
-        if self.train * self.voice_times > 9999:
-            raise ValueError(f"train × voice_times is {self.train * self.voice_times}; at most 9,999 are accepted")
-        _check_order(self.snr_min, self.snr_max)
+    def _check_limits(self) -> Self:
+        if self.train * self.tts_voice_weight > 9999:
+            raise ValueError(
+                f"train × tts_voice_weight is {self.train * self.tts_voice_weight}, at most 9,999 accepted"
+            )
+        _check_order(self.min_snr, self.max_snr)
         return self
 
 
@@ -123,12 +125,12 @@ KINDS: dict[str, type[DemoCorpusSettings]] = {
     "digits": TtsCorpusSettings,
     "phrases": TtsCorpusSettings,
     "mandarin": TtsCorpusSettings,
-    "listener": RoundTripCorpusSettings,
+    "round_trip": RoundTripCorpusSettings,
 }
 
 
 def _kind_in(value: str | dict[str, Any]) -> Any:
-    """What the settings name as their kind; whatever else is wrong with them is told when they are read."""
+    """The kind that the settings name. Other faults of theirs are reported when they are read."""
     if isinstance(value, str):
         try:
             value = pydantic.TypeAdapter(dict[str, Any]).validate_json(value or "{}")
@@ -137,6 +139,6 @@ def _kind_in(value: str | dict[str, Any]) -> Any:
     return value.get("kind", "commands") if isinstance(value, dict) else "commands"
 
 
-def _check_order(snr_min: float, snr_max: float) -> None:
-    if snr_min > snr_max:
-        raise ValueError(f"snr_min is {snr_min}, above snr_max = {snr_max}; swap them")
+def _check_order(min_snr: float, max_snr: float) -> None:
+    if min_snr > max_snr:
+        raise ValueError(f"min_snr is {min_snr}, above max_snr = {max_snr}; swap them")

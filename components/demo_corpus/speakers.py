@@ -1,14 +1,13 @@
-"""Who speaks in the generated corpus: accents, voices and the rooms that they speak in.
+"""The speakers of a generated corpus: accents, voices and rooms.
 
-The cast is drawn from accents × variants so that no two speakers have both in common, and any run
-of consecutive speakers has many accents and both sexes in it.
+No two speakers share both accent and variant, and any run of consecutive speakers has many accents and both sexes.
 """
 
 import dataclasses
 
 import numpy as np
 
-from voxline.components.demo_corpus.speech import EspeakVoice
+from voxline.components.demo_corpus.espeak import EspeakVoice
 
 ACCENTS = (
     "en-us",
@@ -32,14 +31,14 @@ NOISES = ("pink", "white", "hum")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Speaker:
-    """Somebody with a voice, in a place.
+    """A voice in a room.
 
     Attributes:
       id: LibriSpeech's speaker number.
       sex: "M" or "F".
-      reverberation: seconds in which the room dies away by 60 dB.
-      noise: what is heard behind the speech: "pink", "white" or "hum".
-      seed: draws what the speaker says, and how each utterance is recorded.
+      reverberation: RT60 of the room, in seconds.
+      noise: of the background: "pink", "white" or "hum".
+      seed: draws the speaker's sentences, and the recording conditions of each.
     """
 
     id: int
@@ -51,7 +50,7 @@ class Speaker:
 
 
 def draw_speakers(count: int, seed: int, reverberation_max: float) -> list[Speaker]:
-    """The first `count` speakers of the cast that the seed draws.
+    """Draws `count` speakers.
 
     >>> [(speaker.id, speaker.sex, speaker.voice.name) for speaker in draw_speakers(2, 1, 0.3)]
     [(1001, 'F', 'en-gb-x-gbclan+f1'), (1002, 'M', 'en-us+m2')]
@@ -59,7 +58,7 @@ def draw_speakers(count: int, seed: int, reverberation_max: float) -> list[Speak
     rng = np.random.default_rng(seed)
     accents = rng.permutation(ACCENTS).tolist()
     variants = draw_variants(rng)
-    # 8 accents and 13 variants have no common divisor: counting on in both, all 104 pairs come before one repeats.
+    # 8 accents and 13 variants have no common divisor, so all 104 pairs come before one repeats.
     return [
         _draw_speaker(number, accents[number % len(accents)], variants[number % len(variants)], seed, reverberation_max)
         for number in range(count)
@@ -67,7 +66,7 @@ def draw_speakers(count: int, seed: int, reverberation_max: float) -> list[Speak
 
 
 def draw_variants(rng: np.random.Generator) -> list[str]:
-    """All variants of a language's voice in an order in which both sexes come soon."""
+    """All variants of a voice in random order, both sexes evenly spread."""
     return _alternate(rng.permutation(MALE).tolist(), rng.permutation(FEMALE).tolist())
 
 
@@ -92,6 +91,6 @@ def _draw_speaker(number: int, accent: str, variant: str, seed: int, reverberati
 
 def _alternate(many: list[str], few: list[str]) -> list[str]:
     """Spreads the shorter list evenly between the members of the longer one."""
-    places = [((index + 0.5) / len(many), name) for index, name in enumerate(many)]
-    places += [(index / len(few), name) for index, name in enumerate(few)]
-    return [name for _, name in sorted(places)]
+    positions = [((index + 0.5) / len(many), name) for index, name in enumerate(many)]
+    positions += [(index / len(few), name) for index, name in enumerate(few)]
+    return [name for _, name in sorted(positions)]

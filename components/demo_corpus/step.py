@@ -1,13 +1,17 @@
-"""A generated corpus in a publisher's layout, whole or absent.
+"""Generates a corpus in a publisher's layout, whole or not at all.
 
-It is good for showing and testing that a pipeline works, and no ground for claims about real speech.
+It shows and tests that a pipeline works. It supports no claims about real speech.
 """
 
+import contextlib
+import fcntl
 import os
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from voxline.components.demo_corpus.output_folder import commit_output, exclusive_output, read_marker
 from voxline.components.demo_corpus.settings import (
     CommandsCorpusSettings,
     DemoCorpusSettings,
@@ -16,57 +20,61 @@ from voxline.components.demo_corpus.settings import (
 )
 from voxline.errors import WorkError
 from voxline.progress import print_status
+from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput
 
 REVISION = 1
+MARKER = "generated.json"
 
 
 def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None = None) -> StepOutput:
-    """Writes the corpus to `folder`, or finds it there: LibriSpeech, LJSpeech or data_thchs30, by its kind.
+    """Writes the corpus of the settings into `folder`, unless the folder already holds it.
 
-    The files are the same, byte for byte, for the same settings on one machine, whatever `workers` is
-    (processes that speak at a time; all cores if None).
+    The same settings give the same bytes on one machine.
+
+    Args:
+      workers: espeak processes at a time; None: one for each core.
 
     Raises:
-      WorkError: the folder cannot be written, or holds something that is not a corpus of ours.
+      WorkError: the folder cannot be written, or holds files that were not generated.
     """
     start = time.monotonic()
     folder = Path(os.path.realpath(folder))
-    named_by = {"step": "generate", "revision": REVISION, "settings": settings.plain()}
-    work = StepOutput("generate", folder, hash_value(named_by), outputs={"corpus": _layout(settings)})
+    key_parts = {"step": "demo_corpus", "revision": REVISION, "settings": settings.plain()}
+    work = StepOutput("demo_corpus", folder, hash_value(key_parts), outputs={"corpus": _layout(settings)})
     try:
-        with exclusive_output(folder, work.key) as unfinished:
+        with _exclusive_output(folder, work.key) as unfinished:
             if unfinished is None:
                 work.reused = True
-                print_status(f"generate: reused, {folder} holds this corpus already")
+                print_status(f"demo corpus: reused, {folder} already holds it")
             else:
                 work.counts = _write(unfinished / work.outputs["corpus"], settings, workers or os.cpu_count() or 1)
-                commit_output(unfinished, folder, {**named_by, "key": work.key, "counts": work.counts})
+                _commit_output(unfinished, folder, {**key_parts, "key": work.key, "counts": work.counts})
     except OSError as error:
         raise WorkError(
-            f"{folder}: the corpus cannot be written there: {error}; name a folder on a disk with 50 MB free"
+            f"{folder}: cannot write the corpus: {error}; name a folder on a disk with 50 MB free"
         ) from error
-    work.counts = read_marker(folder)["counts"]
+    work.counts = _read_marker(folder)["counts"]
     work.seconds = time.monotonic() - start
     if not work.reused:
         counts = work.counts
         print_status(
-            f"generate: {counts['utterances']:,} utterances of {counts['speakers']} speakers, "
+            f"demo corpus: {counts['utterances']:,} utterances of {counts['speakers']} speakers, "
             f"{counts['seconds'] / 60:.0f} minutes, in {folder} ({work.seconds:.0f} s)"
         )
     return work
 
 
 def _layout(settings: DemoCorpusSettings) -> str:
-    """The publisher's name of the corpus' folder."""
+    """The publisher's name of the folder."""
     if isinstance(settings, TtsCorpusSettings):
         return "data_thchs30" if settings.kind == "mandarin" else "LJSpeech"
     return "LibriSpeech"
 
 
 def _write(root: Path, settings: DemoCorpusSettings, workers: int) -> dict[str, int]:
-    """Writes the corpus into a folder that is there. Returns how many of what."""
+    """Writes the corpus into an existing folder. Returns counts."""
     if isinstance(settings, TtsCorpusSettings):
         from voxline.components.demo_corpus.tts_corpora import write_tts_corpus
 
@@ -78,3 +86,117 @@ def _write(root: Path, settings: DemoCorpusSettings, workers: int) -> dict[str, 
     from voxline.components.demo_corpus.asr_corpora import write_commands_corpus
 
     return write_commands_corpus(root, CommandsCorpusSettings.of(settings.plain()), workers)
+
+
+@contextlib.contextmanager
+def _exclusive_output(folder: Path, key: str) -> Iterator[Path | None]:
+    """Yields an empty folder to write into, or None if `folder` already holds the corpus of that key.
+
+    All is written into `.<name>.part` next to the folder, which `_commit_output` renames at the end. Two processes
+    that write the same folder take turns. What a killed process left is deleted.
+
+    Raises:
+      WorkError: the folder has files that were not generated.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(f".{folder.name}.part")
+    while True:
+        if _is_complete(folder, key):
+            yield None
+            return
+        _check_replaceable(folder)
+        unfinished.mkdir(exist_ok=True)
+        try:
+            descriptor = os.open(unfinished, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # another process has just renamed it
+        try:
+            # The lock is on the folder itself: it ends with the process, and leaves no file behind.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_at(descriptor, unfinished):
+                continue  # the process before us has finished and renamed it: look again
+            for path in unfinished.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            try:
+                yield unfinished
+            except BaseException:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _commit_output(unfinished: Path, folder: Path, marker: dict[str, Any]) -> None:
+    """Writes the marker and renames the unfinished folder to `folder`, replacing an earlier corpus.
+
+    The marker lists every file with its size: so a folder that lost files is noticed, and one with other files is not
+    deleted.
+    """
+    write_json(unfinished / MARKER, {**marker, "files": _sizes(unfinished)})
+    before = folder.with_name(f".{folder.name}.before")
+    if before.exists():
+        shutil.rmtree(before)
+    if folder.exists():
+        _check_replaceable(folder)
+        folder.rename(before)
+    unfinished.rename(folder)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def _is_complete(folder: Path, key: str) -> bool:
+    """Whether the folder holds the corpus of that key, with no file missing or cut."""
+    if not (folder / MARKER).is_file():
+        return False
+    marker = _read_marker(folder)
+    if marker["key"] != key:
+        print_status(f"demo corpus: {folder} holds a corpus of other settings; replacing it")
+        return False
+    present = _sizes(folder)
+    damaged = [name for name, size in marker["files"].items() if present.get(name) != size]
+    if damaged:
+        print_status(
+            f"demo corpus: {len(damaged)} files of {folder} are missing or changed ({damaged[0]}); writing it again"
+        )
+    return not damaged
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Raises WorkError unless the folder is absent, empty, or holds only files that were generated."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise WorkError(f"{folder}: is a file, not a folder; name another folder")
+    known = _read_marker(folder)["files"] if (folder / MARKER).is_file() else {}
+    foreign = sorted(set(_sizes(folder)) - set(known))
+    if foreign:
+        raise WorkError(
+            f"{folder}: holds {len(foreign)} files that were not generated ({foreign[0]}) and will not be "
+            "overwritten; name another folder, or move them away"
+        )
+
+
+def _read_marker(folder: Path) -> dict[str, Any]:
+    try:
+        marker: dict[str, Any] = read_json(folder / MARKER)
+        marker["key"], marker["counts"], marker["files"].items()
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise WorkError(
+            f"{folder / MARKER}: not the marker of a generated corpus; name another folder, or delete this one"
+        ) from None
+    return marker
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The size of every file below the folder but the marker."""
+    files = sorted(path for path in folder.rglob("*") if not path.is_dir() and path != folder / MARKER)
+    return {path.relative_to(folder).as_posix(): path.lstat().st_size for path in files}
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        at_path = path.stat()
+    except FileNotFoundError:
+        return False
+    opened = os.fstat(descriptor)
+    return (opened.st_dev, opened.st_ino) == (at_path.st_dev, at_path.st_ino)

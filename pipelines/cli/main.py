@@ -148,7 +148,7 @@ def demo_corpus(
     folder: Annotated[Path, typer.Argument(help="Where it goes; written whole, or found there and left alone.")],
     set_: Assignments = None,
 ) -> None:
-    """Writes a small corpus of generated speech; --set kind=digits, phrases, mandarin or listener for synthesis."""
+    """Writes a small corpus of generated speech; --set kind=digits, phrases, mandarin or round_trip for TTS."""
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.demo_corpus.step import run as generate
     from voxline.pipelines.cli.console import Console, redirect_stdout_to

@@ -24,8 +24,8 @@ TINY = {
     "test_speakers": 1,
     "utterances_per_speaker": 5,
     "dev_utterances_per_speaker": 3,
-    "snr_min": 20,
-    "snr_max": 20,
+    "min_snr": 20,
+    "max_snr": 20,
 }
 GENERATE = """
 import sys
@@ -132,7 +132,7 @@ def test_files_that_were_not_generated_are_never_overwritten(tmp_path: Path) -> 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(WorkError, match="file/demo: the corpus cannot be written there"):
+    with pytest.raises(WorkError, match="file/demo: cannot write the corpus"):
         run(tmp_path / "file" / "demo", DemoCorpusSettings.of(TINY))
 
 
@@ -163,7 +163,7 @@ def test_two_processes_that_want_one_folder_take_turns(corpus: Path, tmp_path: P
 
 
 def test_more_speakers_than_there_are_voices_are_refused() -> None:
-    with pytest.raises(SettingsError, match="there are 104 voices"):
+    with pytest.raises(SettingsError, match="at most 104 are accepted"):
         DemoCorpusSettings.of({"train_speakers": 100})
 
 

@@ -202,13 +202,20 @@ def test_thchs30_what_is_wrong_is_a_reject_by_name(corpus: Path, record: Record,
 
 @pytest.mark.parametrize(
     ("kind", "format", "text_key"),
-    [("digits", "ljspeech", ""), ("mandarin", "thchs30", "pinyin"), ("listener", "", "")],
+    [("digits", "ljspeech", ""), ("mandarin", "thchs30", "pinyin"), ("round_trip", "", "")],
 )
 def test_a_generated_corpus_is_ingested_with_its_own_splits(
     tmp_path: Path, kind: str, format: str, text_key: str
 ) -> None:
     chosen = DemoCorpusSettings.of(
-        {"kind": kind, "train": 8, "dev": 2, "test": 3, "longer": 1, **({"others": 0} if not format else {})}
+        {
+            "kind": kind,
+            "train": 8,
+            "dev": 2,
+            "test": 3,
+            "long_sentences": 1,
+            **({"other_voices": 0} if not format else {}),
+        }
     )
     corpus = generate(tmp_path / "voice", chosen).path("corpus")
     values = {"uri": str(corpus), "format": format or "librispeech", "text_key": text_key, "max_reject_share": 0}

@@ -60,7 +60,7 @@ def voxline(folder: Path, *arguments: str, text: str = "") -> subprocess.Complet
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a space and another letter in its name, in which the graph has run."""
     folder = tmp_path_factory.mktemp("voices") / "a folder é"
-    chosen = DemoCorpusSettings.of(kind="digits", train=8, dev=2, test=2, longer=1)
+    chosen = DemoCorpusSettings.of(kind="digits", train=8, dev=2, test=2, long_sentences=1)
     corpus = generate(folder / "generated voice", chosen, workers=1).path("corpus")
     (folder / "tiny.yaml").write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
     ended = voxline(folder, "run", "tts", "--config", "tiny.yaml")

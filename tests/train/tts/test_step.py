@@ -19,7 +19,7 @@ from voxline.audio import features as spectra
 from voxline.audio import griffin_lim
 from voxline.components.convert import step as convert
 from voxline.components.convert.settings import ConvertSettings
-from voxline.components.demo_corpus.speech import EspeakVoice, speak
+from voxline.components.demo_corpus.espeak import EspeakVoice, speak
 from voxline.components.extract import step as extract
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.train.batches import Batches

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from voxline.components.demo_corpus.acoustics import trim_silence
-from voxline.components.demo_corpus.speech import EspeakVoice, speak
+from voxline.components.demo_corpus.espeak import EspeakVoice, speak
 from voxline.errors import WorkError
 
 TEXTS = ["turn the kitchen lights off", "six apples", "tea"]
@@ -64,7 +64,7 @@ def test_an_unknown_voice_is_refused_by_name(voice: EspeakVoice, message: str) -
 
 
 def test_a_text_without_a_word_is_named() -> None:
-    with pytest.raises(WorkError, match=r"said nothing for '…'"):
+    with pytest.raises(WorkError, match=r"is silent for '…'"):
         speak(EspeakVoice("en-us"), ["yes", "…"])
 
 
@@ -75,7 +75,7 @@ def test_it_speaks_where_the_path_to_its_data_is_too_long_for_espeak(tmp_path: P
 
     deep = tmp_path.joinpath(*["a-folder-with-a-long-name"] * 6)
     shutil.copytree(Path(espeakng_loader.__file__).parent, deep / "espeakng_loader")
-    assert len(str(deep)) > script._LONGEST_DATA_PATH
+    assert len(str(deep)) > script._MAX_DATA_PATH
     spoken = subprocess.run(
         [sys.executable, script.__file__],
         input=b'{"voice": "en-us+f3", "rate": 175, "pitch": 50, "pitch_range": 50, "texts": ["yes"]}',

@@ -1,4 +1,4 @@
-"""Corpora of one voice for synthesis, and of the listener: layouts, sentences, repeatability."""
+"""Corpora for TTS and for the round-trip recognizer: layouts, sentences, repeatability."""
 
 import re
 import time
@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import soundfile
 
+from voxline.components.demo_corpus.english import PHRASES
 from voxline.components.demo_corpus.mandarin import LEXICON, MANDARIN, syllable_phones
-from voxline.components.demo_corpus.phrases import PHRASES
-from voxline.components.demo_corpus.sentences import draw_sentences
 from voxline.components.demo_corpus.settings import DemoCorpusSettings, SentenceKind
 from voxline.components.demo_corpus.step import run
+from voxline.components.demo_corpus.tts_corpora import draw_sentences
 from voxline.errors import SettingsError
 from voxline.store.files import hash_folder
 from voxline.text.frontend import apply_frontend
 from voxline.text.settings import FrontendSettings
 
-SMALL = {"train": 60, "dev": 5, "test": 6, "longer": 4}
+SMALL = {"train": 60, "dev": 5, "test": 6, "long_sentences": 4}
 
 
 def generated(folder: Path, **settings: object) -> Path:
@@ -26,7 +26,7 @@ def generated(folder: Path, **settings: object) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["digits", "phrases"])
-def test_english_stands_in_ljspeechs_layout(tmp_path: Path, kind: str) -> None:
+def test_english_is_in_ljspeech_s_layout(tmp_path: Path, kind: str) -> None:
     corpus = generated(tmp_path / "voice", kind=kind)
     assert sorted(path.name for path in corpus.iterdir()) == ["metadata.csv", "wavs"]
     lines = [line.split("|") for line in (corpus / "metadata.csv").read_text().splitlines()]
@@ -39,21 +39,21 @@ def test_english_stands_in_ljspeechs_layout(tmp_path: Path, kind: str) -> None:
     assert all(len(text.split()) > longest for _, _, text in lines[-4:]) or kind == "phrases"
 
 
-def test_digits_are_written_as_figures_and_said_as_words(tmp_path: Path) -> None:
+def test_digits_are_written_as_figures_and_read_as_words(tmp_path: Path) -> None:
     corpus = generated(tmp_path / "voice", kind="digits")
     for line in (corpus / "metadata.csv").read_text().splitlines():
         id, written, normalised = line.split("|")
         assert len(written.split()) == len(normalised.split())
-        longer = id in {f"test-{number:04d}" for number in range(71, 75)}
-        assert len(written.split()) in (range(8, 11) if longer else range(3, 7))
+        is_long = id in {f"test-{number:04d}" for number in range(71, 75)}
+        assert len(written.split()) in (range(8, 11) if is_long else range(3, 7))
         assert re.fullmatch(r"[a-z ]+", normalised)
 
 
 def test_hanzi_are_read_as_the_voice_says_them() -> None:
     how = FrontendSettings(kind="mandarin", sandhi=False)
-    drawn = draw_sentences("mandarin", np.random.default_rng(5), {"train": 600, "test": 1}, longer=100)
+    drawn = draw_sentences("mandarin", np.random.default_rng(5), {"train": 600, "test": 1}, long_sentences=100)
     for sentence in drawn["train"] + drawn["test"]:
-        assert apply_frontend(sentence.written, how).normalized_text == sentence.normalised, sentence.written
+        assert apply_frontend(sentence.written, how).normalized_text == sentence.normalized, sentence.written
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("digits", 22050), ("mandarin", 16000)])
@@ -66,8 +66,8 @@ def test_recordings_are_16_bit_at_the_rate_asked_for_and_hold_one_clean_voice(
         assert (info.samplerate, info.channels, info.subtype) == (rate, 1, "PCM_16")
         samples, _ = soundfile.read(path)
         assert 0.2 < np.abs(samples).max() < 1, path
-        assert np.abs(samples[: round(0.04 * rate)]).max() < 0.01, "before the first sound there is none"
-        assert np.abs(samples[round(0.045 * rate) : round(0.2 * rate)]).max() > 0.01, "and then there is one"
+        assert np.abs(samples[: round(0.04 * rate)]).max() < 0.01, "the margin is silent"
+        assert np.abs(samples[round(0.045 * rate) : round(0.2 * rate)]).max() > 0.01, "speech begins after it"
 
 
 def test_mandarin_stands_in_thchs_30s_layout(tmp_path: Path) -> None:
@@ -87,8 +87,16 @@ def test_mandarin_stands_in_thchs_30s_layout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["digits", "mandarin"])
-def test_the_listener_hears_the_voice_most_and_other_voices_too(tmp_path: Path, kind: str) -> None:
-    corpus = generated(tmp_path / "voice", kind="listener", sentences=kind, train=8, others=2, longer=1, voice_times=3)
+def test_a_round_trip_corpus_has_the_tts_voice_most_and_others_too(tmp_path: Path, kind: str) -> None:
+    corpus = generated(
+        tmp_path / "voice",
+        kind="round_trip",
+        sentences=kind,
+        train=8,
+        other_voices=2,
+        long_sentences=1,
+        tts_voice_weight=3,
+    )
     lines = [
         (path.parts[-4], int(path.parts[-3]), line.split(" ", 1))
         for path in corpus.rglob("*.trans.txt")
@@ -106,9 +114,13 @@ def test_the_listener_hears_the_voice_most_and_other_voices_too(tmp_path: Path, 
     assert listed[0][-1].strip() == {"digits": "en-us", "mandarin": "cmn-latn-pinyin"}[kind]
 
 
-@pytest.mark.parametrize("kind", ["digits", "listener"])
+@pytest.mark.parametrize("kind", ["digits", "round_trip"])
 def test_the_same_settings_write_the_same_bytes_whatever_the_number_of_workers(tmp_path: Path, kind: str) -> None:
-    few = {**SMALL, **({"train": 8, "others": 3, "voice_times": 2} if kind == "listener" else {}), "kind": kind}
+    few = {
+        **SMALL,
+        **({"train": 8, "other_voices": 3, "tts_voice_weight": 2} if kind == "round_trip" else {}),
+        "kind": kind,
+    }
     settings = DemoCorpusSettings.of({**few, "seed": 3})
     run(tmp_path / "one", settings, workers=1)
     time.sleep(1.1)  # espeak-ng seeds itself with the second of the day, which must not be heard
@@ -120,10 +132,10 @@ def test_the_same_settings_write_the_same_bytes_whatever_the_number_of_workers(t
 
 
 @pytest.mark.parametrize("kind", ["digits", "phrases", "mandarin"])
-def test_train_does_not_change_when_more_is_asked_for_to_judge_by(kind: SentenceKind) -> None:
+def test_train_does_not_change_with_the_size_of_test(kind: SentenceKind) -> None:
     few, many = (
-        draw_sentences(kind, np.random.default_rng(1), {"train": 50, "dev": 5, "test": test}, longer)
-        for test, longer in ((5, 3), (9, 30))
+        draw_sentences(kind, np.random.default_rng(1), {"train": 50, "dev": 5, "test": test}, more)
+        for test, more in ((5, 3), (9, 30))
     )
     assert few["train"] == many["train"]
     assert few["dev"] == many["dev"]
@@ -133,18 +145,18 @@ def test_the_phrases_are_free_sentences_over_more_than_200_words() -> None:
     known = {word.strip(".,?").lower() for word in PHRASES.words()} - {""}
     splits = draw_sentences("phrases", np.random.default_rng(1), {"train": 600, "dev": 40, "test": 40}, 20)
     words = {
-        split: {word.strip(".,?").lower() for one in sentences for word in one.normalised.split()}
+        split: {word.strip(".,?").lower() for one in sentences for word in one.normalized.split()}
         for split, sentences in splits.items()
     }
     assert len(known) > 350
     assert len(words["train"]) > 300
     assert words["train"] | words["dev"] | words["test"] <= known
-    assert words["test"] <= words["train"], "what is judged is new sentences, not new words"
-    openings = {" ".join(one.normalised.split()[:3]) for one in splits["train"]}
+    assert words["test"] <= words["train"], "test has new sentences, not new words"
+    openings = {" ".join(one.normalized.split()[:3]) for one in splits["train"]}
     assert len(openings) > 200
     for sentence in splits["train"] + splits["test"]:
-        assert re.fullmatch(r"[A-Z][A-Za-z, ]+[.?]", sentence.normalised)
-        assert " i " not in sentence.normalised
+        assert re.fullmatch(r"[A-Z][A-Za-z, ]+[.?]", sentence.normalized)
+        assert " i " not in sentence.normalized
 
 
 def test_every_word_of_the_mandarin_grammar_has_a_syllable_a_hanzi() -> None:
@@ -180,29 +192,22 @@ def test_syllables_are_parted_into_the_publishers_phones(syllables: str, written
 
 
 def test_more_sentences_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voxline.components.demo_corpus.sentences.LENGTHS", (1, 2))
-    with pytest.raises(SettingsError, match=r"200 different sentences of kind 'digits' .* ask for fewer"):
+    monkeypatch.setattr("voxline.components.demo_corpus.english.DIGITS", (1, 2))
+    with pytest.raises(SettingsError, match=r"cannot draw 200 different sentences of kind 'digits' .* ask for fewer"):
         draw_sentences("digits", np.random.default_rng(1), {"train": 200, "dev": 0, "test": 0}, 0)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kind": "digit"}, "'kind' is 'digit'; accepted: commands, digits, phrases, mandarin, listener"),
-        ({"kind": "digits", "snr_min": 3}, "unknown key 'snr_min'"),
+        ({"kind": "digit"}, "'kind' is 'digit'; accepted: commands, digits, phrases, mandarin, round_trip"),
+        ({"kind": "digits", "min_snr": 3}, "unknown key 'min_snr'"),
         ({"kind": "digits", "sample_rate": 8000}, "16000 or 22050"),
         ({"knid": "digits"}, "did you mean 'kind'"),
-        ({"kind": "listener", "snr_min": 60}, "swap them"),
-        ({"kind": "listener", "train": 5000}, "at most 9,999"),
+        ({"kind": "round_trip", "min_snr": 60}, "swap them"),
+        ({"kind": "round_trip", "train": 5000}, "at most 9,999"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         DemoCorpusSettings.of(settings)
-
-
-def test_the_demo_of_recognition_keeps_the_name_that_it_had_before_there_were_other_kinds() -> None:
-    plain = DemoCorpusSettings.of().plain()
-    assert "kind" not in plain
-    assert plain == DemoCorpusSettings.of(kind="commands").plain()
-    assert list(plain)[5] == "seed", "the marker is written in this order"

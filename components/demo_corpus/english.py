@@ -1,8 +1,26 @@
-"""English sentences of everyday words, 359 of them, with commas and questions: variety for a voice."""
+"""English sentences: strings of digits, and phrases over 359 everyday words with commas and questions."""
 
 import numpy as np
 
 from voxline.components.demo_corpus.grammar import Grammar, Sentence
+
+DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+DIGITS, MORE_DIGITS = (3, 6), (8, 10)
+"""Fewest and most digits of a sentence, and of a long one."""
+
+
+def draw_digits(rng: np.random.Generator, count: int, *, long: bool = False) -> list[Sentence]:
+    """Draws strings of digits; some may be equal.
+
+    >>> draw_digits(np.random.default_rng(1), 1)[0].normalized
+    'five seven nine zero'
+    """
+    fewest, most = MORE_DIGITS if long else DIGITS
+    strings = [rng.integers(10, size=rng.integers(fewest, most + 1)).tolist() for _ in range(count)]
+    return [
+        Sentence(" ".join(map(str, string)), " ".join(DIGIT_WORDS[digit] for digit in string)) for string in strings
+    ]
+
 
 TEMPLATES = (
     "the {quality} {person} {bought} {count} {things} {where}.",
@@ -85,14 +103,14 @@ SLOTS = {
 PHRASES = Grammar(TEMPLATES, SLOTS)
 
 
-def draw_phrases(rng: np.random.Generator, count: int, *, longer: bool = False) -> list[Sentence]:
-    """Sentences, some of which may be alike; a longer one is two in one.
+def draw_phrases(rng: np.random.Generator, count: int, *, long: bool = False) -> list[Sentence]:
+    """Draws sentences; some may be equal. A long one is two joined by "and".
 
-    >>> draw_phrases(np.random.default_rng(2), 1)[0].normalised
+    >>> draw_phrases(np.random.default_rng(2), 1)[0].normalized
     'After breakfast the writer told us about the lake.'
     """
-    sentences = PHRASES.draw(rng, count * (1 + longer))
-    if longer:
+    sentences = PHRASES.draw(rng, count * (1 + long))
+    if long:
         sentences = [
             f"{first[:-1]}, and {second}" for first, second in zip(sentences[::2], sentences[1::2], strict=True)
         ]

@@ -1,7 +1,4 @@
-"""A synthetic voice: text in, samples out, the same samples for the same texts every time.
-
-espeak-ng comes as a wheel with its data; nothing has to be installed on the machine.
-"""
+"""Synthesizes speech with espeak-ng, which comes as a wheel with its data: the same texts give the same samples."""
 
 import dataclasses
 import json
@@ -16,7 +13,7 @@ import numpy.typing as npt
 
 from voxline.errors import WorkError
 
-_SYNTHESISER = Path(__file__).with_name("espeak_process.py")
+_PROCESS = Path(__file__).with_name("espeak_process.py")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,7 +23,7 @@ class EspeakVoice:
     Attributes:
       language: "en-us", "en-gb-scotland", "cmn" (hanzi), "cmn-latn-pinyin" (pinyin with tone numbers), …
       variant: "m1" … "m8", "f1" … "f5"; empty for the language's own voice.
-      rate: words a minute, 80 to 450.
+      rate: words per minute, 80 to 450.
       pitch: 0 to 99, relative to the variant's own.
       pitch_range: 0 (monotonous) to 99.
     """
@@ -48,15 +45,15 @@ class EspeakVoice:
 
 
 def speak(voice: EspeakVoice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np.float32]], int]:
-    """Says the texts one after the other, in a fresh process (see espeak.py for why).
+    """Synthesizes the texts one after the other, in a new process (see espeak_process.py for why).
 
-    Repeatable as a whole: another order of the texts gives slightly different samples.
+    Another order of the texts gives slightly different samples.
 
     Returns:
-      For each text its samples in [-1, 1], and their rate in Hz.
+      The samples of each text in [-1, 1], and their sample rate in Hz.
 
     Raises:
-      WorkError: espeak-ng does not know the voice, cannot be loaded, or said nothing for a text.
+      WorkError: espeak-ng does not know the voice, cannot be loaded, or is silent for a text.
 
     >>> (yes, no), rate = speak(EspeakVoice("en-us", "f3"), ["yes", "no"])
     >>> rate, yes.dtype, 0.2 < len(yes) / rate < 2, float(abs(no).max()) > 0.05
@@ -69,20 +66,20 @@ def speak(voice: EspeakVoice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np
         "pitch_range": voice.pitch_range,
         "texts": list(texts),
     }
-    # -P: a file of the caller's folder must not stand in for a module.
+    # -P: a file of the caller's folder must not shadow a module.
     process = subprocess.run(  # noqa: S603
-        [sys.executable, "-P", str(_SYNTHESISER)], input=json.dumps(job).encode(), capture_output=True, check=False
+        [sys.executable, "-P", str(_PROCESS)], input=json.dumps(job).encode(), capture_output=True, check=False
     )
     if process.returncode != 0:
-        said = process.stderr.decode(errors="replace").strip().splitlines() or ["nothing on stderr"]
+        stderr = process.stderr.decode(errors="replace").strip().splitlines() or ["nothing on stderr"]
         raise WorkError(
-            f"voice {voice.name}: espeak-ng failed with status {process.returncode}: {said[-1]}; "
+            f"voice {voice.name}: espeak-ng failed with status {process.returncode}: {stderr[-1]}; "
             "if it cannot be loaded, reinstall espeakng-loader"
         )
     recordings, rate = _unpack(process.stdout, len(texts))
     for text, samples in zip(texts, recordings, strict=True):
         if not samples.any():
-            raise WorkError(f"voice {voice.name}: espeak-ng said nothing for {text!r}; give it words of its language")
+            raise WorkError(f"voice {voice.name}: espeak-ng is silent for {text!r}; give it words of its language")
     return recordings, rate
 
 
