@@ -19,7 +19,8 @@ from voxline.components.extract.shard_index import DamagedShardError, PoolIndex
 from voxline.components.extract.write_shard import FailedClip, write_shards
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.manifest import REJECTS_FILE, check_reject_share, write_rejects
-from voxline.data.rows import ROWS_FILE, RecordLocations, write_record_locations
+from voxline.data.record_locations import RecordLocations, write_record_locations
+from voxline.data.rows import ROWS_FILE
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
 from voxline.rejects import BadAudioError, Reason, Reject

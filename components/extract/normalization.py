@@ -8,7 +8,7 @@ or its shards were cut.
 import numpy as np
 
 from voxline.components.extract.shard_index import DamagedShardError, PoolIndex
-from voxline.data.rows import RecordLocations
+from voxline.data.record_locations import RecordLocations
 from voxline.data.shard_writer import CmvnStats, read_cmvn_stats
 from voxline.data.shards import localize_shards
 from voxline.errors import WorkError

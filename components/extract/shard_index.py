@@ -12,8 +12,7 @@ import numpy.typing as npt
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.extract.manifest_scan import CLIP_DTYPE, Clips
 from voxline.data.dataset import Shard, shard_path
-from voxline.data.rows import RECORD_LOCATION, RecordLocations
-from voxline.data.shard_rewrite import count_live
+from voxline.data.record_locations import RECORD_LOCATION, RecordLocations, count_live
 from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, verify_shard
 from voxline.errors import WorkError
 from voxline.progress import print_status

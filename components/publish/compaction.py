@@ -9,7 +9,7 @@ import dataclasses
 from pathlib import Path
 
 from voxline.data.dataset import Dataset, Shard
-from voxline.data.rows import RecordLocations
+from voxline.data.record_locations import RecordLocations
 from voxline.data.shard_rewrite import RewrittenShard, copy_records, remap_records
 from voxline.data.shards import SHARD_FILE, ShardInfo, localize_shards, upload_shard
 

@@ -129,7 +129,7 @@ def publish_version(
             dataset.copy_to(folder, target)
             return
         from voxline.components.publish.compaction import compact_shards  # imports numpy
-        from voxline.data.rows import write_record_locations
+        from voxline.data.record_locations import write_record_locations
 
         compacted = compact_shards(dataset, store, target, sparse)
         dataset.copy_rows(folder)

@@ -356,9 +356,9 @@ def test_a_killed_run_that_is_started_again_ends_the_same(corpus: Corpus, tmp_pa
 
 def test_the_step_imports_no_heavy_module() -> None:
     script = (
-        "import sys; import voxline.components.extract.step;"
+        "import sys; import voxline.components.convert.step, voxline.components.extract.step;"
         "print({name.split('.')[0] for name in sys.modules}"
-        " & {'apache_beam', 'tensorflow', 'kfp', 'librosa', 'scipy', 'soxr', 'google.protobuf'})"
+        " & {'numpy', 'apache_beam', 'tensorflow', 'kfp', 'librosa', 'scipy', 'soxr', 'google.protobuf'})"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "set()"
 

@@ -22,7 +22,7 @@ from voxline.components.publish.step import run as publish
 from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
-from voxline.data.rows import RecordLocations
+from voxline.data.record_locations import RecordLocations
 from voxline.store.hashing import hash_file
 
 HOW = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "speeds": [0.9, 1.0], "shard_megabytes": 0.002})

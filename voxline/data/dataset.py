@@ -28,7 +28,7 @@ from voxline.text.alphabet import Alphabet
 from voxline.text.settings import FrontendSettings
 
 if TYPE_CHECKING:
-    from voxline.data.rows import RecordLocations
+    from voxline.data.record_locations import RecordLocations
 
 
 DATASET_FILE = "dataset.json"
@@ -106,7 +106,7 @@ class Dataset:
         Raises:
           WorkError: the file is absent, or not the one that dataset.json names.
         """
-        from voxline.data.rows import read_record_locations
+        from voxline.data.record_locations import read_record_locations
 
         return read_record_locations(self.folder, self.places)
 

@@ -8,19 +8,13 @@ the shards. Unknown keys of the manifest are kept.
 """
 
 import dataclasses
-import io
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from voxline.data.json_codec import encode_json, parse_json
 from voxline.errors import WorkError
-from voxline.store.files import atomic_write
-from voxline.store.hashing import hash_bytes
 
 ROWS_FILE = "rows.jsonl"
 NON_CONTENT_KEYS = ("audio_filepath", "measured")
@@ -104,43 +98,3 @@ def read_id_and_split(row: bytes) -> tuple[str, str]:
         return plain[1].decode(), plain[2].decode()
     values = parse_json(row)
     return values["id"], values["split"]
-
-
-RECORD_LOCATION = np.dtype([("shard", np.int64), ("offset", np.int64), ("size", np.int64), ("frames", np.int64)])
-"""Where a record is: the number of a shard in dataset.json's list (-1: nowhere), the byte at which the record begins,
-the bytes of its data, its frames."""
-
-RecordLocations = npt.NDArray[np.void]
-"""`[rows, speeds]` of RECORD_LOCATION; `locations["shard"]` is an int64 array."""
-
-
-def read_record_locations(folder: Path, name: str) -> RecordLocations:
-    """The record locations in a folder, by the name that dataset.json gives them.
-
-    Raises:
-      WorkError: the file is absent, or its content does not match its name.
-    """
-    file = folder / name
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise WorkError(f"{file}: {error.strerror}; run extract again") from None
-    if name != _name_locations(data):
-        raise WorkError(f"{file}: damaged, its content is not what its name says; run extract again")
-    columns: npt.NDArray[np.int64] = np.load(io.BytesIO(data), allow_pickle=False)
-    return columns.view(RECORD_LOCATION)[..., 0]
-
-
-def write_record_locations(folder: Path, locations: RecordLocations) -> str:
-    """Writes record locations as int64 `[rows, speeds, 4]`, named by their content. Returns the name."""
-    written = io.BytesIO()
-    columns = np.ascontiguousarray(locations).view(np.int64).reshape(*locations.shape, 4)
-    np.save(written, columns, allow_pickle=False)
-    name = _name_locations(written.getvalue())
-    with atomic_write(folder / name) as file:
-        file.write(written.getvalue())
-    return name
-
-
-def _name_locations(data: bytes) -> str:
-    return f"places-{hash_bytes(data)[:16]}.npy"

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from voxline.data.dataset import Dataset, Shard, shard_path
-from voxline.data.rows import RecordLocations
+from voxline.data.record_locations import RecordLocations, count_live
 from voxline.data.shard_writer import ShardWriter, read_cmvn_stats
 from voxline.data.shards import ShardInfo, report_damage
-from voxline.data.tfrecord import RECORD_OVERHEAD, DamagedRecordError, read_record_at
+from voxline.data.tfrecord import DamagedRecordError, read_record_at
 from voxline.errors import WorkError
 
 
@@ -105,14 +105,6 @@ def remap_records(
     live, live_bytes = count_live(remapped, len(shards))
     listed = zip(shards.values(), live, live_bytes, strict=True)
     return [dataclasses.replace(shard, live=count, live_bytes=size) for shard, count, size in listed], remapped
-
-
-def count_live(locations: RecordLocations, shards: int) -> tuple[list[int], list[int]]:
-    """The records of each shard that a dataset needs, and their bytes. A record that rows share counts once."""
-    records = np.unique(locations[locations["shard"] >= 0][["shard", "offset", "size"]])
-    live = np.bincount(records["shard"], minlength=shards)
-    live_bytes = np.bincount(records["shard"], records["size"] + RECORD_OVERHEAD, shards).astype(int)
-    return live.tolist(), live_bytes.tolist()
 
 
 def _read_record(file: int, offset: int, size: int, path: Path) -> bytes:

@@ -9,7 +9,8 @@ import numpy as np
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset, Shard
-from voxline.data.rows import RECORD_LOCATION, ROWS_FILE, encode_row, write_record_locations
+from voxline.data.record_locations import RECORD_LOCATION, write_record_locations
+from voxline.data.rows import ROWS_FILE, encode_row
 from voxline.data.shard_writer import FeatureArray, ShardWriter
 from voxline.data.shards import clip_name
 from voxline.data.tfrecord import RECORD_OVERHEAD

@@ -21,7 +21,8 @@ import numpy as np
 from voxline.components.publish.purge.locations import Workspace
 from voxline.components.publish.versions import PURGED_FILE, VERSION_FILE, DatasetVersions, VersionInfo
 from voxline.data.dataset import DATASET_FILE, Dataset
-from voxline.data.rows import ROWS_FILE, read_rows, write_record_locations
+from voxline.data.record_locations import write_record_locations
+from voxline.data.rows import ROWS_FILE, read_rows
 from voxline.data.shard_rewrite import RewrittenShard, RewrittenShards, copy_records, remap_records
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, ShardInfo
 from voxline.data.tfrecord import RECORD_OVERHEAD
