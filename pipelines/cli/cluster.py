@@ -1,4 +1,4 @@
-"""The commands of a cluster: submit, status, logs, cancel, doctor. They parse, call and print."""
+"""The commands of a cluster: submit, status, logs, cancel, doctor, schedule. They parse, call and print."""
 
 import os
 import sys
@@ -38,7 +38,9 @@ def submit(
     pipeline: Pipeline,
     config: Config,
     set_: Assignments = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follows the run; its end is the exit status.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow the run until it ends; its result is the exit status.")
+    ] = False,
     experiment: Experiment = "voxline",
     pipeline_root: PipelineRoot = "",
     host: Host = "",
@@ -48,7 +50,7 @@ def submit(
     deadline: Deadline = 120,
     poll: Annotated[float, typer.Option(min=0.05, hidden=True)] = 5,
 ) -> None:
-    """Starts a pipeline on a cluster, as a version of it that is uploaded once for each content."""
+    """Starts a run on a cluster. The compiled pipeline is uploaded once; unchanged content is the same version."""
     from voxline.pipelines.cluster import runs as following
     from voxline.pipelines.cluster import submit as submission
     from voxline.pipelines.config.load import load_config
@@ -56,11 +58,11 @@ def submit(
     chosen = load_config(config, set_ or [], pipeline=pipeline)
     cluster = connect(host, namespace, token_file, ca, deadline)
     name = submission.new_run_name(chosen)
-    with exit_on_signal(f"no run may have been started yet; `voxline status {name}` tells"):
+    with exit_on_signal(f"the run may not have started; check with `voxline status {name}`"):
         compiled = submission.CompiledPipeline.of(chosen)
         warn_unmounted_paths(chosen)
         version = submission.upload_version(cluster, compiled)
-        typer.echo(f"version  {version.name}" + ("" if version.uploaded else ", uploaded before"))
+        typer.echo(f"version  {version.name}" + ("" if version.uploaded else ", already uploaded"))
         run_id = submission.start_run(
             cluster,
             version,
@@ -71,8 +73,8 @@ def submit(
         )
     typer.echo(f"run      {name}\nid       {run_id}\nsee      {cluster.page('runs', run_id)}")
     if wait:
-        going_on = f"the run goes on; `voxline status {run_id}` follows it, `voxline cancel {run_id}` ends it"
-        with exit_on_signal(going_on):
+        next_step = f"the run continues; `voxline status {run_id}` shows it, `voxline cancel {run_id}` ends it"
+        with exit_on_signal(next_step):
             run = following.follow_run(cluster, run_id, typer.echo, poll=poll)
         following.raise_if_failed(run)
         typer.echo("succeeded")
@@ -86,7 +88,7 @@ def status(
     ca: Ca = "",
     deadline: Deadline = 120,
 ) -> None:
-    """Prints how far a run is, a line a step."""
+    """Prints the state of a run, one line for each step."""
     from voxline.pipelines.cluster.runs import find_run, format_run
 
     for line in format_run(find_run(connect(host, namespace, token_file, ca, deadline), run)):
@@ -95,14 +97,14 @@ def status(
 
 def logs(
     run: Run,
-    step: Annotated[str, typer.Argument(help="A step of it.  [default: all]", show_default=False)] = "",
+    step: Annotated[str, typer.Argument(help="One of its steps.  [default: all]", show_default=False)] = "",
     host: Host = "",
     namespace: Namespace = "",
     token_file: TokenFile = "",
     ca: Ca = "",
     deadline: Deadline = 120,
 ) -> None:
-    """Prints what a step of a run has printed."""
+    """Prints the logs of a run's steps."""
     from voxline.pipelines.cluster.runs import find_run, print_logs
 
     cluster = connect(host, namespace, token_file, ca, deadline)
@@ -117,21 +119,21 @@ def cancel(
     ca: Ca = "",
     deadline: Deadline = 120,
 ) -> None:
-    """Ends a run; what its steps have finished is reused by the next one."""
+    """Cancels a run. The next run reuses its finished steps."""
     from voxline.pipelines.cluster.runs import TERMINAL_STATES, find_run, run_state
 
     cluster = connect(host, namespace, token_file, ca, deadline)
     found = find_run(cluster, run)
     if run_state(found) in TERMINAL_STATES:
-        typer.echo(f"{found.display_name}: over already, {run_state(found).lower()}")
+        typer.echo(f"{found.display_name}: already ended, {run_state(found).lower()}")
         return
     cluster.client.runs.run_service_terminate_run(found.run_id)
-    typer.echo(f"{found.display_name}: being cancelled")
+    typer.echo(f"{found.display_name}: canceling")
 
 
 def doctor(
     config: Annotated[
-        list[Path] | None, typer.Option("--config", "-c", help="Also its images, buckets and corpus.")
+        list[Path] | None, typer.Option("--config", "-c", help="Check its images, buckets and corpus, too.")
     ] = None,
     set_: Assignments = None,
     host: Host = "",
@@ -140,23 +142,23 @@ def doctor(
     ca: Ca = "",
     deadline: Deadline = 20,
 ) -> None:
-    """Checks all that a run needs before anything is booked, and says what mends each problem."""
+    """Checks everything that a run needs, and prints a fix for each problem. Changes nothing."""
     from voxline.pipelines.cluster.access import KfpEndpoint
     from voxline.pipelines.cluster.doctor import DoctorRequest, config_loader, diagnose
 
     def access() -> KfpEndpoint:
         return KfpEndpoint.found(host=host, namespace=namespace, ca=ca, token_file=token_file, env=os.environ)
 
-    well = True
-    for finding in diagnose(DoctorRequest(access, config_loader(config, set_ or []) if config else None, deadline)):
-        typer.echo(finding.line)
-        well = well and not finding.is_problem
-    if not well:
+    healthy = True
+    for diagnostic in diagnose(DoctorRequest(access, config_loader(config, set_ or []) if config else None, deadline)):
+        typer.echo(diagnostic.line)
+        healthy = healthy and not diagnostic.is_problem
+    if not healthy:
         sys.exit(1)
 
 
 class ScheduleGroup(TyperGroup):
-    """`schedule asr --config …` sets one; `schedule list` and `schedule remove` are commands."""
+    """`schedule asr --config …` sets a schedule; `schedule list` and `schedule remove` are subcommands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         return super().resolve_command(ctx, args if not args or args[0] in self.commands else ["set", *args])
@@ -164,7 +166,7 @@ class ScheduleGroup(TyperGroup):
 
 schedule = typer.Typer(
     cls=ScheduleGroup,
-    help="Starts a pipeline by the clock: schedule PIPELINE --config FILE --cron '0 2 * * *'.",
+    help="Runs a pipeline on a schedule: schedule PIPELINE --config FILE --cron '0 2 * * *'.",
     no_args_is_help=True,
 )
 
@@ -173,11 +175,11 @@ schedule = typer.Typer(
 def set_schedule(
     pipeline: Pipeline,
     config: Config,
-    cron: Annotated[str, typer.Option(help="Minute, hour, day, month, weekday: '0 2 * * *' is two at night.")],
+    cron: Annotated[str, typer.Option(help="Minute, hour, day, month, weekday: '0 2 * * *' is 2 am.")],
     set_: Assignments = None,
-    name: Annotated[str, typer.Option(help="Of the schedule.  [default: that of the config]")] = "",
-    time_zone: Annotated[str, typer.Option(help="Of the cron.  [default: the cluster's]")] = "",
-    cluster_time_zone: Annotated[str, typer.Option(help="In which the cluster reads every cron.")] = "UTC",
+    name: Annotated[str, typer.Option(help="Name of the schedule.  [default: the config's name]")] = "",
+    time_zone: Annotated[str, typer.Option(help="Time zone of --cron.  [default: the cluster's]")] = "",
+    cluster_time_zone: Annotated[str, typer.Option(help="Time zone in which the cluster reads cron.")] = "UTC",
     experiment: Experiment = "voxline",
     pipeline_root: PipelineRoot = "",
     host: Host = "",
@@ -186,7 +188,7 @@ def set_schedule(
     ca: Ca = "",
     deadline: Deadline = 120,
 ) -> None:
-    """Sets the schedule of a name, or changes it; one run at a time, and none for what was missed."""
+    """Creates or changes a schedule: one run at a time, no run for a missed time."""
     from datetime import UTC, datetime
 
     from voxline.pipelines.cluster import submit
@@ -195,32 +197,34 @@ def set_schedule(
     from voxline.pipelines.config.load import load_config
 
     chosen = load_config(config, set_ or [], pipeline=pipeline)
-    moments = Cron.read(cron).moved(time_zone or cluster_time_zone, cluster_time_zone)
+    schedule_cron = Cron.read(cron).moved(time_zone or cluster_time_zone, cluster_time_zone)
     cluster = connect(host, namespace, token_file, ca, deadline)
-    with exit_on_signal("start the same command again; it leaves one schedule, whatever was half done"):
+    with exit_on_signal("run the same command again; it leaves exactly one schedule"):
         compiled = submit.CompiledPipeline.of(chosen)
         warn_unmounted_paths(chosen)
         version = submit.upload_version(cluster, compiled)
         wanted = Schedule(
             name=name or chosen.name,
             version=version,
-            cron=moments,
+            cron=schedule_cron,
             experiment=experiment,
             pipeline_root=pipeline_root,
             service_account=service_account(chosen),
         )
         Schedules(cluster).set(wanted, typer.echo, zone=cluster_time_zone)
     next_ = next(
-        moments.firings(datetime.now(UTC).astimezone(load_time_zone(cluster_time_zone, "--cluster-time-zone")))
+        schedule_cron.firings(datetime.now(UTC).astimezone(load_time_zone(cluster_time_zone, "--cluster-time-zone")))
     )
-    typer.echo(f"version  {version.name}\ncron     {moments}, read in {cluster_time_zone}\nnext     {next_:%F %T %Z}")
+    typer.echo(
+        f"version  {version.name}\ncron     {schedule_cron}, read in {cluster_time_zone}\nnext     {next_:%F %T %Z}"
+    )
 
 
 @schedule.command("list")
 def list_schedules(
     host: Host = "", namespace: Namespace = "", token_file: TokenFile = "", ca: Ca = "", deadline: Deadline = 120
 ) -> None:
-    """Names each schedule, and whether it is enabled."""
+    """Lists the schedules and whether they are enabled."""
     from voxline.pipelines.cluster.schedules import Schedules, format_schedules
 
     for line in format_schedules(Schedules(connect(host, namespace, token_file, ca, deadline)).all()):
@@ -236,7 +240,7 @@ def remove_schedule(
     ca: Ca = "",
     deadline: Deadline = 120,
 ) -> None:
-    """Ends a schedule; runs that it has started go on."""
+    """Removes a schedule. Runs that it has started continue."""
     from voxline.pipelines.cluster.schedules import Schedules
 
     Schedules(connect(host, namespace, token_file, ca, deadline)).remove(name)

@@ -1,4 +1,4 @@
-"""The `voxline` command: parses, calls, prints. Whatever takes long to import is imported where it is called."""
+"""The `voxline` command: parses, calls, prints. Slow imports are inside the commands that need them."""
 
 import contextlib
 import io
@@ -14,12 +14,12 @@ from voxline.errors import VoxlineError
 from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
-from voxline.pipelines.cli.options import warn_unmounted_paths
-from voxline.pipelines.graph import PIPELINES, check_pipeline
+from voxline.pipelines.cli.options import Assignments, Config, Pipeline, RunDir, warn_unmounted_paths
+from voxline.pipelines.graph import check_pipeline
 from voxline.store.files import USER_FIXABLE_ERRNOS
 
 app = typer.Typer(
-    help="Retrains speech models: recordings in, a model shown to be no worse out.",
+    help="Retrains speech models: recordings in, a model that is measurably no worse out.",
     epilog="Exit status: 0 done (refusing to push a worse model included); 1 the work failed; 2 the command or the "
     "config is wrong; 75 a storage or a network failed, the same command may succeed; 130 or 143 stopped by a signal.",
     no_args_is_help=True,
@@ -27,27 +27,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-corpus = typer.Typer(help="Writes corpora.", no_args_is_help=True)
-
-Pipeline = Annotated[str, typer.Argument(help=f"Which graph: {', '.join(PIPELINES)}.", metavar="PIPELINE")]
-Config = Annotated[
-    list[Path],
-    typer.Option(
-        "--config", "-c", help="The run's YAML, such as configs/asr/demo.yaml. Repeated: the later lies over."
-    ),
-]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Lays a value over the config: --set train.epochs=3. Repeatable."),
-]
-RunDir = Annotated[Path | None, typer.Option(help="Where the run's record and report go.  [default: runs/<name>]")]
+corpus = typer.Typer(help="Generates corpora.", no_args_is_help=True)
 
 
 def main() -> None:
-    """Runs the command; what a person can mend is told in a line, without a traceback."""
+    """Runs the command. A fault that the user can fix is printed in one line, without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show ▸ is no reason to stop
+            stream.reconfigure(errors="replace")  # a terminal without ▸ must not end the command
     try:
         app()
     except VoxlineError as error:
@@ -58,11 +45,14 @@ def main() -> None:
     except OSError as error:
         if error.errno not in USER_FIXABLE_ERRNOS:
             raise
-        _fail(f"{error.filename or 'what it prints'}: {error.strerror}; make room there, or name another place", 1)
+        _fail(
+            f"{error.filename or 'standard output'}: {error.strerror}; free space there, or choose another folder",
+            1,
+        )
 
 
 @app.callback(invoke_without_command=True)
-def _options(version: Annotated[bool, typer.Option("--version", help="Prints the version.")] = False) -> None:
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
         from importlib.metadata import version as version_of
 
@@ -72,7 +62,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Prints the
 
 @app.command()
 def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: RunDir = None) -> None:
-    """Runs a pipeline on this machine. Work that has not changed since an earlier run is reused."""
+    """Runs a pipeline on this machine. Steps whose input is unchanged are reused."""
     from voxline.pipelines.cli.console import Console
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.local.runner import run_pipeline
@@ -95,18 +85,16 @@ def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: R
 
 @app.command()
 def step(
-    name: Annotated[
-        str, typer.Argument(help="ingest, convert, validate, extract, and train, evaluate, push or publish.")
-    ],
+    name: Annotated[str, typer.Argument(help="ingest, convert, validate, extract, train, evaluate, push or publish.")],
     config: Config,
     set_: Assignments = None,
     run_dir: RunDir = None,
-    manifest: Annotated[str | None, typer.Option(help="What ingest made (convert), or convert (the others).")] = None,
-    dataset: Annotated[str | None, typer.Option(help="What extract made, or a published version.")] = None,
-    model: Annotated[str | None, typer.Option(help="What train made, or an exported model.")] = None,
-    evaluation: Annotated[str | None, typer.Option(help="What evaluate made.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="Output of ingest (for convert) or of convert.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Output of extract, or a published version.")] = None,
+    model: Annotated[str | None, typer.Option(help="Output of train, or an exported model.")] = None,
+    evaluation: Annotated[str | None, typer.Option(help="Output of evaluate.")] = None,
 ) -> None:
-    """Runs one step by itself; inputs that are not given are those made last in the run's folder."""
+    """Runs one step by itself; inputs default to the last outputs in the run's folder."""
     from voxline.pipelines.cli.console import Console, redirect_stdout_to
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.local.single_step import run_step
@@ -131,7 +119,7 @@ def compile_(
     set_: Assignments = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="[default: <name>.yaml]")] = None,
 ) -> None:
-    """Writes a pipeline as the IR YAML that a Kubeflow cluster takes."""
+    """Compiles a pipeline to IR YAML for Kubeflow Pipelines."""
     from voxline.pipelines.cluster.compiler import compile_pipeline
     from voxline.pipelines.config.load import load_config
 
@@ -145,10 +133,10 @@ def compile_(
 
 @corpus.command("demo")
 def demo_corpus(
-    folder: Annotated[Path, typer.Argument(help="Where it goes; written whole, or found there and left alone.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the corpus; a complete corpus there is left alone.")],
     set_: Assignments = None,
 ) -> None:
-    """Writes a small corpus of generated speech; --set kind=digits, phrases, mandarin or round_trip for TTS."""
+    """Generates a small corpus of speech; --set kind=digits, phrases, mandarin or round_trip for TTS."""
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.demo_corpus.step import run as generate
     from voxline.pipelines.cli.console import Console, redirect_stdout_to
@@ -166,16 +154,16 @@ datasets.add_dataset_commands(app)
 
 @contextlib.contextmanager
 def _exit_on_signal() -> Iterator[None]:
-    """Ctrl-C and a polite kill end with a line, and the exit status that shells give to them."""
+    """On Ctrl-C or SIGTERM exits with one line and the shell's status for the signal."""
     try:
         yield
-    except KeyboardInterrupt as signal:
-        by = signal.args[0] if signal.args else 2
-        _fail("stopped; start it again and it goes on from where it was", 128 + by)
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.args[0] if interrupt.args else 2
+        _fail("stopped; run the same command to resume", 128 + number)
 
 
 def _quiet_tensorflow() -> None:
-    """And no more: its search for a GPU is no news. A level that a person has set stays."""
+    """Hides TensorFlow's notes on missing GPUs, unless the user has set a level."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 

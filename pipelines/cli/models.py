@@ -11,7 +11,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
 
 RegistryDir = Annotated[
-    str, typer.Option("--registry", metavar="PLACE", help="The folder or bucket URI that holds <model>/<version>/.")
+    str, typer.Option("--registry", metavar="PLACE", help="Folder or URI of the registry, with <model>/<version>/.")
 ]
 
 
@@ -28,36 +28,37 @@ def add_model_commands(app: typer.Typer) -> None:
 
 
 def transcribe(
-    audio: Annotated[list[Path], typer.Argument(help="Recordings, of any format and sample rate.")],
+    audio: Annotated[list[Path], typer.Argument(help="Recordings of any format and sample rate.")],
     model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
 ) -> None:
-    """Prints what is said in recordings, a line each."""
+    """Transcribes recordings, one line each."""
     from voxline.inference.recognizer import Recognizer
     from voxline.registry.registry import find_model
 
     _silence_tensorflow()
     for file in audio:
         if not file.is_file():
-            raise SettingsError(f"{file}: no such file; give recordings, one or more")
+            raise SettingsError(f"{file}: no such file; give one or more recordings")
     texts = Recognizer(find_model(model)).transcribe([*audio])
     for file, text in zip(audio, texts, strict=True):
         typer.echo(text if len(audio) == 1 else f"{file}\t{text}")
 
 
 def synthesize(
-    text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
-    model: Annotated[str, typer.Option(help="An exported voice, a registry's version, or <registry>/<model>.")],
+    text: Annotated[str, typer.Argument(help="The text; - reads standard input.")],
+    model: Annotated[str, typer.Option(help="An exported TTS model, a registry's version, or <registry>/<model>.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The WAV to write.")],
 ) -> None:
-    """Speaks a text into a WAV."""
+    """Synthesizes a text to a WAV."""
     from voxline.registry.registry import find_model
 
     _silence_tensorflow()
+    check_output(output)
     _print(synthesize_to_file(output, read_text_argument(text), find_model(model)))
 
 
 def show_models(registry: RegistryDir) -> None:
-    """Names each model, and what is in service."""
+    """Lists the models and the versions in service."""
     from voxline.pipelines.cli.model_views import format_models
 
     _print(format_models(registry))
@@ -66,9 +67,9 @@ def show_models(registry: RegistryDir) -> None:
 def show_model(
     model: Annotated[str, typer.Argument(help="The model's name.")],
     registry: RegistryDir,
-    version: Annotated[int | None, typer.Argument(help="All of one version.", show_default=False)] = None,
+    version: Annotated[int | None, typer.Argument(help="Show the details of one version.", show_default=False)] = None,
 ) -> None:
-    """Shows every change of a model, or all that is known of one version."""
+    """Shows the history of a model, or the details of one version."""
     from voxline.pipelines.cli.model_views import format_journal, format_model_version
 
     _print(format_journal(registry, model) if version is None else format_model_version(registry, model, version))
@@ -77,17 +78,17 @@ def show_model(
 def roll_back_model(
     model: Annotated[str, typer.Argument(help="The model's name.")],
     registry: RegistryDir,
-    to: Annotated[int | None, typer.Option(help="Which version.  [default: the one before]")] = None,
-    note: Annotated[str, typer.Option(help="Why, for the journal.")] = "",
+    to: Annotated[int | None, typer.Option(help="The version.  [default: the one before]")] = None,
+    note: Annotated[str, typer.Option(help="The reason, for the journal.")] = "",
 ) -> None:
-    """Puts an older version back into service, under a new number."""
+    """Puts an older version back into service under a new number."""
     from voxline.pipelines.cli.model_views import roll_back
 
     typer.echo(roll_back(registry, model, to, note))
 
 
 def _silence_tensorflow() -> None:
-    """Its search for a GPU is no part of an answer. A level that a person has set stays."""
+    """Hides TensorFlow's notes on missing GPUs, unless the user has set a level."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
@@ -100,50 +101,59 @@ STDIN = "-"
 
 
 def read_text_argument(argument: str) -> str:
-    """The text itself, or for `-` what stands on standard input.
+    """The text itself, or standard input for `-`.
 
     Raises:
-      SettingsError: standard input is no UTF-8.
+      SettingsError: standard input is not UTF-8.
     """
     if argument != STDIN:
         return argument
     try:
-        return sys.stdin.buffer.read().decode("utf-8-sig").strip()  # Windows puts a mark before it
+        return sys.stdin.buffer.read().decode("utf-8-sig").strip()  # Windows writes a byte order mark
     except UnicodeDecodeError as error:
         raise SettingsError(f"the text on standard input is not UTF-8: {error}; convert it") from None
 
 
-def synthesize_to_file(output: Path, text: str, model: Path) -> list[str]:
-    """Speaks a text into a WAV, whole or not at all. Returns what to tell a person.
-
+def check_output(output: Path) -> None:
+    """
     Raises:
-      SettingsError: the output is no .wav in a folder that is there, or the voice cannot read the text.
-      WorkError: the model is damaged, or no voice.
+      SettingsError: the file is not a .wav in an existing folder.
     """
     if output.suffix.lower() != ".wav" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .wav is accepted")
     if not output.absolute().parent.is_dir():
-        raise SettingsError(f"--output {output}: there is no folder {output.parent}; make it, or name another place")
+        raise SettingsError(f"--output {output}: the folder {output.parent} does not exist; make it, or choose another")
+
+
+def synthesize_to_file(output: Path, text: str, model: Path) -> list[str]:
+    """Synthesizes a text to a WAV. Returns the lines to print.
+
+    Raises:
+      SettingsError: the model cannot read the text.
+      WorkError: the model is damaged, or not a TTS model.
+    """
+    check_output(output)
 
     from voxline.inference.synthesizer import Synthesizer
     from voxline.inference.text_encoder import TextEncoder
     from voxline.store.files import atomic_write
 
     TextEncoder.of_model(model).encode(text)  # refuses it before TensorFlow is imported
-    voice = Synthesizer(model)
-    spoken = voice.synthesize(text)
+    synthesizer = Synthesizer(model)
+    result = synthesizer.synthesize(text)
 
     import numpy as np
     import soundfile
 
-    # Griffin-Lim knows no full scale: a peak above it is brought down to it, not cut off.
-    loudest = float(np.abs(spoken.waveform).max(initial=1.0))
+    # Griffin-Lim may exceed full scale; scale such a waveform down rather than clip it.
+    peak = float(np.abs(result.waveform).max(initial=1.0))
     with atomic_write(output, "wb") as file:
-        soundfile.write(file, spoken.waveform / loudest, voice.sample_rate, format="WAV", subtype="PCM_16")
-    told = [f"{output}  {len(spoken.waveform) / voice.sample_rate:.1f} s at {voice.sample_rate} Hz"]
-    if spoken.hit_limit:
-        told.append(
-            f"the voice did not come to an end within its {int(voice.about['max_steps']):,} decoder steps and was cut; "
-            "shorten the text, or train the voice longer"
+        soundfile.write(file, result.waveform / peak, synthesizer.sample_rate, format="WAV", subtype="PCM_16")
+    rate = synthesizer.sample_rate
+    lines = [f"{output}  {len(result.waveform) / rate:.1f} s at {rate} Hz"]
+    if result.hit_limit:
+        lines.append(
+            f"the model did not stop within its {int(synthesizer.about['max_steps']):,} decoder steps and was cut off; "
+            "shorten the text, or train the model longer"
         )
-    return told
+    return lines

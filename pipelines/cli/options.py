@@ -1,4 +1,4 @@
-"""What the commands of a cluster share: their options, the server that these lead to, and how they are stopped."""
+"""Options that several commands share, and what the commands of a cluster have in common."""
 
 import contextlib
 import os
@@ -11,24 +11,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from voxline.pipelines.graph import PIPELINES
+
 if TYPE_CHECKING:
     from voxline.pipelines.cluster.kfp_client import KfpServer
     from voxline.pipelines.config.run_config import RunConfig
 
 
-Pipeline = Annotated[str, typer.Argument(help="Which graph: asr, tts or refresh.", metavar="PIPELINE")]
-Config = Annotated[list[Path], typer.Option("--config", "-c", help="The run's YAML. Repeated: the later lies over.")]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Lays a value over the config. Repeatable.")
+Pipeline = Annotated[str, typer.Argument(help=f"The pipeline: {', '.join(PIPELINES)}.", metavar="PIPELINE")]
+Config = Annotated[
+    list[Path],
+    typer.Option("--config", "-c", help="The run's YAML, such as configs/asr/demo.yaml. Repeatable; later files win."),
 ]
-Host = Annotated[str, typer.Option(help="The KFP server.  [default: KF_PIPELINES_ENDPOINT, or that of the cluster]")]
-Namespace = Annotated[str, typer.Option(help="Of the runs, on a server of several users.  [VOXLINE_KFP_NAMESPACE]")]
-TokenFile = Annotated[str, typer.Option(help="File that holds a bearer token.  [VOXLINE_KFP_TOKEN(_FILE)]")]
-Ca = Annotated[str, typer.Option("--ca", help="PEM file of the authority of the server.  [VOXLINE_KFP_CA]")]
-Deadline = Annotated[float, typer.Option(min=1, help="Seconds that one answer may take, retries included.")]
-Experiment = Annotated[str, typer.Option(help="The experiment that the run belongs to.")]
-PipelineRoot = Annotated[str, typer.Option(help="Where the server keeps artifacts.  [default: its own]")]
-Run = Annotated[str, typer.Argument(help="A run's id, or its name.", metavar="RUN")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Overrides a value of the config: --set train.epochs=3. Repeatable."
+    ),
+]
+RunDir = Annotated[Path | None, typer.Option(help="Folder of the run's record and report.  [default: runs/<name>]")]
+Host = Annotated[
+    str, typer.Option(help="URL of the KFP server.  [default: KF_PIPELINES_ENDPOINT, or the cluster's own]")
+]
+Namespace = Annotated[str, typer.Option(help="Namespace of the runs on a multi-user server.  [VOXLINE_KFP_NAMESPACE]")]
+TokenFile = Annotated[str, typer.Option(help="File with a bearer token.  [VOXLINE_KFP_TOKEN(_FILE)]")]
+Ca = Annotated[str, typer.Option("--ca", help="PEM file of the server's certificate authority.  [VOXLINE_KFP_CA]")]
+Deadline = Annotated[float, typer.Option(min=1, help="Seconds to wait for one response, retries included.")]
+Experiment = Annotated[str, typer.Option(help="Experiment of the run.")]
+PipelineRoot = Annotated[str, typer.Option(help="Where the server keeps artifacts.  [default: the server's setting]")]
+Run = Annotated[str, typer.Argument(help="The run's id or name.", metavar="RUN")]
 
 
 def connect(host: str, namespace: str, token_file: str, ca: str, deadline: float) -> "KfpServer":
@@ -50,19 +61,19 @@ def warn_unmounted_paths(config: "RunConfig") -> None:
 
 
 @contextlib.contextmanager
-def exit_on_signal(what_now: str) -> Iterator[None]:
-    """Ctrl-C and a polite kill end this command and nothing on the cluster; the last line says what goes on there."""
+def exit_on_signal(next_step: str) -> Iterator[None]:
+    """On Ctrl-C or SIGTERM ends this command but nothing on the cluster; the last line says what to do next."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        by = interrupt.args[0] if interrupt.args else signal.SIGINT
-        typer.echo(f"voxline: stopped; {what_now}", err=True)
-        sys.exit(128 + int(by))
+        number = interrupt.args[0] if interrupt.args else signal.SIGINT
+        typer.echo(f"voxline: stopped; {next_step}", err=True)
+        sys.exit(128 + int(number))
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

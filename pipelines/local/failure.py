@@ -1,4 +1,4 @@
-"""Why a step stopped, read from what it printed: one line for a person, and the way through our own code."""
+"""Why a step failed, parsed from its output: a message for the user, and the frames of our own code."""
 
 import dataclasses
 import re
@@ -16,12 +16,12 @@ _ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """Why a step stopped.
+    """Why a step failed.
 
     Attributes:
-      message: what went wrong and what to do.
-      frames: of our own code, outermost first; empty where the message says all.
-      exit_status: what the command ends with.
+      message: the fault and its fix.
+      frames: of our own code, outermost first; empty if the message says everything.
+      exit_status: of the command.
     """
 
     message: str
@@ -29,8 +29,8 @@ class Failure:
     exit_status: int = 1
 
 
-def parse_failure(printed: Sequence[str]) -> Failure:
-    """Finds the last traceback in the lines that a step printed.
+def parse_failure(output: Sequence[str]) -> Failure:
+    """Parses the last traceback in a step's output.
 
     >>> parse_failure(
     ...     [
@@ -42,12 +42,12 @@ def parse_failure(printed: Sequence[str]) -> Failure:
     ... )
     Failure(message='no utterance came in; check corpus.uri', frames=(), exit_status=1)
     """
-    starts = [number for number, line in enumerate(printed) if line.strip() == _TRACEBACK]
+    starts = [number for number, line in enumerate(output) if line.strip() == _TRACEBACK]
     if not starts:
-        return Failure("it ended without saying why: killed from outside, or out of memory?")
+        return Failure("it ended without a message; it may have been killed or out of memory")
     frames: list[str] = []
-    indentation = printed[starts[-1]].partition(_TRACEBACK)[0]  # kfp indents what a task prints
-    lines = [line.removeprefix(indentation) for line in printed[starts[-1] + 1 :]]
+    indentation = output[starts[-1]].partition(_TRACEBACK)[0]  # kfp indents what a task prints
+    lines = [line.removeprefix(indentation) for line in output[starts[-1] + 1 :]]
     while lines and (lines[0].startswith(" ") or not lines[0].strip()):
         line = lines.pop(0)
         frame = _FRAME.match(line)
@@ -56,7 +56,7 @@ def parse_failure(printed: Sequence[str]) -> Failure:
             if file.is_relative_to(_PACKAGE):
                 frames.append(f"{file.relative_to(_PACKAGE.parent)}:{frame['line']} in {frame['function']}")
     if not lines:
-        return Failure("it ended in the middle of a traceback", tuple(frames))
+        return Failure("its output ends in the middle of a traceback", tuple(frames))
     error = _ERROR.match(lines[0])
     if error is None:
         return Failure(lines[0].strip(), tuple(frames))

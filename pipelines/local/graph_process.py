@@ -1,9 +1,9 @@
-"""The process that walks a graph with kfp.local; `local.runner` starts it, watches it and reads what it prints.
+"""The process that runs a graph with kfp.local; `local.runner` starts it and reads its output.
 
     python -m voxline.pipelines.local.graph_process REQUEST.json
 
-A process of its own, because kfp.local prints and logs as it likes, because stopping a run is then
-stopping one process group, and because the `voxline` command need not import kfp.
+It is a separate process because kfp.local prints and logs on its own, because a run is then stopped by ending one
+process group, and because the `voxline` command need not import kfp.
 """
 
 import importlib.util
@@ -39,24 +39,24 @@ def main(request_file: str) -> None:
     except RuntimeError as error:
         if "finished with status" not in str(error):
             raise
-        sys.exit(str(error))  # a task failed, and has printed why
+        sys.exit(str(error))  # a task failed and printed the reason
 
 
 def _end_with_parent() -> None:
-    """Kills this process group when whoever started the run is gone, even by `kill -9`.
+    """Kills this process group when the process that started the run ends, even by `kill -9`.
 
-    The parent holds the other end of standard input open and never writes to it.
+    The parent keeps the other end of standard input open and never writes to it.
     """
     os.read(0, 1)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _install_python3_shim(root: Path) -> None:
-    """Makes `python3` mean the Python that runs this.
+    """Puts a `python3` on the PATH that starts this Python.
 
-    kfp puts `sys.executable` into a shell line without quotes, and into every argument that happens to hold
-    "python3": a project in a folder with a space, or a corpus in `python3/`, would break. Told that the
-    executable is called `python3`, it replaces that by itself, and PATH does the rest.
+    kfp puts `sys.executable` into a shell line without quotes, and into every argument that contains "python3", so a
+    project in a folder with a space, or a corpus in `python3/`, would break. With `sys.executable` set to `python3` the
+    substitution changes nothing, and the PATH leads here.
     """
     folder = root / "bin"
     folder.mkdir(parents=True, exist_ok=True)
@@ -69,11 +69,11 @@ def _install_python3_shim(root: Path) -> None:
 
 
 def _hide_docker_folder() -> None:
-    """Keeps kfp from taking the project's folder `docker/` for the Docker SDK, where that is not installed."""
-    found = importlib.util.find_spec("docker")
-    if found is not None and found.origin is None:
+    """Keeps kfp from importing the project's folder `docker/` as the Docker SDK if the SDK is not installed."""
+    spec = importlib.util.find_spec("docker")
+    if spec is not None and spec.origin is None:
         modules: dict[str, Any] = sys.modules
-        modules["docker"] = None  # makes the import fail, as kfp expects it to
+        modules["docker"] = None  # makes the import fail, as kfp expects
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`run.json`: what ran, how long, with which inputs and what came out; rewritten as the run goes on."""
+"""`run.json`: what ran, how long, its inputs and its results; rewritten after each step."""
 
 import dataclasses
 import platform
@@ -18,11 +18,11 @@ class StepRecord:
     """One step of a run.
 
     Attributes:
-      seconds: from its start to its end, the start of its process included.
-      work_seconds: of these, what the step itself took.
-      key: names its work in the store; empty when the step did not come to an end.
-      folder: where its output lies, on a disk or in a bucket
-      outputs: named files, there.
+      seconds: from start to end, including the start of its process.
+      work_seconds: the part that the step itself took.
+      key: of its output in the store; empty if the step did not finish.
+      folder: the location of its output, a path or a URI.
+      outputs: name → file of the output.
     """
 
     name: str
@@ -39,15 +39,15 @@ class StepRecord:
 
 @dataclasses.dataclass
 class RunRecord:
-    """A run as it stands in run.json.
+    """The content of run.json.
 
     Attributes:
       status: "running", "succeeded", "failed" or "interrupted".
-      metrics: of the evaluation, from the exported model.
-      pushed: whether a new version is in service because of this run.
-      reason: why it was pushed or not, or why the run stopped.
-      model: folder of the version that this run put into service.
-      dataset: folder of the version that holds what this run found in the corpus.
+      metrics: of the exported model, from evaluate.
+      pushed: whether this run put a new version into service.
+      reason: why the model was pushed or not, or why the run stopped.
+      model: location of the version that this run put into service.
+      dataset: location of the dataset version with the corpus' content.
       report: relative to the run's folder.
     """
 
@@ -98,7 +98,7 @@ class RunRecord:
 
 
 def read_task_output(folder: Path, step: StepRecord) -> None:
-    """Fills in what a finished task told kfp of its work, from the `executor_output.json` that it left."""
+    """Fills in a finished step from the metadata that its task left in `executor_output.json`."""
     for file in folder.glob(f"*/{step.name}/executor_output.json"):
         for artifacts in read_json(file).get("artifacts", {}).values():
             for artifact in artifacts["artifacts"]:

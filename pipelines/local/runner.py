@@ -1,12 +1,12 @@
-"""Runs a pipeline on this machine through kfp.local, and leaves a record of it.
+"""Runs a pipeline on this machine through kfp.local, and records the run.
 
 A run's folder holds:
-  run.json      what ran, how long, and what came out; always there, however the run ended
-  config.yaml   the config as it took effect
-  run.log       everything that every step printed
-  report.html   the page to open
-  made.json     where each step's last output lies, for `voxline step`
-  kfp/          what kfp.local keeps between tasks
+  run.json      what ran, how long, and the results; written however the run ends
+  config.yaml   the effective config
+  run.log       all output of all steps
+  report.html   the report
+  made.json     the last output of each step, for `voxline step`
+  kfp/          working files of kfp.local
   store/, registry/   unless the config puts them elsewhere
 """
 
@@ -45,16 +45,16 @@ _LINES_KEPT = 5_000
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Somebody asked this run to stop (SIGINT, SIGTERM, SIGHUP)."""
+    """The run was asked to stop by SIGINT, SIGTERM or SIGHUP."""
 
 
-def run_pipeline(config: RunConfig, run_dir: Path, screen: Console) -> tuple[RunRecord, Failure | None]:
-    """Runs all the steps; the record is written whatever happens.
+def run_pipeline(config: RunConfig, run_dir: Path, console: Console) -> tuple[RunRecord, Failure | None]:
+    """Runs all steps. The record is written in every case.
 
     Raises:
-      SettingsError: the run cannot be started as it is configured.
-      WorkError: another run holds the folder.
-      KeyboardInterrupt: after the steps were stopped and the record was written.
+      SettingsError: the config cannot be run on this machine.
+      WorkError: another run uses the folder.
+      KeyboardInterrupt: a signal arrived; the steps were stopped and the record was written.
     """
     run_dir = run_dir.absolute()
     config = config.with_default_folders(run_dir)
@@ -66,7 +66,7 @@ def run_pipeline(config: RunConfig, run_dir: Path, screen: Console) -> tuple[Run
         record = RunRecord(config.pipeline, config.name, run_dir, config.plain())
         record.write()
         try:
-            failure = _run_graph(config, run_dir, record, screen)
+            failure = _run_graph(config, run_dir, record, console)
             record.status = "failed" if failure else "succeeded"
             if failure:
                 record.reason = failure.message
@@ -82,17 +82,17 @@ def run_pipeline(config: RunConfig, run_dir: Path, screen: Console) -> tuple[Run
                 finalize(record)
             finally:
                 record.write()
-                with contextlib.suppress(OSError):  # the terminal may be what is gone
-                    screen.close()
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    console.close()
     return record, failure
 
 
 def check_local_paths(config: RunConfig, run_dir: Path) -> None:
-    """Refuses places that a run on this machine cannot have; a bucket may hold all but the run's own folder."""
+    """Refuses locations that a run on this machine cannot use. Everything but the run's folder may be in a bucket."""
     if re.match(r".*[a-z0-9]+:/", str(run_dir)):  # kfp.local would write to a folder called `gs:`
         raise SettingsError(
             f"--run-dir is {str(run_dir)!r}; a run on this machine keeps its files on a local disk: give a folder "
-            "(the store and the registry may lie in a bucket)"
+            "(the store and the registry may be in a bucket)"
         )
     for name in config.default_folders:
         try:
@@ -101,8 +101,8 @@ def check_local_paths(config: RunConfig, run_dir: Path) -> None:
             raise SettingsError(f"{name}: {error}") from None
 
 
-def _run_graph(config: RunConfig, run_dir: Path, record: RunRecord, screen: Console) -> Failure | None:
-    """Starts the graph's process, and follows what it prints until it ends."""
+def _run_graph(config: RunConfig, run_dir: Path, record: RunRecord, console: Console) -> Failure | None:
+    """Starts the graph's process, and reads its output until it ends. Returns why a step failed."""
     printed: list[str] = []
     began = 0.0
     steps = len(GRAPHS[config.pipeline])
@@ -126,12 +126,12 @@ def _run_graph(config: RunConfig, run_dir: Path, record: RunRecord, screen: Cons
                 record.write()
                 if step.status == "succeeded":
                     record_output(run_dir, step.name, step.folder)
-                    screen.say(f"  {step.name} done in {step.seconds:.1f} s ({len(record.steps)} of {steps})")
+                    console.say(f"  {step.name} done in {step.seconds:.1f} s ({len(record.steps)} of {steps})")
             else:
                 printed = [*printed[-_LINES_KEPT:], line.rstrip("\n")]
-                screen.line(line)
-        ended_well = process.wait() == 0
-    if ended_well:
+                console.line(line)
+        succeeded = process.wait() == 0
+    if succeeded:
         return None
     if record.steps and record.steps[-1].status != "succeeded":
         record.steps[-1].seconds = time.monotonic() - began
@@ -148,24 +148,24 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _graph_process(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
-    """The process that walks the graph, in a group of its own, which is gone when the block ends."""
+    """The process that runs the graph, in its own process group, which is ended with the block."""
     root = run_dir / "kfp"
     shutil.rmtree(root, ignore_errors=True)
     request = root / "request.json"
     write_json(request, {"config": config.plain(), "pipeline_root": str(root)})
-    scratch = tempfile.mkdtemp(prefix="voxline-")  # kfp leaves a folder a task in TMPDIR
+    scratch = tempfile.mkdtemp(prefix="voxline-")  # kfp leaves a folder for each task in TMPDIR
     environment = {
         **os.environ,
         "TMPDIR": scratch,
         CACHE_ENV: str(cache_root()),  # and not below that scratch, where it would be gone after the run
         "PYTHONUNBUFFERED": "1",
         "PYTHONUTF8": "1",
-        "PYTHONSAFEPATH": "1",  # a folder `components` where the command was typed is not ours
+        "PYTHONSAFEPATH": "1",  # a folder `components` in the current folder must not be imported
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
     }
     process = subprocess.Popen(  # noqa: S603 - this Python, our module
         [sys.executable, "-m", "voxline.pipelines.local.graph_process", str(request)],
-        stdin=subprocess.PIPE,  # held open: its end tells the process that we are gone
+        stdin=subprocess.PIPE,  # held open; the process ends when it closes
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -184,7 +184,7 @@ def _graph_process(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Pope
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends the process group: politely first, surely in the end."""
+    """Ends the process group with SIGTERM, then SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
@@ -202,14 +202,14 @@ def _close(pipe: IO[str] | None) -> None:
 
 @contextlib.contextmanager
 def _exclusive(run_dir: Path) -> Iterator[None]:
-    """Holds the run's folder for this process; the lock goes when the process does, however it ends."""
+    """Locks the run's folder. The system releases the lock when the process ends."""
     descriptor = os.open(run_dir / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         raise WorkError(
-            f"{run_dir}: another run is at work here; wait for it, or give --run-dir another folder"
+            f"{run_dir}: another run is using this folder; wait for it, or give --run-dir another folder"
         ) from None
     try:
         yield

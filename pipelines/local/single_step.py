@@ -1,4 +1,4 @@
-"""One step by itself, in this process: the same `run` as in a graph, with the same config."""
+"""Runs one step in this process, with the same `run` and the same config as in a graph."""
 
 import importlib
 from pathlib import Path
@@ -14,17 +14,17 @@ LAST_OUTPUTS = "made.json"
 
 
 def make_run_dir(run_dir: Path) -> Path:
-    """The run's folder, absolute; made if need be.
+    """Makes the run's folder if it does not exist. Returns it as an absolute path.
 
     Raises:
-      SettingsError: it is no folder, or must not be made.
+      SettingsError: it is not a folder, or cannot be made.
     """
     run_dir = run_dir.absolute()
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(
-            f"--run-dir {run_dir}: cannot be made ({error.strerror}); give a folder that you may write to"
+            f"--run-dir {run_dir}: cannot be made ({error.strerror}); give a folder that you can write to"
         ) from None
     return run_dir
 
@@ -36,25 +36,25 @@ def record_output(run_dir: Path, step: str, place: str) -> None:
 
 
 def last_output(run_dir: Path, step: str) -> str | None:
-    """Where it lies: a folder or bucket URI"""
+    """The location of a step's last output in this run; None if there is none."""
     file = run_dir / LAST_OUTPUTS
     place: str | None = read_json(file).get(step) if file.is_file() else None
     return place
 
 
 INPUT_ORDER = ("model", "manifest", "dataset", "evaluation")
-"""Inputs in the order in which every `run` takes them."""
+"""Inputs in the order in which the steps' `run` functions take them."""
 
 
 def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str]) -> StepOutput:
-    """Runs a step on the inputs given, and where none is given on what was last made in `run_dir`.
+    """Runs a step on the given inputs; inputs that are not given default to the last outputs in `run_dir`.
 
     Args:
-      given: input name → path or bucket URI (see `voxline.pipelines.graph.GRAPHS`).
+      given: input name → location (see `voxline.pipelines.graph.GRAPHS`).
 
     Raises:
-      SettingsError: there is no such step, or it takes no such input.
-      WorkError: an input is neither given nor made yet; and whatever the step raises.
+      SettingsError: the step is unknown, or does not take one of the inputs.
+      WorkError: an input is neither given nor available; or the step failed.
     """
     steps = GRAPHS[config.pipeline]
     if name not in steps:
@@ -79,11 +79,11 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
 
 
 def _last_output(run_dir: Path, wanted: str, maker: str, step: str) -> str:
-    """What a step last made for this run."""
+    """The last output of the step that makes an input."""
     place = last_output(run_dir, maker)
     if place is None:
         raise WorkError(
-            f"{step}: no --{wanted} given, and {maker} has made nothing in {run_dir} yet; "
-            f"run `voxline step {maker}` first, or give --{wanted} the folder of what it made"
+            f"{step}: --{wanted} is not given, and {maker} has no output in {run_dir} yet; "
+            f"run `voxline step {maker}` first, or give --{wanted} the folder of its output"
         )
     return place

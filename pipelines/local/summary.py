@@ -1,4 +1,4 @@
-"""What a run came to: its figures, what was pushed or why not, its page; and how that is told at the end."""
+"""The result of a run: its metrics, the verdict, its report, and the last lines that the command prints."""
 
 import shutil
 from pathlib import Path
@@ -16,11 +16,11 @@ from voxline.store.objects import is_remote
 
 REPORT = "report.html"
 REPORT_STEPS = ("push", "evaluate", "validate")
-"""Steps that leave a page; the first of these that came to an end has the run's."""
+"""Steps that write a report. The run's report is that of the first one here that finished."""
 
 
 def finalize(record: RunRecord) -> None:
-    """Fills in what follows from the steps that came to an end."""
+    """Fills in the results of the steps that finished."""
     evaluated, pushed = record.step("evaluate"), record.step("push")
     if evaluated:
         record.metrics = dict(evaluated.metrics)
@@ -59,7 +59,7 @@ def _report_page(record: RunRecord) -> Path | None:
             continue
         if "report" in step.outputs and (page := _existing(step.outputs["report"])):
             return page
-        # A step that failed says nothing of its folder; what it wrote since this run began is its page.
+        # A failed step has no recorded folder; its report is the one written since this run started.
         pages = Path(local_path(record.config["store"]), name).glob(f"**/{REPORT}")
         fresh = [page for page in pages if page.stat().st_mtime >= record.started]
         if step.status == "failed" and fresh:
@@ -76,14 +76,14 @@ def _existing(place: str) -> Path | None:
 
 
 def summary_lines(record: RunRecord) -> list[str]:
-    """The last lines of a run, the verdict at the very end."""
+    """The last lines of a run; the verdict comes last."""
     minutes, seconds = divmod(round(record.seconds), 60)
     reused = [step.name for step in record.steps if step.reused]
     lines = [""]
     lines += _metric_lines(record)
     lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
     if reused:
-        lines.append(f"reused           {', '.join(reused)}: nothing changed since they were made")
+        lines.append(f"reused           {', '.join(reused)}: unchanged input")
     if record.report:
         lines.append(f"report           {_relative(record.run_dir / record.report)}")
     lines.append(f"log              {_relative(record.run_dir / 'run.log')}")
@@ -105,11 +105,11 @@ HEADLINE_METRICS = {
         "rtf": "real-time factor",
     },
 }
-"""Pipeline → the figures that stand in the last lines of a run, and what they are called there."""
+"""Pipeline → the metrics in the last lines of a run, and their titles there."""
 
 
 def _metric_lines(record: RunRecord) -> list[str]:
-    """A line a figure, with its interval where there is one."""
+    """A line for each metric, with its interval if there is one."""
     if published := record.step("publish"):
         shown = [
             f"{published.counts[split]:,} {split}" for split in ("train", "dev", "test") if split in published.counts
@@ -133,7 +133,7 @@ def _metric_lines(record: RunRecord) -> list[str]:
 
 
 def _relative(path: Path | str) -> str:
-    """The path as a person would type it from here."""
+    """The path relative to the current folder, if it is below it."""
     if is_remote(str(path)):
         return str(path)
     path = Path(path)
@@ -141,7 +141,7 @@ def _relative(path: Path | str) -> str:
 
 
 def refresh_page(record: RunRecord, published: StepRecord) -> Page:
-    """The page of a refresh that came to its end."""
+    """The report of a refresh that finished."""
     version = Dataset.read(published.folder, shards=False)
     counts = published.counts
     made = Page(
@@ -152,8 +152,8 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
         stat_cards({"hours": sum(version.seconds.values()) / 3600, **version.counts}),
     )
     made.add_section("What changed", *_change_blocks(published, version))
-    made.add_section("What it cost", _step_table(record.steps))
-    made.add_section("What the checks found", *_check_blocks(record))
+    made.add_section("Steps", _step_table(record.steps))
+    made.add_section("Checks", *_check_blocks(record))
     return made
 
 

@@ -32,8 +32,8 @@ def test_the_same_content_is_uploaded_once_and_another_one_again(shell: Shell, k
     first, second = shell.submit(), shell.submit()
     other = shell.submit("--set", "train.epochs=3")
     assert [first.status, second.status, other.status] == [0, 0, 0]
-    assert "uploaded before" not in first.out
-    assert "uploaded before" in second.out
+    assert "already uploaded" not in first.out
+    assert "already uploaded" in second.out
     names = [version["display_name"] for version in kfp.state.versions.values()]
     assert len(names) == len(set(names)) == 2
     assert len(kfp.state.pipelines) == len(kfp.state.experiments) == 1

@@ -42,7 +42,7 @@ def test_help_and_version_import_nothing_that_takes_long() -> None:
         (
             ["run", "tts", "--config", "run.yaml"],
             2,
-            "'pipeline' is 'asr', and the command names 'tts'; say asr in place",
+            "'pipeline' is 'asr', but the command names 'tts'; write asr in place",
         ),
         (["run", "asr", "--config", "run.yaml", "--set", "train.epohcs=3"], 2, "did you mean 'epochs'?"),
         (["run", "asr", "--config", "run.yaml", "--set", "store=az://b/s"], 2, "az:// is not supported"),
@@ -57,7 +57,11 @@ def test_help_and_version_import_nothing_that_takes_long() -> None:
             2,
             "a file whose name ends in .wav is accepted",
         ),
-        (["synthesize", "hello", "--model", "m", "--output", "none/o.wav"], 2, "there is no folder none; make it"),
+        (
+            ["synthesize", "hello", "--model", "m", "--output", "none/o.wav"],
+            2,
+            "the folder none does not exist; make it",
+        ),
         (["synthesize", "hello", "--model", "m", "--output", "out.wav"], 1, "m: "),
         (["synthesize", "hello", "--model", "m"], 2, "Missing option '--output'"),
         (["run", "asr", "--config", "run.yaml", "--run-dir", "run.yaml"], 2, "run.yaml: cannot be made (File exists)"),

@@ -179,7 +179,7 @@ def test_a_run_that_is_asked_to_stop_leaves_no_process_and_a_record(house: House
         time.sleep(0.05)
     seen, _ = process.communicate(timeout=60)
     assert process.returncode == status
-    assert seen.splitlines()[-1] == "voxline: stopped; start it again and it goes on from where it was"
+    assert seen.splitlines()[-1] == "voxline: stopped; run the same command to resume"
     assert processes_of(house) == []
     assert record(house)["status"] == "interrupted"
 
@@ -205,4 +205,4 @@ def test_two_runs_in_one_folder_are_refused(house: House) -> None:
     os.kill(first.pid, signal.SIGTERM)
     first.communicate(timeout=60)
     assert status == 1
-    assert "another run is at work here" in seen[-1]
+    assert "another run is using this folder" in seen[-1]
