@@ -25,7 +25,7 @@ def test_a_wrong_setting_keeps_all_its_lines_and_its_exit_status() -> None:
     assert parse_failure(printed(code)) == Failure("one\ntwo", exit_status=2)
 
 
-@pytest.mark.parametrize("error", ["Interruption", "Changed"])
+@pytest.mark.parametrize("error", ["TransientError", "PreconditionError"])
 def test_what_a_retry_may_mend_is_told_by_its_exit_status(error: str) -> None:
     code = f"from voxline.errors import {error}; raise {error}('gs://a/b: start again')"
     assert parse_failure(printed(code)) == Failure("gs://a/b: start again", exit_status=75)
