@@ -101,9 +101,9 @@ class OutputBuilder:
     def _recording(self, number: int, name: str) -> DecodedRecording | RejectedRecording:
         if self._scan.statuses[number] == LineStatus.DECODED:
             return self._pool.logs.read(self._scan.locations[number])
-        found = self._pool.logs.find(name)
-        assert found is not None  # noqa: S101 -- `decode_new` logged it
-        return self._pool.logs.read(found.location)
+        logged = self._pool.logs.find(name)
+        assert logged is not None  # noqa: S101 -- `decode_new` logged it
+        return self._pool.logs.read(logged.location)
 
 
 def write_output(
@@ -214,16 +214,18 @@ def prepare_transcript(utterance: Utterance, settings: ConvertSettings, alphabet
     if not utterance.text.strip():
         return Reject(utterance.id, Reason.TRANSCRIPT_MISSING, "no transcript")
     try:
-        found = apply_frontend(utterance.text, settings.frontend)
+        text = apply_frontend(utterance.text, settings.frontend)
     except EmptyText as wordless:
         return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, str(wordless))
     except UnsupportedText as unreadable:
         return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, str(unreadable))
-    if not found.normalized_text.strip():
-        return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, f"nothing is left of {utterance.text!r} once normalised")
-    if fault := alphabet.fault(found.symbols):
+    if not text.normalized_text.strip():
+        return Reject(
+            utterance.id, Reason.TRANSCRIPT_EMPTY, f"nothing is left of {utterance.text!r} after normalization"
+        )
+    if fault := alphabet.fault(text.symbols):
         return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, fault)
-    return found
+    return text
 
 
 def check_length(utterance: Utterance, duration: float, settings: ConvertSettings) -> Reject | None:
@@ -235,16 +237,16 @@ def check_length(utterance: Utterance, duration: float, settings: ConvertSetting
     return None
 
 
-def converted_utterance(utterance: Utterance, found: FrontendOutput, wav: str, name: str, duration: float) -> Utterance:
+def converted_utterance(utterance: Utterance, text: FrontendOutput, wav: str, name: str, duration: float) -> Utterance:
     """The utterance of the converted manifest: `text` is what the model reads, `normalized_text` the words to hear.
 
     Args:
       wav, name: path and name of its WAV.
     """
     extra = utterance.extra
-    if "normalized_text" in extra or found.normalized_text != found.symbols:
+    if "normalized_text" in extra or text.normalized_text != text.symbols:
         extra = {key: value for key, value in extra.items() if key != "normalized_text"}
-        if found.normalized_text != found.symbols:
-            extra["normalized_text"] = found.normalized_text
+        if text.normalized_text != text.symbols:
+            extra["normalized_text"] = text.normalized_text
     # `replace` takes three times as long
-    return Utterance(utterance.id, wav, duration, found.symbols, utterance.speaker, utterance.split, name, extra=extra)
+    return Utterance(utterance.id, wav, duration, text.symbols, utterance.speaker, utterance.split, name, extra=extra)

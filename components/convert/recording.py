@@ -190,10 +190,10 @@ def _source_change(job: ConversionJob) -> str:
     """How the source differs from what the manifest says; empty if it does not."""
     try:
         status = Path(job.source).stat()
-        found = _cached_hash(job.source, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        current = _cached_hash(job.source, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     except OSError as error:
         return f"{job.source}: {error.strerror}"
-    return "" if found == job.audio_hash else f"{job.source}: its content has changed"
+    return "" if current == job.audio_hash else f"{job.source}: its content has changed"
 
 
 @functools.lru_cache(maxsize=64)

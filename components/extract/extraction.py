@@ -71,19 +71,19 @@ class Extraction:
         """
         scan, output, extracted = self._scan, self._output, 0
         while True:
-            found, failed, written = self._write_missing()
+            locations, failed, written = self._write_missing()
             extracted += written
-            usable = found["shard"][:, self._original] >= 0
+            usable = locations["shard"][:, self._original] >= 0
             rejects = scan.rejects + self._reject_failed(usable, failed)
             rejects_file = output.folder / REJECTS_FILE
             write_rejects(rejects_file, rejects)
             check_reject_share(len(rejects), scan.total, self._settings.max_reject_share, "extract", rejects_file)
             try:
-                dataset = self._build_dataset(found[usable], usable)
+                dataset = self._build_dataset(locations[usable], usable)
                 break
             except DamagedShardError as damage:
                 self._pool.set_aside(damage)
-        lost = int(((scan.clips != b"") & (found["shard"] < 0))[usable].any(axis=1).sum())
+        lost = int(((scan.clips != b"") & (locations["shard"] < 0))[usable].any(axis=1).sum())
         if lost:
             print_status(f"extract: no copies at other speeds of {lost:,} utterances, whose files changed meanwhile")
         if incomplete := lost + sum(reject.reason in _WAV_FAULTS for reject in rejects):
@@ -95,7 +95,7 @@ class Extraction:
             **dataset.counts,
             extracted=extracted,
             shards=len(dataset.shards),
-            examples=int((found["shard"][usable] >= 0).sum()),
+            examples=int((locations["shard"][usable] >= 0).sum()),
         )
         hours = {f"{split}_hours": round(seconds / 3600, 4) for split, seconds in dataset.seconds.items()}
         output.metrics.update(hours)
@@ -119,12 +119,12 @@ class Extraction:
           The location of every clip, the clips that failed, and the number of clips that were written.
         """
         scan, pool = self._scan, self._pool
-        found = pool.find(scan.clips)
-        missing = (scan.clips != b"") & (found["shard"] < 0)
+        locations = pool.find(scan.clips)
+        missing = (scan.clips != b"") & (locations["shard"] < 0)
         tasks = plan_shards(scan, missing, self._settings, self._unfinished)
         self._check_manifest()  # the manifest is not read after this
         if not tasks:
-            return found, {}, 0
+            return locations, {}, 0
         self._check_sample_rate(missing)
         clips = sum(task.utterances for task in tasks)
         print_status(f"extract: {clips:,} new clips of {len(scan.ids):,} utterances, into {len(tasks):,} shards")
@@ -162,23 +162,23 @@ class Extraction:
             rejects.append(Reject(utterance, Reason(failed[clip].reason), failed[clip].detail))
         return rejects
 
-    def _build_dataset(self, found: RecordLocations, usable: npt.NDArray[np.bool_]) -> Dataset:
+    def _build_dataset(self, locations: RecordLocations, usable: npt.NDArray[np.bool_]) -> Dataset:
         """Writes the dataset of the usable utterances.
 
         Args:
-          found: the locations of their clips.
+          locations: the locations of their clips.
 
         Raises:
           DamagedShardError: the sums of a shard are damaged.
         """
         scan, settings, folder = self._scan, self._settings, self._output.folder
         splits, seconds = np.array(scan.splits)[usable], scan.seconds[usable]
-        train = found[splits == "train", self._original]
+        train = locations[splits == "train", self._original]
         mean, deviation = compute_normalization(self._pool, train, settings.features.bins)
         counts = Counter(sorted(splits.tolist(), key=split_rank))
         if not counts["train"]:
             print_status("extract: the split train is empty, so there are no statistics to normalize features with")
-        shards, locations = self._pool.list_shards(found, folder)
+        shards, listed = self._pool.list_shards(locations, folder)
         scan.write_rows(folder / ROWS_FILE, usable)
         dataset = Dataset(
             key=self._output.key,
@@ -193,7 +193,7 @@ class Extraction:
             speeds=settings.speeds,
             shards=shards,
             rows_hash=hash_file(folder / ROWS_FILE),
-            places=write_record_locations(folder, locations),
+            places=write_record_locations(folder, listed),
             folder=folder,
         )
         dataset.write(folder)

@@ -60,24 +60,24 @@ class ExactSums:
         return [float(f"{value:.8g}") for value in mean], [float(f"{value:.8g}") for value in deviation]
 
 
-def compute_normalization(pool: PoolIndex, found: RecordLocations, bins: int) -> tuple[list[float], list[float]]:
+def compute_normalization(pool: PoolIndex, locations: RecordLocations, bins: int) -> tuple[list[float], list[float]]:
     """Mean and deviation over some clips.
 
     Args:
-      found: their locations `[clips]`, as `PoolIndex.find` gives them.
+      locations: their locations `[clips]`, as `PoolIndex.find` gives them.
 
     Raises:
       DamagedShardError: the sums of a shard are damaged.
     """
     total = ExactSums(bins)
-    ordered = found[np.argsort(found["shard"], kind="stable")]
+    ordered = locations[np.argsort(locations["shard"], kind="stable")]
     numbers, starts = np.unique(ordered["shard"], return_index=True)
     localize_shards(pool.shards[number].path.with_suffix(".npy") for number in numbers.tolist())
-    for number, here in zip(numbers.tolist(), np.split(ordered, starts[1:]), strict=False):
+    for number, in_shard in zip(numbers.tolist(), np.split(ordered, starts[1:]), strict=False):
         shard = pool.shards[number]
         try:
             sums = read_cmvn_stats(shard.path, shard.examples, bins, shard.sums_crc32c)
         except WorkError as damage:
             raise DamagedShardError(number, str(damage)) from None
-        total.add(sums[here["number"]], int(here["frames"].sum()))
+        total.add(sums[in_shard["number"]], int(in_shard["frames"].sum()))
     return total.mean_and_deviation()

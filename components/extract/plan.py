@@ -70,7 +70,7 @@ def _group_clips(
     scan: ScannedManifest, missing: npt.NDArray[np.bool_], settings: ExtractSettings
 ) -> Iterator[tuple[int, list[int]]]:
     """(column of the speed, utterances) of each shard. Of utterances that share a clip, the first represents all."""
-    places = {number: _hash_order(scan.ids[number]) for number in np.flatnonzero(missing.any(axis=1)).tolist()}
+    hashes = {number: _hash_order(scan.ids[number]) for number in np.flatnonzero(missing.any(axis=1)).tolist()}
     for split in sorted(set(scan.splits), key=split_rank):
         for column in range(len(settings.speeds)):
             _, firsts = np.unique(scan.clips[:, column], return_index=True)
@@ -79,7 +79,7 @@ def _group_clips(
             wanted = [n for n in np.flatnonzero(missing[:, column] & first).tolist() if scan.splits[n] == split]
             members: list[int] = []
             size = 0.0
-            for number in sorted(wanted, key=places.__getitem__):
+            for number in sorted(wanted, key=hashes.__getitem__):
                 more = _feature_bytes(scan.seconds[number], settings.speeds[column], settings)
                 if members and size + more > settings.shard_megabytes * 1e6:
                     yield column, members

@@ -78,10 +78,10 @@ class PoolIndex:
                 continue
             count = len(shard.clips)
             clips.append(np.frombuffer(bytes.fromhex("".join(shard.clips)), CLIP_DTYPE))
-            here = np.empty(count, CLIP_LOCATION)
-            here["shard"], here["number"] = len(self.shards), np.arange(count)
-            here["offset"], here["size"], here["frames"] = shard.offsets, shard.sizes, shard.frames
-            locations.append(here)
+            added = np.empty(count, CLIP_LOCATION)
+            added["shard"], added["number"] = len(self.shards), np.arange(count)
+            added["offset"], added["size"], added["frames"] = shard.offsets, shard.sizes, shard.frames
+            locations.append(added)
             self.shards.append(PooledShard(shard.path, count, shard.bytes, shard.checksum, shard.sums_crc32c))
             self._known.add(name)
         self._clips, self._locations = np.concatenate(clips), np.concatenate(locations)
@@ -153,21 +153,21 @@ class PoolIndex:
         locations[exists] = self._locations[order[at[exists]]]
         return locations
 
-    def list_shards(self, found: RecordLocations, relative_to: Path) -> tuple[list[Shard], RecordLocations]:
+    def list_shards(self, locations: RecordLocations, relative_to: Path) -> tuple[list[Shard], RecordLocations]:
         """The shards that hold some clips, as dataset.json lists them; and the locations, counted in that list."""
-        exists = found["shard"] >= 0
-        used, numbers = np.unique(found["shard"][exists], return_inverse=True)
+        exists = locations["shard"] >= 0
+        used, numbers = np.unique(locations["shard"][exists], return_inverse=True)
         by_name = np.argsort([str(self.shards[number].path) for number in used.tolist()])
         used, numbers = used[by_name], np.argsort(by_name)[numbers]
-        locations = found[list(RECORD_LOCATION.names or ())].astype(RECORD_LOCATION)
-        locations["shard"][exists] = numbers
-        live, live_bytes = count_live(locations, len(used))
+        listed = locations[list(RECORD_LOCATION.names or ())].astype(RECORD_LOCATION)
+        listed["shard"][exists] = numbers
+        live, live_bytes = count_live(listed, len(used))
         pooled = [self.shards[number] for number in used.tolist()]
-        listed = [
+        shards = [
             Shard(shard_path(shard.path, relative_to), shard.examples, shard.bytes, count, size, shard.checksum)
             for shard, count, size in zip(pooled, live, live_bytes, strict=True)
         ]
-        return listed, locations
+        return shards, listed
 
     def _wanted_share(self, clips: Clips) -> npt.NDArray[np.float64]:
         """Of each shard, the share of its bytes that is among these clips."""

@@ -54,8 +54,8 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> S
 
 def _file_state(manifest: Path) -> tuple[int, ...]:
     """Inode, size and times, by which to see that somebody still writes a manifest."""
-    found = manifest.stat() if manifest.is_file() else None
-    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) if found else ()
+    status = manifest.stat() if manifest.is_file() else None
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns) if status else ()
 
 
 def _check(folder: Path) -> None:

@@ -23,7 +23,7 @@ from voxline.store.files import atomic_write, remove_unfinished
 from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, DigestMap, hash_value
 from voxline.store.objects import open_store
 
-FOLDER = "lines"
+LINE_CACHE_FOLDER = "lines"
 _FORMAT = 1
 _FOOTER_BYTES = 65_536
 """More than a footer takes."""
@@ -219,14 +219,14 @@ def cache_file(store: Path | str, step: str, made_by: dict[str, Any]) -> Path:
     Args:
       made_by: the settings and revisions that decide what becomes of a line.
     """
-    return open_store(store).local_path() / FOLDER / f"{step}-{hash_value(made_by)}"
+    return open_store(store).local_path() / LINE_CACHE_FOLDER / f"{step}-{hash_value(made_by)}"
 
 
 def _hash_of(file: IO[bytes], size: int) -> str:
     """The hash of the first bytes of a file."""
-    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     file.seek(0)
     while size > 0 and (chunk := file.read(min(size, _CHUNK))):
-        found.update(chunk)
+        digest.update(chunk)
         size -= len(chunk)
-    return found.hexdigest()
+    return digest.hexdigest()

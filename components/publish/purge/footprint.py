@@ -26,6 +26,7 @@ from voxline.components.publish.purge.locations import (
     Workspace,
 )
 from voxline.data.dataset import DATASET_FILE, Dataset
+from voxline.data.line_cache import LINE_CACHE_FOLDER
 from voxline.data.manifest import MANIFEST_FILE, iter_manifest
 from voxline.data.rows import ROWS_FILE, read_rows
 from voxline.data.shards import SHARDS_FOLDER, clip_name
@@ -38,7 +39,6 @@ from voxline.store.step_cache import read_done
 USUAL_SPEEDS = (0.9, 1.0, 1.1)
 """Of clips of datasets that no longer exist. The speeds of existing datasets are added."""
 TENSORBOARD_PREFIX = "events.out.tfevents."
-LINE_CACHE = "lines"
 _NOT_OUTPUTS = (SHARDS_FOLDER, WAVS, TRAIN, *NAMELESS_FOLDERS)
 _EMBEDDED_DATA = re.compile(rb"data:[a-z]+/[^\"' )]*")
 
@@ -146,7 +146,7 @@ def find_wav_logs(store: Path, wavs: set[str]) -> list[Path]:
 
 def remove_wav_lines(store: Path, wavs: set[str], workspace: Workspace) -> None:
     """Removes lines about WAVs from the logs, and the line caches, which name WAVs."""
-    for cache in (store / LINE_CACHE).glob("*"):
+    for cache in (store / LINE_CACHE_FOLDER).glob("*"):
         cache.unlink(missing_ok=True)
     names = [name.encode() for name in wavs]
     for log in find_wav_logs(store, wavs):
