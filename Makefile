@@ -92,7 +92,7 @@ leave-one-out: $(READY) ## Train on five of FSDD's speakers, test on the sixth, 
 	@for speaker in $(SPEAKERS); do \
 	  $(VOXLINE) run asr --config configs/asr/fsdd-unseen-speaker.yaml --run-dir "runs/fsdd-without-$$speaker" \
 	    --set "corpus.uri=$(FSDD)" --set "corpus.split.test_speakers=[$$speaker]" --set "name=fsdd-without-$$speaker" \
-	    --set push.max_wer=0 || exit 1; \
+	    --set push.limits.wer=0 || exit 1; \
 	done
 
 golden: $(READY) ## Rewrite the golden files of the compiled pipelines (then review the diff)

@@ -1,4 +1,4 @@
-"""The model that a new one is compared with."""
+"""Versions in the registry that an evaluation depends on: the champion, and others such as a round-trip recognizer."""
 
 import dataclasses
 from pathlib import Path
@@ -19,24 +19,27 @@ class ModelVersion:
     digest: str
     folder: Path
 
-    def plain(self) -> dict[str, Any]:
-        """As it stands in metrics.json, and names the work."""
-        return {"version": self.version, "digest": self.digest}
+    def to_dict(self) -> dict[str, Any]:
+        """For metrics.json and the step's key."""
+        return {"name": self.name, "version": self.version, "digest": self.digest}
 
     def unusable(self, error: WorkError) -> WorkError:
-        return unusable_version(self.name, self.version, error)
+        return _unusable(self.name, self.version, error)
 
 
-def find_champion(registry: Registry, judged: str) -> ModelVersion | None:
-    """The model in service; where that is the judged model itself, the one that it was compared with in its day.
+def find_champion(registry: Registry, digest: str) -> ModelVersion | None:
+    """The model in service. If that is the model to evaluate, the one that it was compared with when it was pushed.
 
-    So a second run of the same work meets the same comparison, and finds it done. A model is known by the files
-    that lie there, which may have been damaged since they were published.
+    So repeating an evaluation after its push finds the same comparison, and reuses it. A model is identified by the
+    bytes on disk, which may have been damaged since it was published.
+
+    Args:
+      digest: of the model to evaluate.
     """
     version = registry.in_service()
     if version is None:
         return None
-    if registry.event(version).digest != judged:
+    if registry.event(version).digest != digest:
         return find_in_service(registry)
     try:
         before = Evaluation.read(registry.path(version) / EVALUATION).metrics["champion"]
@@ -44,29 +47,29 @@ def find_champion(registry: Registry, judged: str) -> ModelVersion | None:
         return None
     if before is None or before["version"] not in registry.versions():
         return None
-    if _digest_of(registry, before["version"]) != before["digest"]:
+    if _read_digest(registry, before["version"]) != before["digest"]:
         return None
     return ModelVersion(registry.model, before["version"], before["digest"], registry.path(before["version"]))
 
 
 def find_in_service(registry: Registry) -> ModelVersion | None:
-    """The model in service, whatever it is."""
+    """The version in service, if any."""
     version = registry.in_service()
     if version is None:
         return None
-    return ModelVersion(registry.model, version, _digest_of(registry, version), registry.path(version))
+    return ModelVersion(registry.model, version, _read_digest(registry, version), registry.path(version))
 
 
-def unusable_version(name: str, version: int, error: WorkError) -> WorkError:
+def _unusable(name: str, version: int, error: WorkError) -> WorkError:
     return WorkError(
         f"version {version} of {name}, which this evaluation needs, cannot be used: {error}; "
-        "roll back to a version that can (voxline models rollback), or, if there is none, remove its folder"
+        "roll back to an intact version (voxline models rollback), or remove its folder if there is none"
     )
 
 
-def _digest_of(registry: Registry, version: int) -> str:
-    """Raises: WorkError: naming the version, and the way out."""
+def _read_digest(registry: Registry, version: int) -> str:
+    """Raises: WorkError: the version is damaged."""
     try:
         return model_digest(registry.path(version))
     except WorkError as error:
-        raise unusable_version(registry.model, version, error) from None
+        raise _unusable(registry.model, version, error) from None

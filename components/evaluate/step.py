@@ -1,82 +1,109 @@
-"""Evaluate: how well the exported model does on the test split, and how that compares with the one in service.
+"""Evaluate: measures the exported model on the test split, and compares it with the model in service.
 
-The model that is measured is the bytes that would ship. Its key is its digest, the test utterances, the
-model in service and, for a voice, the recogniser that listens to it; an evaluation is repeated when one of
-these changes, and never otherwise. What is measured of each kind of model: recognition/ and synthesis/.
+It measures the bytes that would ship. The step's key consists of the model's digest, the test utterances, the model in
+service and further models that the result depends on, such as a round-trip recognizer; the evaluation is repeated only
+if one of these changes. What is measured of each family: asr/ and tts/.
 """
 
 import collections
 from pathlib import Path
 from typing import Any
 
-from voxline.components.evaluate.asr import evaluate as recognition
 from voxline.components.evaluate.champion import find_champion
-from voxline.components.evaluate.settings import (
-    AsrEvaluateSettings,
-    EvaluateSettings,
-    TtsEvaluateSettings,
+from voxline.components.evaluate.families import FAMILIES
+from voxline.components.evaluate.family import (
+    EvaluateFamily,
+    EvaluationJob,
+    Measurements,
+    all_slicings,
+    slice_order,
 )
-from voxline.components.evaluate.tts import evaluate as synthesis
-from voxline.components.evaluate.tts.round_trip import find_round_trip_recognizer
+from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
 from voxline.errors import WorkError
-from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest
+from voxline.inference.saved_model import (
+    TRAINING_FOLDERS,
+    exported_folder,
+    model_digest,
+    read_model_json,
+    require_family,
+)
+from voxline.metrics.bootstrap import Bootstrap
+from voxline.metrics.catalog import CATALOG
+from voxline.metrics.evaluation import (
+    CLIP_FILE,
+    METRICS_FILE,
+    REPORT_FILE,
+    UTTERANCES_FILE,
+    compute_metrics,
+    headline_values,
+    speed_metric,
+    write_results,
+)
 from voxline.progress import print_status
 from voxline.registry.registry import Registry
-from voxline.store.files import read_json
+from voxline.store.files import read_json, write_json
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
-REVISION = 3
+REVISION = 4
 
 
 @local_inputs("model", "manifest", without=TRAINING_FOLDERS)
 def run(
-    model: Path | str,
-    manifest: Path | str,
-    registry: Path | str,
-    store: Path | str,
-    settings: AsrEvaluateSettings | TtsEvaluateSettings = AsrEvaluateSettings(),  # noqa: B008  (frozen)
+    model: Path | str, manifest: Path | str, registry: Path | str, store: Path | str, settings: EvaluateSettings
 ) -> StepOutput:
-    """Measures an exported model, in the way that its settings are for.
+    """Measures an exported model.
 
     Args:
       model: train's folder, or an exported model.
       manifest: convert's folder, or a manifest.
-      registry: the folder or bucket URI of the registry; need not be there yet.
+      registry: the registry's folder, or its URI in a bucket; it need not exist yet.
+      settings: of the model's family.
 
     Raises:
-      WorkError: the split is empty, a recording or a model cannot be read.
-      SettingsError: a slicing by a field that no utterance has, or a listener that the registry has not.
+      WorkError: the split is empty, a recording or a model cannot be read, or the model is of another family.
+      SettingsError: no utterance has a field to slice by, or the registry lacks a model that the settings name.
     """
+    family = FAMILIES[settings.family]
     folder = exported_folder(Path(model))
-    utterances = _utterances(Path(manifest), settings)
-    judged = model_digest(folder)
-    champion = find_champion(Registry(registry, settings.model_name), judged)
+    require_family(read_model_json(folder), settings.family, folder)
+    utterances = _read_split(Path(manifest), settings)
+    slicings = all_slicings(family, utterances, settings)
+    digest = model_digest(folder)
+    champion = find_champion(Registry(registry, settings.model_name), digest)
+    auxiliary = family.auxiliary_models(registry, settings)
     inputs: dict[str, Any] = {
-        "model": judged,
+        "model": digest,
         "test": fingerprint_utterances(utterances),
-        "champion": champion and champion.plain(),
+        "champion": champion and champion.to_dict(),
+        **{name: version and version.to_dict() for name, version in auxiliary.items()},
     }
-    if isinstance(settings, TtsEvaluateSettings):
-        synthesis.check_tts_slices(utterances, settings)
-        listener = find_round_trip_recognizer(registry, settings.listener)
-        inputs["listener"] = listener and listener.plain()
-        with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as work:
-            if not work.reused:
-                localize_audio(utterances)
-                synthesis.evaluate_tts(work, folder, utterances, champion, listener, settings, inputs)
-            print_status(f"evaluate: {synthesis.summarize_tts(read_json(work.path('metrics')))}")
-        return work
-    recognition.check_asr_slices(utterances, settings)
-    with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as work:
-        if not work.reused:
+    with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as output:
+        if not output.reused:
             localize_audio(utterances)
-            recognition.evaluate_asr(work, folder, utterances, champion, settings, inputs)
-        print_status(f"evaluate: {recognition.summarize_asr(read_json(work.path('metrics')))}")
-    return work
+            slices = [{name: slicing(one)[1] for name, slicing in slicings.items()} for one in utterances]
+            job = EvaluationJob(folder, output.folder, utterances, slices, champion, auxiliary, settings)
+            measured = family.measure(job)
+            _write(output, family, job, measured, inputs, slice_order(slicings, utterances))
+        print_status(f"evaluate: {summarize(read_json(output.path('metrics')))}")
+    return output
 
 
-def _utterances(manifest: Path, settings: EvaluateSettings) -> list[Utterance]:
+def summarize(metrics: dict[str, Any]) -> str:
+    """One line for `metrics.json`."""
+    measured = {name: values for name, values in metrics["metrics"].items() if CATALOG[name].headline}
+    parts = [f"{CATALOG[name].title} {CATALOG[name].format(values['value'])}" for name, values in measured.items()]
+    line = f"{', '.join(parts)}, on {metrics['utterances']:,} utterances"
+    if metrics["champion"] and measured:
+        name, values = next(iter(measured.items()))
+        compared = values["comparison"]
+        line += f"; version {metrics['champion']['version']}: {CATALOG[name].format(compared['champion_value'])}"
+        if compared["probability_worse"] is not None:
+            line += f", this one is worse with probability {compared['probability_worse']:.0%}"
+    return line
+
+
+def _read_split(manifest: Path, settings: EvaluateSettings) -> list[Utterance]:
     utterances = [utterance for utterance in read_manifest(manifest) if utterance.split == settings.split]
     if not utterances:
         raise WorkError(
@@ -87,3 +114,46 @@ def _utterances(manifest: Path, settings: EvaluateSettings) -> list[Utterance]:
     if times > 1:
         raise WorkError(f"{manifest}: id {most} appears {times} times; utterances are compared by id, make it unique")
     return utterances
+
+
+def _write(
+    output: StepOutput,
+    family: EvaluateFamily,
+    job: EvaluationJob,
+    measured: Measurements,
+    inputs: dict[str, Any],
+    order: dict[str, list[str]],
+) -> None:
+    """Writes metrics.json, the table of utterances and the report."""
+    from voxline.components.evaluate.report import write_report
+
+    print_status("evaluate: computing metrics and their intervals")
+    settings = job.settings
+    bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.min_speakers)
+    metrics = {
+        "family": settings.family,
+        "key": output.key,
+        **compute_metrics(measured.results, order, bootstrap),
+        "model": {"digest": inputs["model"], "name": settings.model_name, "about": read_model_json(job.model)},
+        "test": {
+            "split": settings.split,
+            "fingerprint": inputs["test"],
+            "speakers": len({utterance.speaker for utterance in job.utterances if utterance.speaker}),
+        },
+        "champion": inputs["champion"],
+        "auxiliary_models": {name: inputs[name] for name in job.auxiliary_models},
+        "details": measured.details,
+        "smoke_test": measured.smoke_test,
+        "settings": settings.plain(),
+    }
+    # It depends on the machine and its load, so it takes part in no comparison and no key.
+    metrics["metrics"]["rtf"] = speed_metric(measured.rtf, measured.champion_rtf, len(job.utterances))
+    write_results(output.folder / UTTERANCES_FILE, measured.results)
+    write_json(output.folder / METRICS_FILE, metrics)
+    print_status("evaluate: writing the report")
+    write_report(output.folder / REPORT_FILE, metrics, family.report_sections(job, measured, metrics),
+                 family.describe_method(metrics))  # fmt: skip
+    output.outputs = {"metrics": METRICS_FILE, "utterances": UTTERANCES_FILE, "report": REPORT_FILE, "clip": CLIP_FILE}
+    output.outputs |= measured.outputs
+    output.counts = {"utterances": len(measured.results), **measured.counts}
+    output.metrics = headline_values(metrics)

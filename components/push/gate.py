@@ -1,32 +1,33 @@
-"""The gate: checks that a model passes or not, each with what was measured and what is accepted.
+"""The gate: checks that a model passes or fails, each with the measured value and the accepted one.
 
-One gate for every kind of model: any figure is held to a limit, compared with the model in service as a whole,
-and in slices. Why these statistics: docs/decisions/0007-the-gate.md.
+One gate serves every family: any metric is held to a limit, and compared with the model in service, as a whole and
+in slices. docs/decisions/0007-the-gate.md explains the statistics.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError
 from voxline.metrics.bootstrap import Bootstrap, Comparison, SumAndWeight, aggregate
-from voxline.metrics.catalog import CATALOG, SPEED_METRICS, Metric
+from voxline.metrics.catalog import CATALOG, Metric
 from voxline.metrics.evaluation import Evaluation, UtteranceResult, group_by_slice
 
 MAX_SLICES_NAMED = 3
-"""Of the worse slices in a reason, worst first; the report has them all."""
+"""Worse slices named in a reason, worst first; the report has them all."""
 
 ChampionMetrics = Mapping[str, Mapping[str, SumAndWeight]]
-"""What the model in service made of each utterance: the utterance's id → figure → its part."""
+"""Of the model in service: the utterance's id → metric → its value."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GateCheck:
-    """One thing that a model must be.
+    """One requirement.
 
     Attributes:
-      measured, limit: None where the check is no number.
-      detail: a sentence for a person: what was found and, where it failed, what was accepted.
+      measured, limit: None if the check is not about a number.
+      detail: a sentence for a person: the finding and, if it failed, what is accepted.
     """
 
     name: str
@@ -37,90 +38,94 @@ class GateCheck:
 
 
 def refuse_unmeasured(evaluation: Evaluation, settings: PushSettings) -> None:
-    """Refuses to judge by what evaluate did not measure.
+    """Refuses to judge by what evaluate did not measure. Default thresholds are skipped instead.
 
     Raises:
-      SettingsError: naming it, and what there is.
+      SettingsError: naming it, and what was measured.
     """
-    made = evaluation.metrics["slices"]
-    unknown = [name for name in settings.slices if name not in made]
-    if unknown:
+    reported = evaluation.metrics["slices"]
+    if unknown := [name for name in settings.slices if name not in reported]:
         raise SettingsError(
-            f"push: 'slices' is {settings.slices!r}; evaluate did not report by {', '.join(unknown)}, "
-            f"it did by {', '.join(made)}; add it to evaluate.slices"
+            f"push: 'slices' is {settings.slices!r}; evaluate did not report by {', '.join(unknown)}, but by "
+            f"{', '.join(reported)}; add it to evaluate.slices"
         )
-    for name in getattr(settings, "limits", {}):
-        if _measured(evaluation, CATALOG[name]) is None:
+    for name in settings.limits:
+        if evaluation.value(name) is None and not settings.is_default_limit(name):
+            setting = f" (set {CATALOG[name].setting})" if CATALOG[name].setting else ""
             raise SettingsError(
-                f"push: 'limits.{name}' holds a figure to a limit that evaluate did not measure; leave it out, or "
-                "let evaluate measure it (evaluate.listener, evaluate.pitched)"
+                f"push: 'limits.{name}' is a metric that evaluate did not measure; remove the limit, or let evaluate "
+                f"measure it{setting}"
             )
 
 
 def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
-    """Figures as measured, whatever their intervals: a limit is a promise to users of the model."""
+    """The values as measured, whatever their intervals: a limit is a promise to the model's users."""
     checks = []
-    for name, (limit, key) in settings.absolute_limits().items():
-        figure = CATALOG[name]
-        value = _measured(evaluation, figure)
+    for name, limit in settings.limits.items():
+        metric, value = CATALOG[name], evaluation.value(name)
         if value is None:
-            checks.append(GateCheck(figure.title, True, f"{figure.title}: not measured, so {key} judges nothing"))
+            checks.append(GateCheck(metric.title, True, f"{metric.title}: not measured, so limits.{name} is skipped"))
             continue
-        passed = figure.sign * value <= figure.sign * limit
-        relation = "within" if passed else "above" if figure.better == "lower" else "under"
-        detail = f"{figure.title} {figure.shown(value)}, {relation} the limit of {figure.shown(limit)} ({key})"
-        checks.append(GateCheck(figure.title, passed, detail, value, limit))
+        passed = metric.sign * value <= metric.sign * limit
+        relation = "within" if passed else "above" if metric.sign > 0 else "below"
+        detail = (
+            f"{metric.title} {metric.format(value)}, {relation} the limit of {metric.format(limit)} (limits.{name})"
+        )
+        checks.append(GateCheck(metric.title, passed, detail, value, limit))
     return checks
 
 
 def check_regression(
     evaluation: Evaluation, champion: ChampionMetrics, version: int, settings: PushSettings
 ) -> list[GateCheck]:
-    """No figure worse than under the model in service by more than its margin, shown with the confidence asked for."""
+    """No metric is worse than in the model in service by more than its margin, with the confidence that is set."""
     bootstrap = evaluation.bootstrap(settings.confidence)
     checks = []
-    for name, margin in settings.margins().items():
-        figure, title = CATALOG[name], f"{CATALOG[name].title}, against the model in service"
-        if _measured(evaluation, figure) is None:
-            checks.append(GateCheck(title, True, f"{figure.title}: not measured, so max_regression judges nothing"))
+    for name, margin in settings.max_regression.items():
+        metric, title = CATALOG[name], f"{CATALOG[name].title}, against the model in service"
+        setting = f"max_regression.{name}"
+        if evaluation.value(name) is None:
+            checks.append(GateCheck(title, True, f"{metric.title}: not measured, so {setting} is skipped"))
             continue
-        compared = _compared(evaluation.rows, champion, figure, bootstrap)
+        compared = _compare(evaluation.results, champion, metric, bootstrap)
         if not compared.interval.units:
             detail = (
-                f"{figure.title}: no utterance has it of this model and of version {version}, whose features may have "
-                "other units; take it out of max_regression, or judge by mcd"
+                f"{metric.title}: not measured on any utterance for both this model and version {version}, whose "
+                f"features may differ; remove {setting}, or judge by mcd"
             )
             checks.append(GateCheck(title, False, detail, None, margin))
             continue
         passed = compared.highest <= margin
-        bound = "at most" if figure.better == "lower" else "at least"
+        bound = "at most" if metric.sign > 0 else "at least"
         detail = (
-            f"{figure.title} {figure.change(figure.sign * compared.difference)} against version {version}, with "
-            f"{100 * settings.confidence:g}% confidence {bound} {figure.change(figure.sign * compared.highest)}; "
-            f"{figure.change(figure.sign * margin)} is accepted (max_regression)"
+            f"{metric.title} {metric.format_difference(metric.sign * compared.difference)} against version {version}, "
+            f"with {100 * settings.confidence:g}% confidence {bound} "
+            f"{metric.format_difference(metric.sign * compared.highest)}; "
+            f"{metric.format_difference(metric.sign * margin)} is accepted ({setting})"
         )
         if not passed and compared.difference <= margin:
-            detail += "; it may be as good, and the test split is too small to show it: more test utterances would"
-        checks.append(GateCheck(title, passed, detail, compared.plain()["highest"], margin))
+            detail += "; it may be as good, and the test split is too small to show it: add test utterances"
+        highest = compared.highest if math.isfinite(compared.highest) else None
+        checks.append(GateCheck(title, passed, detail, highest, margin))
     return checks
 
 
 def check_slice_regression(
     evaluation: Evaluation, champion: ChampionMetrics, version: int, settings: PushSettings
 ) -> list[GateCheck]:
-    """No slice worse than under the model in service by more than its margin, and surely worse at all."""
+    """No slice is worse than in the model in service by more than its margin, and significantly worse at all."""
     return [
-        _slices(evaluation, champion, version, CATALOG[name], margin, settings)
-        for name, margin in settings.slice_margins().items()
-        if _measured(evaluation, CATALOG[name]) is not None
+        _check_slices(evaluation, champion, version, CATALOG[name], margin, settings)
+        for name, margin in settings.max_slice_regression.items()
+        if evaluation.value(name) is not None
     ]
 
 
-def _slices(
+def _check_slices(
     evaluation: Evaluation,
     champion: ChampionMetrics,
     version: int,
-    figure: Metric,
+    metric: Metric,
     margin: float,
     settings: PushSettings,
 ) -> GateCheck:
@@ -129,52 +134,45 @@ def _slices(
     highest = 0.0
     bootstrap = evaluation.bootstrap(settings.confidence)
     for name in settings.slices:
-        for value, rows in group_by_slice(evaluation.rows, name).items():
-            if len(rows) < settings.min_slice_utterances:
+        for value, results in group_by_slice(evaluation.results, name).items():
+            if len(results) < settings.min_slice_utterances:
                 small += 1
                 continue
             judged += 1
-            compared = _compared(rows, champion, figure, bootstrap)
+            compared = _compare(results, champion, metric, bootstrap)
             highest = max(highest, compared.difference)
             if compared.difference > margin and compared.lowest > 0:
-                said = f"{name} {value}: {_values(rows, champion, figure)} on {len(rows):,} utterances"
-                worse.append((compared.difference, said))
-    limit = f"{figure.change(margin).lstrip('+')} (max_slice_regression)"
+                values = _format_both(results, champion, metric)
+                worse.append((compared.difference, f"{name} {value}: {values} on {len(results):,} utterances"))
+    limit = f"{metric.format_difference(margin).lstrip('+')} (max_slice_regression.{metric.name})"
     if worse:
-        worst = [said for _, said in sorted(worse, reverse=True)[:MAX_SLICES_NAMED]]
-        shown = "; ".join(worst) + (f"; and {len(worse) - len(worst)} more" if len(worse) > len(worst) else "")
+        named = [text for _, text in sorted(worse, reverse=True)[:MAX_SLICES_NAMED]]
+        more = f"; and {len(worse) - len(named)} more" if len(worse) > len(named) else ""
         detail = (
-            f"{figure.title}: worse than version {version} by more than {limit} in {len(worse)} of {judged} slices: "
-            f"{shown}"
+            f"{metric.title}: worse than version {version} by more than {limit} in {len(worse)} of {judged} slices: "
+            f"{'; '.join(named)}{more}"
         )
     else:
         detail = (
-            f"{figure.title}: no slice is worse than under version {version} by more than {limit}; {judged:,} slices "
-            f"judged, {small:,} with fewer than {settings.min_slice_utterances} utterances not"
+            f"{metric.title}: no slice is worse than in version {version} by more than {limit}; {judged:,} slices "
+            f"judged, {small:,} with fewer than {settings.min_slice_utterances} utterances skipped"
         )
-    return GateCheck(f"{figure.title}, in slices", not worse, detail, highest, margin)
+    return GateCheck(f"{metric.title}, in slices", not worse, detail, highest, margin)
 
 
-def _measured(evaluation: Evaluation, figure: Metric) -> float | None:
-    """The figure over all utterances; None where it was not measured."""
-    if figure in SPEED_METRICS:
-        return float(evaluation.metrics["real_time_factor"])
-    parts = [row.figures[figure.name] for row in evaluation.rows if figure.name in row.figures]
-    return aggregate(parts, figure.kind) if parts else None
-
-
-def _compared(
-    rows: Sequence[UtteranceResult], champion: ChampionMetrics, figure: Metric, bootstrap: Bootstrap
+def _compare(
+    results: Sequence[UtteranceResult], champion: ChampionMetrics, metric: Metric, bootstrap: Bootstrap
 ) -> Comparison:
-    """Turned so that positive is worse."""
-    one, other = [
-        [SumAndWeight(figure.sign * parts[figure.name].value, parts[figure.name].weight) for parts in figures]
-        for figures in ([row.figures for row in rows], [champion[row.id] for row in rows])
-    ]
-    return bootstrap.compare(one, other, [row.speaker for row in rows], figure.kind)
+    return bootstrap.compare(
+        [result.metrics[metric.name] for result in results],
+        [champion[result.id][metric.name] for result in results],
+        [result.speaker for result in results],
+        metric.kind,
+        sign=metric.sign,
+    )
 
 
-def _values(rows: Sequence[UtteranceResult], champion: ChampionMetrics, figure: Metric) -> str:
-    now = aggregate([row.figures[figure.name] for row in rows], figure.kind)
-    before = aggregate([champion[row.id][figure.name] for row in rows], figure.kind)
-    return f"{figure.shown(now)} after {figure.shown(before)}"
+def _format_both(results: Sequence[UtteranceResult], champion: ChampionMetrics, metric: Metric) -> str:
+    now = aggregate([result.metrics[metric.name] for result in results], metric.kind)
+    before = aggregate([champion[result.id][metric.name] for result in results], metric.kind)
+    return f"{metric.format(now)}, was {metric.format(before)}"

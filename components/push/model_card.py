@@ -1,23 +1,44 @@
-"""What the card of every model says: where it comes from, and the data that it was made of and measured on."""
+"""The model card: what a version is, where it comes from, how good it is, and how to use it. One for every family."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from voxline.metrics.catalog import CATALOG, headline_metrics
+from voxline.metrics.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from voxline.components.push.family import PushFamily
 
 MAX_SLICES = 15
-"""Rows of one slicing on the card; the report beside has them all."""
+"""Slices of one slicing on the card; the report has them all."""
 
 
-def describe_origin(about: dict[str, Any], pushed_at: str) -> str:
-    """When it was pushed, and what it was trained from."""
+def model_card(family: "PushFamily", evaluation: Evaluation, version: int, pushed_at: str) -> str:
+    """The card of a version, in Markdown."""
+    metrics = evaluation.metrics
+    about, name = metrics["model"]["about"], metrics["model"]["name"]
+    limitations = "\n".join(f"- {sentence}" for sentence in family.limitations(about, metrics))
+    sections = [
+        f"# {name}, version {version}\n\n{family.describe(about)} {_origin(about, pushed_at)}",
+        f"## Data\n\n{_data(about, metrics)}",
+        f"## Metrics\n\n{_metrics(metrics)}\n\n{family.errors(metrics)}".rstrip(),
+        *(f"### By {slicing}\n\n{_slices(slicing, metrics)}" for slicing in metrics["slices"]),
+        f"## Limitations\n\n{limitations}",
+        f"## Usage\n\n{family.usage(about, name, version)}\n\n"
+        "`evaluation/report.html` is the whole evaluation, `provenance.json` the model's origin.",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _origin(about: dict[str, Any], pushed_at: str) -> str:
     provenance = about["provenance"]
     trained = ", ".join(
-        f"{key.replace('_', ' ')} {_short(value)}" for key, value in provenance.get("trained", {}).items()
+        f"{key.replace('_', ' ')} {_shorten(value)}" for key, value in provenance.get("trained", {}).items()
     )
     revision = f"Pushed {pushed_at}; trained from revision `{provenance.get('git_revision') or 'unknown'}`"
     return f"{revision} ({trained})." if trained else f"{revision}."
 
 
-def describe_data(about: dict[str, Any], metrics: dict[str, Any]) -> str:
-    """The splits, and what it was measured on."""
+def _data(about: dict[str, Any], metrics: dict[str, Any]) -> str:
     dataset = about["dataset"]
     rows = [
         [split, f"{count:,}", f"{dataset.get('seconds', {}).get(split, 0) / 60:.1f}"]
@@ -31,16 +52,53 @@ def describe_data(about: dict[str, Any], metrics: dict[str, Any]) -> str:
     )
 
 
+def _metrics(metrics: dict[str, Any]) -> str:
+    champion = metrics["champion"]
+    columns = ["", "measured", f"{100 * metrics['bootstrap']['confidence']:g}% interval", "utterances"]
+    if champion:
+        columns += [f"version {champion['version']}", "difference", "worse with probability"]
+    rows = []
+    for name, measured in metrics["metrics"].items():
+        metric, compared = CATALOG[name], measured["comparison"]
+        row = [
+            metric.title,
+            metric.format(measured["value"]),
+            metric.format_interval(measured["interval"]),
+            f"{measured['measured']:,}",
+        ]
+        if champion and compared:
+            worse = compared["probability_worse"]
+            row += [metric.format(compared["champion_value"]), metric.format_difference(compared["difference"])]
+            row.append("—" if worse is None else f"{worse:.0%}")
+        rows.append(row + ["—"] * (len(columns) - len(row)))
+    return markdown_table(columns, rows)
+
+
+def _slices(slicing: str, metrics: dict[str, Any]) -> str:
+    slices = metrics["slices"][slicing]
+    measured = next(iter(slices.values()))["metrics"]
+    shown = [metric for metric in headline_metrics(metrics["family"]) if metric.name in measured]
+    rows = []
+    for value, of in list(slices.items())[:MAX_SLICES]:
+        values = [metric.format(of["metrics"][metric.name]["value"]) for metric in shown]
+        interval = [shown[0].format_interval(of["metrics"][shown[0].name]["interval"])] if shown else []
+        rows.append([value, f"{of['utterances']:,}", *values[:1], *interval, *values[1:]])
+    titles = [metric.title for metric in shown]
+    columns = [slicing.replace("_", " "), "utterances", *titles[:1], *(["interval"] if shown else []), *titles[1:]]
+    more = f"\n\n{len(slices) - MAX_SLICES:,} more in `evaluation/report.html`." if len(slices) > MAX_SLICES else ""
+    return markdown_table(columns, rows) + more
+
+
 def markdown_table(columns: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(_cell(text) for text in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(_escape(text) for text in line) + " |" for line in lines)
 
 
-def _cell(text: str) -> str:
-    """A speaker may be called anything: no line break, no column and no HTML comes of it."""
+def _escape(text: str) -> str:
+    """A cell without line breaks, columns and HTML, whatever a speaker is called."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

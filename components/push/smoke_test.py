@@ -1,4 +1,8 @@
-"""What a process that knows nothing but a model's files makes of it."""
+"""The smoke test: does the model load in a process that has nothing but its files, and repeat an output?
+
+That process runs `python -m voxline.components.push.smoke_test FAMILY ARGUMENTS…`, and prints one line of JSON: what
+the family's `repeat` returns, or {"error": …}.
+"""
 
 import json
 import os
@@ -8,33 +12,36 @@ from pathlib import Path
 from typing import Any
 
 import voxline
+from voxline.errors import VoxlineError
+
+NAME = "smoke test"
 
 
-def run_in_fresh_process(module: str, arguments: list[str], seconds: float) -> dict[str, Any]:
-    """Runs a module of ours that prints its answer as one line of JSON.
+def repeat_in_fresh_process(family: str, arguments: list[str], seconds: float) -> dict[str, Any]:
+    """Calls a family's `repeat` in a fresh process.
 
     Args:
-      seconds: how long that process may take, loading TensorFlow included.
+      seconds: longest time for that process, loading TensorFlow included.
 
     Returns:
-      Its answer; {"error": why} where it gave none.
+      Its answer; {"error": why} if it gave none.
     """
-    command = [sys.executable, "-P", "-m", module, *arguments]
-    home = str(Path(voxline.__path__[0]).parent)
-    paths = [home, os.environ.get("PYTHONPATH", "")]
+    command = [sys.executable, "-P", "-m", "voxline.components.push.smoke_test", family, *arguments]
+    root = str(Path(voxline.__path__[0]).parent)
+    paths = [root, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     try:
-        done = subprocess.run(  # noqa: S603  (an argument list of ours, no shell)
+        process = subprocess.run(  # noqa: S603  (our own argument list, no shell)
             command, capture_output=True, text=True, timeout=seconds, env=environment, check=False
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"it took longer than {seconds:g} s (clip_seconds)"}
-    told = _answer(done.stdout)
-    return told or {"error": _last_line(done.stderr) or f"it ended with status {done.returncode}"}
+        return {"error": f"it took longer than {seconds:g} s (smoke_test_seconds)"}
+    answer = _find_answer(process.stdout)
+    return answer or {"error": _last_line(process.stderr) or f"it ended with status {process.returncode}"}
 
 
-def _answer(output: str) -> dict[str, Any]:
-    """The last line that is ours: libraries print too."""
+def _find_answer(output: str) -> dict[str, Any]:
+    """The last line of JSON: libraries print too."""
     for line in reversed(output.splitlines()):
         try:
             values = json.loads(line)
@@ -47,3 +54,16 @@ def _answer(output: str) -> dict[str, Any]:
 
 def _last_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[-1][:300]
+
+
+def main(family: str, *arguments: str) -> None:
+    from voxline.components.push.families import FAMILIES
+
+    try:
+        print(json.dumps(FAMILIES[family].repeat(*arguments)))
+    except (VoxlineError, OSError, ValueError) as error:
+        print(json.dumps({"error": str(error)}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

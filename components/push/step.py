@@ -1,7 +1,7 @@
-"""Push: judges an evaluated model, and publishes it as a new version if it passes.
+"""Push: judges an evaluated model, and publishes it as a new version if it passes the gate.
 
-Never reused: the verdict depends on what is in service at this moment. It is given while the registry is held,
-so that the version compared with is the one that would be replaced.
+Its output is never reused: the verdict depends on the version in service. The registry stays locked while the verdict
+is reached, so the model is compared with the version that it would replace.
 """
 
 import dataclasses
@@ -11,16 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from voxline.components.push import gate
-from voxline.components.push.asr import card as recognition_card
-from voxline.components.push.asr.smoke_test import smoke_test_asr
+from voxline.components.push.families import FAMILIES
 from voxline.components.push.gate import ChampionMetrics, GateCheck
-from voxline.components.push.settings import AsrPushSettings, PushSettings, TtsPushSettings
-from voxline.components.push.tts import card as synthesis_card
-from voxline.components.push.tts.smoke_test import smoke_test_tts
+from voxline.components.push.model_card import model_card
+from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, read_model_json
-from voxline.metrics.bootstrap import aggregate
-from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
     CLIP_FILE,
     CLIP_MELS_FILE,
@@ -44,14 +40,14 @@ STALE = "evaluate the model again, and push then"
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What push decided.
+    """The decision.
 
     Attributes:
-      pushed: a new version is in service.
-      version: that version; where the very model was in service already, its version.
+      pushed: the model was published as a new version.
+      version: the new version; if the same model was in service already, the version in service.
       model: the folder of that version.
       in_service: the version in service when the model was judged.
-      reasons: why it was not pushed; empty if it was.
+      reasons: why the model was not pushed; empty if it was.
     """
 
     pushed: bool
@@ -70,117 +66,96 @@ class Verdict:
 
 @local_inputs("model", "evaluation", without=TRAINING_FOLDERS)
 def run(
-    model: Path | str,
-    evaluation: Path | str,
-    registry: Path | str,
-    store: Path | str,
-    settings: PushSettings = AsrPushSettings(),  # noqa: B008  (frozen)
+    model: Path | str, evaluation: Path | str, registry: Path | str, store: Path | str, settings: PushSettings
 ) -> StepOutput:
-    """Judges a model, and publishes it or says why not; refusing is no failure.
+    """Judges a model, and publishes it or says why not. A refusal is not a failure.
 
     Args:
       model: train's folder, or an exported model.
       evaluation: evaluate's folder.
-      registry: the folder or bucket URI of the registry; made if need be.
+      registry: the registry's folder, or its URI in a bucket; created if necessary.
+      settings: of the model's family.
 
     Raises:
       WorkError: the evaluation is of another model, or the registry cannot be written.
-      SettingsError: a slicing that evaluate did not make, or another model's name.
+      SettingsError: evaluate did not measure what the settings judge by, or used another name or family.
     """
     start = time.monotonic()
     measured = Evaluation.read(Path(evaluation))
     source = exported_folder(Path(model))
-    _check_is_of(measured, source, settings)
+    _check_evaluated_model(measured, source, settings)
     gate.refuse_unmeasured(measured, settings)
-    versions = Registry(registry, settings.model_name)
-    decided = _decide(measured, source, versions, settings)
-    print_status(f"push: {decided.heading}")
-    return _written(decided, measured, versions, store, settings, start)
+    models = Registry(registry, settings.model_name)
+    verdict = _decide(measured, source, models, settings)
+    print_status(f"push: {verdict.heading}")
+    return _write(verdict, measured, models, store, settings, start)
 
 
-def _check_is_of(measured: Evaluation, source: Path, settings: PushSettings) -> None:
-    found = model_digest(source)
-    if measured.digest != found:
+def _check_evaluated_model(measured: Evaluation, source: Path, settings: PushSettings) -> None:
+    digest = model_digest(source)
+    if measured.digest != digest:
         raise WorkError(
-            f"{measured.folder}: evaluates the model {measured.digest[:12]}, {source} is {found[:12]}; "
-            "what ships must be what was judged, run evaluate on this model"
+            f"{measured.folder}: it evaluates model {measured.digest[:12]}, and {source} is {digest[:12]}; "
+            "the model that ships must be the one that was evaluated, run evaluate on it"
         )
     if measured.metrics["model"]["name"] != settings.model_name:
         raise SettingsError(
             f"push: 'model_name' is {settings.model_name!r}, and {measured.folder} compared the model with those of "
             f"{measured.metrics['model']['name']!r}; give both steps the same name"
         )
-    family, judged = measured.metrics["family"], _family(settings)
-    if family != judged:
-        raise SettingsError(f"push: the settings are those of {judged}, and {measured.folder} evaluates {family}")
+    family = measured.metrics["family"]
+    if family != settings.family:
+        raise SettingsError(
+            f"push: the settings are for the family {settings.family!r}, and {measured.folder} evaluates {family!r}"
+        )
 
 
-def _family(settings: PushSettings) -> str:
-    return "synthesis" if isinstance(settings, TtsPushSettings) else "recognition"
-
-
-def _decide(measured: Evaluation, source: Path, versions: Registry, settings: PushSettings) -> Verdict:
-    serving = _serving(versions, measured.digest)
-    if serving is not None:
-        return serving
+def _decide(measured: Evaluation, source: Path, models: Registry, settings: PushSettings) -> Verdict:
+    if verdict := _already_in_service(models, measured.digest):
+        return verdict
     checks = gate.check_limits(measured, settings)
-    if settings.known_clip:
+    if settings.smoke_test:
         print_status("push: loading the model in a fresh process")
-        checks.append(_in_a_fresh_process(measured, source, settings))
-    with versions.locked():
-        serving = _serving(versions, measured.digest)
-        if serving is not None:
-            return serving
-        in_service = versions.in_service()
-        checks += _against_service(measured, versions, in_service, settings)
-        rolled_back = versions.rolled_back().get(measured.digest)
+        checks.append(FAMILIES[settings.family].smoke_test(source, measured, settings.smoke_test_seconds))
+    with models.locked():
+        if verdict := _already_in_service(models, measured.digest):
+            return verdict
+        in_service = models.in_service()
+        checks += _compare_with_service(measured, models, in_service, settings)
+        rolled_back = models.rolled_back().get(measured.digest)
         if rolled_back is not None and not settings.allow_rolled_back:
-            detail = f"this very model was rolled back as version {rolled_back}; push.allow_rolled_back lets it pass"
+            detail = f"this model was rolled back as version {rolled_back}; push.allow_rolled_back accepts it"
             checks.append(GateCheck("rolled back", False, detail))
         reasons = [check.detail for check in checks if not check.passed]
         if reasons:
             return Verdict(False, None, None, in_service, reasons, checks)
-        figures = _figures(measured)
-        with versions.publishing(source, measured.digest, "push", metrics=figures) as (version, incoming):
-            decided = Verdict(True, version, f"{versions.uri}/{version}", in_service, [], checks)
-            _describe(incoming, decided, measured, settings)
+        metrics = measured.values()
+        with models.publishing(source, measured.digest, "push", metrics=metrics) as (version, incoming):
+            verdict = Verdict(True, version, f"{models.uri}/{version}", in_service, [], checks)
+            _describe(incoming, verdict, measured, settings)
             if (source / TRAINED_ON).is_file():
                 shutil.copyfile(source / TRAINED_ON, incoming / TRAINED_ON)
-        return decided
+        return verdict
 
 
-def _in_a_fresh_process(measured: Evaluation, source: Path, settings: PushSettings) -> GateCheck:
-    clip, seconds = measured.metrics["clip"], settings.clip_seconds
-    if isinstance(settings, TtsPushSettings):
-        return smoke_test_tts(source, clip["symbols"], measured.folder / CLIP_MELS_FILE, seconds)
-    return smoke_test_asr(source, measured.folder / CLIP_FILE, clip["text"], seconds)
-
-
-def _figures(measured: Evaluation) -> dict[str, float]:
-    """Every figure over all utterances; what was measured of none is left out."""
-    names = measured.rows[0].figures
-    values = {name: aggregate([row.figures[name] for row in measured.rows], CATALOG[name].kind) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _serving(versions: Registry, judged: str) -> Verdict | None:
-    """The verdict on a model that is in service already, with all its files as they were."""
-    version = versions.in_service()
-    if version is None or versions.event(version).digest != judged or not versions.is_intact(version):
+def _already_in_service(models: Registry, digest: str) -> Verdict | None:
+    """The verdict on a model that is in service already, with all its files intact."""
+    version = models.in_service()
+    if version is None or models.event(version).digest != digest or not models.is_intact(version):
         return None
     reasons = [f"already in service as version {version}"]
-    return Verdict(False, version, f"{versions.uri}/{version}", version, reasons, [])
+    return Verdict(False, version, f"{models.uri}/{version}", version, reasons, [])
 
 
-def _against_service(
-    measured: Evaluation, versions: Registry, in_service: int | None, settings: PushSettings
+def _compare_with_service(
+    measured: Evaluation, models: Registry, in_service: int | None, settings: PushSettings
 ) -> list[GateCheck]:
     name = "against the model in service"
     if in_service is None:
         return [GateCheck(name, True, "nothing is in service yet, so there is nothing to compare with")]
-    if versions.event(in_service).digest == measured.digest:
+    if models.event(in_service).digest == measured.digest:
         return [GateCheck(name, True, f"it is version {in_service} itself, whose files were damaged since")]
-    champion = _champion(measured, versions, in_service)
+    champion = _champion_metrics(measured, models, in_service)
     if champion is None:
         detail = f"version {in_service} went into service since the evaluation, and was tested on other data; {STALE}"
         return [GateCheck(name, False, detail)]
@@ -190,96 +165,93 @@ def _against_service(
     ]
 
 
-def _champion(measured: Evaluation, versions: Registry, in_service: int) -> ChampionMetrics | None:
-    """What the model in service made of each utterance: from this evaluation, or its own if measured alike."""
-    if measured.champion_digest == versions.event(in_service).digest:
-        return {row.id: row.champion for row in measured.rows if row.champion is not None}
+def _champion_metrics(measured: Evaluation, models: Registry, in_service: int) -> ChampionMetrics | None:
+    """Of the model in service: from this evaluation, or from its own if both measured the same on the same data."""
+    if measured.champion_digest == models.event(in_service).digest:
+        return {result.id: result.champion for result in measured.results if result.champion is not None}
     try:
-        its_own = Evaluation.read(versions.path(in_service) / EVALUATION)
+        its_own = Evaluation.read(models.path(in_service) / EVALUATION)
     except WorkError:
         return None
-    alike = its_own.test == measured.test and its_own.metrics.get("listener") == measured.metrics.get("listener")
-    if not alike or any(its_own.rows[0].figures.keys() != row.figures.keys() for row in measured.rows):
+    if its_own.test_fingerprint != measured.test_fingerprint:
         return None
-    return {row.id: row.figures for row in its_own.rows}
+    if its_own.metrics["auxiliary_models"] != measured.metrics["auxiliary_models"]:
+        return None
+    names = its_own.results[0].metrics.keys()
+    if any(names != result.metrics.keys() for result in measured.results):
+        return None
+    return {result.id: result.metrics for result in its_own.results}
 
 
-def _describe(folder: Path, decided: Verdict, measured: Evaluation, settings: PushSettings) -> None:
-    """Puts beside a version what it is, how it was judged and where it came from."""
+def _describe(folder: Path, verdict: Verdict, measured: Evaluation, settings: PushSettings) -> None:
+    """Adds the evaluation, the model card and the provenance to a version."""
     metrics, pushed_at = measured.metrics, format_utc(time.time())
-    described = read_model_json(folder)
-    version = decided.version or 0
+    about = read_model_json(folder)
+    version = verdict.version or 0
     evaluation = folder / EVALUATION
     evaluation.mkdir()
     for name in (METRICS_FILE, UTTERANCES_FILE, CLIP_FILE, CLIP_MELS_FILE):
         if name != CLIP_MELS_FILE or (measured.folder / name).is_file():
             shutil.copyfile(measured.folder / name, evaluation / name)
-    write_text(evaluation / REPORT_FILE, _report(decided, measured))
-    card = synthesis_card if isinstance(settings, TtsPushSettings) else recognition_card
-    write_text(folder / MODEL_CARD, card.model_card(measured, version, pushed_at))
+    write_text(evaluation / REPORT_FILE, _report(verdict, measured))
+    write_text(folder / MODEL_CARD, model_card(FAMILIES[settings.family], measured, version, pushed_at))
     provenance = {
         "model": settings.model_name,
         "version": version,
         "digest": measured.digest,
         "pushed_at": pushed_at,
         "evaluation_key": metrics["key"],
-        "replaces": decided.in_service,
-        "checks": [dataclasses.asdict(check) for check in decided.checks],
+        "replaces": verdict.in_service,
+        "checks": [dataclasses.asdict(check) for check in verdict.checks],
         "config": {
-            "features": described["features"],
-            "train": described["settings"],
+            "features": about["features"],
+            "train": about["settings"],
             "evaluate": metrics["settings"],
             "push": settings.plain(),
         },
-        "dataset": described["dataset"],
+        "dataset": about["dataset"],
         "test": metrics["test"],
-        **described["provenance"],
+        **about["provenance"],
     }
     write_json(folder / PROVENANCE, provenance)
 
 
-def _report(decided: Verdict, measured: Evaluation) -> str:
-    """The evaluation's page, with the verdict in its slot."""
+def _report(verdict: Verdict, measured: Evaluation) -> str:
+    """The evaluation's report, with the verdict in its slot."""
     from voxline.report import Block, Tone, badge, data_table, fill_slot, verdict_banner
 
-    tone: Tone = "good" if decided.pushed else "plain" if decided.version else "bad"
-    heading = decided.heading if decided.pushed else "Not pushed"
-    reasons = "" if decided.checks else f"{'; '.join(decided.reasons)}."
+    tone: Tone = "good" if verdict.pushed else "plain" if verdict.version else "bad"
+    heading = verdict.heading if verdict.pushed else "Not pushed"
+    reasons = "" if verdict.checks else f"{'; '.join(verdict.reasons)}."
     blocks = [verdict_banner(heading, reasons, tone)]
-    if decided.checks:
-        rows = [[badge(check.name, "good" if check.passed else "bad"), check.detail] for check in decided.checks]
-        blocks.append(data_table(["check", "what was found"], rows))
+    if verdict.checks:
+        rows = [[badge(check.name, "good" if check.passed else "bad"), check.detail] for check in verdict.checks]
+        blocks.append(data_table(["check", "finding"], rows))
     html = (measured.folder / REPORT_FILE).read_text(encoding="utf-8")
     return fill_slot(html, VERDICT_SLOT, Block("").join(blocks))
 
 
-def _written(
-    decided: Verdict, measured: Evaluation, versions: Registry, store: Path | str, settings: PushSettings, start: float
+def _write(
+    verdict: Verdict, measured: Evaluation, models: Registry, store: Path | str, settings: PushSettings, start: float
 ) -> StepOutput:
-    """Writes verdict and report where only the same verdict of the same registry is written.
+    """Writes verdict and report, keyed by evaluation, registry and verdict.
 
-    Runs that share a store each keep their own: one pushed a model, the next one finds it in service.
+    So runs that share a store keep their own: one pushed a model, the next one finds it in service.
     """
-    judged = dataclasses.asdict(decided)
-    inputs = {
-        "evaluation": measured.metrics["key"],
-        "registry": versions.uri,
-        "verdict": hash_value(judged),
-    }
-    summary: dict[str, Any] = {
+    decision = dataclasses.asdict(verdict)
+    inputs = {"evaluation": measured.metrics["key"], "registry": models.uri, "verdict": hash_value(decision)}
+    values: dict[str, Any] = {
+        **decision,
+        "heading": verdict.heading,
         "model_name": settings.model_name,
         "digest": measured.digest,
-        "figures": _figures(measured),
+        "metrics": measured.values(),
         "judged": format_utc(time.time()),
     }
-    if "wer" in measured.metrics:
-        wer = measured.metrics["wer"]
-        summary |= {"wer": wer["rate"], "wer_interval": [wer["interval"]["low"], wer["interval"]["high"]]}
-    values: dict[str, Any] = {**judged, "heading": decided.heading, **summary}
-    with cached_step(store, "push", settings, inputs, force=True) as work:
-        write_json(work.folder / VERDICT, values)
-        write_text(work.folder / REPORT_FILE, _report(decided, measured))
-        work.outputs = {"verdict": VERDICT, "report": REPORT_FILE}
-        work.counts = {"pushed": int(decided.pushed), "checks": len(decided.checks)}
-    work.seconds = time.monotonic() - start
-    return work
+    with cached_step(store, "push", settings, inputs, force=True) as output:
+        write_json(output.folder / VERDICT, values)
+        write_text(output.folder / REPORT_FILE, _report(verdict, measured))
+        output.outputs = {"verdict": VERDICT, "report": REPORT_FILE}
+        output.counts = {"pushed": int(verdict.pushed), "checks": len(verdict.checks)}
+    output.seconds = time.monotonic() - start
+    return output

@@ -10,6 +10,7 @@ from voxline.components.publish.purge.purge import past_purges
 from voxline.components.publish.versions import DatasetVersions, list_datasets
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
+from voxline.metrics.catalog import CATALOG
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import PROVENANCE, Registry, model_names
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
@@ -59,9 +60,10 @@ def _open_registry(root: Path | str, model: str) -> Registry:
 
 
 def _format_event(change: RegistryEvent) -> str:
-    wer = f"  WER {change.metrics['wer']:.2%}" if "wer" in change.metrics else ""
+    known = [metric for metric in CATALOG.values() if metric.headline and metric.name in change.metrics]
+    headline = f"  {known[0].label} {known[0].format(change.metrics[known[0].name])}" if known else ""
     origin = "" if change.copy_of is None else f" of version {change.copy_of}"
-    return f"version {change.version}  {change.at}  {change.action}{origin}{wer}"
+    return f"version {change.version}  {change.at}  {change.action}{origin}{headline}"
 
 
 def format_training_data(root: str, model: str, version: int, ids: Path | None) -> list[str]:

@@ -225,11 +225,11 @@ class TtsConfig(TrainingRunConfig):
     push: TtsPushSettings = pydantic.Field(default_factory=TtsPushSettings, description="the gate")
 
     def check_registry(self) -> None:
-        listener = self.evaluate.listener
-        if listener and Registry(self.registry, listener).in_service() is None:
+        name = self.evaluate.round_trip_recognizer
+        if name and Registry(self.registry, name).in_service() is None:
             raise SettingsError(
-                f"evaluate.listener is {listener!r}, but {Path(self.registry) / listener} has no version; push a "
-                "recognizer there first (voxline run asr, with this registry), or leave the key empty"
+                f"evaluate.round_trip_recognizer is {name!r}, but {self.registry}/{name} has no version; push an ASR "
+                "model there first (voxline run asr, with this registry), or leave the setting empty"
             )
 
     @classmethod

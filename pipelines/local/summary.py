@@ -7,7 +7,7 @@ from voxline.components.publish.diff import describe_comparability, diff_dataset
 from voxline.components.publish.diff_report import counts_table, utterance_lists
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
-from voxline.metrics.catalog import CATALOG
+from voxline.metrics.catalog import headline_metrics
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.report import Block, Page, data_table, small_print, stat_cards, verdict_banner
 from voxline.store.bucket_cache import local_path, localize
@@ -96,20 +96,8 @@ def summary_lines(record: RunRecord) -> list[str]:
     return lines
 
 
-HEADLINE_METRICS = {
-    "asr": {"wer": "word error rate", "cer": "character errors"},
-    "tts": {
-        "round_trip_wer": "round-trip WER",
-        "attention_diagonality": "diagonality",
-        "mel_l1": "mel L1",
-        "rtf": "real-time factor",
-    },
-}
-"""Pipeline → the metrics in the last lines of a run, and their titles there."""
-
-
 def _metric_lines(record: RunRecord) -> list[str]:
-    """A line for each metric, with its interval if there is one."""
+    """A line for each headline metric, with its interval if it is known."""
     if published := record.step("publish"):
         shown = [
             f"{published.counts[split]:,} {split}" for split in ("train", "dev", "test") if split in published.counts
@@ -119,16 +107,13 @@ def _metric_lines(record: RunRecord) -> list[str]:
         return []
     confidence = f"{100 * record.config['evaluate']['confidence']:g}%"
     lines = []
-    for name, title in HEADLINE_METRICS[record.pipeline].items():
-        value, low, high = (record.metrics.get(name + end) for end in ("", "_low", "_high"))
+    for metric in headline_metrics(record.pipeline):
+        value, low, high = (record.metrics.get(metric.name + end) for end in ("", "_low", "_high"))
         if value is None:
+            lines += [f"{metric.label:<17}not measured: set {metric.setting}"] if metric.setting else []
             continue
-        figure = CATALOG[name]
-        interval = f"  ({confidence} interval {figure.shown(low)} to {figure.shown(high)})"
-        bounded = name != "cer" and low is not None and high is not None
-        lines.append(f"{title:<17}{figure.shown(value)}{interval if bounded else ''}")
-    if record.pipeline == "tts" and "round_trip_wer" not in record.metrics:
-        lines.insert(0, f"{'round-trip WER':<17}not measured: evaluate.listener names no recogniser")
+        interval = f"  ({confidence} interval {metric.format(low)} to {metric.format(high)})"
+        lines.append(f"{metric.label:<17}{metric.format(value)}{'' if low is None or high is None else interval}")
     return lines
 
 

@@ -18,7 +18,7 @@ from voxline.store.files import read_json
 
 pytest.importorskip("docker.types", reason="the Docker SDK that kfp's runner needs is not installed; make setup")
 
-SETTINGS = ["push.max_wer=10", "validate.tfdv=off"]
+SETTINGS = ["push.limits.wer=10", "validate.tfdv=off"]
 """TFX's statistics are made in their image alone, so that with them the runs would differ; test_tfdv is about them."""
 
 STEPS = ("ingest", "convert", "validate", "extract", "train", "evaluate", "push")

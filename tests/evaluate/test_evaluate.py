@@ -58,42 +58,44 @@ def test_a_perfect_model_has_no_errors_and_an_interval_that_does_not_claim_perfe
     assert 0 < work.metrics["wer_high"] < 0.2
     assert metrics["champion"] is None
     assert metrics["model"]["digest"] == model_digest(make_asr_model())
-    assert metrics["clip"]["text"] == metrics["clip"]["reference"]
+    assert metrics["smoke_test"]["text"] == metrics["smoke_test"]["reference"]
     assert 0 < work.metrics["rtf"] < 1
     assert not (tmp_path / "registry").exists()
 
 
 def test_errors_fall_where_they_were_made(compared: Evaluation) -> None:
     metrics = compared.metrics
-    sevens = sum(row.told["reference"].split().count("seven") for row in compared.rows)
-    assert metrics["wer"]["substitutions"] == metrics["wer"]["insertions"] + sevens
-    assert metrics["wer"]["rate"] == sevens / metrics["wer"]["length"]
-    assert {who: of["wer"]["rate"] > 0 for who, of in metrics["slices"]["speaker"].items()} == {
+    sevens = sum(result.details["reference"].split().count("seven") for result in compared.results)
+    words = metrics["details"]["words"]
+    assert (words["substitutions"], words["deletions"], words["insertions"]) == (sevens, 0, 0)
+    assert metrics["metrics"]["wer"]["value"] == sevens / words["length"]
+    speakers = metrics["slices"]["speaker"]
+    assert {speaker: of["metrics"]["wer"]["value"] > 0 for speaker, of in speakers.items()} == {
         "ada": False,
         "ben": False,
         "zoë": True,
     }
-    assert metrics["confusions"] == [{"said": "seven", "heard": "six", "count": sevens}]
+    assert metrics["details"]["confusions"] == [{"reference": "seven", "hypothesis": "six", "count": sevens}]
     assert list(metrics["slices"]) == ["speaker", "duration", "words", "accent"]
     for values in metrics["slices"].values():
-        assert sum(of["utterances"] for of in values.values()) == len(compared.rows)
-        assert all(
-            of["wer"]["interval"]["low"] <= of["wer"]["rate"] <= of["wer"]["interval"]["high"] for of in values.values()
-        )
+        assert sum(of["utterances"] for of in values.values()) == len(compared.results)
+        for of in values.values():
+            wer = of["metrics"]["wer"]
+            assert wer["interval"]["low"] <= wer["value"] <= wer["interval"]["high"]
 
 
 def test_a_worse_model_is_said_to_be_worse_than_the_one_in_service(compared: Evaluation) -> None:
-    comparison = compared.metrics["comparison"]
+    comparison = compared.metrics["metrics"]["wer"]["comparison"]
     assert compared.metrics["champion"]["version"] == 1
-    assert comparison["champion_wer"] == 0
+    assert comparison["champion_value"] == 0
     assert 0 < comparison["interval"]["low"] <= comparison["difference"] <= comparison["interval"]["high"]
     assert comparison["probability_worse"] == 1
-    assert all(row.told["champion_hypothesis"] == row.told["reference"] for row in compared.rows)
+    assert all(row.details["champion_hypothesis"] == row.details["reference"] for row in compared.results)
 
 
 def test_the_page_is_whole_and_plays_the_worst(compared: Evaluation) -> None:
     html = (compared.folder / "report.html").read_text()
-    assert html.count("<audio") == sum(row.figures["wer"].value > 0 for row in compared.rows)
+    assert html.count("<audio") == sum(result.metrics["wer"].sum > 0 for result in compared.results)
     assert "Not judged yet" in html
     for part in ("zoë", "probability of being worse", "seven", "<svg"):
         assert part in html
@@ -191,7 +193,7 @@ def test_utterances_without_words_and_models_without_an_answer_are_counted(
     lines += json.dumps({**quiet, "id": "unsaid", "text": ""}) + "\n" + json.dumps({**quiet, "id": "unheard"}) + "\n"
     (tmp_path / "manifest.jsonl").write_text(lines)
     work = run(make_asr_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
-    rows = {row.id: row for row in Evaluation.read(work.folder).rows}
-    assert rows["unsaid"].figures["wer"] == (0, 0)
-    assert rows["unheard"].told["words"]["deletions"] == 2
+    results = {result.id: result for result in Evaluation.read(work.folder).results}
+    assert results["unsaid"].metrics["wer"] == (0, 0)
+    assert results["unheard"].details["words"]["deletions"] == 2
     assert work.metrics["wer"] == pytest.approx(2 / 7)

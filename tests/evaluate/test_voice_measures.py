@@ -6,7 +6,7 @@ import pytest
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
 from voxline.audio.griffin_lim import features_to_waveform
-from voxline.components.evaluate.tts.evaluate import _picked
+from voxline.components.evaluate.tts.family import evenly_spaced_ids
 from voxline.data.manifest import Utterance
 from voxline.metrics import f0
 from voxline.metrics.mcd import mel_cepstra, mel_cepstral_distortion
@@ -76,11 +76,11 @@ def test_silence_has_no_pitch_to_compare() -> None:
     assert found.voicing_error > 0.8
 
 
-def test_what_is_picked_is_spread_over_the_lengths() -> None:
+def test_ids_are_evenly_spaced_by_length() -> None:
     utterances = [Utterance(f"u{n:03d}", "", 1.0, "a" * n) for n in range(100)]
-    assert _picked(utterances, 4) == {"u000", "u025", "u050", "u075"}
-    assert len(_picked(utterances, 1000)) == 100
-    assert _picked(utterances, 0) == set()
+    assert evenly_spaced_ids(utterances, 4) == {"u000", "u025", "u050", "u075"}
+    assert len(evenly_spaced_ids(utterances, 1000)) == 100
+    assert evenly_spaced_ids(utterances, 0) == set()
 
 
 def test_threads_answer_in_order_what_each_pair_does_alone() -> None:

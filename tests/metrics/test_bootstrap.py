@@ -22,7 +22,7 @@ def test_an_interval_holds_the_true_rate_as_often_as_it_says() -> None:
 def test_speakers_who_differ_make_a_wider_interval_than_their_utterances_would() -> None:
     parts = [SumAndWeight(speaker % 5, 10) for speaker in range(20) for _ in range(30)]
     speakers = [f"s{speaker}" for speaker in range(20) for _ in range(30)]
-    by_speaker, by_utterance = (Bootstrap(fewest_speakers=n).interval(parts, speakers) for n in (10, 21))
+    by_speaker, by_utterance = (Bootstrap(min_speakers=n).interval(parts, speakers) for n in (10, 21))
     assert (by_speaker.over, by_speaker.units) == ("speakers", 20)
     assert (by_utterance.over, by_utterance.units) == ("utterances", 600)
     assert by_speaker.high - by_speaker.low > 3 * (by_utterance.high - by_utterance.low)
@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_interval_and_memory_stays_bounded() -> Non
 def test_a_comparison_on_the_same_utterances_sees_what_two_intervals_do_not() -> None:
     random = np.random.default_rng(3)
     champion = [SumAndWeight(int(n), 10) for n in random.binomial(10, 0.3, size=200)]
-    challenger = [SumAndWeight(max(part.value - (n % 4 == 0), 0), 10) for n, part in enumerate(champion)]
+    challenger = [SumAndWeight(max(part.sum - (n % 4 == 0), 0), 10) for n, part in enumerate(champion)]
     bootstrap, speakers = Bootstrap(), [""] * 200
     overlap = bootstrap.interval(challenger, speakers).high - bootstrap.interval(champion, speakers).low
     compared = bootstrap.compare(challenger, champion, speakers)
@@ -101,7 +101,7 @@ def test_what_was_not_measured_takes_no_part_in_a_mean() -> None:
     assert aggregate(some, "mean") == aggregate(measured, "mean") == 6
     alone, among = (Bootstrap().interval(parts, [""] * len(parts), "mean") for parts in (measured, some))
     assert (alone, among.units) == (among, 30)
-    other = [SumAndWeight(part.value + 1) if n % 2 else SumAndWeight(0, 0) for n, part in enumerate(some)]
+    other = [SumAndWeight(part.sum + 1) if n % 2 else SumAndWeight(0, 0) for n, part in enumerate(some)]
     compared = Bootstrap().compare(some, other, [""] * 330, "mean")
     assert compared.difference == pytest.approx(-1)
     assert compared.interval.units == 15
@@ -110,9 +110,8 @@ def test_what_was_not_measured_takes_no_part_in_a_mean() -> None:
 
 def test_a_mean_of_too_few_has_no_interval_and_none_of_none_is_no_number() -> None:
     interval = Bootstrap().interval([SumAndWeight(2.5)] * 4, [""] * 4, "mean")
-    assert interval.plain() == {"low": None, "high": None, "over": "utterances", "units": 4}
+    assert interval.to_dict() == {"low": None, "high": None, "over": "utterances", "units": 4}
     compared = Bootstrap().compare([SumAndWeight(2.5)] * 4, [SumAndWeight(1.5)] * 4, [""] * 4, "mean")
     assert (compared.difference, compared.highest) == (1, math.inf)
-    assert compared.plain()["highest"] is None
     assert aggregate([SumAndWeight(0, 0)] * 9, "mean") is None
     assert Bootstrap().interval([], [], "mean").units == 0

@@ -28,7 +28,7 @@ registry: gs://speech/registry
 model: english
 corpus: {uri: gs://speech/corpora/LibriSpeech}
 train: {epochs: 40, model: {layers: 5, units: 800}}
-push: {max_wer: 0.15}
+push: {limits: {wer: 0.15}}
 """,
     "tts": """
 pipeline: tts
@@ -39,8 +39,8 @@ model: linda
 corpus: {uri: gs://speech/corpora/LJSpeech-1.1}
 convert: {sample_rate: 22050}
 train: {epochs: 500, model: {kind: tacotron2, reduction: 2}}
-evaluate: {listener: english}
-push: {max_round_trip_wer: 0.15}
+evaluate: {round_trip_recognizer: english}
+push: {limits: {round_trip_wer: 0.15}}
 """,
     "refresh": """
 pipeline: refresh
@@ -132,13 +132,13 @@ def test_it_keeps_to_the_schema_of_kfp_and_of_its_platform(ir: str) -> None:
 def test_the_config_becomes_the_defaults_of_the_form(case: str, ir: str) -> None:
     form = documents(ir)[0]["root"]["inputDefinitions"]["parameters"]
     expected = {
-        "asr": {"train__epochs": 40, "push__max_wer": 0.15, "model": "english"},
+        "asr": {"train__epochs": 40, "push__limits__wer": 0.15, "model": "english"},
         "tts": {
             "train__epochs": 500,
             "train__model__reduction": 2,
-            "push__max_round_trip_wer": 0.15,
+            "push__limits__round_trip_wer": 0.15,
             "convert__sample_rate": 22050,
-            "evaluate__listener": "english",
+            "evaluate__round_trip_recognizer": "english",
             "model": "linda",
         },
         "refresh": {"datasets": "gs://speech/datasets", "publish__name": "librispeech", "extract__features__mels": 40},

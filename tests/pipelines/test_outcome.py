@@ -15,7 +15,7 @@ def test_the_interval_is_called_what_the_config_made_it(tmp_path: Path) -> None:
 def test_a_voice_is_told_by_its_round_trip_and_what_was_not_measured_is_said(tmp_path: Path) -> None:
     record = RunRecord("tts", "small", tmp_path, {"evaluate": {"confidence": 0.95}}, status="succeeded")
     record.metrics = {"attention_diagonality": 0.97, "mel_l1": 0.31, "rtf": 0.02, "hit_limit": 0.0}
-    assert "round-trip WER   not measured: evaluate.listener names no recogniser" in summary_lines(record)
+    assert "round-trip WER   not measured: set evaluate.round_trip_recognizer" in summary_lines(record)
     record.metrics |= {"round_trip_wer": 0.03, "round_trip_wer_low": 0.01, "round_trip_wer_high": 0.06}
     told = summary_lines(record)
     assert "round-trip WER   3.00%  (95% interval 1.00% to 6.00%)" in told

@@ -63,8 +63,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[str, An
     wait_for(lambda: not processes_of(house), 30, "the steps of a killed run to end")
     found: dict[str, Any] = {"house": house}
     # One of them loads the model in a fresh process; the tests of push do it for every verdict.
-    quick = ["--set", "push.known_clip=false"]
-    for name, settings in (("refused", quick), ("pushed", ["--set", "push.max_wer=10"]), ("again", quick)):
+    quick = ["--set", "push.smoke_test=false"]
+    for name, settings in (("refused", quick), ("pushed", ["--set", "push.limits.wer=10"]), ("again", quick)):
         status, seen = house.run(*settings)
         found[name] = {"status": status, "seen": seen, "record": record(house)}
     return found
@@ -88,7 +88,7 @@ def test_a_refused_model_is_a_run_that_succeeded_and_says_why(runs: dict[str, An
     assert refused["record"]["status"] == "succeeded"
     assert refused["record"]["pushed"] is False
     assert refused["record"]["model"] is None
-    assert "above the limit of 30.00% (max_wer)" in refused["record"]["reason"]
+    assert "above the limit of 30.00% (limits.wer)" in refused["record"]["reason"]
     assert refused["seen"][-1] == refused["record"]["reason"]
 
 

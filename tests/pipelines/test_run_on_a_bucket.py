@@ -107,7 +107,7 @@ def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and
     assert "resuming from the checkpoint of step " in capsys.readouterr().out
     assert trained.metrics["steps"] == 120
     assert not [name for name in cluster.gcs.names() if "/checkpoints/" in name or name.endswith("progress.json")]
-    made = cluster.run("evaluate", "push", settings=(*long, "push.max_wer=10", "push.known_clip=false"))
+    made = cluster.run("evaluate", "push", settings=(*long, "push.limits.wer=10", "push.smoke_test=false"))
     assert read_json(localize(made["push"].output_uri("verdict")))["model"] == f"{cluster.gcs.uri}/registry/asr/1"
     assert not files(cluster.fresh_pod())
     assert format_models(f"{cluster.gcs.uri}/registry")[0].startswith("asr  version 1")

@@ -65,7 +65,8 @@ def test_the_network_is_chosen_by_its_kind(tmp_path: Path) -> None:
             r"unknown key 'train\.reduction_schedule\.0\.reductoin'; did you ",
         ),
         ("reduction: 3", r"run\.yaml: unknown key 'reduction'; did you mean 'train\.model\.reduction'\?"),
-        ("push: {max_wer: 0.1}", r"run\.yaml: unknown key 'push\.max_wer'; did you mean 'max_round_trip_wer'\?"),
+        ("push: {limit: {mcd: 5}}", r"run\.yaml: unknown key 'push\.limit'; did you mean 'limits'\?"),
+        ("push: {limits: {wer: 0.1}}", r"run\.yaml: 'push\.limits' .*no metric wer; accepted: round_trip_wer, "),
     ],
 )
 def test_a_fault_is_told_by_its_key_whatever_kind_the_network_is(tmp_path: Path, text: str, told: str) -> None:
@@ -73,9 +74,11 @@ def test_a_fault_is_told_by_its_key_whatever_kind_the_network_is(tmp_path: Path,
         config(tmp_path, text)
 
 
-def test_a_listener_that_is_not_there_is_refused_before_training(tmp_path: Path) -> None:
-    chosen = config(tmp_path, "evaluate: {listener: nobody}\n").with_default_folders(tmp_path)
-    with pytest.raises(SettingsError, match=r"evaluate\.listener is 'nobody', but .*registry/nobody has no version"):
+def test_a_missing_round_trip_recognizer_is_refused_before_training(tmp_path: Path) -> None:
+    chosen = config(tmp_path, "evaluate: {round_trip_recognizer: nobody}\n").with_default_folders(tmp_path)
+    with pytest.raises(
+        SettingsError, match=r"evaluate\.round_trip_recognizer is 'nobody', but .*registry/nobody has no version"
+    ):
         chosen.check_registry()
 
 

@@ -40,8 +40,8 @@ train:
     decoder_units: 8
     decoder_layers: 1
     postnet_layers: 0
-evaluate: {{bootstrap_samples: 100, pitched: 0}}
-push: {{max_hit_limit: 1, min_attention_diagonality: 0}}
+evaluate: {{bootstrap_samples: 100, f0_utterances: 0}}
+push: {{limits: {{hit_limit: 1, attention_diagonality: 0}}}}
 """
 
 

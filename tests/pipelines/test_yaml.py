@@ -62,7 +62,7 @@ BOMB = "\n".join(["- &a0 [x, x]", *(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]"
         ("? [a]\n: b", "a key must be a word"),
         ("train: {epochs: !!int many}", "'many' is not of type int"),
         ("train: {epochs: " + "9" * 5_000 + "}", "is not of type int"),
-        ("push: {known_clip: !!bool perhaps}", "'perhaps' is not of type bool"),
+        ("push: {smoke_test: !!bool perhaps}", "'perhaps' is not of type bool"),
     ],
     ids=["bomb", "circle", "deep", "list as key", "int", "digits", "bool"],
 )

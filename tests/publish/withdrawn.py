@@ -111,14 +111,14 @@ def register(registry: str, model: Path, dataset: Dataset) -> None:
     with open(place / EVALUATION / UTTERANCES_FILE, "w") as file:
         for row in judged:
             line = {"id": row.id, "speaker": row.speaker, "duration": 1.0, "slices": {"speaker": row.speaker}}
-            file.write(json.dumps({**line, "figures": {"wer": [0, 3]}, "champion": None, "reference": row.text}) + "\n")
+            file.write(json.dumps({**line, "metrics": {"wer": [0, 3]}, "champion": None, "reference": row.text}) + "\n")
     clip = next(row for row in judged if row.speaker == GONE)
     metrics = {
         "utterances": len(judged),
         "key": "abc",
         "test": {"fingerprint": "f", "split": "test", "speakers": 3},
         "slices": {"speaker": {GONE: {"wer": 0}, "ada": {"wer": 0}}},
-        "clip": {"id": clip.id, "reference": clip.text, "text": clip.text},
+        "smoke_test": {"id": clip.id, "reference": clip.text, "text": clip.text},
     }
     write_json(place / EVALUATION / METRICS_FILE, metrics)
     (place / EVALUATION / "clip.wav").write_bytes(b"her voice")

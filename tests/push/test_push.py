@@ -17,16 +17,18 @@ import pytest
 from tests.tone_asr_model import WORDS, MakeAsrModel, write_corpus
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.push.asr.smoke_test import smoke_test_asr
+from voxline.components.push.asr.family import AsrPushFamily
+from voxline.components.push.gate import GateCheck
 from voxline.components.push.settings import AsrPushSettings as PushSettings
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
+from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData
 
 ROOT = Path(__file__).parent.parent.parent
-QUICK = PushSettings(known_clip=False, min_slice_utterances=5)
+QUICK = PushSettings(smoke_test=False, min_slice_utterances=5)
 """Without the fresh process, which loads TensorFlow for ten seconds; two tests have it."""
 
 
@@ -72,7 +74,7 @@ def test_a_good_model_becomes_a_version_that_says_what_it_is(
 ) -> None:
     model = make_asr_model({"four": "five"})
     TrainingData("dataset", "rows", 0, []).write(model / TRAINED_ON)
-    verdict = judge(model, PushSettings(known_clip=True))
+    verdict = judge(model, PushSettings(smoke_test=True))
     version = tmp_path / "registry" / "asr" / "1"
     assert verdict["pushed"]
     assert verdict["model"] == str(version)
@@ -88,7 +90,7 @@ def test_a_good_model_becomes_a_version_that_says_what_it_is(
     provenance = json.loads((version / "provenance.json").read_text())
     assert provenance["digest"] == model_digest(model)
     assert provenance["dataset"]["counts"] == {"train": 10, "test": 4}
-    assert provenance["config"]["push"]["max_wer"] == 0.3
+    assert provenance["config"]["push"]["limits"] == {"wer": 0.3}
     assert provenance["git_revision"] == "0" * 40
     assert "Pushed as version 1" in (version / "evaluation" / "report.html").read_text()
     assert {path.name for path in (version / "evaluation").iterdir()} == {
@@ -116,12 +118,12 @@ def test_a_worse_model_is_refused_and_a_better_one_replaces(
 ) -> None:
     assert judge(make_asr_model({"four": "five"}))["version"] == 1
     before = state(tmp_path / "registry")
-    worse = judge(make_asr_model({"four": "five", "two": "one"}), PushSettings(known_clip=False, max_wer=1))
+    worse = judge(make_asr_model({"four": "five", "two": "one"}), PushSettings(smoke_test=False, limits={"wer": 1}))
     assert not worse["pushed"]
-    assert "(max_regression)" in worse["reasons"][0]
+    assert "(max_regression.wer)" in worse["reasons"][0]
     assert state(tmp_path / "registry") == before
     assert judge(make_asr_model())["version"] == 2
-    lenient = PushSettings(known_clip=False, max_regression=0.5, max_slice_regression=0.5)
+    lenient = PushSettings(smoke_test=False, max_regression={"wer": 0.5}, max_slice_regression={"wer": 0.5})
     assert judge(make_asr_model({"two": "one"}), lenient)["version"] == 3
 
 
@@ -131,12 +133,12 @@ def test_a_model_that_may_be_as_good_is_refused_until_that_is_shown(
     """Each mishears one word of nine; the other errs 3 points more here, which may be chance."""
     assert judge(make_asr_model({"four": "five"}))["pushed"]
     other = make_asr_model({"three": "two"})
-    sure = {"known_clip": False, "max_slice_regression": 1}
-    refused = judge(other, PushSettings(**sure, max_regression=0.04))
+    sure = {"smoke_test": False, "max_slice_regression": {"wer": 1}}
+    refused = judge(other, PushSettings(**sure, max_regression={"wer": 0.04}))
     compared = next(check for check in refused["checks"] if check["limit"] == 0.04)
     assert not compared["passed"]
     assert "too small to show it" in compared["detail"]
-    assert judge(other, PushSettings(**sure, max_regression=0.1))["pushed"]
+    assert judge(other, PushSettings(**sure, max_regression={"wer": 0.1}))["pushed"]
 
 
 def test_a_model_that_is_worse_for_one_speaker_is_refused_though_better_on_the_whole(
@@ -148,7 +150,7 @@ def test_a_model_that_is_worse_for_one_speaker_is_refused_though_better_on_the_w
     (reason,) = verdict["reasons"]
     assert "speaker zoë" in reason
     assert "on 10 utterances" in reason
-    many = PushSettings(known_clip=False, min_slice_utterances=50)
+    many = PushSettings(smoke_test=False, min_slice_utterances=50)
     assert judge(make_asr_model({"seven": "six"}), many)["pushed"]
 
 
@@ -206,14 +208,14 @@ def test_a_model_that_a_person_rolled_back_does_not_come_back_by_itself(
     verdict = judge(make_asr_model())
     assert not verdict["pushed"]
     assert "rolled back as version 2" in verdict["reasons"][0]
-    assert judge(make_asr_model(), PushSettings(known_clip=False, allow_rolled_back=True))["version"] == 4
+    assert judge(make_asr_model(), PushSettings(smoke_test=False, allow_rolled_back=True))["version"] == 4
 
 
 def test_other_bytes_than_those_that_were_evaluated_are_not_judged(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     evaluation = evaluated(make_asr_model(), corpus, tmp_path)
-    with pytest.raises(WorkError, match="what ships must be what was judged"):
+    with pytest.raises(WorkError, match="the model that ships must be the one that was evaluated"):
         push(make_asr_model({"one": "two"}), evaluation, tmp_path / "registry", tmp_path / "store", QUICK)
     with pytest.raises(SettingsError, match="'model_name' is 'other'"):
         push(
@@ -252,7 +254,7 @@ def test_a_model_pushed_since_and_tested_on_other_data_asks_for_a_new_evaluation
     other = write_corpus(tmp_path / "other", [("ada", "one two"), ("ben", "three")] * 10)
     first, second = make_asr_model({"one": "two"}), make_asr_model()
     of_second = evaluated(second, corpus, tmp_path)
-    lenient = PushSettings(known_clip=False, max_wer=1)
+    lenient = PushSettings(smoke_test=False, limits={"wer": 1})
     push(first, evaluated(first, other, tmp_path), tmp_path / "registry", tmp_path / "store", lenient)
     verdict = json.loads(
         push(second, of_second, tmp_path / "registry", tmp_path / "store", QUICK).path("verdict").read_text()
@@ -271,16 +273,21 @@ def test_a_fresh_process_catches_damage_and_another_answer_wherever_it_is_starte
     damaged = Path(shutil.copytree(make_asr_model(), tmp_path / "damaged"))
     weights = damaged / "variables" / "variables.data-00000-of-00001"
     weights.write_bytes(weights.read_bytes()[:3])
-    clip = corpus / "wavs" / "0001.wav"
-    check = smoke_test_asr(damaged, clip, "anything", 120)
+    shutil.copy(corpus / "wavs" / "0001.wav", tmp_path / "clip.wav")
+
+    def smoke_test(model: Path, text: str, seconds: float = 120) -> GateCheck:
+        evaluation = Evaluation(tmp_path, {"smoke_test": {"text": text}}, [])
+        return AsrPushFamily().smoke_test(model, evaluation, seconds)
+
+    check = smoke_test(damaged, "anything")
     assert not check.passed
     assert "does not load" in check.detail
-    check = smoke_test_asr(make_asr_model(), clip, "what nobody said", 120)
+    check = smoke_test(make_asr_model(), "another text")
     assert not check.passed
-    assert "evaluate heard 'what nobody said'" in check.detail
-    check = smoke_test_asr(make_asr_model(), clip, "", 0.05)
+    assert "evaluate as 'another text'" in check.detail
+    check = smoke_test(make_asr_model(), "", seconds=0.05)
     assert not check.passed
-    assert "clip_seconds" in check.detail
+    assert "smoke_test_seconds" in check.detail
 
 
 PUSH = """
@@ -295,7 +302,7 @@ if len(sys.argv) > 4:
         import time; time.sleep(60)
     step._describe = slow
 model, evaluation, folder = sys.argv[1:4]
-settings = AsrPushSettings(known_clip=False, max_regression=1, max_slice_regression=1)
+settings = AsrPushSettings(smoke_test=False, max_regression={"wer": 1}, max_slice_regression={"wer": 1})
 step.run(model, evaluation, folder + "/registry", folder + "/store", settings)
 """
 

@@ -1,6 +1,6 @@
-"""What an attention's alignment says of a synthesis: did it read the whole text, once, from beginning to end?
+"""Metrics of an attention alignment: did the decoder read the whole text, once, from beginning to end?
 
-Why these measures, and what they do not say: docs/decisions/0017-how-tts-is-judged.md.
+Why these metrics, and what they miss: docs/decisions/0017-how-tts-is-judged.md.
 """
 
 import dataclasses
@@ -17,25 +17,25 @@ BAND = 0.2
 """Half the width of the band around the diagonal, as a share of the text."""
 
 MIN_BAND = 2.0
-"""Symbols: a short text has no narrower band."""
+"""Symbols; the narrowest half width, for short texts."""
 
 MIN_WEIGHT = 0.1
-"""Weight that a symbol must get at some step to count as read. A letter that is passed in half a step gets less."""
+"""Weight that a symbol needs at some step to count as read. A letter passed in half a step gets less."""
 
 MIN_RUN = 4
-"""Symbols: as many left out in a row are a skip, a return by as many a repeat. Less is a letter, or its neighbour."""
+"""Symbols; this many unread in a row are a skip, and a return by this many is a repeat. Fewer may be one letter."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionMetrics:
-    """How a text was read.
+    """How a decoder read a text.
 
     Attributes:
-      diagonality: share of the attention within the band around the diagonal, 0 to 1. Attention that is the same
-        everywhere has 0.36, one that reads backwards about 0.2.
+      diagonality: share of the attention within the band around the diagonal, 0 to 1. Uniform attention has 0.36,
+        attention that reads backwards about 0.2.
       coverage: share of the symbols that were read, 0 to 1.
-      repeats: times that the attention went back by `MIN_RUN` symbols or more.
-      skips: places where `MIN_RUN` symbols or more in a row were not read, the end of the text among them.
+      repeats: times that the attention returned by `MIN_RUN` symbols or more.
+      skips: runs of `MIN_RUN` or more unread symbols, the end of the text included.
     """
 
     diagonality: float
@@ -45,17 +45,17 @@ class AttentionMetrics:
 
 
 def compute_attention_metrics(alignment: "Weights") -> AttentionMetrics:
-    """Measures one alignment.
+    """Computes the metrics of one alignment.
 
     Args:
-      alignment: [steps, symbols], the weights of each decoder step, each row summing to 1; padding cut off.
+      alignment: [steps, symbols], the weights of each decoder step, without padding; each row sums to 1.
 
     Raises:
       ValueError: no step or no symbol, or weights that are not finite.
 
     >>> import numpy as np
     >>> compute_attention_metrics(np.eye(12))
-    Alignment(diagonality=1.0, coverage=1.0, repeats=0, skips=0)
+    AttentionMetrics(diagonality=1.0, coverage=1.0, repeats=0, skips=0)
     """
     import numpy as np
 
@@ -67,7 +67,7 @@ def compute_attention_metrics(alignment: "Weights") -> AttentionMetrics:
 
 
 def _diagonality(weights: "Weights") -> float:
-    """The diagonal attention rate of Chen et al. 2020 (MultiSpeech), by a band as wide as the text asks."""
+    """The diagonal attention rate of Chen et al. 2020 (MultiSpeech), with a band as wide as the text requires."""
     import numpy as np
 
     steps, symbols = weights.shape
@@ -77,7 +77,7 @@ def _diagonality(weights: "Weights") -> float:
 
 
 def _repeats(positions: "npt.NDArray[np.intp]") -> int:
-    """Times that the position falls so far behind the farthest one; one return counts once, however long it lasts."""
+    """Times that the position falls `MIN_RUN` behind the farthest one; a return counts once, however long it lasts."""
     farthest, returned, count = 0, False, 0
     for position in positions.tolist():
         if position <= farthest - MIN_RUN:
@@ -90,6 +90,6 @@ def _repeats(positions: "npt.NDArray[np.intp]") -> int:
 
 
 def _skips(read: "npt.NDArray[np.bool_]") -> int:
-    """Runs of symbols that were not read, of a word's length at least."""
+    """Runs of at least `MIN_RUN` unread symbols."""
     runs = "".join("x" if symbol else " " for symbol in read.tolist()).split("x")
     return sum(len(run) >= MIN_RUN for run in runs)

@@ -1,9 +1,9 @@
-"""How sure one may be of a figure that was measured on so many utterances, and of the difference of two models.
+"""Bootstrap confidence intervals of a metric on a test split, and of the difference of two models.
 
-Every figure is a ratio of two sums over utterances: errors over words (a rate), or values over their number (a
-mean). Its interval is a percentile bootstrap over utterances, or over speakers where there are enough of them:
-what one speaker says falls together, and resampling it apart would promise too much (Bisani and Ney 2004,
-"Bootstrap estimates for confidence intervals in ASR performance evaluation").
+Every metric is a ratio of two sums over utterances: errors over words (a rate), or values over their number (a
+mean). Its interval is a percentile bootstrap over utterances, or over speakers if there are enough of them: a
+speaker's utterances are correlated, and resampling them separately would give too narrow an interval (Bisani and Ney
+2004, "Bootstrap estimates for confidence intervals in ASR performance evaluation").
 """
 
 import dataclasses
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 MIN_UNITS = 5
-"""With fewer utterances (or speakers) than this a bootstrap says nothing; the interval is all there is."""
+"""With fewer utterances (or speakers) than this a bootstrap tells nothing; the interval is the widest possible."""
 
 MetricKind = Literal["rate", "mean"]
-"""rate: whole numbers of events among so many chances. mean: any numbers, each with weight 1 (0: not measured)."""
+"""rate: a count of events over a count of chances. mean: any numbers, each with weight 1 (0: not measured)."""
 
 
 class SumAndWeight(NamedTuple):
-    """What one utterance adds to a figure: `value` to the sum above, `weight` to the one below."""
+    """What one utterance adds to a metric: `sum` to the numerator, `weight` to the denominator."""
 
-    value: float
+    sum: float
     weight: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interval:
-    """Where the true figure (or difference of two) lies; infinite ends where nothing is known.
+    """A confidence interval of a metric, or of the difference of two; infinite ends if nothing is known.
 
     Attributes:
       over: what was resampled, "utterances" or "speakers".
@@ -48,23 +48,23 @@ class Interval:
     over: str
     units: int
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON, which has no infinity: null stands for it."""
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, which has no infinity: null stands for it."""
         ends = {name: end if math.isfinite(end) else None for name, end in (("low", self.low), ("high", self.high))}
         return {**ends, "over": self.over, "units": self.units}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Comparison:
-    """A challenger against a champion on the same utterances; positive is a higher figure.
+    """A challenger against a champion on the same utterances. A positive difference is worse.
 
     Attributes:
-      difference: challenger's figure less the champion's.
+      difference: the challenger's metric minus the champion's; reversed for a metric that is better higher.
       interval: of the difference, two-sided.
-      lowest, highest: one-sided bounds: the difference is above `lowest`, and below `highest`, each with the
-        stated confidence. Where a challenger's rate was nowhere higher no resample can show that it is; what so many
-        words leave open (the exact binomial bound, as in `Bootstrap.interval`) is then added to the upper bounds.
-      probability_worse: share of resamples in which the challenger's figure is higher; ties count half.
+      lowest, highest: one-sided bounds, each with the stated confidence: the difference is above `lowest` and below
+        `highest`. If the challenger's rate is higher on no utterance, no resample can show that it is; the exact
+        binomial bound for that many words (see `Bootstrap.interval`) is then added to the upper bounds.
+      probability_worse: share of resamples in which the challenger is worse; ties count half.
     """
 
     difference: float
@@ -73,43 +73,32 @@ class Comparison:
     highest: float
     probability_worse: float
 
-    def plain(self) -> dict[str, Any]:
-        bounds = {"lowest": self.lowest, "highest": self.highest}
-        return {
-            "difference": self.difference,
-            "interval": self.interval.plain(),
-            **{name: bound if math.isfinite(bound) else None for name, bound in bounds.items()},
-            "probability_worse": self.probability_worse,
-        }
 
-
-def aggregate(parts: Sequence[SumAndWeight], kind: MetricKind = "rate") -> float | None:
-    """The figure of some utterances; None where a mean was measured of none.
+def aggregate(values: Sequence[SumAndWeight], kind: MetricKind = "rate") -> float | None:
+    """The metric over some utterances; None for a mean that none of them was measured for.
 
     A rate without chances counts its events as if against one.
 
-    >>> (
-    ...     aggregate([SumAndWeight(1, 4), SumAndWeight(0, 6)]),
-    ...     aggregate([SumAndWeight(2, 0)]),
-    ...     aggregate([SumAndWeight(3.5), SumAndWeight(0, 0)], "mean"),
-    ... )
-    (0.1, 2.0, 3.5)
+    >>> aggregate([SumAndWeight(1, 4), SumAndWeight(0, 6)]), aggregate([SumAndWeight(2, 0)])
+    (0.1, 2.0)
+    >>> aggregate([SumAndWeight(3.5), SumAndWeight(0, 0)], "mean")
+    3.5
     """
-    value, weight = math.fsum(part.value for part in parts), math.fsum(part.weight for part in parts)
+    total, weight = math.fsum(value.sum for value in values), math.fsum(value.weight for value in values)
     if kind == "mean" and not weight:
         return None
-    return value / max(weight, 1)
+    return total / max(weight, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Bootstrap:
-    """How intervals are made.
+    """Computes intervals by resampling.
 
     Attributes:
-      confidence: of an interval, 0.95 for instance.
-      samples: resamples drawn.
-      seed: of the resamples; the same data and seed give the same interval.
-      fewest_speakers: from so many on, speakers are resampled in place of utterances.
+      confidence: of an interval, such as 0.95.
+      samples: number of resamples.
+      seed: the same data and seed give the same interval.
+      min_speakers: with this many speakers or more, speakers are resampled instead of utterances.
 
     >>> Bootstrap(samples=500).interval([SumAndWeight(n % 2, 4) for n in range(40)], [""] * 40)
     Interval(low=0.0875, high=0.1625, over='utterances', units=40)
@@ -118,28 +107,28 @@ class Bootstrap:
     confidence: float = 0.95
     samples: int = 2000
     seed: int = 0
-    fewest_speakers: int = 10
+    min_speakers: int = 10
 
-    def interval(self, parts: Sequence[SumAndWeight], speakers: Sequence[str], kind: MetricKind = "rate") -> Interval:
-        """The interval of a figure.
+    def interval(self, values: Sequence[SumAndWeight], speakers: Sequence[str], kind: MetricKind = "rate") -> Interval:
+        """The interval of a metric.
 
-        Where not one event of a rate was seen every resample says 0; the upper end is then the exact binomial bound
-        for so many words without an error, 3.7 / words at 95% ("rule of three").
+        If a rate counts no event at all, every resample is 0. The upper end is then the exact binomial bound for that
+        many words without an error, 3.7 / words at 95% ("rule of three").
         """
         import numpy as np
 
-        kept = [place for place, part in enumerate(parts) if kind == "rate" or part.weight]
-        found = np.array([parts[place] for place in kept], np.float64).reshape(-1, 2)
-        over, units = self._units(found, [speakers[place] for place in kept])
+        measured = [index for index, value in enumerate(values) if kind == "rate" or value.weight]
+        table = np.array([values[index] for index in measured], np.float64).reshape(-1, 2)
+        over, units = self._units(table, [speakers[index] for index in measured])
         if len(units) < MIN_UNITS:
             if kind == "mean":
                 return Interval(-math.inf, math.inf, over, len(units))
-            return Interval(0.0, max(1.0, aggregate(parts) or 0.0), over, len(units))
+            return Interval(0.0, max(1.0, aggregate(values) or 0.0), over, len(units))
         tail = (1 - self.confidence) / 2
         if kind == "rate" and not units[:, 0].any():
-            return Interval(0.0, _unseen(tail, units[:, 1]), over, len(units))
-        (figures,) = self._resampled(units)
-        low, high = np.quantile(figures, [tail, 1 - tail])
+            return Interval(0.0, _binomial_bound(tail, units[:, 1]), over, len(units))
+        (resampled,) = self._resample(units)
+        low, high = np.quantile(resampled, [tail, 1 - tail])
         return Interval(float(low), float(high), over, len(units))
 
     def compare(
@@ -148,11 +137,16 @@ class Bootstrap:
         champion: Sequence[SumAndWeight],
         speakers: Sequence[str],
         kind: MetricKind = "rate",
+        *,
+        sign: int = 1,
     ) -> Comparison:
-        """Compares two models, utterance by utterance; a mean on those where both were measured.
+        """Compares two models, utterance by utterance; a mean on the utterances that both were measured on.
+
+        Args:
+          sign: -1 for a metric that is better higher, so that a positive difference is worse.
 
         Raises:
-          WorkError: two rates were not measured against the same references.
+          WorkError: the references of two rates differ.
         """
         import numpy as np
 
@@ -160,38 +154,39 @@ class Bootstrap:
         if not same or (kind == "rate" and [one.weight for one in challenger] != [one.weight for one in champion]):
             raise WorkError("two models can be compared on the same utterances only; evaluate both on one test split")
         pairs = list(zip(challenger, champion, strict=True))
-        kept = [place for place, (one, other) in enumerate(pairs) if kind == "rate" or (one.weight and other.weight)]
-        found = np.array([[*pairs[place][0], *pairs[place][1]] for place in kept], np.float64).reshape(-1, 4)
-        whole = found.sum(axis=0)
-        point = float(whole[0] / max(whole[1], 1) - whole[2] / max(whole[3], 1))
-        over, units = self._units(found, [speakers[place] for place in kept])
+        paired = [index for index, (one, other) in enumerate(pairs) if kind == "rate" or (one.weight and other.weight)]
+        table = np.array([[*pairs[index][0], *pairs[index][1]] for index in paired], np.float64).reshape(-1, 4)
+        table[:, [0, 2]] *= sign
+        total = table.sum(axis=0)
+        point = float(total[0] / max(total[1], 1) - total[2] / max(total[3], 1))
+        over, units = self._units(table, [speakers[index] for index in paired])
         if len(units) < MIN_UNITS:
             widest = max(1.0, abs(point)) if kind == "rate" else math.inf
             return Comparison(point, Interval(-widest, widest, over, len(units)), -widest, widest, 0.5)
-        one, other = self._resampled(units)
-        resampled = one - other
+        one, other = self._resample(units)
+        difference = one - other
         tail = (1 - self.confidence) / 2
-        low, high, lowest, highest = np.quantile(resampled, [tail, 1 - tail, 1 - self.confidence, self.confidence])
+        low, high, lowest, highest = np.quantile(difference, [tail, 1 - tail, 1 - self.confidence, self.confidence])
         if kind == "rate" and not (units[:, 0] > units[:, 2]).any():
-            high += _unseen(tail, units[:, 1])
-            highest += _unseen(1 - self.confidence, units[:, 1])
-        worse = float((resampled > 0).mean() + (resampled == 0).mean() / 2)
+            high += _binomial_bound(tail, units[:, 1])
+            highest += _binomial_bound(1 - self.confidence, units[:, 1])
+        worse = float((difference > 0).mean() + (difference == 0).mean() / 2)
         interval = Interval(float(low), float(high), over, len(units))
         return Comparison(point, interval, float(lowest), float(highest), worse)
 
-    def _units(self, found: "Floats", speakers: Sequence[str]) -> tuple[str, "Floats"]:
-        """What is resampled: utterances, or the sums of each speaker where there are enough and all are known."""
+    def _units(self, table: "Floats", speakers: Sequence[str]) -> tuple[str, "Floats"]:
+        """The rows to resample: utterances, or the sums of each speaker if there are enough and all are known."""
         import numpy as np
 
         names, index = np.unique(np.array(speakers, dtype=str), return_inverse=True)
-        if len(names) < self.fewest_speakers or "" in names:
-            return "utterances", found
-        return "speakers", np.stack([np.bincount(index, weights=column) for column in found.T], axis=1)
+        if len(names) < self.min_speakers or "" in names:
+            return "utterances", table
+        return "speakers", np.stack([np.bincount(index, weights=column) for column in table.T], axis=1)
 
-    def _resampled(self, units: "Floats") -> list["Floats"]:
+    def _resample(self, units: "Floats") -> list["Floats"]:
         """The ratio of columns 0 and 1, of 2 and 3, … in each resample, float64 [samples] each.
 
-        All from the same draws; in blocks, so that memory stays within some 100 MB.
+        All come from the same draws, in blocks that take about 100 MB at most.
         """
         import numpy as np
 
@@ -206,6 +201,6 @@ class Bootstrap:
         return [np.concatenate(columns) for columns in zip(*blocks, strict=True)]
 
 
-def _unseen(tail: float, chances: "Floats") -> float:
-    """The highest rate with which nothing is seen in so many chances, but for a probability of `tail`."""
+def _binomial_bound(tail: float, chances: "Floats") -> float:
+    """The highest rate at which that many chances bring no event with a probability of `tail`."""
     return float(1 - tail ** (1 / max(int(chances.sum()), 1)))

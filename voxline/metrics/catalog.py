@@ -1,6 +1,8 @@
-"""The figures by which models are judged: what each is called, which way is better, and how it is written.
+"""The metrics of all model families: what each is called, which direction is better, and how it is written.
 
-What each measures of a voice, and by which formula: docs/metrics.md.
+A metric is an entry here and a value for each utterance in `components/evaluate/<family>`; metrics.json, the report,
+the model card, the gate and the command then have it. docs/extend/metric.md shows one being added. The formulas of the
+TTS metrics are in docs/decisions/0017-judging-a-voice.md.
 """
 
 import dataclasses
@@ -9,34 +11,46 @@ from typing import Any, Literal
 
 from voxline.metrics.bootstrap import MetricKind
 
+ASR, TTS = ("asr",), ("tts",)
+
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One thing that is measured of every utterance.
+    """One property measured on every utterance.
 
     Attributes:
-      name: its key in metrics.json, in run.json and in a config.
-      title: as a person reads it.
-      kind: what its interval is made by.
-      better: which way it is better.
-      unit: "%" for a share, else what stands behind the number; may be empty.
+      name: its key in metrics.json, run.json and a config.
+      title: for reports.
+      families: the model families that are measured by it.
+      kind: how its interval is computed; see `bootstrap`.
+      better: the better direction. "neither" cannot be gated on.
+      unit: "%" for a share, otherwise written after the number.
+      headline: shown first, and with its interval at the end of a run.
+      comparable: False if it depends on the machine, not on the model alone; it is never compared between models.
+      label: a short title for the terminal.
+      setting: the setting that switches it on, for messages.
     """
 
     name: str
     title: str
+    families: tuple[str, ...]
     kind: MetricKind = "mean"
-    better: Literal["lower", "higher"] = "lower"
+    better: Literal["lower", "higher", "neither"] = "lower"
     unit: str = ""
+    headline: bool = False
+    comparable: bool = True
+    label: str = ""
+    setting: str = ""
 
     @property
     def sign(self) -> int:
-        """1 where a higher value is worse, -1 where it is better."""
-        return 1 if self.better == "lower" else -1
+        """1 if a higher value is worse, -1 if it is better."""
+        return -1 if self.better == "higher" else 1
 
-    def shown(self, value: float | None) -> str:
-        """A value of it.
+    def format(self, value: float | None) -> str:
+        """Writes a value.
 
-        >>> CATALOG["wer"].shown(0.031), CATALOG["mcd"].shown(6.123), CATALOG["mcd"].shown(None)
+        >>> CATALOG["wer"].format(0.031), CATALOG["mcd"].format(6.123), CATALOG["mcd"].format(None)
         ('3.10%', '6.12 dB', '—')
         """
         if value is None or not math.isfinite(value):
@@ -45,15 +59,15 @@ class Metric:
             return f"{value:.2%}"
         return f"{value:.3g} {self.unit}".rstrip()
 
-    def range(self, interval: dict[str, Any]) -> str:
-        """An interval as it stands in metrics.json; a bound that is not known is null there."""
+    def format_interval(self, interval: dict[str, Any]) -> str:
+        """Writes an interval of metrics.json, in which an unknown bound is null."""
         low, high = interval["low"], interval["high"]
-        return "—" if low is None or high is None else f"{self.shown(low)} to {self.shown(high)}"
+        return "—" if low is None or high is None else f"{self.format(low)} to {self.format(high)}"
 
-    def change(self, difference: float | None) -> str:
-        """A difference of two values.
+    def format_difference(self, difference: float | None) -> str:
+        """Writes the difference of two values.
 
-        >>> CATALOG["wer"].change(0.012), CATALOG["mcd"].change(-0.5)
+        >>> CATALOG["wer"].format_difference(0.012), CATALOG["mcd"].format_difference(-0.5)
         ('+1.20 points', '-0.5 dB')
         """
         if difference is None or not math.isfinite(difference):
@@ -63,33 +77,46 @@ class Metric:
         return f"{difference:+.3g} {self.unit}".rstrip()
 
 
-ASR_METRICS = (
-    Metric("wer", "word error rate", "rate", unit="%"),
-    Metric("cer", "character error rate", "rate", unit="%"),
-)
+_ROUND_TRIP, _F0 = "evaluate.round_trip_recognizer", "evaluate.f0_utterances"
 
-TTS_METRICS = (
-    Metric("round_trip_wer", "words that the listener gets wrong", "rate", unit="%"),
-    Metric("round_trip_cer", "characters that the listener gets wrong", "rate", unit="%"),
-    Metric("mel_l1", "mel distance, teacher-forced"),
-    Metric("mel_dtw", "mel distance, free-running, after time warping"),
-    Metric("mcd", "mel cepstral distortion", unit="dB"),
-    Metric("f0_rmse", "F0 error", unit="Hz"),
-    Metric("f0_rmse_cents", "F0 error, in cents", unit="cents"),
-    Metric("voicing_error", "frames voiced in one and not in the other", unit="%"),
-    Metric("duration_ratio", "duration, spoken over recorded", unit="%"),
-    Metric("duration_error", "duration off by", unit="%"),
-    Metric("attention_diagonality", "attention near the diagonal", better="higher", unit="%"),
-    Metric("attention_coverage", "symbols attended", better="higher", unit="%"),
-    Metric("repeats", "repeats an utterance", "rate"),
-    Metric("skips", "skips an utterance", "rate"),
-    Metric("hit_limit", "utterances that ran into the step limit", "rate", unit="%"),
-)
+_METRICS = (
+    Metric("wer", "word error rate", ASR, "rate", unit="%", headline=True, label="word error rate"),
+    Metric("cer", "character error rate", ASR, "rate", unit="%", headline=True, label="character errors"),
+    Metric("sentence_error_rate", "utterances with an error", ASR, "rate", unit="%"),
+    Metric(
+        "round_trip_wer", "round-trip word error rate", TTS, "rate", unit="%", headline=True, label="round-trip WER",
+        setting=_ROUND_TRIP,
+    ),
+    Metric("round_trip_cer", "round-trip character error rate", TTS, "rate", unit="%", setting=_ROUND_TRIP),
+    Metric("mel_l1", "mel distance, teacher-forced", TTS),
+    Metric("mel_dtw", "mel distance, autoregressive, along the DTW path", TTS),
+    Metric("mcd", "mel cepstral distortion", TTS, unit="dB", headline=True, label="distortion"),
+    Metric("f0_rmse", "F0 error", TTS, unit="Hz", setting=_F0),
+    Metric("f0_rmse_cents", "F0 error, in cents", TTS, unit="cents", setting=_F0),
+    Metric("voicing_error", "frames voiced in only one of the two", TTS, unit="%", setting=_F0),
+    # Neither a low nor a high ratio is good; its distance from 1 is what the gate may judge.
+    Metric("duration_ratio", "duration, synthesized over recorded", TTS, better="neither", unit="%"),
+    Metric("duration_error", "duration error", TTS, unit="%"),
+    Metric(
+        "attention_diagonality", "attention near the diagonal", TTS, better="higher", unit="%", headline=True,
+        label="diagonality",
+    ),
+    Metric("attention_coverage", "symbols attended", TTS, better="higher", unit="%"),
+    Metric("repeats", "repeats per utterance", TTS, "rate"),
+    Metric("skips", "skips per utterance", TTS, "rate"),
+    Metric("hit_limit", "utterances cut off at the step limit", TTS, "rate", unit="%", headline=True, label="cut off"),
+    Metric("rtf", "real-time factor", ("asr", "tts"), comparable=False, label="real-time factor"),
+)  # fmt: skip
 
-SPEED_METRICS = (Metric("rtf", "real-time factor"),)
-"""Depends on the machine and its load: told, and held to a limit where a config asks for it; never compared."""
+CATALOG = {metric.name: metric for metric in _METRICS}
+"""Every metric by its name, in the order of reports."""
 
-CATALOG = {figure.name: figure for figure in (*ASR_METRICS, *TTS_METRICS, *SPEED_METRICS)}
 
-NOT_COMPARED = ("duration_ratio",)
-"""Neither low nor high is good: `duration_error`, how far it is from 1, is what may be judged."""
+def family_metrics(family: str) -> list[Metric]:
+    """The metrics of a family, in the order of reports."""
+    return [metric for metric in CATALOG.values() if family in metric.families]
+
+
+def headline_metrics(family: str) -> list[Metric]:
+    """The metrics that sum up a model of a family, the most important first."""
+    return [metric for metric in family_metrics(family) if metric.headline]

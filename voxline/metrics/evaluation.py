@@ -1,23 +1,26 @@
-"""What evaluate writes and push reads: a table of utterances, and `metrics.json` about all of them together.
+"""What evaluate writes and push reads: `metrics.json` about a test split, and a line for each utterance of it.
 
 A line of `utterances.jsonl`:
   {"id": "1988-0001", "speaker": "1988", "duration": 3.2, "slices": {"speaker": "1988", "duration": "2-4 s"},
-   "figures": {"wer": [1, 5], "cer": [2, 21]}, "champion": {"wer": [0, 5], "cer": [0, 21]}, …}
-A figure is what this utterance adds to the sums above and below (see `bootstrap.Part`); `champion` has those of the
-model in service on the same utterance, or is null where there was none. What else a line holds is the kind of
-model's own, and for people: texts, alignments, edits.
+   "metrics": {"wer": [1, 5], "cer": [2, 21]}, "champion": {"wer": [0, 5], "cer": [0, 21]}, …}
+A metric holds what this utterance adds to the sum and to the weight (`bootstrap.SumAndWeight`). `champion` holds the
+same for the model in service; null if none was. All further keys are a family's own, for people: texts, edits.
+
+`metrics.json` is one schema for every family:
+  {"family": "asr", "utterances": 90, "seconds": 312.4, "metrics": {"wer": {"value": 0.031, "measured": 90,
+   "interval": {…}, "comparison": null}, …}, "slices": {"speaker": {"1988": {"utterances": 9, "seconds": …,
+   "metrics": {…}}}}, "bootstrap": {…}, "champion": {"version": 3, "digest": …}, "details": {…the family's own}, …}
 """
 
-import collections
 import dataclasses
-import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from voxline.errors import WorkError
-from voxline.metrics.bootstrap import Bootstrap, SumAndWeight
+from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
+from voxline.metrics.catalog import CATALOG, Metric
 from voxline.store.files import atomic_write, read_json
 
 METRICS_FILE = "metrics.json"
@@ -25,7 +28,7 @@ UTTERANCES_FILE = "utterances.jsonl"
 REPORT_FILE = "report.html"
 CLIP_FILE = "clip.wav"
 CLIP_MELS_FILE = "clip.npy"
-"""Of a voice: the mels that it gave for the known text, float32 [frames, mels]."""
+"""Of a TTS model: the mels of the smoke test's text, float32 [frames, mels]."""
 VERDICT_SLOT = "verdict"
 
 
@@ -35,72 +38,72 @@ class UtteranceResult:
 
     Attributes:
       duration: seconds.
-      slices: which part of the test split it belongs to, by the name of the slicing.
-      figures: by the name of the figure.
-      champion: the same of the model in service.
-      told: all else that the line holds.
+      slices: the slice that it belongs to, by the name of the slicing.
+      metrics: by name.
+      champion: the same for the model in service.
+      details: further keys of the line.
     """
 
     id: str
     speaker: str
     duration: float
     slices: dict[str, str]
-    figures: dict[str, SumAndWeight]
+    metrics: dict[str, SumAndWeight]
     champion: dict[str, SumAndWeight] | None = None
-    told: dict[str, Any] = dataclasses.field(default_factory=dict)
+    details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def as_line(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in self.__slots__ if name != "told"}
-        return {**values, **self.told}
+    def to_line(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "details"}
+        return {**values, **self.details}
 
     @classmethod
-    def of_line(cls, values: dict[str, Any]) -> "UtteranceResult":
+    def from_line(cls, values: dict[str, Any]) -> "UtteranceResult":
         known = {field.name for field in dataclasses.fields(cls)}
         champion = values["champion"]
         return cls(
             **{name: values[name] for name in ("id", "speaker", "duration", "slices")},
-            figures=_parts(values["figures"]),
-            champion=None if champion is None else _parts(champion),
-            told={name: value for name, value in values.items() if name not in known},
+            metrics=_metrics_from_line(values["metrics"]),
+            champion=None if champion is None else _metrics_from_line(champion),
+            details={name: value for name, value in values.items() if name not in known},
         )
 
 
-def _parts(figures: dict[str, list[float]]) -> dict[str, SumAndWeight]:
-    return {name: SumAndWeight(*part) for name, part in figures.items()}
+def _metrics_from_line(metrics: dict[str, list[float]]) -> dict[str, SumAndWeight]:
+    return {name: SumAndWeight(*value) for name, value in metrics.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """An exported model's figures on one test split.
+    """An exported model, measured on one test split.
 
     Attributes:
-      folder: where it lies.
-      metrics: all of `metrics.json`.
-      rows: in the order of the manifest.
+      folder: evaluate's output.
+      metrics: the contents of `metrics.json`.
+      results: in the order of the manifest.
     """
 
     folder: Path
     metrics: dict[str, Any]
-    rows: list[UtteranceResult]
+    results: list[UtteranceResult]
 
     @classmethod
     def read(cls, folder: Path | str) -> "Evaluation":
-        """Reads evaluate's output, or the copy that a version in the registry keeps.
+        """Reads evaluate's output, or its copy in a version of the registry.
 
         Raises:
-          WorkError: it is not there, or damaged.
+          WorkError: it is missing or damaged.
         """
         folder = Path(folder).absolute()
         missing = [name for name in (METRICS_FILE, UTTERANCES_FILE) if not (folder / name).is_file()]
         if missing:
-            raise WorkError(f"{folder}: no {' and no '.join(missing)}, so this is no evaluation; run evaluate first")
+            raise WorkError(f"{folder}: no {' and no '.join(missing)}, so not an evaluation; run evaluate first")
         try:
             with open(folder / UTTERANCES_FILE, encoding="utf-8") as file:
-                rows = [UtteranceResult.of_line(json.loads(line)) for line in file]
+                results = [UtteranceResult.from_line(json.loads(line)) for line in file]
             metrics = read_json(folder / METRICS_FILE)
-            if not rows or len(rows) != metrics["utterances"]:
-                raise ValueError(f"{len(rows)} of {metrics['utterances']} utterances")
-            return cls(folder, metrics, rows)
+            if not results or len(results) != metrics["utterances"]:
+                raise ValueError(f"{len(results)} of {metrics['utterances']} utterances")
+            return cls(folder, metrics, results)
         except (ValueError, KeyError, TypeError) as error:
             raise WorkError(f"{folder}: damaged ({type(error).__name__}: {error}); run evaluate again") from None
 
@@ -116,58 +119,117 @@ class Evaluation:
         return None if champion is None else str(champion["digest"])
 
     @property
-    def test(self) -> str:
-        """The fingerprint of the utterances."""
+    def test_fingerprint(self) -> str:
         return str(self.metrics["test"]["fingerprint"])
 
+    def value(self, name: str) -> float | None:
+        """A metric over all utterances; None if it was not measured."""
+        measured = self.metrics["metrics"].get(name)
+        return None if measured is None else measured["value"]
+
+    def values(self) -> dict[str, float]:
+        """Every metric that was measured, over all utterances."""
+        return {name: value for name in self.metrics["metrics"] if (value := self.value(name)) is not None}
+
     def bootstrap(self, confidence: float) -> Bootstrap:
-        """Intervals as evaluate made them, at a confidence of one's own."""
+        """The resampling that evaluate used, at another confidence."""
         used = self.metrics["bootstrap"]
-        return Bootstrap(confidence, used["samples"], used["seed"], used["fewest_speakers"])
+        return Bootstrap(confidence, used["samples"], used["seed"], used["min_speakers"])
 
 
-def write_results(path: Path, rows: Iterable[UtteranceResult]) -> None:
+def write_results(path: Path, results: Iterable[UtteranceResult]) -> None:
     with atomic_write(path, "w") as file:
-        for row in rows:
-            file.write(json.dumps(row.as_line(), ensure_ascii=False, allow_nan=False) + "\n")
+        for result in results:
+            file.write(json.dumps(result.to_line(), ensure_ascii=False, allow_nan=False) + "\n")
 
 
-class Sliced(Protocol):
-    """What belongs to slices."""
+def group_by_slice(results: Sequence[UtteranceResult], name: str) -> dict[str, list[UtteranceResult]]:
+    """The results of each slice of a slicing, in the order in which the slices first appear."""
+    groups: dict[str, list[UtteranceResult]] = {}
+    for result in results:
+        if name in result.slices:
+            groups.setdefault(result.slices[name], []).append(result)
+    return groups
 
-    @property
-    def slices(self) -> dict[str, str]: ...
 
+def compute_metrics(
+    results: Sequence[UtteranceResult], slice_order: Mapping[str, Sequence[str]], bootstrap: Bootstrap
+) -> dict[str, Any]:
+    """The part of `metrics.json` that follows from the results: every metric with its interval, in all and in slices.
 
-SlicedT = TypeVar("SlicedT", bound=Sliced)
-
-
-def group_by_slice(rows: Sequence[SlicedT], name: str) -> dict[str, list[SlicedT]]:
-    """The rows of each value of a slicing, in the order in which values first appear.
-
-    >>> group_by_slice([], "speaker")
-    {}
+    Args:
+      slice_order: the slices of each slicing, as the report is to show them.
     """
-    groups: dict[str, list[SlicedT]] = collections.defaultdict(list)
-    for row in rows:
-        if name in row.slices:
-            groups[row.slices[name]].append(row)
-    return dict(groups)
+    slices = {}
+    for name, order in slice_order.items():
+        groups = group_by_slice(results, name)
+        slices[name] = {value: _summarize(groups[value], bootstrap) for value in order if value in groups}
+    return {"bootstrap": dataclasses.asdict(bootstrap), **_summarize(results, bootstrap), "slices": slices}
 
 
-def band_names(bounds: Sequence[float], unit: str) -> Callable[[float], str]:
-    """Names the band that a value falls in; one of whole numbers, where all bounds are whole and typed so.
+def _summarize(results: Sequence[UtteranceResult], bootstrap: Bootstrap) -> dict[str, Any]:
+    measured = results[0].metrics
+    return {
+        "utterances": len(results),
+        "seconds": round(sum(result.duration for result in results), 3),
+        "metrics": {name: _summarize_metric(results, CATALOG[name], bootstrap) for name in CATALOG if name in measured},
+    }
 
-    >>> seconds, words = band_names([1.0, 2.5], "s"), band_names([1, 2, 5], "words")
-    >>> seconds(0.2), seconds(1), seconds(7)
-    ('under 1 s', '1-2.5 s', '2.5 s and over')
-    >>> words(0), words(1), words(4)
-    ('under 1 words', '1 words', '2-4 words')
-    """
-    whole = all(isinstance(bound, int) for bound in bounds)
-    names = [f"under {bounds[0]:g} {unit}"]
-    for low, high in itertools.pairwise(bounds):
-        last = high - 1 if whole else high
-        names.append(f"{low:g} {unit}" if last == low else f"{low:g}-{last:g} {unit}")
-    names.append(f"{bounds[-1]:g} {unit} and over")
-    return lambda value: names[sum(value >= bound for bound in bounds)]
+
+def _summarize_metric(results: Sequence[UtteranceResult], metric: Metric, bootstrap: Bootstrap) -> dict[str, Any]:
+    values = [result.metrics[metric.name] for result in results]
+    speakers = [result.speaker for result in results]
+    summary: dict[str, Any] = {
+        "value": aggregate(values, metric.kind),
+        "measured": len(results) if metric.kind == "rate" else sum(value.weight > 0 for value in values),
+        "interval": bootstrap.interval(values, speakers, metric.kind).to_dict(),
+        "comparison": None,
+    }
+    champion = [result.champion[metric.name] for result in results if result.champion is not None]
+    if champion:
+        compared = bootstrap.compare(values, champion, speakers, metric.kind, sign=metric.sign)
+        paired = compared.interval.units > 0
+        low, high = sorted(metric.sign * end for end in (compared.interval.low, compared.interval.high))
+        summary["comparison"] = {
+            "champion_value": aggregate(champion, metric.kind),
+            "champion_interval": bootstrap.interval(champion, speakers, metric.kind).to_dict(),
+            "difference": metric.sign * compared.difference if paired else None,
+            "interval": dataclasses.replace(compared.interval, low=low, high=high).to_dict(),
+            "probability_worse": compared.probability_worse if paired and metric.better != "neither" else None,
+            "measured": compared.interval.units,
+        }
+    return summary
+
+
+def speed_metric(value: float, champion_value: float | None, utterances: int) -> dict[str, Any]:
+    """A metric of the whole run, such as the real-time factor, as `metrics.json` has it: without an interval."""
+    unknown = {"low": None, "high": None, "over": "utterances", "units": 0}
+    comparison = {
+        "champion_value": champion_value, "champion_interval": unknown, "difference": None, "interval": unknown,
+        "probability_worse": None, "measured": 0,
+    }  # fmt: skip
+    return {
+        "value": value,
+        "measured": utterances,
+        "interval": unknown,
+        "comparison": None if champion_value is None else comparison,
+    }
+
+
+def headline_values(metrics: dict[str, Any]) -> dict[str, float]:
+    """`metrics.json` for run.json: every value, the intervals of headline metrics, and the main comparison."""
+    values: dict[str, float | None] = {}
+    compared = False
+    for name, measured in metrics["metrics"].items():
+        values[name] = measured["value"]
+        if not CATALOG[name].headline:
+            continue
+        values |= {f"{name}_low": measured["interval"]["low"], f"{name}_high": measured["interval"]["high"]}
+        if measured["comparison"] and not compared:
+            compared, comparison = True, measured["comparison"]
+            values |= {
+                f"champion_{name}": comparison["champion_value"],
+                f"{name}_difference": comparison["difference"],
+                "probability_worse": comparison["probability_worse"],
+            }
+    return {name: round(value, 6) for name, value in values.items() if value is not None}

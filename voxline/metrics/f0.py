@@ -1,8 +1,8 @@
-"""F0 of what was spoken against F0 of what was recorded, by librosa's pYIN (Mauch and Dixon 2014).
+"""F0 of synthesized speech against the recording, by librosa's pYIN (Mauch and Dixon 2014).
 
-Frames are brought together by the time warping of the mels. F0 is compared where both are voiced (root mean square,
-in Hz and in cents); voicing is compared everywhere (share of frames voiced in the one and not in the other, the
-voicing decision error of Nakatani et al. 2008).
+DTW of the mels pairs the frames. F0 is compared where both are voiced (root mean square, in Hz and in cents);
+voicing is compared everywhere (share of frames voiced in only one of the two, the voicing decision error of Nakatani
+et al. 2008).
 """
 
 import concurrent.futures
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 BETA_PARAMETERS = (2, 8)
-"""Of the beta distribution of pYIN's thresholds: mean 0.2, the most tolerant that its paper tries. What Griffin-Lim
-makes of smooth mels is hoarse, half as periodic as a recording; with librosa's mean of 0.1 whole utterances that
-anybody hears as voiced have no F0 at all. Still more tolerance finds octaves that are not there."""
+"""Of the beta distribution of pYIN's thresholds: mean 0.2, the most tolerant in the paper. Griffin-Lim makes hoarse
+speech of smooth mels, half as periodic as a recording; with librosa's mean of 0.1, utterances that are clearly voiced
+have no F0 at all. More tolerance than this finds octaves that are not there."""
 
 
 @dataclasses.dataclass(frozen=True)
 class F0Pair:
-    """Two recordings to be compared.
+    """A recording and synthesized speech.
 
     Attributes:
-      recorded, spoken: float32 [samples].
-      path: int32 [steps, 2], which frame of the one goes with which of the other.
+      recorded, synthesized: float32 [samples].
+      path: int32 [steps, 2], the pairs of frames.
       hop: samples from one frame to the next.
-      lowest, highest: Hz.
+      lowest, highest: range of F0 to search, in Hz.
     """
 
     recorded: "Array"
-    spoken: "Array"
+    synthesized: "Array"
     path: "npt.NDArray[np.int32]"
     sample_rate: int
     hop: int
@@ -46,7 +46,7 @@ class F0Pair:
 
 @dataclasses.dataclass(frozen=True)
 class F0Comparison:
-    """How two recordings differ in pitch; None where no frame is voiced in both.
+    """The difference in F0 of a pair; None if no frame is voiced in both.
 
     Attributes:
       hertz, cents: root mean square difference of F0.
@@ -58,25 +58,25 @@ class F0Comparison:
     voicing_error: float
 
 
-def compare_f0(jobs: Sequence[F0Pair]) -> Iterator[F0Comparison]:
-    """Compares each pair, in their order.
+def compare_f0(pairs: Sequence[F0Pair]) -> Iterator[F0Comparison]:
+    """Compares each pair, in order.
 
-    In threads: numba and numpy let each other run, and a fresh process would first import librosa for seconds.
+    It uses threads: numba and numpy release the interpreter, and a new process would import librosa for seconds.
     """
     import librosa
 
-    librosa.pyin  # noqa: B018  (librosa imports what is asked of it: here, and not in several threads at once)
+    librosa.pyin  # noqa: B018  (librosa imports it lazily: once here, not in several threads at once)
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        yield from pool.map(compare_pair, jobs)
+        yield from pool.map(compare_pair, pairs)
 
 
-def compare_pair(job: F0Pair) -> F0Comparison:
+def compare_pair(pair: F0Pair) -> F0Comparison:
     """Compares one pair."""
     import numpy as np
 
-    recorded, spoken = estimate_f0(job.recorded, job), estimate_f0(job.spoken, job)
-    one = recorded[np.minimum(job.path[:, 0], len(recorded) - 1)]
-    other = spoken[np.minimum(job.path[:, 1], len(spoken) - 1)]
+    recorded, synthesized = estimate_f0(pair.recorded, pair), estimate_f0(pair.synthesized, pair)
+    one = recorded[np.minimum(pair.path[:, 0], len(recorded) - 1)]
+    other = synthesized[np.minimum(pair.path[:, 1], len(synthesized) - 1)]
     voiced = np.isfinite(one) & np.isfinite(other)
     error = float((np.isfinite(one) != np.isfinite(other)).mean())
     if not voiced.any():
@@ -86,22 +86,22 @@ def compare_pair(job: F0Pair) -> F0Comparison:
     return F0Comparison(float(np.sqrt((hertz**2).mean())), float(np.sqrt((cents**2).mean())), error)
 
 
-def estimate_f0(samples: "Array", job: F0Pair) -> "npt.NDArray[np.float64]":
-    """F0 of each frame in Hz, float64 [frames]; not a number where it is unvoiced."""
+def estimate_f0(samples: "Array", pair: F0Pair) -> "npt.NDArray[np.float64]":
+    """F0 of each frame in Hz, float64 [frames]; NaN if unvoiced."""
     import librosa
     import numpy as np
 
-    window = 1 << int(np.ceil(np.log2(4 * job.sample_rate / job.lowest)))
+    window = 1 << int(np.ceil(np.log2(4 * pair.sample_rate / pair.lowest)))
     if len(samples) < window:
         samples = np.pad(samples, (0, window - len(samples)))
-    found, _, _ = librosa.pyin(
+    f0, _, _ = librosa.pyin(
         samples,
-        fmin=job.lowest,
-        fmax=job.highest,
-        sr=job.sample_rate,
+        fmin=pair.lowest,
+        fmax=pair.highest,
+        sr=pair.sample_rate,
         frame_length=window,
-        hop_length=job.hop,
+        hop_length=pair.hop,
         beta_parameters=BETA_PARAMETERS,
     )
-    pitch: npt.NDArray[np.float64] = found
-    return pitch
+    hertz: npt.NDArray[np.float64] = f0
+    return hertz

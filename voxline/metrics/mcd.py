@@ -1,12 +1,12 @@
-"""Mel cepstral distortion: how far two recordings differ in timbre, in decibels, whatever their pace and level.
+"""Mel cepstral distortion: the difference in timbre of two recordings in decibels, independent of pace and level.
 
-  MCD = 10 / ln 10 · sqrt(2 · Σ_{d=1..D} (c_d - c'_d)²), the mean over the frames that time warping brings together
+  MCD = 10 / ln 10 · sqrt(2 · Σ_{d=1..D} (c_d - c'_d)²), the mean over the frames that DTW pairs
   c_d = 2 / K · Σ_{k=0..K-1} x_k · cos(π d (k + ½) / K), x the natural logarithm of magnitude in K mel bands
 
-(Kubichek 1993, "Mel-cepstral distance measure for objective speech quality assessment"; D = 13 and the warping, which
-looks for the path of the least MCD, as Skerry-Ryan et al. 2018.) So scaled, MCD is the root mean square difference of
-the two log mel spectra in dB, without their level (c_0) and without detail above c_D. Cepstra of another front end
-(SPTK's, WORLD's) give other numbers: MCD compares models of one dataset, not papers.
+(Kubichek 1993, "Mel-cepstral distance measure for objective speech quality assessment"; D = 13, and DTW finds
+the path of least MCD, as Skerry-Ryan et al. 2018.) With this scale MCD is the root mean square difference of
+the two log mel spectra in dB, without level (c_0) and without detail above c_D. Other cepstra (SPTK,
+WORLD) give other numbers: MCD compares models of one dataset, not of different papers.
 """
 
 from typing import TYPE_CHECKING
@@ -26,18 +26,18 @@ def mel_cepstra(mels: "Array", features: FeatureSettings, count: int) -> "Array"
     """c_1 to c_count of each frame, float [frames, count]; at most as many as there are mel bands less one."""
     from scipy.fft import dct
 
-    found: Array = dct(log_magnitude(mels, features), type=2, axis=1)[:, 1 : count + 1] / mels.shape[1]
-    return found
+    cepstra: Array = dct(log_magnitude(mels, features), type=2, axis=1)[:, 1 : count + 1] / mels.shape[1]
+    return cepstra
 
 
 def log_magnitude(mels: "Array", features: FeatureSettings) -> "Array":
-    """Natural logarithm of magnitude, from mels as the features have them, [frames, mels]."""
+    """Natural logarithm of magnitude, from mels in the units of the features, [frames, mels]."""
     import numpy as np
 
     if features.kind == "mel_and_linear":
         decibels = np.clip(mels, 0, 1) * -features.floor_db + features.floor_db + features.reference_db
-        found: Array = decibels * np.float32(np.log(10) / 20)
-        return found
+        magnitude: Array = decibels * np.float32(np.log(10) / 20)
+        return magnitude
     return mels if features.uses_magnitude else mels * np.float32(0.5)
 
 

@@ -1,7 +1,7 @@
-"""Word and character errors of what was heard against what was said.
+"""Word and character errors of a hypothesis against its reference.
 
-Errors are counted by jiwer, per utterance; a rate is all errors over all reference words. How sure one may be
-of a rate: `bootstrap`.
+jiwer counts the errors of each utterance; a rate is all errors over all reference words. `bootstrap` computes its
+confidence interval.
 """
 
 import collections
@@ -13,7 +13,7 @@ from voxline.metrics.bootstrap import SumAndWeight
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EditCounts:
-    """What turns a reference into a hypothesis.
+    """The edits that turn a reference into a hypothesis.
 
     Attributes:
       length: words (or characters) in the reference.
@@ -30,7 +30,7 @@ class EditCounts:
 
     @property
     def rate(self) -> float:
-        """Errors by reference word; words put where nothing was said count as if against one word.
+        """Errors per reference word; insertions into an empty reference count as if against one word.
 
         >>> EditCounts(length=4, deletions=1).rate, EditCounts(length=0, insertions=2).rate
         (0.25, 2.0)
@@ -38,8 +38,8 @@ class EditCounts:
         return self.errors / max(self.length, 1)
 
     @property
-    def part(self) -> SumAndWeight:
-        """What this utterance adds to the rate of all."""
+    def as_metric(self) -> SumAndWeight:
+        """What this utterance adds to the rate over all."""
         return SumAndWeight(self.errors, self.length)
 
     def __add__(self, other: "EditCounts") -> "EditCounts":
@@ -54,9 +54,9 @@ class EditCounts:
 def count_word_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[EditCounts]:
     """Counts word errors of each utterance; an empty reference has its insertions counted.
 
-    >>> said, silence = count_word_edits(["a red cat", ""], ["the red", "oh"])
-    >>> said, silence.errors
-    (Edits(length=3, insertions=0, deletions=1, substitutions=1), 1)
+    >>> spoken, silence = count_word_edits(["a red cat", ""], ["the red", "oh"])
+    >>> spoken, silence.errors
+    (EditCounts(length=3, insertions=0, deletions=1, substitutions=1), 1)
     """
     return [_edits(pairs) for pairs in _aligned(references, hypotheses, "words")]
 
@@ -76,7 +76,7 @@ def align_words(reference: str, hypothesis: str) -> list[tuple[str, str]]:
 
 
 def count_confusions(references: Sequence[str], hypotheses: Sequence[str]) -> list[tuple[str, str, int]]:
-    """(reference word, heard as, how often), most frequent first; an empty word is an insertion or a deletion.
+    """(reference word, hypothesis word, count), most frequent first; an empty word is an insertion or a deletion.
 
     >>> count_confusions(["two to", "two", "red"], ["too to", "too", "red um"])
     [('two', 'too', 2), ('', 'um', 1)]
@@ -84,7 +84,7 @@ def count_confusions(references: Sequence[str], hypotheses: Sequence[str]) -> li
     counts = collections.Counter(
         pair for pairs in _aligned(references, hypotheses, "words") for pair in pairs if pair[0] != pair[1]
     )
-    return [(said, heard, count) for (said, heard), count in sorted(counts.items(), key=lambda e: (-e[1], e[0]))]
+    return [(*pair, count) for pair, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
 def sum_edits(edits: Iterable[EditCounts]) -> EditCounts:
@@ -92,25 +92,25 @@ def sum_edits(edits: Iterable[EditCounts]) -> EditCounts:
 
 
 def _edits(pairs: Sequence[tuple[str, str]]) -> EditCounts:
-    insertions = sum(not said for said, _ in pairs)
-    deletions = sum(not heard for _, heard in pairs)
-    substitutions = sum(said != heard for said, heard in pairs) - insertions - deletions
+    insertions = sum(not reference for reference, _ in pairs)
+    deletions = sum(not hypothesis for _, hypothesis in pairs)
+    substitutions = sum(reference != hypothesis for reference, hypothesis in pairs) - insertions - deletions
     return EditCounts(len(pairs) - insertions, insertions, deletions, substitutions)
 
 
 def _aligned(references: Sequence[str], hypotheses: Sequence[str], unit: str) -> Iterator[list[tuple[str, str]]]:
-    """jiwer's alignment of each utterance, as pairs of (said, heard)."""
+    """jiwer's alignment of each utterance, as pairs of (reference, hypothesis)."""
     import jiwer
 
     if not references:
         return
     process = jiwer.process_words if unit == "words" else jiwer.process_characters
     result = process([" ".join(text.split()) for text in references], [" ".join(text.split()) for text in hypotheses])
-    for said, heard, chunks in zip(result.references, result.hypotheses, result.alignments, strict=True):
+    for reference, hypothesis, chunks in zip(result.references, result.hypotheses, result.alignments, strict=True):
         pairs: list[tuple[str, str]] = []
         for chunk in chunks:
-            left = said[chunk.ref_start_idx : chunk.ref_end_idx]
-            right = heard[chunk.hyp_start_idx : chunk.hyp_end_idx]
+            left = reference[chunk.ref_start_idx : chunk.ref_end_idx]
+            right = hypothesis[chunk.hyp_start_idx : chunk.hyp_end_idx]
             longest = max(len(left), len(right))
             pairs.extend(zip(left + [""] * (longest - len(left)), right + [""] * (longest - len(right)), strict=True))
         yield pairs

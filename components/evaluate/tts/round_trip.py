@@ -1,9 +1,8 @@
-"""The recogniser that listens to a voice: is what it speaks understood?"""
+"""The round trip: an ASR model transcribes synthesized speech, to measure whether it is intelligible."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from voxline.components.evaluate.champion import ModelVersion, find_in_service
 from voxline.data.manifest import Utterance
@@ -17,57 +16,51 @@ if TYPE_CHECKING:
 
 
 def find_round_trip_recognizer(registry: Path | str, name: str) -> ModelVersion | None:
-    """The recogniser in service under a name; None where no name is given.
+    """The ASR model in service under a name; None if the name is empty.
 
     Raises:
-      SettingsError: none is in service under it, or a voice is.
+      SettingsError: none is in service under it, or a model of another family.
     """
     if not name:
         return None
-    found = find_in_service(Registry(registry, name))
-    if found is None:
+    version = find_in_service(Registry(registry, name))
+    if version is None:
         raise SettingsError(
-            f"evaluate: 'listener' is {name!r}, and {Path(registry) / name} holds no version; push a recogniser there "
-            "first (voxline run asr), or leave the listener empty, and no round trip is measured"
+            f"evaluate: 'round_trip_recognizer' is {name!r}, and {registry}/{name} holds no version; push an ASR model "
+            "there first (voxline run asr), or leave the setting empty to skip the round trip"
         )
     try:
-        require_family(read_model_json(found.folder), "asr", found.folder)
+        require_family(read_model_json(version.folder), "asr", version.folder)
     except WorkError as error:
-        raise SettingsError(f"evaluate: 'listener' is {name!r}, and {error}") from None
-    return found
+        raise SettingsError(f"evaluate: 'round_trip_recognizer' is {name!r}, and {error}") from None
+    return version
 
 
-@dataclasses.dataclass(frozen=True)
 class RoundTripRecognizer:
-    """A loaded recogniser, and which one it is."""
+    """A loaded ASR model for speech of any sample rate.
 
-    version: ModelVersion
-    recogniser: Recognizer
+    Raises:
+      WorkError: the version is damaged.
+    """
 
-    @classmethod
-    def load(cls, version: ModelVersion) -> "RoundTripRecognizer":
-        """Raises: WorkError: it is damaged, or no recogniser."""
+    def __init__(self, version: ModelVersion) -> None:
         try:
-            return cls(version, Recognizer(version.folder))
+            self._recognizer = Recognizer(version.folder)
         except WorkError as error:
             raise version.unusable(error) from None
 
-    def plain(self) -> dict[str, Any]:
-        """As it stands in metrics.json."""
-        return {"name": self.version.name, **self.version.plain()}
-
-    def hear(self, waveforms: Sequence["Waveform"], sample_rate: int) -> list[str]:
-        """What it hears in each waveform, float32 [samples] at a sample rate of their own."""
+    def transcribe(self, waveforms: Sequence["Waveform"], sample_rate: int) -> list[str]:
+        """Transcribes waveforms, float32 [samples]; samples beyond full scale are clipped."""
         import numpy as np
 
         from voxline.audio.decoding import resample
 
-        rate = self.recogniser.sample_rate
-        return self.recogniser.transcribe_waveforms(
+        rate = self._recognizer.sample_rate
+        return self._recognizer.transcribe_waveforms(
             [np.clip(resample(waveform, sample_rate, rate), -1, 1) for waveform in waveforms]
         )
 
 
 def reference_text(utterance: Utterance) -> str:
-    """The words that a listener should hear: numbers spelled out, no punctuation."""
+    """The words that the round trip should return: numbers spelled out, without punctuation."""
     return str(utterance.extra.get("normalized_text") or utterance.text)

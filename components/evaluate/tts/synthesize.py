@@ -1,4 +1,4 @@
-"""What one voice makes of the test split: every utterance spoken, foretold, listened to and measured."""
+"""Synthesizes the test split with one TTS model, and measures every utterance."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,8 +12,9 @@ from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.recognizer import read_waveform
 from voxline.inference.synthesizer import SynthesisResult, Synthesizer, TeacherForcedResult
-from voxline.metrics import attention, f0
+from voxline.metrics.attention import compute_attention_metrics
 from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.f0 import F0Pair, compare_f0
 from voxline.metrics.mcd import mel_cepstra, mel_cepstral_distortion
 from voxline.metrics.wer import count_character_edits, count_word_edits
 from voxline.progress import Progress
@@ -26,182 +27,184 @@ if TYPE_CHECKING:
 
 
 NOT_MEASURED = SumAndWeight(0.0, 0.0)
+RANKING = ("hit_limit", "round_trip_wer", "skips", "repeats", "mcd")
+"""Metrics by which the worst utterances are chosen, the weightiest first."""
 
 
 @dataclasses.dataclass
 class SynthesisRecord:
-    """One utterance, as one voice did on it.
+    """One utterance, as one model did on it.
 
     Attributes:
-      figures: what it adds to each figure.
-      told: beside these, for people.
+      metrics: what it adds to each metric of the catalog.
+      details: for its line of utterances.jsonl.
     """
 
-    figures: dict[str, SumAndWeight]
-    told: dict[str, Any]
+    metrics: dict[str, SumAndWeight]
+    details: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One utterance: the recording, and what the voice makes of it.
+    """One utterance: the recording, and the model's output for it.
 
     Attributes:
-      recorded: float32 [samples] at the voice's rate.
+      recorded: float32 [samples] at the model's rate.
       features: of the recording, float32 [frames, bins].
     """
 
     utterance: Utterance
     recorded: "Array"
     features: "Array"
-    forced: TeacherForcedResult
-    spoken: SynthesisResult
+    teacher_forced: TeacherForcedResult
+    synthesized: SynthesisResult
 
 
 class SampleGallery:
-    """The takes that a person is shown: some evenly picked, and the worst; the others need not be kept.
+    """The samples that the report shows: some evenly spaced, and the worst. No others are kept in memory.
 
     Args:
-      samples: ids of those that are shown however good they are.
-      worst: how many of the worst.
+      shown: ids of those to show however good they are.
+      worst_count: how many of the worst.
     """
 
-    def __init__(self, samples: set[str], worst: int) -> None:
-        self._samples, self._most = samples, worst
+    def __init__(self, shown: set[str], worst_count: int) -> None:
+        self._shown, self._worst_count = shown, worst_count
         self.samples: list[Sample] = []
         self._worst: list[tuple[tuple[float, ...], str, Sample]] = []
 
     @property
     def worst(self) -> list[Sample]:
-        """From the worst on."""
-        return [take for _, _, take in self._worst]
+        """The worst first."""
+        return [sample for _, _, sample in self._worst]
 
-    def offer(self, take: Sample, performance: SynthesisRecord) -> None:
-        """Ends that did not come, words not understood, words left out, then timbre."""
-        if take.utterance.id in self._samples:
-            self.samples.append(take)
-        found = performance.figures
-        names = ("hit_limit", "round_trip_wer", "skips", "repeats", "mcd")
-        badness = tuple(found[name].value for name in names if name in found)
-        ranked = [*self._worst, (badness, take.utterance.id, take)]
-        self._worst = sorted(ranked, key=lambda one: one[:2], reverse=True)[: self._most]
+    def offer(self, sample: Sample, record: SynthesisRecord) -> None:
+        if sample.utterance.id in self._shown:
+            self.samples.append(sample)
+        badness = tuple(record.metrics[name].sum for name in RANKING if name in record.metrics)
+        ranked = [*self._worst, (badness, sample.utterance.id, sample)]
+        self._worst = sorted(ranked, key=lambda entry: entry[:2], reverse=True)[: self._worst_count]
 
 
 def measure_synthesis(
-    voice: Synthesizer,
+    synthesizer: Synthesizer,
     utterances: Sequence[Utterance],
-    listener: RoundTripRecognizer | None,
-    pitched: set[str],
+    recognizer: RoundTripRecognizer | None,
+    f0_ids: set[str],
     settings: TtsEvaluateSettings,
     unit: str,
     gallery: SampleGallery | None = None,
 ) -> list[SynthesisRecord]:
-    """Measures each utterance, in their order.
+    """Measures each utterance, in order.
 
     Args:
-      pitched: ids of those whose F0 is measured.
-      unit: what the progress line counts.
-      gallery: is offered every take.
+      f0_ids: ids of those whose F0 is measured.
+      unit: for the progress line.
+      gallery: is offered every sample.
     """
-    found: dict[str, SynthesisRecord] = {}
-    jobs: dict[str, f0.F0Pair] = {}
+    records: dict[str, SynthesisRecord] = {}
+    f0_pairs: dict[str, F0Pair] = {}
     progress = Progress(unit, len(utterances))
-    order = sorted(utterances, key=lambda one: (len(one.text), one.id))
+    order = sorted(utterances, key=lambda utterance: (len(utterance.text), utterance.id))
     for start in range(0, len(order), settings.batch_size):
         batch = order[start : start + settings.batch_size]
-        takes = synthesize_samples(voice, batch)
-        heard = listener.hear([take.spoken.waveform for take in takes], voice.sample_rate) if listener else None
-        for place, take in enumerate(takes):
-            performance, path = _measured(take, voice, settings)
-            if heard is not None:
-                _listened(performance, reference_text(take.utterance), heard[place])
-            if take.utterance.id in pitched:
-                jobs[take.utterance.id] = f0.F0Pair(
-                    take.recorded, take.spoken.waveform, path, voice.sample_rate, voice.features.hop_length,
-                    settings.lowest_f0, settings.highest_f0,
+        samples = synthesize_samples(synthesizer, batch)
+        waveforms = [sample.synthesized.waveform for sample in samples]
+        hypotheses = recognizer.transcribe(waveforms, synthesizer.sample_rate) if recognizer else None
+        for index, sample in enumerate(samples):
+            record, path = _measure(sample, synthesizer, settings)
+            if hypotheses is not None:
+                _add_round_trip(record, reference_text(sample.utterance), hypotheses[index])
+            if sample.utterance.id in f0_ids:
+                f0_pairs[sample.utterance.id] = F0Pair(
+                    sample.recorded, sample.synthesized.waveform, path, synthesizer.sample_rate,
+                    synthesizer.features.hop_length, settings.f0_min, settings.f0_max,
                 )  # fmt: skip
-            found[take.utterance.id] = performance
+            records[sample.utterance.id] = record
             if gallery is not None:
-                gallery.offer(take, performance)
+                gallery.offer(sample, record)
         progress.advance(len(batch))
-    _pitched(found, jobs)
-    return [found[utterance.id] for utterance in utterances]
+    _add_f0(records, f0_pairs)
+    return [records[utterance.id] for utterance in utterances]
 
 
-def synthesize_samples(voice: Synthesizer, utterances: Sequence[Utterance]) -> list[Sample]:
-    """Lets the voice speak and foretell some utterances.
+def synthesize_samples(synthesizer: Synthesizer, utterances: Sequence[Utterance]) -> list[Sample]:
+    """Synthesizes utterances, both autoregressively and with teacher forcing.
 
     Raises:
-      WorkError: a recording cannot be read. SettingsError: a text that the voice cannot speak; both name the utterance.
+      WorkError: a recording cannot be read.
+      SettingsError: the model cannot read a text.
     """
     from voxline.audio.features import compute_features
 
-    recorded = [_waveform(utterance, voice.sample_rate) for utterance in utterances]
-    found = [compute_features(samples, voice.features) for samples in recorded]
+    recorded = [read_utterance(utterance, synthesizer.sample_rate) for utterance in utterances]
+    features = [compute_features(samples, synthesizer.features) for samples in recorded]
     texts = [utterance.text for utterance in utterances]
     for utterance in utterances:
         try:
-            voice.text.check_symbols(utterance.text)
+            synthesizer.text.check_symbols(utterance.text)
         except SettingsError as error:
             raise SettingsError(f"utterance {utterance.id}: {error}") from None
-    forced, spoken = voice.teacher_forced(texts, found), voice.synthesize_symbols(texts)
-    for utterance, one in zip(utterances, spoken, strict=True):
-        # One frame is a place in time and no sound: a voice that ends with it is a bad one, and measured as such.
-        if not len(one.mels):
-            raise WorkError(f"utterance {utterance.id}: the voice gives no frame for it; train it again")
-    return [Sample(*one) for one in zip(utterances, recorded, found, forced, spoken, strict=True)]
+    forced, synthesized = synthesizer.teacher_forced(texts, features), synthesizer.synthesize_symbols(texts)
+    for utterance, result in zip(utterances, synthesized, strict=True):
+        # One frame without a sound is the output of a bad model, and is measured as such; no frame cannot be measured.
+        if not len(result.mels):
+            raise WorkError(f"utterance {utterance.id}: the model outputs no frame for it; train it again")
+    return [Sample(*parts) for parts in zip(utterances, recorded, features, forced, synthesized, strict=True)]
 
 
-def _measured(
-    take: Sample, voice: Synthesizer, settings: TtsEvaluateSettings
+def read_utterance(utterance: Utterance, sample_rate: int) -> "Array":
+    """The recording of an utterance, float32 [samples].
+
+    Raises:
+      WorkError: naming the utterance.
+    """
+    try:
+        return read_waveform(Path(utterance.audio_filepath), sample_rate, utterance.offset, utterance.duration)
+    except WorkError as error:
+        raise WorkError(f"utterance {utterance.id}: {error}; run convert again") from None
+
+
+def _measure(
+    sample: Sample, synthesizer: Synthesizer, settings: TtsEvaluateSettings
 ) -> tuple[SynthesisRecord, "npt.NDArray[np.int32]"]:
-    """All figures but those of a listener and of pitch; and how recorded and spoken frames go together."""
-    mels = take.features[:, voice.features.mel_columns]
-    free = take.spoken.mels
-    warped = dtw(mels, free)
-    one, other = (mel_cepstra(side, voice.features, settings.cepstra) for side in (mels, free))
-    read = attention.compute_attention_metrics(take.spoken.alignment)
-    ratio = len(take.spoken.waveform) / max(len(take.recorded), 1)
-    figures = {
-        "mel_l1": SumAndWeight(take.forced.mel_l1),
-        "mel_dtw": SumAndWeight(warped.distance),
-        "mcd": SumAndWeight(mel_cepstral_distortion(one, other).distance),
+    """All metrics but those of the round trip and of F0; and the DTW path of recorded and synthesized frames."""
+    recorded = sample.features[:, synthesizer.features.mel_columns]
+    synthesized = sample.synthesized.mels
+    aligned = dtw(recorded, synthesized)
+    cepstra = [mel_cepstra(mels, synthesizer.features, settings.cepstra) for mels in (recorded, synthesized)]
+    attention = compute_attention_metrics(sample.synthesized.alignment)
+    ratio = len(sample.synthesized.waveform) / max(len(sample.recorded), 1)
+    metrics = {
+        "mel_l1": SumAndWeight(sample.teacher_forced.mel_l1),
+        "mel_dtw": SumAndWeight(aligned.distance),
+        "mcd": SumAndWeight(mel_cepstral_distortion(*cepstra).distance),
         "f0_rmse": NOT_MEASURED,
         "f0_rmse_cents": NOT_MEASURED,
         "voicing_error": NOT_MEASURED,
         "duration_ratio": SumAndWeight(ratio),
         "duration_error": SumAndWeight(abs(ratio - 1)),
-        "attention_diagonality": SumAndWeight(read.diagonality),
-        "attention_coverage": SumAndWeight(read.coverage),
-        "repeats": SumAndWeight(read.repeats),
-        "skips": SumAndWeight(read.skips),
-        "hit_limit": SumAndWeight(int(take.spoken.hit_limit)),
+        "attention_diagonality": SumAndWeight(attention.diagonality),
+        "attention_coverage": SumAndWeight(attention.coverage),
+        "repeats": SumAndWeight(attention.repeats),
+        "skips": SumAndWeight(attention.skips),
+        "hit_limit": SumAndWeight(int(sample.synthesized.hit_limit)),
     }
-    told = {"text": take.utterance.text, "seconds": round(len(take.spoken.waveform) / voice.sample_rate, 3)}
-    return SynthesisRecord(figures, told), warped.path
+    seconds = round(len(sample.synthesized.waveform) / synthesizer.sample_rate, 3)
+    return SynthesisRecord(metrics, {"text": sample.utterance.text, "seconds": seconds}), aligned.path
 
 
-def _listened(performance: SynthesisRecord, reference: str, heard: str) -> None:
-    (words,), (characters,) = count_word_edits([reference], [heard]), count_character_edits([reference], [heard])
-    performance.figures = {
-        "round_trip_wer": words.part,
-        "round_trip_cer": characters.part,
-        **performance.figures,
-    }
-    performance.told |= {"reference": reference, "heard": heard}
+def _add_round_trip(record: SynthesisRecord, reference: str, hypothesis: str) -> None:
+    (words,), (characters,) = (count([reference], [hypothesis]) for count in (count_word_edits, count_character_edits))
+    record.metrics |= {"round_trip_wer": words.as_metric, "round_trip_cer": characters.as_metric}
+    record.details |= {"reference": reference, "hypothesis": hypothesis}
 
 
-def _pitched(found: dict[str, SynthesisRecord], jobs: dict[str, f0.F0Pair]) -> None:
-    progress = Progress("utterances whose pitch was compared", len(jobs))
-    for name, compared in zip(jobs, f0.compare_f0(list(jobs.values())), strict=True):
-        figures = found[name].figures
-        figures["voicing_error"] = SumAndWeight(compared.voicing_error)
+def _add_f0(records: dict[str, SynthesisRecord], pairs: dict[str, F0Pair]) -> None:
+    progress = Progress("utterances whose F0 was compared", len(pairs))
+    for name, compared in zip(pairs, compare_f0(list(pairs.values())), strict=True):
+        metrics = records[name].metrics
+        metrics["voicing_error"] = SumAndWeight(compared.voicing_error)
         if compared.hertz is not None and compared.cents is not None:
-            figures["f0_rmse"], figures["f0_rmse_cents"] = SumAndWeight(compared.hertz), SumAndWeight(compared.cents)
+            metrics |= {"f0_rmse": SumAndWeight(compared.hertz), "f0_rmse_cents": SumAndWeight(compared.cents)}
         progress.advance(1)
-
-
-def _waveform(utterance: Utterance, sample_rate: int) -> "Array":
-    try:
-        return read_waveform(Path(utterance.audio_filepath), sample_rate, utterance.offset, utterance.duration)
-    except WorkError as error:
-        raise WorkError(f"utterance {utterance.id}: {error}; run convert again") from None

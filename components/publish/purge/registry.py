@@ -99,8 +99,8 @@ def _purge_metrics(folder: Path, footprint: Footprint, utterances: int, workspac
         slicing: {value: parts for value, parts in values.items() if value != footprint.speaker}
         for slicing, values in metrics.get("slices", {}).items()
     }
-    if (metrics.get("clip") or {}).get("id") in footprint.ids:
-        metrics["clip"] = None
+    if (metrics.get("smoke_test") or {}).get("id") in footprint.ids:
+        metrics["smoke_test"] = None
         for name in (CLIP_FILE, CLIP_MELS_FILE):
             workspace.remove(folder / name)
     write_json(folder / METRICS_FILE, metrics)

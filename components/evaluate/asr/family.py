@@ -1,0 +1,197 @@
+"""Measures an exported ASR model: its hypotheses on the test split against the references."""
+
+import dataclasses
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.components.evaluate.champion import ModelVersion
+from voxline.components.evaluate.family import (
+    EvaluationJob,
+    Measurements,
+    Slicing,
+    slice_by_band,
+    slice_by_field,
+)
+from voxline.components.evaluate.settings import AsrEvaluateSettings
+from voxline.data.manifest import Utterance
+from voxline.errors import WorkError
+from voxline.inference.recognizer import Recognizer, read_waveform
+from voxline.inference.saved_model import batches_by_length
+from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.evaluation import CLIP_FILE, UtteranceResult
+from voxline.metrics.wer import EditCounts, count_character_edits, count_confusions, count_word_edits, sum_edits
+from voxline.progress import Progress, print_status
+from voxline.store.files import atomic_write
+
+if TYPE_CHECKING:
+    from voxline.inference.recognizer import Waveform
+    from voxline.report import Block
+
+MAX_CONFUSIONS = 1000
+"""Pairs of confused words kept in metrics.json."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AsrResult:
+    """One utterance, as a model transcribed it."""
+
+    hypothesis: str
+    words: EditCounts
+    characters: EditCounts
+
+    def metrics(self) -> dict[str, SumAndWeight]:
+        """What it adds to each metric of the catalog."""
+        return {
+            "wer": self.words.as_metric,
+            "cer": self.characters.as_metric,
+            "sentence_error_rate": SumAndWeight(int(self.words.errors > 0)),
+        }
+
+
+class AsrEvaluateFamily:
+    """How evaluate measures ASR models; see `EvaluateFamily`."""
+
+    def slicings(self, settings: AsrEvaluateSettings) -> dict[str, Slicing]:
+        return {
+            "speaker": slice_by_field("speaker"),
+            "duration": slice_by_band(lambda utterance: utterance.duration, settings.duration_bands, "s"),
+            "words": slice_by_band(lambda utterance: len(utterance.text.split()), settings.word_bands, "words"),
+        }
+
+    def auxiliary_models(
+        self,
+        registry: Path | str,
+        settings: AsrEvaluateSettings,
+    ) -> dict[str, ModelVersion | None]:
+        return {}
+
+    def measure(self, job: EvaluationJob) -> Measurements:
+        settings, utterances = job.settings, job.utterances
+        print_status(f"evaluate: transcribing {len(utterances):,} utterances of the split {settings.split!r}")
+        recognizer = Recognizer(job.model, batch_seconds=settings.batch_seconds)
+        results = _transcribe(recognizer, utterances, "utterances transcribed")
+        champion, champion_rtf = _transcribe_with_champion(job)
+        details = [
+            {
+                "reference": utterance.text,
+                "hypothesis": result.hypothesis,
+                "champion_hypothesis": champion and champion[index].hypothesis,
+                "words": dataclasses.asdict(result.words),
+                "characters": dataclasses.asdict(result.characters),
+            }
+            for index, (utterance, result) in enumerate(zip(utterances, results, strict=True))
+        ]
+        words = sum_edits(result.words for result in results)
+        pairs = count_confusions([one.text for one in utterances], [result.hypothesis for result in results])
+        return Measurements(
+            results=job.results(
+                [result.metrics() for result in results],
+                [result.metrics() for result in champion] if champion else None,
+                details,
+            ),
+            rtf=_rtf(recognizer),
+            champion_rtf=champion_rtf,
+            details={
+                "words": dataclasses.asdict(words),
+                "characters": dataclasses.asdict(sum_edits(result.characters for result in results)),
+                "confusions": [
+                    {"reference": reference, "hypothesis": hypothesis, "count": count}
+                    for reference, hypothesis, count in pairs[:MAX_CONFUSIONS]
+                ],
+            },
+            smoke_test=_write_clip(job, recognizer, results),
+            outputs={},
+            counts={"words": words.length},
+        )
+
+    def report_sections(
+        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+    ) -> list[tuple[str, "list[Block]"]]:
+        from voxline.components.evaluate.asr.report import asr_sections
+
+        return asr_sections(job, measured.results, metrics["details"])
+
+    def describe_method(self, metrics: dict[str, Any]) -> str:
+        return (
+            "The exported model was loaded from the files that would ship, and transcribed the test split. jiwer "
+            "counts the errors; an error rate is all errors over all words (or characters) of the references."
+        )
+
+
+def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: str) -> list[AsrResult]:
+    """Transcribes every utterance, holding one batch of audio at a time."""
+    texts = [""] * len(utterances)
+    progress = Progress(unit, len(utterances))
+    milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
+    for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
+        waveforms = [_read(utterances[index], recognizer.sample_rate) for index in batch]
+        for index, text in zip(batch, recognizer.transcribe_waveforms(waveforms), strict=True):
+            texts[index] = text
+        progress.advance(len(batch))
+    references = [utterance.text for utterance in utterances]
+    edits = zip(texts, count_word_edits(references, texts), count_character_edits(references, texts), strict=True)
+    return [AsrResult(*result) for result in edits]
+
+
+def _transcribe_with_champion(job: EvaluationJob) -> tuple[list[AsrResult] | None, float | None]:
+    if job.champion is None:
+        return None, None
+    print_status(f"evaluate: transcribing them with version {job.champion.version}, the model in service")
+    try:
+        recognizer = Recognizer(job.champion.folder, batch_seconds=job.settings.batch_seconds)
+    except WorkError as error:
+        raise job.champion.unusable(error) from None
+    results = _transcribe(recognizer, job.utterances, "utterances transcribed by the model in service")
+    return results, _rtf(recognizer)
+
+
+def _rtf(recognizer: Recognizer) -> float:
+    return recognizer.seconds / recognizer.audio_seconds if recognizer.audio_seconds else 0.0
+
+
+def _read(utterance: Utterance, sample_rate: int) -> "Waveform":
+    try:
+        return read_waveform(Path(utterance.audio_filepath), sample_rate, utterance.offset, utterance.duration)
+    except WorkError as error:
+        raise WorkError(f"utterance {utterance.id}: {error}; run convert again") from None
+
+
+def _write_clip(job: EvaluationJob, recognizer: Recognizer, results: Sequence[AsrResult]) -> dict[str, Any]:
+    """Writes a recording for push's smoke test, which expects the same text from a fresh process.
+
+    It prefers a clip of about three seconds that was transcribed without an error.
+    """
+    import soundfile
+
+    from voxline.audio.decoding import to_int16
+
+    def preference(index: int) -> tuple[Any, ...]:
+        result, utterance = results[index], job.utterances[index]
+        return not result.hypothesis, result.words.errors > 0, abs(utterance.duration - 3), utterance.id
+
+    utterance = job.utterances[min(range(len(results)), key=preference)]
+    wav = io.BytesIO()
+    samples = to_int16(_read(utterance, recognizer.sample_rate))
+    soundfile.write(wav, samples, recognizer.sample_rate, format="WAV", subtype="PCM_16")
+    with atomic_write(job.output / CLIP_FILE) as file:
+        file.write(wav.getvalue())
+    return {
+        "id": utterance.id,
+        "reference": utterance.text,
+        "text": recognizer.transcribe(job.output / CLIP_FILE),
+    }
+
+
+def worst_first(results: Sequence[UtteranceResult]) -> list[int]:
+    """Indices of the results with an error. Many errors and a high rate count alike, so that neither one-word clips
+    nor long texts crowd out the rest.
+    """
+
+    def badness(index: int) -> float:
+        errors, words = results[index].metrics["wer"]
+        return errors * errors / max(words, 1)
+
+    wrong = [index for index, result in enumerate(results) if result.metrics["wer"].sum]
+    return sorted(wrong, key=lambda index: (-badness(index), results[index].id))

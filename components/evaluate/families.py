@@ -1,0 +1,7 @@
+"""The model families that evaluate knows."""
+
+from voxline.components.evaluate.asr.family import AsrEvaluateFamily
+from voxline.components.evaluate.family import EvaluateFamily
+from voxline.components.evaluate.tts.family import TtsEvaluateFamily
+
+FAMILIES: dict[str, EvaluateFamily] = {"asr": AsrEvaluateFamily(), "tts": TtsEvaluateFamily()}

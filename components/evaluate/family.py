@@ -1,0 +1,172 @@
+"""What evaluate needs to know about a model family; docs/extend/family.md shows one being added."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from voxline.components.evaluate.champion import ModelVersion
+from voxline.data.manifest import Utterance
+from voxline.errors import SettingsError
+from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.evaluation import UtteranceResult
+
+if TYPE_CHECKING:
+    from voxline.report import Block
+
+Values = dict[str, SumAndWeight]
+"""What an utterance adds to each metric, by name."""
+
+Slicing = Callable[[Utterance], tuple[Any, str]]
+"""An utterance → a key to sort slices by, and the name of its slice."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationJob:
+    """A model to measure.
+
+    Attributes:
+      model: the exported model's folder.
+      output: the folder for clips and the like.
+      slices: of each utterance, by the name of the slicing.
+      champion: the model in service, if any, to measure on the same utterances.
+      auxiliary_models: what the family asked for.
+    """
+
+    model: Path
+    output: Path
+    utterances: Sequence[Utterance]
+    slices: Sequence[dict[str, str]]
+    champion: ModelVersion | None
+    auxiliary_models: Mapping[str, ModelVersion | None]
+    settings: Any
+
+    def results(
+        self, metrics: Sequence[Values], champion: Sequence[Values] | None, details: Sequence[dict[str, Any]]
+    ) -> list[UtteranceResult]:
+        """A result for each utterance, from its metrics, the champion's and further details."""
+        return [
+            UtteranceResult(
+                utterance.id,
+                utterance.speaker,
+                utterance.duration,
+                self.slices[index],
+                metrics[index],
+                champion[index] if champion else None,
+                details[index],
+            )
+            for index, utterance in enumerate(self.utterances)
+        ]
+
+
+@dataclasses.dataclass
+class Measurements:
+    """What a family measured.
+
+    Attributes:
+      results: in the order of the utterances.
+      rtf, champion_rtf: seconds of computing per second of speech.
+      details: for metrics.json, the family's own.
+      smoke_test: for metrics.json, what push's smoke test expects.
+      outputs: further files in the output folder, by name.
+      counts: for run.json.
+      samples: for the family's own sections of the report.
+    """
+
+    results: list[UtteranceResult]
+    rtf: float
+    champion_rtf: float | None
+    details: dict[str, Any]
+    smoke_test: dict[str, Any]
+    outputs: dict[str, str]
+    counts: dict[str, int]
+    samples: Any = None
+
+
+class EvaluateFamily(Protocol):
+    """A family of models, as evaluate sees it."""
+
+    def slicings(self, settings: Any) -> dict[str, Slicing]:
+        """The slicings that are always reported."""
+
+    def auxiliary_models(self, registry: Path | str, settings: Any) -> dict[str, ModelVersion | None]:
+        """Other models that the result depends on, by their key in metrics.json; they become part of the step's key.
+
+        Raises:
+          SettingsError: a model that the settings name is missing.
+        """
+
+    def measure(self, job: EvaluationJob) -> Measurements:
+        """Runs the model, and the champion, on every utterance."""
+
+    def report_sections(
+        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+    ) -> list[tuple[str, "list[Block]"]]:
+        """The family's own sections of the report: headings and blocks."""
+
+    def describe_method(self, metrics: dict[str, Any]) -> str:
+        """How the metrics were measured, for the end of the report; an empty line separates paragraphs."""
+
+
+def slice_by_field(name: str) -> Slicing:
+    """Slices by the speaker, or by a further field of the manifest."""
+
+    def slicing(utterance: Utterance) -> tuple[Any, str]:
+        value = utterance.speaker if name == "speaker" else utterance.extra.get(name)
+        label = ("(unknown)" if name == "speaker" else "(none)") if value in (None, "") else str(value)
+        return label, label
+
+    return slicing
+
+
+def slice_by_band(value: Callable[[Utterance], float], bounds: Sequence[float], unit: str) -> Slicing:
+    """Slices by the band that a number falls in."""
+    names = band_names(bounds, unit)
+
+    def slicing(utterance: Utterance) -> tuple[Any, str]:
+        band = sum(value(utterance) >= bound for bound in bounds)
+        return band, names[band]
+
+    return slicing
+
+
+def band_names(bounds: Sequence[float], unit: str) -> list[str]:
+    """The names of the bands between bounds; whole numbers if all bounds are written as such.
+
+    >>> band_names([1.0, 2.5], "s")
+    ['under 1 s', '1-2.5 s', '2.5 s and over']
+    >>> band_names([1, 2, 5], "words")
+    ['under 1 words', '1 words', '2-4 words', '5 words and over']
+    """
+    whole = all(isinstance(bound, int) for bound in bounds)
+    names = [f"under {bounds[0]:g} {unit}"]
+    for low, high in itertools.pairwise(bounds):
+        last = high - 1 if whole else high
+        names.append(f"{low:g} {unit}" if last == low else f"{low:g}-{last:g} {unit}")
+    return [*names, f"{bounds[-1]:g} {unit} and over"]
+
+
+def all_slicings(family: EvaluateFamily, utterances: Sequence[Utterance], settings: Any) -> dict[str, Slicing]:
+    """The family's slicings, and those that the settings add.
+
+    Raises:
+      SettingsError: no utterance has a field, naming those that exist.
+    """
+    slicings = family.slicings(settings)
+    fields = {"speaker", *(field for utterance in utterances for field in utterance.extra)}
+    unknown = [name for name in settings.slices if name not in fields | slicings.keys()]
+    if unknown:
+        raise SettingsError(
+            f"evaluate: 'slices' is {settings.slices!r}; no utterance of the split has {', '.join(unknown)}; "
+            f"besides {', '.join(slicings)} they have {', '.join(sorted(fields - slicings.keys())) or 'no other field'}"
+        )
+    return slicings | {name: slice_by_field(name) for name in settings.slices if name not in slicings}
+
+
+def slice_order(slicings: Mapping[str, Slicing], utterances: Sequence[Utterance]) -> dict[str, list[str]]:
+    """The slices of each slicing in order: bands from the lowest, anything else by name."""
+    return {
+        name: [label for _, label in sorted({slicing(utterance) for utterance in utterances})]
+        for name, slicing in slicings.items()
+    }

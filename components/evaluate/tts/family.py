@@ -1,0 +1,187 @@
+"""Measures an exported TTS model: its speech for the texts of the test split against the recordings."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.components.evaluate.champion import ModelVersion
+from voxline.components.evaluate.family import EvaluationJob, Measurements, Slicing, slice_by_band
+from voxline.components.evaluate.settings import TtsEvaluateSettings
+from voxline.components.evaluate.tts.round_trip import (
+    RoundTripRecognizer,
+    find_round_trip_recognizer,
+    reference_text,
+)
+from voxline.components.evaluate.tts.synthesize import (
+    NOT_MEASURED,
+    SampleGallery,
+    SynthesisRecord,
+    measure_synthesis,
+    read_utterance,
+)
+from voxline.data.manifest import Utterance
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.synthesizer import Synthesizer
+from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE
+from voxline.metrics.wer import count_word_edits, sum_edits
+from voxline.progress import print_status
+from voxline.store.files import atomic_write
+
+if TYPE_CHECKING:
+    from voxline.report import Block
+
+ROUND_TRIP_RECOGNIZER = "round_trip_recognizer"
+
+
+class TtsEvaluateFamily:
+    """How evaluate measures TTS models; see `EvaluateFamily`."""
+
+    def slicings(self, settings: TtsEvaluateSettings) -> dict[str, Slicing]:
+        return {"text_length": slice_by_band(lambda utterance: len(utterance.text), settings.text_bands, "symbols")}
+
+    def auxiliary_models(self, registry: Path | str, settings: TtsEvaluateSettings) -> dict[str, ModelVersion | None]:
+        return {ROUND_TRIP_RECOGNIZER: find_round_trip_recognizer(registry, settings.round_trip_recognizer)}
+
+    def measure(self, job: EvaluationJob) -> Measurements:
+        settings, utterances = job.settings, job.utterances
+        print_status(f"evaluate: synthesizing {len(utterances):,} utterances of the split {settings.split!r}")
+        synthesizer = _load(job.model, settings)
+        version = job.auxiliary_models[ROUND_TRIP_RECOGNIZER]
+        recognizer = None if version is None else RoundTripRecognizer(version)
+        if recognizer is None:
+            print_status("evaluate: no evaluate.round_trip_recognizer is set, so intelligibility is not measured")
+        f0_ids = evenly_spaced_ids(utterances, settings.f0_utterances)
+        gallery = SampleGallery(evenly_spaced_ids(utterances, settings.sample_utterances), settings.worst_utterances)
+        records = measure_synthesis(
+            synthesizer, utterances, recognizer, f0_ids, settings, "utterances synthesized", gallery
+        )
+        rtf = _rtf(synthesizer)
+        champion, champion_rtf = _measure_champion(job, synthesizer, recognizer, f0_ids)
+        details = [
+            {**record.details, "champion_hypothesis": champion and champion[index].details.get("hypothesis")}
+            for index, record in enumerate(records)
+        ]
+        return Measurements(
+            results=job.results(
+                [record.metrics for record in records],
+                [record.metrics for record in champion] if champion else None,
+                details,
+            ),
+            rtf=rtf,
+            champion_rtf=champion_rtf,
+            details={
+                # The recognizer's own errors on the recordings are a floor under the round trip's.
+                "recorded_wer": None if recognizer is None else _recorded_wer(recognizer, synthesizer, utterances),
+                "f0_utterances": len(f0_ids),
+            },
+            smoke_test=_write_clip(job, synthesizer, records),
+            outputs={"clip_mels": CLIP_MELS_FILE},
+            counts={"symbols": sum(len(utterance.text) for utterance in utterances)},
+            samples=(gallery, synthesizer),
+        )
+
+    def report_sections(
+        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+    ) -> list[tuple[str, "list[Block]"]]:
+        from voxline.components.evaluate.tts.report import tts_sections
+
+        return tts_sections(job, measured, metrics)
+
+    def describe_method(self, metrics: dict[str, Any]) -> str:
+        settings = metrics["settings"]
+        return (
+            "The exported model was loaded from the files that would ship. With teacher forcing it predicts each frame "
+            "from the recorded frames before it. Autoregressively it sees only its own output; dynamic time warping "
+            "(DTW) then pairs its frames with the recorded ones. Mel distances are mean absolute differences in the "
+            f"units of the features. Mel cepstral distortion compares c1 to c{settings['cepstra']} along the path of "
+            f"least distortion. F0 (pYIN, {settings['f0_min']:g} to {settings['f0_max']:g} Hz) was measured on "
+            f"{metrics['details']['f0_utterances']:,} utterances, evenly spaced by length, and is compared where both "
+            "are voiced; hoarse speech counts as unvoiced.\n\n"
+            "Attention is near the diagonal within a fifth of the text on each side. A skip is a run of four symbols "
+            "or more that were never attended, a repeat is a return by four or more. A model can attend well and still "
+            "be unintelligible, which only the round trip measures. The real-time factor includes Griffin-Lim."
+        )
+
+
+def evenly_spaced_ids(utterances: Sequence[Utterance], count: int) -> set[str]:
+    """Ids of that many utterances, evenly spaced by the length of their text."""
+    order = sorted(utterances, key=lambda utterance: (len(utterance.text), utterance.id))
+    count = min(count, len(order))
+    return {order[index * len(order) // count].id for index in range(count)}
+
+
+def _load(folder: Path, settings: TtsEvaluateSettings) -> Synthesizer:
+    return Synthesizer(folder, batch_size=settings.batch_size, batch_symbols=settings.batch_symbols)
+
+
+def _rtf(synthesizer: Synthesizer) -> float:
+    # A model that outputs no audio would divide by zero: one sample keeps the factor finite, and bad.
+    return synthesizer.seconds / max(synthesizer.audio_seconds, 1 / synthesizer.sample_rate)
+
+
+def _measure_champion(
+    job: EvaluationJob, challenger: Synthesizer, recognizer: RoundTripRecognizer | None, f0_ids: set[str]
+) -> tuple[list[SynthesisRecord] | None, float | None]:
+    """The model in service on the same texts; mel distances only if both models have the same features.
+
+    Raises:
+      SettingsError: it reads other symbols, so it cannot read these texts.
+    """
+    champion, settings = job.champion, job.settings
+    if champion is None:
+        return None, None
+    print_status(f"evaluate: synthesizing them with version {champion.version}, the model in service")
+    try:
+        synthesizer = _load(champion.folder, settings)
+    except WorkError as error:
+        raise champion.unusable(error) from None
+    version = f"evaluate: version {champion.version} of {champion.name}"
+    own_name = "so they cannot be compared; give the new model a name of its own ('model')"
+    frontends = synthesizer.text.frontend, challenger.text.frontend
+    if frontends[0] != frontends[1]:
+        raise SettingsError(
+            f"{version} has the text frontend {frontends[0].plain()!r}, this model {frontends[1].plain()!r}, {own_name}"
+        )
+    for utterance in job.utterances:
+        try:
+            synthesizer.text.check_symbols(utterance.text)
+        except SettingsError as error:
+            raise SettingsError(f"{version} cannot read utterance {utterance.id} ({error}), {own_name}") from None
+    unit = "utterances synthesized by the model in service"
+    records = measure_synthesis(synthesizer, job.utterances, recognizer, f0_ids, settings, unit)
+    if synthesizer.features != challenger.features:
+        print_status("evaluate: its features differ, so mel distances are not compared; mel cepstral distortion is")
+        for record in records:
+            record.metrics |= {"mel_l1": NOT_MEASURED, "mel_dtw": NOT_MEASURED}
+    return records, _rtf(synthesizer)
+
+
+def _recorded_wer(recognizer: RoundTripRecognizer, synthesizer: Synthesizer, utterances: Sequence[Utterance]) -> float:
+    references = [reference_text(utterance) for utterance in utterances]
+    rate = synthesizer.sample_rate
+    hypotheses = [recognizer.transcribe([read_utterance(one, rate)], rate)[0] for one in utterances]
+    return sum_edits(count_word_edits(references, hypotheses)).rate
+
+
+def _write_clip(job: EvaluationJob, synthesizer: Synthesizer, records: Sequence[SynthesisRecord]) -> dict[str, Any]:
+    """Writes the speech for one text, synthesized alone: push's smoke test expects the same mels in a fresh process.
+
+    It prefers a text of about thirty symbols that was not cut off.
+    """
+    import numpy as np
+    import soundfile
+
+    def preference(index: int) -> tuple[Any, ...]:
+        utterance = job.utterances[index]
+        return records[index].metrics["hit_limit"].sum, abs(len(utterance.text) - 30), utterance.id
+
+    utterance = job.utterances[min(range(len(records)), key=preference)]
+    (result,) = synthesizer.synthesize_symbols([utterance.text])
+    mels, wav = io.BytesIO(), io.BytesIO()
+    np.save(mels, result.mels)
+    soundfile.write(wav, np.clip(result.waveform, -1, 1), synthesizer.sample_rate, format="WAV", subtype="PCM_16")
+    for name, content in ((CLIP_MELS_FILE, mels), (CLIP_FILE, wav)):
+        with atomic_write(job.output / name) as file:
+            file.write(content.getvalue())
+    return {"id": utterance.id, "symbols": utterance.text, "frames": len(result.mels)}

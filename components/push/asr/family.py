@@ -1,0 +1,61 @@
+"""Push for ASR models: their smoke test, and their part of the model card."""
+
+from pathlib import Path
+from typing import Any
+
+from voxline.components.push.gate import GateCheck
+from voxline.components.push.model_card import markdown_table
+from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
+from voxline.metrics.evaluation import CLIP_FILE, Evaluation
+
+
+class AsrPushFamily:
+    """How push handles ASR models; see `PushFamily`."""
+
+    def smoke_test(self, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
+        expected = evaluation.metrics["smoke_test"]["text"]
+        clip = evaluation.folder / CLIP_FILE
+        answer = repeat_in_fresh_process("asr", [str(model), str(clip)], seconds)
+        if "text" not in answer:
+            return GateCheck(NAME, False, f"a fresh process could not transcribe the clip: {answer.get('error')}")
+        if answer["text"] != expected:
+            detail = f"a fresh process transcribed the clip as {answer['text']!r}, evaluate as {expected!r}"
+            return GateCheck(NAME, False, detail)
+        return GateCheck(NAME, True, f"a fresh process loaded the model and transcribed the clip as {expected!r} too")
+
+    def repeat(self, *arguments: str) -> dict[str, Any]:
+        """Args: the model's folder, and a clip."""
+        from voxline.inference.recognizer import Recognizer
+
+        model, clip = arguments
+        return {"text": Recognizer(model).transcribe(clip)}
+
+    def describe(self, about: dict[str, Any]) -> str:
+        return (
+            f"A speech recognition model ({about['kind'].upper()}). Its alphabet is `{about['alphabet']}`, its input "
+            f"audio at {about['sample_rate']:,} Hz."
+        )
+
+    def errors(self, metrics: dict[str, Any]) -> str:
+        kinds = ("substitutions", "deletions", "insertions", "length")
+        rows = [[unit, *(f"{metrics['details'][unit][kind]:,}" for kind in kinds)] for unit in ("words", "characters")]
+        return markdown_table(["", *kinds[:-1], "in the references"], rows)
+
+    def limitations(self, about: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
+        return [
+            f"The metrics hold for recordings like those of the test split: {metrics['test']['speakers']:,} speakers, "
+            f"{metrics['seconds'] / 60:.1f} minutes. Other speakers, rooms and microphones may give far worse results.",
+            "It writes in its own alphabet: no digits, punctuation or capitals unless they are in it.",
+            "It expects one speaker at a time, and writes text for noise too.",
+        ]
+
+    def usage(self, about: dict[str, Any], name: str, version: int) -> str:
+        return (
+            "```sh\n"
+            f"voxline transcribe recording.flac --model <registry>/{name}/{version}\n"
+            f"tensorflow_model_server --model_name={name} --model_base_path=<registry>/{name}\n"
+            "```\n\n"
+            "Signature `transcribe`: inputs `waveforms` float32 [batch, samples] at "
+            f"{about['sample_rate']:,} Hz in [-1, 1] and `lengths` int32 [batch]; outputs `text` string [batch], "
+            "`log_probabilities` float32 [batch, frames, symbols + 1] (blank last) and `frames` int32 [batch]."
+        )

@@ -1,0 +1,7 @@
+"""The model families that push knows."""
+
+from voxline.components.push.asr.family import AsrPushFamily
+from voxline.components.push.family import PushFamily
+from voxline.components.push.tts.family import TtsPushFamily
+
+FAMILIES: dict[str, PushFamily] = {"asr": AsrPushFamily(), "tts": TtsPushFamily()}
