@@ -2,7 +2,7 @@
 
 A metric is an entry here and a value for each utterance in `components/evaluate/<family>`; metrics.json, the report,
 the model card, the gate and the command then have it. docs/extend/metric.md shows one being added. The formulas of the
-TTS metrics are in docs/decisions/0017-judging-a-voice.md.
+TTS metrics are in docs/decisions/0017-how-tts-is-judged.md.
 """
 
 import dataclasses

@@ -1,1 +1,1 @@
-"""How well a model recognises."""
+"""Evaluate for ASR models."""

@@ -1,1 +1,1 @@
-"""How well a voice speaks."""
+"""Evaluate for TTS models."""

@@ -1,1 +1,1 @@
-"""What push does for recognisers alone."""
+"""Push for ASR models."""

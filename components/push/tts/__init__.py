@@ -1,1 +1,1 @@
-"""What push does for voices alone."""
+"""Push for TTS models."""
