@@ -49,7 +49,7 @@ STEPS = {
     "extract": EXTRACT.format(from_megabytes=1e6),
     "extract through Beam": EXTRACT.format(from_megabytes=0),
 }
-COLOURS = {"--line": "#dfe1e5", "--series-1": "#2f6f9f", "--series-2": "#c4602f", "--series-3": "#4f8a4a"}
+COLORS = {"--line": "#dfe1e5", "--series-1": "#2f6f9f", "--series-2": "#c4602f", "--series-3": "#4f8a4a"}
 DARK = {"--line": "#353b43", "--series-1": "#74b3e0", "--series-2": "#ec9a6a", "--series-3": "#8cc785"}
 """Copied from the report's style.css, since a picture in a document has no style sheet."""
 
@@ -157,9 +157,7 @@ def _curves(values: dict[str, dict[int, float]], unit: str) -> str:
 def _standing_alone(pictures: list[str]) -> str:
     """Pictures of a page side by side, with the colours that they take from it."""
     (width, height), *_ = [map(float, found) for found in re.findall(r'viewBox="0 0 (\S+) (\S+)"', pictures[0])]
-    style = (
-        f"svg{{color:#23272e;{_css(COLOURS)}}}@media(prefers-color-scheme:dark){{svg{{color:#dfe3e8;{_css(DARK)}}}}}"
-    )
+    style = f"svg{{color:#23272e;{_css(COLORS)}}}@media(prefers-color-scheme:dark){{svg{{color:#dfe3e8;{_css(DARK)}}}}}"
     parts = [
         picture.replace("<svg ", f'<svg x="{place * (width + 20):g}" width="{width:g}" height="{height:g}" ', 1)
         for place, picture in enumerate(pictures)

@@ -47,15 +47,8 @@ class WorkerCrashed:
     detail: str
 
 
-@dataclasses.dataclass(frozen=True)
-class FunctionName(Generic[JobT, ResultT]):
-    """A function by name, as `package.module:function`. Only the workers import its module."""
-
-    name: str
-
-
 def map_in_processes(
-    function: Callable[[JobT], ResultT] | FunctionName[JobT, ResultT],
+    function: Callable[[JobT], ResultT] | str,
     jobs: Iterable[JobT],
     workers: int,
     limit_seconds: float,
@@ -63,7 +56,7 @@ def map_in_processes(
     """Applies the function to each job; yields (index of the job, result) as results come.
 
     Args:
-      function: at the top level of a module; workers import it by its name.
+      function: at the top level of a module, or its name as `package.module:function`, which only workers import.
       jobs: taken one by one, when a worker can have the next.
       workers: number of processes; 0: one per available core.
       limit_seconds: what one job may take before its worker is killed.
@@ -89,7 +82,7 @@ class _Pool(Generic[JobT, ResultT]):
 
     def __init__(
         self,
-        function: Callable[[JobT], ResultT] | FunctionName[JobT, ResultT],
+        function: Callable[[JobT], ResultT] | str,
         jobs: Iterable[JobT],
         size: int,
         limit_seconds: float,
@@ -198,7 +191,7 @@ class _Worker(Generic[JobT, ResultT]):
       started: whether it has said that it is up.
     """
 
-    def __init__(self, function: Callable[[JobT], ResultT] | FunctionName[JobT, ResultT]) -> None:
+    def __init__(self, function: Callable[[JobT], ResultT] | str) -> None:
         self.pipe, theirs = Pipe()
         self.assigned: deque[tuple[int, JobT]] = deque()
         self.started = False
@@ -210,7 +203,7 @@ class _Worker(Generic[JobT, ResultT]):
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
         )
         theirs.close()
-        self._send(function.name if isinstance(function, FunctionName) else function)
+        self._send(function)
 
     def assign(self, index: int, job: JobT) -> None:
         if not self.assigned:

@@ -183,11 +183,9 @@ class _Decoding:
     ) -> "Iterator[tuple[int, Converted | RejectedRecording | SourceChanged | WorkerCrashed]]":
         settings = self._settings
         if settings.runner == PROCESSES:
-            from voxline.components.convert.process_pool import FunctionName, map_in_processes
+            from voxline.components.convert.process_pool import map_in_processes
 
-            convert: FunctionName[ConversionJob, Converted | RejectedRecording | SourceChanged]
-            convert = FunctionName(CONVERT_RECORDING)
-            return map_in_processes(convert, jobs, settings.workers, settings.decode_seconds)
+            return map_in_processes(CONVERT_RECORDING, jobs, settings.workers, settings.decode_seconds)
         from voxline.components.convert.beam import convert_jobs
 
         return convert_jobs(jobs, settings, self._pool.folder, self._work.folder / "unfinished")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from voxline.components.convert import process_pool
-from voxline.components.convert.process_pool import FunctionName, WorkerCrashed, map_in_processes
+from voxline.components.convert.process_pool import WorkerCrashed, map_in_processes
 from voxline.errors import WorkError
 
 HARMLESS, DEADLY = signal.SIGCONT, signal.SIGKILL
@@ -32,7 +32,7 @@ def test_no_jobs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_function_given_by_name_is_imported_by_the_workers_alone() -> None:
-    assert dict(map_in_processes(FunctionName("operator:neg"), [1, 2], 2, 60)) == {0: -1, 1: -2}
+    assert dict(map_in_processes("operator:neg", [1, 2], 2, 60)) == {0: -1, 1: -2}
 
 
 def test_jobs_are_taken_only_when_a_worker_is_free() -> None:
