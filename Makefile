@@ -54,8 +54,8 @@ demo: $(READY) ## Generate a small corpus, train on it, evaluate the model, push
 
 demo-tts: $(READY) ## The same for text to speech, judged by a recognizer
 	@$(VOXLINE) corpus demo runs/demo-tts/voice --set kind=digits --set variant=m3
-	@$(VOXLINE) corpus demo runs/demo-tts/listener-corpus --set kind=round_trip --set variant=m3
-	@$(VOXLINE) run asr --config configs/tts/listener.yaml --run-dir runs/demo-tts/listener
+	@$(VOXLINE) corpus demo runs/demo-tts/recognizer-corpus --set kind=round_trip --set variant=m3
+	@$(VOXLINE) run asr --config configs/tts/recognizer.yaml --run-dir runs/demo-tts/recognizer
 	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts
 
 test: $(READY) ## Run the tests (JOBS=2 processes, one test file per process at a time)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.tone_asr_model import WORDS, MakeAsrModel, write_corpus
+from voxline.components.evaluate.asr.family import AsrResult
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.asr.family import AsrPushFamily
@@ -23,6 +24,8 @@ from voxline.components.push.settings import AsrPushSettings as PushSettings
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
+from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.catalog import CATALOG, Metric
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData
@@ -346,3 +349,46 @@ def test_a_push_killed_half_way_leaves_nothing_and_can_be_repeated(
     assert push(model, evaluation, tmp_path / "registry", tmp_path / "store", QUICK).counts["pushed"] == 1
     assert not list((tmp_path / "registry" / "asr").glob(".incoming-*"))
     assert [change.version for change in versions.journal()] == [1]
+
+
+def test_a_metric_added_to_the_catalog_can_be_gated_on(
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of docs/extend/metric.md."""
+    metric = Metric("substitution_rate", "words substituted", ("asr",), "rate", unit="%")
+    monkeypatch.setitem(CATALOG, metric.name, metric)
+    metrics = AsrResult.metrics
+    monkeypatch.setattr(
+        AsrResult,
+        "metrics",
+        lambda result: {
+            **metrics(result),
+            "substitution_rate": SumAndWeight(result.words.substitutions, result.words.length),
+        },
+    )
+    passing = PushSettings(smoke_test=False, limits={"substitution_rate": 0.2})
+    assert passing.limits == {"wer": 0.3, "substitution_rate": 0.2}
+    verdict = judge(make_asr_model({"four": "five"}), passing)
+    assert verdict["pushed"]
+    assert 0 < verdict["metrics"]["substitution_rate"] == verdict["metrics"]["wer"] < 0.2
+    version = tmp_path / "registry" / "asr" / "1"
+    assert "| words substituted |" in (version / "model_card.md").read_text()
+    assert "words substituted" in (version / "evaluation" / "report.html").read_text()
+    assert Registry(tmp_path / "registry", "asr").journal()[0].metrics["substitution_rate"] > 0
+    worse = make_asr_model({"four": "five", "two": "one"})
+    limited = judge(worse, PushSettings(smoke_test=False, limits={"wer": 1, "substitution_rate": 0.2}))
+    assert "above the limit of 20.00% (limits.substitution_rate)" in limited["reasons"][0]
+    margins = {"wer": 1, "substitution_rate": 0.05}
+    settings = PushSettings(
+        smoke_test=False, limits={"wer": 1}, max_regression=margins, max_slice_regression={"wer": 1}
+    )
+    (reason,) = judge(worse, settings)["reasons"]
+    assert "(max_regression.substitution_rate)" in reason
+
+
+def test_a_metric_that_cannot_be_judged_is_refused_by_the_settings() -> None:
+    with pytest.raises(
+        SettingsError, match=r"'max_regression' .*no metric rtf; accepted: wer, cer, sentence_error_rate"
+    ):
+        PushSettings.of({"max_regression": {"rtf": 0.1}}, "push")
+    assert PushSettings.of({"limits": {"rtf": 0.5}}).limits == {"wer": 0.3, "rtf": 0.5}

@@ -1,0 +1,127 @@
+"""A model family added to evaluate and push, as docs/extend/family.md describes; it needs no TensorFlow."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pydantic
+import pytest
+
+from tests.tone_asr_model import write_corpus
+from voxline.components.evaluate import families as evaluate_families
+from voxline.components.evaluate.champion import ModelVersion
+from voxline.components.evaluate.family import EvaluationJob, Measurements, Slicing, slice_by_field
+from voxline.components.evaluate.settings import EvaluateSettings
+from voxline.components.evaluate.step import run as evaluate
+from voxline.components.push import families as push_families
+from voxline.components.push.gate import GateCheck
+from voxline.components.push.settings import PushSettings
+from voxline.components.push.step import run as push
+from voxline.errors import WorkError
+from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.catalog import CATALOG, Metric
+from voxline.metrics.evaluation import CLIP_FILE, Evaluation
+from voxline.registry.registry import Registry
+
+
+class WordCountEvaluateSettings(EvaluateSettings):
+    family: ClassVar[str] = "word_count"
+    model_name: str = "counter"
+
+
+class WordCountPushSettings(PushSettings):
+    family: ClassVar[str] = "word_count"
+    model_name: str = "counter"
+    limits: dict[str, float] = pydantic.Field({"count_error": 1.0})
+    max_regression: dict[str, float] = pydantic.Field({"count_error": 0.1})
+    slices: list[str] = pydantic.Field(["speaker"])
+
+
+def count_error(model: Path, text: str) -> SumAndWeight:
+    """The model is a number that it adds to the count of words."""
+    return SumAndWeight(abs(json.loads((model / "model.json").read_text())["settings"]["offset"]) + 0 * len(text))
+
+
+class WordCountEvaluateFamily:
+    def slicings(self, settings: WordCountEvaluateSettings) -> dict[str, Slicing]:
+        return {"speaker": slice_by_field("speaker")}
+
+    def auxiliary_models(
+        self, registry: Path | str, settings: WordCountEvaluateSettings
+    ) -> dict[str, ModelVersion | None]:
+        return {}
+
+    def measure(self, job: EvaluationJob) -> Measurements:
+        (job.output / CLIP_FILE).write_bytes(b"")
+
+        def metrics(model: Path) -> list[dict[str, SumAndWeight]]:
+            return [{"count_error": count_error(model, utterance.text)} for utterance in job.utterances]
+
+        champion = metrics(job.champion.folder) if job.champion else None
+        results = job.results(metrics(job.model), champion, [{"text": utterance.text} for utterance in job.utterances])
+        return Measurements(results, 0.1, None, {}, {"id": job.utterances[0].id}, {}, {})
+
+    def report_sections(
+        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+    ) -> list[tuple[str, list[Any]]]:
+        return [("Counts", ["a section of its own"])]
+
+    def describe_method(self, metrics: dict[str, Any]) -> str:
+        return "Words were counted."
+
+
+class WordCountPushFamily:
+    def smoke_test(self, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
+        return GateCheck("smoke test", True, f"counted {evaluation.metrics['smoke_test']['id']}")
+
+    def repeat(self, *arguments: str) -> dict[str, Any]:
+        return {}
+
+    def describe(self, about: dict[str, Any]) -> str:
+        return "A counter of words."
+
+    def errors(self, metrics: dict[str, Any]) -> str:
+        return ""
+
+    def limitations(self, about: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
+        return ["It counts only words."]
+
+    def usage(self, about: dict[str, Any], name: str, version: int) -> str:
+        return "None."
+
+
+def write_model(folder: Path, offset: float, family: str = "word_count") -> Path:
+    folder.mkdir()
+    (folder / "saved_model.pb").write_bytes(b"")
+    about = {
+        "name": "counter", "family": family, "kind": "adder", "alphabet": "ab", "sample_rate": 16_000, "features": {},
+        "settings": {"offset": offset}, "dataset": {"key": "k"}, "provenance": {},
+    }  # fmt: skip
+    (folder / "model.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_a_family_of_its_own_is_evaluated_and_pushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(evaluate_families.FAMILIES, "word_count", WordCountEvaluateFamily())
+    monkeypatch.setitem(push_families.FAMILIES, "word_count", WordCountPushFamily())
+    metric = Metric("count_error", "words miscounted", ("word_count",), headline=True)
+    monkeypatch.setitem(CATALOG, metric.name, metric)
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three")] * 20)
+
+    def judge(model: Path) -> dict[str, Any]:
+        places = tmp_path / "registry", tmp_path / "store"
+        evaluation = evaluate(model, corpus, *places, WordCountEvaluateSettings(bootstrap_samples=200))
+        output = push(model, evaluation.folder, *places, WordCountPushSettings())
+        assert "a section of its own" in output.path("report").read_text()
+        verdict: dict[str, Any] = json.loads(output.path("verdict").read_text())
+        return verdict
+
+    assert judge(write_model(tmp_path / "good", 0.5))["pushed"]
+    assert "above the limit of 1 (limits.count_error)" in judge(write_model(tmp_path / "bad", 2))["reasons"][0]
+    assert "(max_regression.count_error)" in judge(write_model(tmp_path / "worse", 0.8))["reasons"][0]
+    version = Registry(tmp_path / "registry", "counter").path(1)
+    card = (version / "model_card.md").read_text()
+    for part in ("A counter of words.", "words miscounted", "ada", "It counts only words."):
+        assert part in card
+    with pytest.raises(WorkError, match=r"family 'asr' \(adder\), 'word_count' is accepted here"):
+        judge(write_model(tmp_path / "other", 0.5, "asr"))
