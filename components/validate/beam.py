@@ -1,6 +1,6 @@
-"""A manifest tallied by a Beam pipeline: each piece of its bytes goes to a worker, and what comes back is a tally.
+"""Tallies a manifest with Beam: each worker tallies a byte range, and the tallies are appended in order.
 
-It is the tally of one process, bit by bit (see `tally`). What goes through the runner is where a piece begins and ends.
+The result is identical to the tally of one process. Only the byte ranges and the tallies pass through the runner.
 """
 
 import functools
@@ -19,21 +19,21 @@ from voxline.store.files import ABANDONED_SECONDS
 from voxline.store.objects import open_store
 
 RANGE_BYTES = 16_000_000
-"""Of the manifest: some forty thousand utterances, half a second of work and 5 MB of answer."""
+"""Of the manifest: some 40,000 utterances, half a second of work and a tally of 5 MB."""
 
 
 def tally_manifest(manifest: Path, settings: RunnerSettings, store: Path | str) -> ManifestTally:
-    """The tally of a manifest, by whatever the settings name.
+    """Tallies a manifest: in this process, or with Beam if it is larger than `beam_from_megabytes`.
 
     Args:
-      store: for what is unfinished; a folder that all workers share, or a bucket URI
+      store: for temporary files; a folder that all workers share, or a bucket URI.
 
     Raises:
-      SettingsError: Beam knows no such runner.
-      WorkError: the manifest is absent or not one of ours, or the pipeline failed.
+      SettingsError: Beam does not have the runner.
+      WorkError: there is no manifest, a line of it is damaged, or the pipeline failed.
     """
     if not manifest.is_file() or manifest.stat().st_size < settings.beam_from_megabytes * 1e6:
-        return ManifestTally.of_piece(manifest)
+        return ManifestTally.read(manifest)
     folder = open_store(store).local_path() / "tallies"
     _clear_abandoned(folder)
     folder /= secrets.token_hex(6)
@@ -47,30 +47,30 @@ def tally_manifest(manifest: Path, settings: RunnerSettings, store: Path | str) 
 def _tally_with_beam(manifest: Path, settings: RunnerSettings, folder: Path) -> ManifestTally:
     from voxline.beam.run import map_with_beam
 
-    tally, early = ManifestTally(), dict[int, dict[str, Any]]()
+    tally, waiting = ManifestTally(), dict[int, dict[str, Any]]()
     work = functools.partial(_tally_range, manifest=uri_of(manifest))
-    joined = 0
+    appended = 0
     for number, answer in map_with_beam("validate", work, byte_ranges(manifest, RANGE_BYTES), settings, folder):
-        early[number] = answer
-        while joined in early:  # in the order of the manifest, whichever comes first
-            piece = early.pop(joined)
-            if "failed" in piece:
-                raise WorkError(piece["failed"])
-            tally.join(ManifestTally.of(piece))
-            joined += 1
+        waiting[number] = answer
+        while appended in waiting:  # in manifest order
+            part = waiting.pop(appended)
+            if "failed" in part:
+                raise WorkError(part["failed"])
+            tally.extend(ManifestTally.from_json(part))
+            appended += 1
     return tally
 
 
-def _tally_range(piece: list[int], manifest: str) -> dict[str, Any]:
-    """What a worker does with a piece. A line that is none is no fault of the runner's, which would try it again."""
+def _tally_range(byte_range: list[int], manifest: str) -> dict[str, Any]:
+    """The work of one worker. A damaged line is returned, not raised: the runner would only try it again."""
     try:
-        return ManifestTally.of_piece(localize(manifest), *piece).plain()
+        return ManifestTally.read(localize(manifest), *byte_range).to_json()
     except WorkError as error:
         return {"failed": str(error)}
 
 
 def _remove(folder: Path) -> None:
-    """Removes answers that were taken, on this machine and where workers sent them; that one stays is no fault."""
+    """Deletes temporary files, on this machine and in the bucket; a failure is only reported."""
     shutil.rmtree(folder, ignore_errors=True)
     if not is_cached(folder):
         return
@@ -79,11 +79,11 @@ def _remove(folder: Path) -> None:
         for name in [entry.name for entry in bucket.list()]:
             bucket.delete(name)
     except WorkError as error:
-        print_status(f"validate: what is not needed any more stays in the bucket: {error}")
+        print_status(f"validate: temporary files stay in the bucket: {error}")
 
 
 def _clear_abandoned(folder: Path) -> None:
-    """Removes what processes left that were killed."""
-    for left in folder.glob("*"):
-        if left.stat().st_mtime < time.time() - ABANDONED_SECONDS:
-            shutil.rmtree(left, ignore_errors=True)
+    """Deletes temporary files of processes that were killed."""
+    for abandoned in folder.glob("*"):
+        if abandoned.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+            shutil.rmtree(abandoned, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Columns of a manifest: a number for each utterance, and strings of which many are alike."""
+"""Columns of a manifest: numbers, hashes, and strings with many repetitions."""
 
 import array
 import base64
@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 RowIndices = npt.NDArray[np.int64]
-"""Places of utterances in the manifest, from 0."""
+"""Indices of utterances in the manifest, from 0."""
 
 Codes = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
 
 class StringColumn:
-    """A column of strings in which many are alike: each stands once, a row holds its number.
+    """A column of strings with many repetitions: each distinct string is stored once, and rows hold its number.
 
     Attributes:
       names: the distinct strings, in order of appearance.
@@ -32,7 +32,7 @@ class StringColumn:
         self._codes.append(self._number(name) if number is None else number)
 
     def extend(self, other: "StringColumn") -> None:
-        """Puts another column below this one."""
+        """Appends another column."""
         numbers = np.array([self._number(name) for name in other.names], dtype=np.int32)
         if len(other):
             self._codes.frombytes(numbers[other.codes].tobytes())
@@ -45,11 +45,11 @@ class StringColumn:
 
     @functools.cached_property
     def codes(self) -> Codes:
-        """[utterances] the number of each row's string; for reading once all rows are in."""
+        """`[utterances]` the number of each row's string. Read it only when all rows are appended."""
         return np.array(self._codes, dtype=np.int32)
 
     def number(self, name: str) -> int:
-        """The number of a string, -1 if no row has it."""
+        """The number of a string; -1 if no row has it."""
         return self._numbers.get(name, -1)
 
     def _number(self, name: str) -> int:
@@ -58,11 +58,11 @@ class StringColumn:
             self.names.append(name)
         return number
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {"names": self.names, "codes": encode_base64(self._codes.tobytes())}
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> "StringColumn":
+    def from_json(cls, plain: dict[str, Any]) -> "StringColumn":
         strings = cls()
         for name in plain["names"]:
             strings._number(name)
@@ -71,14 +71,14 @@ class StringColumn:
 
 
 class HashColumn:
-    """A column of hashes, of which equal ones are of equal things; 0 where nothing is known."""
+    """A column of hashes; 0 for unknown."""
 
     def __init__(self, hashes: npt.NDArray[np.uint64]) -> None:
         self._hashes = hashes
 
     @functools.cached_property
     def codes(self) -> Codes:
-        """[utterances] numbers from 0 in order of appearance, -1 where nothing is known."""
+        """`[utterances]` numbers from 0 in order of appearance; -1 for unknown."""
         _, first, inverse = np.unique(self._hashes, return_index=True, return_inverse=True)
         order = np.empty(len(first), dtype=np.int32)
         order[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
@@ -92,27 +92,27 @@ class HashColumn:
 
     @property
     def known(self) -> RowIndices:
-        """The rows of which something is known."""
+        """The rows with a hash."""
         return np.flatnonzero(self._hashes)
 
 
 def count_distinct(values: npt.NDArray[Any]) -> int:
-    """How many different values there are.
+    """The number of distinct values.
 
-    `np.unique` would say it too, and loads all of `numpy.ma` to ask whether the array is a masked one.
+    `np.unique` would import `numpy.ma`, to check whether the array is masked.
     """
     ordered = np.sort(values)
     return int((ordered[1:] != ordered[:-1]).sum()) + bool(len(ordered))
 
 
 def median(values: Floats) -> float:
-    """As `np.median`, of some values, and without `numpy.ma` likewise."""
+    """As `np.median`, without importing `numpy.ma`."""
     ordered, middle = np.sort(values), len(values) // 2
     return float(np.mean(ordered[middle - (len(values) % 2 == 0) : middle + 1]))
 
 
 def encode_base64(data: bytes | bytearray) -> str:
-    """Bytes as JSON bears them."""
+    """Bytes as text for JSON."""
     return base64.b64encode(data).decode("ascii")
 
 

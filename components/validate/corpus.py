@@ -1,6 +1,6 @@
-"""A manifest as the checks see it: columns of numbers in memory, and the rest where it stands.
+"""A manifest for the checks: columns of numbers in memory, everything else in the file.
 
-Ids, transcripts and paths stay in the file. What is wrong with an utterance is told of few, and those are looked up.
+Ids, transcripts and paths stay in the file; few utterances are reported, and those are read when needed.
 """
 
 import collections
@@ -21,17 +21,17 @@ from voxline.store.hashing import hash_value
 
 
 def read_reject_counts(manifest: Path) -> tuple[dict[str, int] | None, str]:
-    """What stands in the list of rejects beside a manifest: how many of each code, and what names them."""
-    beside = manifest_path(manifest).parent / REJECTS_FILE
-    if not beside.is_file():
+    """The rejects next to a manifest: their number by reason (None without a list), and their hash."""
+    file = manifest_path(manifest).parent / REJECTS_FILE
+    if not file.is_file():
         return None, ""
-    rejects = read_rejects(beside)
+    rejects = read_rejects(file)
     codes = collections.Counter(str(reject.reason) for reject in rejects).most_common()
     return dict(codes), hash_value(sorted([reject.id, str(reject.reason)] for reject in rejects))
 
 
 CACHED_UTTERANCES = 4_096
-"""Utterances that are kept once they were looked up."""
+"""Utterances that stay in memory after they were read."""
 
 
 @dataclasses.dataclass
@@ -40,8 +40,8 @@ class CheckedCorpus:
 
     Attributes:
       file: the manifest.
-      tally: of all of it.
-      rejects: codes of the step before and how often; None where there is no list of them.
+      tally: its columns and counts.
+      rejects: of the previous step, by reason; None without a list.
     """
 
     file: Path
@@ -50,20 +50,20 @@ class CheckedCorpus:
 
     @classmethod
     def read(cls, manifest: Path, tally: ManifestTally | None = None) -> "CheckedCorpus":
-        """Reads a manifest, or takes its tally from who has read it, and the rejects beside it."""
+        """Reads a manifest, unless its tally is given, and the rejects next to it."""
         file = manifest_path(manifest)
-        return cls(file, tally or ManifestTally.of_piece(file), read_reject_counts(file)[0])
+        return cls(file, tally or ManifestTally.read(file), read_reject_counts(file)[0])
 
     def __len__(self) -> int:
         return len(self.tally)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Names the utterances."""
+        """The fingerprint of the utterances."""
         return self.tally.fingerprint()
 
     def rows(self, *splits: str) -> RowIndices:
-        """The rows of these splits, in the manifest's order."""
+        """The rows of some splits, in manifest order."""
         return np.flatnonzero(np.isin(self.splits.codes, [self.splits.number(split) for split in splits]))
 
     @property
@@ -76,12 +76,12 @@ class CheckedCorpus:
 
     @functools.cached_property
     def recordings(self) -> HashColumn:
-        """What names the samples."""
+        """Of the samples."""
         return HashColumn(self.tally.hashes("recordings"))
 
     @functools.cached_property
     def sentences(self) -> HashColumn:
-        """What names the transcripts."""
+        """Of the transcripts."""
         return HashColumn(self.tally.hashes("sentences"))
 
     @functools.cached_property
@@ -90,44 +90,44 @@ class CheckedCorpus:
 
     @functools.cached_property
     def durations(self) -> Floats:
-        """[utterances] seconds."""
+        """`[utterances]` in seconds."""
         return np.frombuffer(self.tally.numbers["duration"], np.float32)
 
     @functools.cached_property
     def measured(self) -> dict[str, Floats]:
-        """By name, [utterances]; NaN where the step before did not measure."""
+        """By name, `[utterances]`; NaN if convert did not measure."""
         return {name: np.frombuffer(self.tally.numbers[name], np.float32) for name in MEASURED}
 
     @functools.cached_property
     def characters(self) -> Codes:
-        """[utterances] characters in the transcript, spaces and punctuation not counted."""
+        """`[utterances]` characters in the transcript, without spaces and punctuation."""
         return np.frombuffer(self.tally.numbers["characters"], np.int32)
 
     @functools.cached_property
     def words(self) -> Codes:
-        """[utterances] words in the transcript."""
+        """`[utterances]` words in the transcript."""
         return np.frombuffer(self.tally.numbers["words"], np.int32)
 
     @functools.cached_property
     def labels(self) -> Codes:
-        """[utterances] frames that CTC needs at least to spell the transcript."""
+        """`[utterances]` fewest frames in which CTC can emit the transcript."""
         return np.frombuffer(self.tally.numbers["labels"], np.int32)
 
-    def characters_said(self, *splits: str) -> collections.Counter[str]:
-        """How often each character stands in the transcripts of these splits, in order of appearance."""
+    def character_counts(self, *splits: str) -> collections.Counter[str]:
+        """The characters of the transcripts of some splits, with their counts, in order of appearance."""
         counts: collections.Counter[str] = collections.Counter()
         for split in splits:
-            for piece, count in self.tally.said.get(split, {}).items():
-                for character in piece:
+            for token, count in self.tally.token_counts.get(split, {}).items():
+                for character in token:
                     counts[character] += count
         return +counts
 
-    def words_said(self, *splits: str) -> collections.Counter[str]:
-        """How often each word stands there."""
+    def word_counts(self, *splits: str) -> collections.Counter[str]:
+        """The words of the transcripts of some splits, with their counts."""
         counts: collections.Counter[str] = collections.Counter()
         for split in splits:
-            for piece, count in self.tally.said.get(split, {}).items():
-                for word in split_words(piece):
+            for token, count in self.tally.token_counts.get(split, {}).items():
+                for word in split_words(token):
                     counts[word] += count
         return counts
 
@@ -136,36 +136,36 @@ class CheckedCorpus:
         return sorted(self.splits.names, key=lambda split: (SPLITS.index(split) if split in SPLITS else 9, split))
 
     def utterance(self, row: int) -> Utterance:
-        """One utterance, with what stands in its line."""
-        if row not in self._looked_up:
-            if len(self._looked_up) >= CACHED_UTTERANCES:
-                self._looked_up.clear()
-            ((_, self._looked_up[row]),) = self.utterances(np.array([row]))
-        return self._looked_up[row]
+        """One utterance, read from the manifest."""
+        if row not in self._cached:
+            if len(self._cached) >= CACHED_UTTERANCES:
+                self._cached.clear()
+            ((_, self._cached[row]),) = self.utterances(np.array([row]))
+        return self._cached[row]
 
     def utterances(self, rows: RowIndices) -> Iterator[tuple[int, Utterance]]:
-        """The utterances of some rows with what stands in their lines, one after the other.
+        """Reads the utterances of some rows from the manifest.
 
         Raises:
-          WorkError: the manifest is not the one that was tallied any more.
+          WorkError: the manifest has changed since it was tallied.
         """
         folder, ids = os.path.abspath(self.file.parent), self.tally.hashes("ids")
         with open(self.file, "rb") as file:
             for row in map(int, rows):
-                file.seek(self.tally.numbers["place"][row])
+                file.seek(self.tally.numbers["offset"][row])
                 line = file.readline().decode(errors="replace")
-                found = parse_utterance(line, f"{self.file}:{row + 1}", folder)
-                if hash_text(found.id) != int(ids[row]):
-                    raise WorkError(f"{self.file}: changed while it was judged; run this again when it is written")
-                yield row, found
+                utterance = parse_utterance(line, f"{self.file}:{row + 1}", folder)
+                if hash_text(utterance.id) != int(ids[row]):
+                    raise WorkError(f"{self.file}: changed during validation; run this again when it is complete")
+                yield row, utterance
 
     @functools.cached_property
-    def _looked_up(self) -> dict[int, Utterance]:
+    def _cached(self) -> dict[int, Utterance]:
         return {}
 
     @functools.cached_property
     def texts(self) -> StringColumn:
-        """All transcripts in memory: TFX's data validation wants them."""
+        """All transcripts, in memory, for TFDV."""
         texts = StringColumn()
         for _, utterance in self.utterances(np.arange(len(self))):
             texts.append(utterance.text)

@@ -1,11 +1,11 @@
-"""The page of a validation: the verdict, every check, how the corpus is spread, and what to listen to."""
+"""The validation report: the result, every check, distributions, and utterances to listen to."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.validate.checks import CheckResult
+from voxline.components.validate.checks.check import CheckResult
 from voxline.components.validate.columns import count_distinct, median
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
@@ -32,27 +32,25 @@ from voxline.report.page import Tone
 
 MAX_SPEAKERS = 20
 TFDV_NOTE = (
-    "From missing_features to drift, they are made by TFX's data validation; what it measured of every feature "
-    "stands in its own page, statistics.html."
+    "The checks from missing_features to drift use TFX's data validation; statistics.html has its statistics of every "
+    "feature."
 )
 
 
 def validation_page(corpus: CheckedCorpus, results: list[CheckResult], settings: ValidateSettings) -> Page:
-    made = Page(
+    page = Page(
         "Is this corpus fit to train on?",
         lead=f"{len(corpus):,} utterances, {_time(corpus.durations.sum(dtype=float))} of audio, "
-        "checked before anything is trained.",
-        footer="A check fails when its value is above its threshold. Threshold and severity stand in the config, "
-        "under validate.",
+        "checked before training.",
+        footer="A check fails if its value is above its threshold. The config sets both, under validate.",
     )
-    made.add_opening(_verdict(results), _facts(corpus))
-    made.add_section("Checks", _checks(results), small_print(TFDV_NOTE))
-    to_look_at = _offenders(corpus, results, settings)
-    if to_look_at:
-        made.add_section("Utterances to look at", *to_look_at)
-    made.add_section("How the corpus is spread", _distributions(corpus, settings))
-    made.add_section("Splits and speakers", _splits(corpus), *_speakers(corpus), *_rejects(corpus))
-    return made
+    page.add_opening(_verdict(results), _facts(corpus))
+    page.add_section("Checks", _checks(results), small_print(TFDV_NOTE))
+    if offenders := _offenders(corpus, results, settings):
+        page.add_section("Offending utterances", *offenders)
+    page.add_section("Distributions", _distributions(corpus, settings))
+    page.add_section("Splits and speakers", _splits(corpus), *_speakers(corpus), *_rejects(corpus))
+    return page
 
 
 def _verdict(results: list[CheckResult]) -> Block:
@@ -61,10 +59,10 @@ def _verdict(results: list[CheckResult]) -> Block:
     warnings = f"{_counted(len(warned), 'warning')}: {', '.join(warned)}." if warned else "No warnings."
     if failed:
         heading = f"Not fit: {_counted(len(failed), 'check')} failed: {', '.join(failed)}"
-        return verdict_banner(heading, f"Nothing is trained. {warnings}", "bad")
+        return verdict_banner(heading, f"Training does not start. {warnings}", "bad")
     if warned:
         return verdict_banner("Fit, with warnings", warnings, "caution")
-    return verdict_banner("Fit to train on", "Every check that was made has passed.", "good")
+    return verdict_banner("Fit to train on", "Every check that was run has passed.", "good")
 
 
 def _facts(corpus: CheckedCorpus) -> Block:
@@ -76,7 +74,7 @@ def _facts(corpus: CheckedCorpus) -> Block:
             "audio": _time(corpus.durations.sum(dtype=float)),
             "speakers": speakers or None,
             "distinct sentences": corpus.sentences.distinct,
-            "rejected by the step before": rejected,
+            "rejected by the previous step": rejected,
         }
     )
 
@@ -85,7 +83,7 @@ def _checks(results: list[CheckResult]) -> Block:
     order = {"failed": 0, "passed": 1, "not checked": 2, "off": 3}
     ordered = sorted(results, key=lambda result: (not result.fails_the_step, order[result.outcome]))
     return data_table(
-        ["result", "check", "value", "threshold", "what was found"],
+        ["result", "check", "value", "threshold", "details"],
         [
             [_state(result), _question(result), result.value, result.threshold, result.finding.detail]
             for result in ordered
@@ -101,41 +99,41 @@ def _state(result: CheckResult) -> Block:
 
 
 def _question(result: CheckResult) -> Block:
-    return paragraphs(result.check.asks) + small_print(result.check.name)
+    return paragraphs(result.check.question) + small_print(result.check.name)
 
 
 def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: ValidateSettings) -> list[Block]:
-    """For each failed check the utterances behind it: the first few to listen to, some more by name."""
+    """The offenders of each failed check: players for the first few, a table for some more."""
     blocks: list[Block] = []
-    reel = PlayerBudget()
+    players = PlayerBudget()
     for result in sorted(results, key=lambda result: not result.fails_the_step):
         rows = [int(row) for row in result.finding.offenders[: settings.max_listed]]
         if result.outcome != "failed" or not rows:
             continue
         played, named = rows[: settings.max_played], rows[settings.max_played :]
         localize_audio(corpus.utterance(row) for row in played)
-        inside = [item_list(*[_utterance(corpus, result, row, reel) for row in played])] if played else []
+        inside = [item_list(*[_utterance(corpus, result, row, players) for row in played])] if played else []
         if named:
-            shown = [(corpus.utterance(row), result.finding.note(row)) for row in named]
-            cells = [[one.id, one.split, one.text, why] for one, why in shown]
-            inside.append(details(f"{len(named):,} more", data_table(["utterance", "split", "text", "why"], cells)))
-        left = len(result.finding.offenders) - len(rows)
-        if left:
+            shown = [(corpus.utterance(row), result.finding.describe(row)) for row in named]
+            cells = [[one.id, one.split, one.text, reason] for one, reason in shown]
+            inside.append(details(f"{len(named):,} more", data_table(["utterance", "split", "text", "reason"], cells)))
+        omitted = len(result.finding.offenders) - len(rows)
+        if omitted:
             inside.append(
-                small_print(f"And {left:,} more that are not listed (validate.max_listed is {settings.max_listed:,}).")
+                small_print(f"{omitted:,} more are not listed (validate.max_listed is {settings.max_listed:,}).")
             )
         heading = f"{result.check.name}: {_counted(len(result.finding.offenders), 'utterance')}"
         blocks.append(details(heading, *inside, opened=not blocks))
     return blocks
 
 
-def _utterance(corpus: CheckedCorpus, result: CheckResult, row: int, reel: PlayerBudget) -> Block:
+def _utterance(corpus: CheckedCorpus, result: CheckResult, row: int, players: PlayerBudget) -> Block:
     one = corpus.utterance(row)
     speaker = f"speaker {one.speaker}" if one.speaker else ""
     about = [one.id, one.split, speaker, f"{corpus.durations[row]:.2f} s"]
-    if result.finding.note(row) not in about:
-        about.append(result.finding.note(row))
-    return reel.player(
+    if result.finding.describe(row) not in about:
+        about.append(result.finding.describe(row))
+    return players.player(
         one.audio_filepath,
         " · ".join(part for part in about if part),
         offset=one.offset,
@@ -163,35 +161,35 @@ def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
 
 def _histogram(corpus: CheckedCorpus, values: npt.NDArray[Any], label: str, bounds: list[float] | None = None) -> Block:
     by_split = {split: values[corpus.rows(split)] for split in corpus.present_splits()}
-    limits = " Dashed lines: the limits that are checked." if bounds else ""
+    limits = " Dashed lines: the limits of the check." if bounds else ""
     return figure(
         histogram(by_split, label, bounds=bounds or []),
         f"{label[:1].upper()}{label[1:]}, by split.{limits}",
         alt=f"Histograms of {label}: "
-        + "; ".join(f"{split} {_spread(some)}" for split, some in by_split.items() if np.isfinite(some).any()),
+        + "; ".join(f"{split} {_spread(part)}" for split, part in by_split.items() if np.isfinite(part).any()),
     )
 
 
 def _spread(values: npt.NDArray[Any]) -> str:
     low, middle, high = quantiles(values[np.isfinite(values)], 0.05, 0.5, 0.95)
-    return f"median {middle:.3g}, nine in ten from {low:.3g} to {high:.3g}"
+    return f"median {middle:.3g}, 90% from {low:.3g} to {high:.3g}"
 
 
 def _splits(corpus: CheckedCorpus) -> Block:
     rows = []
     for split in corpus.present_splits():
-        places = corpus.rows(split)
-        durations = corpus.durations[places]
-        voices = corpus.speakers.codes[places]
+        indices = corpus.rows(split)
+        durations = corpus.durations[indices]
+        speakers = corpus.speakers.codes[indices]
         rows.append(
             [
                 split,
-                len(places),
+                len(indices),
                 _time(durations.sum(dtype=float)),
                 f"{median(durations):.2f} s",
-                count_distinct(voices[voices != corpus.speakers.number("")]) or None,
-                count_distinct(corpus.sentences.codes[places]),
-                int(corpus.words[places].sum()),
+                count_distinct(speakers[speakers != corpus.speakers.number("")]) or None,
+                count_distinct(corpus.sentences.codes[indices]),
+                int(corpus.words[indices].sum()),
             ]
         )
     return data_table(["split", "utterances", "audio", "median", "speakers", "distinct sentences", "words"], rows)
@@ -213,7 +211,7 @@ def _speakers(corpus: CheckedCorpus) -> list[Block]:
 def _rejects(corpus: CheckedCorpus) -> list[Block]:
     if not corpus.rejects:
         return []
-    return [data_table(["reason", "rejected"], list(corpus.rejects.items()), "What the step before left out")]
+    return [data_table(["reason", "rejected"], list(corpus.rejects.items()), "Rejects of the previous step")]
 
 
 def _counted(count: int, what: str) -> str:
@@ -221,7 +219,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    """A length of time as a person says it: 42 s, 12.3 min, 960.9 h."""
+    """A duration: 42 s, 12.3 min, 960.9 h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

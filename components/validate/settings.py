@@ -1,7 +1,7 @@
-"""What is checked before an accelerator is booked, how strictly, and what follows from a failure.
+"""The settings of validate: thresholds and severities of the checks.
 
-A check measures one number and fails when it is above `threshold`. A failed check of severity "error"
-fails the step, "warning" stands in the report, and "off" is not looked at.
+A check computes a number, and fails if it is above `threshold`. If the severity is "error", a failed check fails the
+step; "warning" only reports it; "off" does not run the check.
 """
 
 from typing import Annotated, Any, Literal
@@ -23,21 +23,21 @@ SPLITS = ("train", "dev", "test")
 
 
 class CheckSettings(Settings):
-    """What every check has; each gives its own defaults."""
+    """The settings of every check; each has its own defaults."""
 
     severity: Severity = pydantic.Field("warning", description='"error", "warning" or "off"')
     threshold: float = pydantic.Field(0.0, ge=0, description="the largest value that passes")
 
 
 class ErrorCheckSettings(CheckSettings):
-    """A check that fails the step unless told otherwise."""
+    """A check that fails the step by default."""
 
     severity: Severity = pydantic.Field("error", description='"error", "warning" or "off"')
 
 
 class SentenceOverlap(CheckSettings):
     threshold: float = pydantic.Field(
-        0.1, ge=0, le=1, description="share of dev and test utterances whose sentence train has too"
+        0.1, ge=0, le=1, description="share of dev and test utterances whose sentence is also in train"
     )
 
 
@@ -50,8 +50,8 @@ class CtcFeasibility(ErrorCheckSettings):
 class SpeakingRate(CheckSettings):
     threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances out of range")
     unit: Literal["characters", "words"] = pydantic.Field("characters", description="what is counted a second")
-    min_rate: float = pydantic.Field(2.0, ge=0, description="units a second, spaces and punctuation not counted")
-    max_rate: float = pydantic.Field(30.0, gt=0, description="units a second, spaces and punctuation not counted")
+    min_rate: float = pydantic.Field(2.0, ge=0, description="units a second, without spaces and punctuation")
+    max_rate: float = pydantic.Field(30.0, gt=0, description="units a second, without spaces and punctuation")
 
 
 class Clipping(CheckSettings):
@@ -75,7 +75,7 @@ class Silence(CheckSettings):
 
 
 class ConstantAudio(ErrorCheckSettings):
-    threshold: float = pydantic.Field(0.01, ge=0, le=1, description="share of utterances that are no speech")
+    threshold: float = pydantic.Field(0.01, ge=0, le=1, description="share of utterances that are not speech")
     min_crest_db: float = pydantic.Field(
         4.5, ge=0, description="dB from root mean square to peak; a tone has 3, a square wave 0, speech 12 to 20"
     )
@@ -92,19 +92,21 @@ class WordBalance(CheckSettings):
         0.1, ge=0, le=1, description="bits between the distributions (Jensen-Shannon) of train and another split"
     )
     frequent_words: int = pydantic.Field(
-        100, ge=2, description="of the most frequent words of train; the others count as one"
+        100, ge=2, description="most frequent words of train that are compared; the others count as one"
     )
 
 
 class UnseenWords(CheckSettings):
-    threshold: float = pydantic.Field(0.3, ge=0, le=1, description="share of dev and test words that train has not")
+    threshold: float = pydantic.Field(
+        0.3, ge=0, le=1, description="share of dev and test words that train does not have"
+    )
 
 
 class IdenticalTranscripts(ErrorCheckSettings):
     threshold: float = pydantic.Field(
         0.6, ge=0, le=1, description="share of a split's utterances that have its most frequent transcript"
     )
-    min_utterances: int = pydantic.Field(10, ge=2, description="utterances in a split that is looked at")
+    min_utterances: int = pydantic.Field(10, ge=2, description="utterances that a split needs to be checked")
 
 
 class DominantSpeaker(CheckSettings):
@@ -113,7 +115,7 @@ class DominantSpeaker(CheckSettings):
 
 class DurationBalance(CheckSettings):
     threshold: float = pydantic.Field(
-        2.0, ge=1, description="times that the longest median duration of a split is the shortest"
+        2.0, ge=1, description="ratio of the longest to the shortest median duration of the splits"
     )
 
 
@@ -136,25 +138,29 @@ class SmallSplits(CheckSettings):
 
 
 class RejectsShare(CheckSettings):
-    threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances that the step before rejected")
+    threshold: float = pydantic.Field(
+        0.02, ge=0, le=1, description="share of utterances that the previous step rejected"
+    )
 
 
 class DriftCheck(CheckSettings):
-    threshold: float = pydantic.Field(0, ge=0, description="features that may be further away than the schema accepts")
+    threshold: float = pydantic.Field(
+        0, ge=0, description="features that may be further from the baseline than the schema accepts"
+    )
     thresholds: dict[str, Annotated[float, pydantic.Field(gt=0, le=1)]] = pydantic.Field(
-        {}, description="by feature: the distance from which it counts as drift, in place of the schema's"
+        {}, description="by feature: the distance above which it has drifted, instead of the schema's"
     )
 
 
 class ValidateSettings(RunnerSettings):
-    """What is checked before training. Each check: severity, threshold, and what it needs besides."""
+    """The checks before training. Each has a severity, a threshold, and possibly more settings."""
 
     # `schema` is a method of pydantic's, so the key is an alias.
     model_config = pydantic.ConfigDict(serialize_by_alias=True, validate_by_name=False)
 
     tfdv: TfdvMode = pydantic.Field(
         "auto",
-        description="TFX's data validation: auto (where it can run: glibc 2.39), required (fails elsewhere) or off",
+        description="TFX's data validation: auto (runs if glibc is 2.39 or newer), required (fails otherwise) or off",
     )
     schema_: str = pydantic.Field(
         "asr",
@@ -164,54 +170,64 @@ class ValidateSettings(RunnerSettings):
     )
 
     duplicate_ids: ErrorCheckSettings = pydantic.Field(
-        ErrorCheckSettings(), description="utterances whose id an earlier one has (a count)"
+        ErrorCheckSettings(), description="utterances with the id of an earlier one (a count)"
     )
     duplicate_audio: CheckSettings = pydantic.Field(
-        CheckSettings(), description="utterances whose very samples an earlier one of the same split has (a count)"
+        CheckSettings(), description="utterances with the samples of an earlier one in the same split (a count)"
     )
     contradictory_transcripts: CheckSettings = pydantic.Field(
-        CheckSettings(), description="utterances of equal samples and unequal transcripts (a count)"
+        CheckSettings(), description="utterances with equal samples but different transcripts (a count)"
     )
     recording_overlap: ErrorCheckSettings = pydantic.Field(
-        ErrorCheckSettings(), description="dev and test utterances whose recording another split has too (a count)"
+        ErrorCheckSettings(), description="dev and test utterances whose recording is also in another split (a count)"
     )
     speaker_overlap: CheckSettings = pydantic.Field(
-        CheckSettings(), description="share of dev and test utterances whose speaker train has too"
+        CheckSettings(), description="share of dev and test utterances whose speaker is also in train"
     )
     sentence_overlap: SentenceOverlap = pydantic.Field(
-        SentenceOverlap(), description="share of dev and test utterances whose sentence train has too"
+        SentenceOverlap(), description="share of dev and test utterances whose sentence is also in train"
     )
     ctc_feasibility: CtcFeasibility = pydantic.Field(
-        CtcFeasibility(), description="train utterances with frames enough for their labels; needs frames_per_second"
+        CtcFeasibility(), description="train utterances with too few frames for their labels; needs frames_per_second"
     )
     speaking_rate: SpeakingRate = pydantic.Field(SpeakingRate(), description="characters or words a second")
     clipping: Clipping = pydantic.Field(Clipping(), description="samples at full scale")
     level: Level = pydantic.Field(Level(), description="too quiet, too loud")
-    silence: Silence = pydantic.Field(Silence(), description="recordings of mostly nothing")
+    silence: Silence = pydantic.Field(Silence(), description="recordings that are mostly silent")
     constant_audio: ConstantAudio = pydantic.Field(
-        ConstantAudio(), description="tones, hums and direct current that pass for speech"
+        ConstantAudio(), description="tones, hums and direct current instead of speech"
     )
     character_balance: CharacterBalance = pydantic.Field(
-        CharacterBalance(), description="how unlike train the characters of dev and test are"
+        CharacterBalance(), description="difference between the characters of train and of dev and test"
     )
     word_balance: WordBalance = pydantic.Field(
-        WordBalance(), description="how unlike train the words of dev and test are"
+        WordBalance(), description="difference between the words of train and of dev and test"
     )
     unseen_characters: ErrorCheckSettings = pydantic.Field(
-        ErrorCheckSettings(), description="characters of dev and test that train has not (a count)"
+        ErrorCheckSettings(), description="characters of dev and test that train does not have (a count)"
     )
-    unseen_words: UnseenWords = pydantic.Field(UnseenWords(), description="words of dev and test that train has not")
+    unseen_words: UnseenWords = pydantic.Field(
+        UnseenWords(), description="words of dev and test that train does not have"
+    )
     identical_transcripts: IdenticalTranscripts = pydantic.Field(
         IdenticalTranscripts(), description="one transcript for everything"
     )
-    dominant_speaker: DominantSpeaker = pydantic.Field(DominantSpeaker(), description="one voice that is most of train")
-    duration_balance: DurationBalance = pydantic.Field(
-        DurationBalance(), description="how unlike in duration the splits are"
+    dominant_speaker: DominantSpeaker = pydantic.Field(
+        DominantSpeaker(), description="one speaker who is most of train"
     )
-    level_balance: LevelBalance = pydantic.Field(LevelBalance(), description="how unlike in level the splits are")
-    empty_splits: EmptySplits = pydantic.Field(EmptySplits(), description="splits without an utterance")
-    small_splits: SmallSplits = pydantic.Field(SmallSplits(), description="splits too small to learn or judge from")
-    rejects_share: RejectsShare = pydantic.Field(RejectsShare(), description="what the step before left out")
+    duration_balance: DurationBalance = pydantic.Field(
+        DurationBalance(), description="difference between the durations of the splits"
+    )
+    level_balance: LevelBalance = pydantic.Field(
+        LevelBalance(), description="difference between the levels of the splits"
+    )
+    empty_splits: EmptySplits = pydantic.Field(EmptySplits(), description="splits without utterances")
+    small_splits: SmallSplits = pydantic.Field(
+        SmallSplits(), description="splits that are too small to train or evaluate with"
+    )
+    rejects_share: RejectsShare = pydantic.Field(
+        RejectsShare(), description="recordings that the previous step rejected"
+    )
     missing_features: ErrorCheckSettings = pydantic.Field(
         ErrorCheckSettings(),
         description="features of the schema that too few utterances have (a count; TFX's data validation)",
@@ -230,19 +246,23 @@ class ValidateSettings(RunnerSettings):
     )
     drift: DriftCheck = pydantic.Field(
         DriftCheck(),
-        description="features unlike those of the dataset that the model in service was trained on (likewise)",
+        description="features that differ from the training data of the model in service (likewise)",
     )
 
     frames_per_second: float | None = pydantic.Field(
-        None, gt=0, description="frames a second after the model's time stride; empty: CTC feasibility is not checked"
+        None,
+        gt=0,
+        description="frames a second after the time stride of the model; empty: CTC feasibility is not checked",
     )
     max_listed: int = pydantic.Field(
-        50, ge=0, le=10_000, description="offending utterances named by each check, at most"
+        50, ge=0, le=10_000, description="offending utterances listed for each check, at most"
     )
-    max_played: int = pydantic.Field(4, ge=0, le=100, description="of these, playable in the report, at most")
+    max_played: int = pydantic.Field(
+        4, ge=0, le=100, description="offending utterances of each check with a player in the report, at most"
+    )
     beam_from_megabytes: float = pydantic.Field(
         512.0,
         ge=0,
-        description="MB of the manifest from which on Beam is started at all, which takes seconds; less is read by "
-        "this process at once (0: always Beam)",
+        description="MB of the manifest from which Beam is used, which starts in seconds; a smaller one is read by "
+        "this process (0: always Beam)",
     )

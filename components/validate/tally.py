@@ -1,7 +1,7 @@
-"""What the checks need of a piece of a manifest: small columns and counts.
+"""The tally of a manifest, or of a part of it: compact columns and counts for the checks.
 
-Tallies of pieces are joined in the order of the pieces, and come to what one of the whole would be, bit by bit, whoever
-made them. An utterance takes 85 bytes, however long its transcript: what stands in its line is looked up there.
+Tallies of consecutive parts, appended in order, are identical to the tally of the whole. An utterance takes 85 bytes,
+however long its transcript; everything else is read from the manifest when needed.
 """
 
 import array
@@ -23,45 +23,45 @@ from voxline.store.hashing import DIGEST_BYTES, Fingerprint, canonical_json, has
 
 
 def iter_line_values(manifest: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(place, values) of each line that begins at these bytes; several ranges that touch have each line once.
+    """(offset, values) of each line that begins in a byte range; adjacent ranges have each line once.
 
     Raises:
-      WorkError: naming the line, when the manifest is absent or not one of ours.
+      WorkError: there is no manifest, or a line of it is damaged.
     """
     if not manifest.is_file():
         raise WorkError(f"{manifest}: no such manifest; run the step that writes it first")
     with open(manifest, "rb") as file:
-        if start:  # the line that this byte is in the middle of is another's
+        if start:  # a line that begins before this byte belongs to another range
             file.seek(start - 1)
             file.readline()
-        place = file.tell()
+        offset = file.tell()
         for line in file:
-            if stop is not None and place >= stop:
+            if stop is not None and offset >= stop:
                 break
             if not line.isspace():
-                yield place, _parse_line(line, manifest, place)
-            place += len(line)
+                yield offset, _parse_line(line, manifest, offset)
+            offset += len(line)
 
 
 def byte_ranges(manifest: Path, length: int) -> list[tuple[int, int]]:
-    """The bytes of a manifest in pieces of this length."""
+    """Divides the bytes of a manifest into ranges of a length."""
     size = manifest.stat().st_size
     return [(start, min(start + length, size)) for start in range(0, size, length)]
 
 
-def _parse_line(line: bytes, manifest: Path, place: int) -> dict[str, Any]:
+def _parse_line(line: bytes, manifest: Path, offset: int) -> dict[str, Any]:
     try:
         return parse_line(line, "")
     except WorkError:
-        return parse_line(line, f"{manifest}:{_line_number(manifest, place)}")  # once more, for what it says
+        return parse_line(line, f"{manifest}:{_line_number(manifest, offset)}")  # again, with the line number
 
 
-def _line_number(manifest: Path, place: int) -> int:
-    """The number of the line that begins there, which nobody counts as long as all is well."""
+def _line_number(manifest: Path, offset: int) -> int:
+    """The number of the line at an offset; counted only for an error message."""
     number, passed = 1, 0
     with open(manifest, "rb") as file:
         for line in file:
-            if passed >= place:
+            if passed >= offset:
                 break
             passed += len(line)
             number += 1
@@ -69,7 +69,7 @@ def _line_number(manifest: Path, place: int) -> int:
 
 
 class _SpokenCharacters(dict[int, int | None]):
-    """For `str.translate`: a code point, or None for one that is nothing said. Each is looked up once."""
+    """For `str.translate`: removes punctuation, spaces and control characters. Each code point is looked up once."""
 
     def __missing__(self, code: int) -> int | None:
         character = chr(code)
@@ -81,7 +81,7 @@ _SPOKEN = _SpokenCharacters()
 
 
 def count_characters(text: str) -> int:
-    """Characters that are neither space nor punctuation; an apostrophe is part of its word.
+    """Counts characters that are neither spaces nor punctuation; an apostrophe is part of its word.
 
     >>> count_characters("it's late, go!"), count_characters("ni3 hao3 .")
     (10, 7)
@@ -90,15 +90,15 @@ def count_characters(text: str) -> int:
 
 
 def split_words(text: str) -> list[str]:
-    """Words (in pinyin, syllables) without the punctuation around them.
+    """Splits a text into words (in pinyin, syllables), without the punctuation around them.
 
     >>> split_words("no - it's late, go!"), split_words("ni3 hao3 .")
     (['no', "it's", 'late', 'go'], ['ni3', 'hao3'])
     """
-    return [kept for word in text.split() if (kept := _bare(word))]
+    return [stripped for word in text.split() if (stripped := _strip_punctuation(word))]
 
 
-def _bare(word: str) -> str:
+def _strip_punctuation(word: str) -> str:
     start, end = 0, len(word)
     while start < end and _SPOKEN[ord(word[start])] is None:
         start += 1
@@ -109,88 +109,88 @@ def _bare(word: str) -> str:
 
 MEASURED = ("peak_db", "rms_db", "clipped_share", "silence_share")
 COUNTED = ("characters", "words", "labels")
-NUMBERS = {"place": "Q", "duration": "f", **dict.fromkeys(MEASURED, "f"), **dict.fromkeys(COUNTED, "i")}
-"""Columns of numbers, and how each is held (as `array` names it)."""
+NUMBERS = {"offset": "Q", "duration": "f", **dict.fromkeys(MEASURED, "f"), **dict.fromkeys(COUNTED, "i")}
+"""Columns of numbers, with their type codes of `array`."""
 HASH_BYTES = 8
 HASHED = {"ids": HASH_BYTES, "recordings": HASH_BYTES, "sentences": HASH_BYTES, "identities": DIGEST_BYTES}
 MAX_CACHED_TOKENS = 100_000
-"""Words whose counts are remembered."""
+"""Tokens whose counts are cached."""
 
 _UNKNOWN, _NOTHING, _NAN = bytes(HASH_BYTES), dict[str, Any](), float("nan")
 
 
 class ManifestTally:
-    """The columns of some utterances, and what they say.
+    """The columns of some utterances, and the tokens of their transcripts.
 
     Attributes:
-      numbers: by name, for each utterance: the place of its line, bytes into the manifest; its seconds; what was
-        measured of it (NaN where the step before did not); characters and words of its transcript without spaces and
-        punctuation; labels: the frames that CTC needs.
-      hashed: by name, 8 bytes for each utterance's id, recording (zeros where it is not known) and transcript, and 16
-        that name all of it.
-      said: by split, how often which piece between two spaces stands in the transcripts; " " counts the spaces.
-      names_all: whether every utterance names its recording by content.
+      numbers: by name, for each utterance: the byte offset of its line; its duration in seconds; convert's measurements
+        (NaN if missing); characters and words of its transcript, without spaces and punctuation; labels: the fewest
+        frames in which CTC can emit the transcript.
+      hashed: by name, for each utterance: 8 bytes for its id, its recording (zeros if unknown) and its transcript, and
+        16 bytes for its identity.
+      token_counts: by split, the counts of the tokens between spaces in the transcripts; " " counts the spaces.
+      all_hashed: whether every utterance has an `audio_hash`.
     """
 
     def __init__(self) -> None:
         self.numbers: dict[str, array.array[Any]] = {name: array.array(kind) for name, kind in NUMBERS.items()}
         self.hashed = {name: bytearray() for name in HASHED}
         self.speakers, self.splits = StringColumn(), StringColumn()
-        self.said: dict[str, collections.Counter[str]] = {}
-        self.names_all = True
+        self.token_counts: dict[str, collections.Counter[str]] = {}
+        self.all_hashed = True
 
     @classmethod
-    def of_piece(cls, manifest: Path, start: int = 0, stop: int | None = None) -> "ManifestTally":
-        """The tally of the lines that begin at these bytes of a manifest.
+    def read(cls, manifest: Path, start: int = 0, stop: int | None = None) -> "ManifestTally":
+        """Tallies the lines that begin in a byte range of a manifest.
 
         Raises:
-          WorkError: the manifest is absent or not one of ours.
+          WorkError: there is no manifest, or a line of it is damaged.
         """
-        tally, pieces = cls(), _TokenCounts()
-        for place, values in iter_line_values(manifest, start, stop):
+        tally, counts = cls(), _TokenCounts()
+        for offset, values in iter_line_values(manifest, start, stop):
             try:
-                tally._add(place, values, pieces)
+                tally._add(offset, values, counts)
             except (
                 ValueError,
                 TypeError,
                 OverflowError,
             ) as error:  # `{"snr": NaN}`, `{"measured": {"rms_db": "loud"}}`
                 raise WorkError(
-                    f"{manifest}: {values['id']}: what was measured of it, or a further key, is no number that a "
-                    f"manifest can have ({error}); give what convert made"
+                    f"{manifest}: {values['id']}: a measurement or an additional key is not a valid number "
+                    f"({error}); give the output of convert"
                 ) from None
         return tally
 
     def __len__(self) -> int:
-        return len(self.numbers["place"])
+        return len(self.numbers["offset"])
 
     def hashes(self, name: str) -> npt.NDArray[np.uint64]:
         return np.frombuffer(self.hashed[name], dtype="<u8")
 
     def fingerprint(self) -> str:
-        """Names the utterances, as `utterances.fingerprint` does."""
-        found, digests = Fingerprint(), bytes(self.hashed["identities"])
+        """The fingerprint of the utterances, as `fingerprint_utterances`."""
+        fingerprint, digests = Fingerprint(), bytes(self.hashed["identities"])
         for at in range(0, len(digests), DIGEST_BYTES):
-            found.add(digests[at : at + DIGEST_BYTES])
-        return found.name()
+            fingerprint.add(digests[at : at + DIGEST_BYTES])
+        return fingerprint.name()
 
-    def join(self, after: "ManifestTally") -> None:
-        """Puts the tally of what stands after this in the manifest to it."""
+    def extend(self, after: "ManifestTally") -> None:
+        """Appends the tally of the next part of the manifest."""
         for name, numbers in after.numbers.items():
             self.numbers[name].extend(numbers)
         for name, hashes in after.hashed.items():
             self.hashed[name] += hashes
         self.speakers.extend(after.speakers)
         self.splits.extend(after.splits)
-        for split, counts in after.said.items():
-            self.said.setdefault(split, collections.Counter()).update(counts)
-        self.names_all = self.names_all and after.names_all
+        for split, counts in after.token_counts.items():
+            self.token_counts.setdefault(split, collections.Counter()).update(counts)
+        self.all_hashed = self.all_hashed and after.all_hashed
 
-    def _add(self, place: int, values: dict[str, Any], pieces: "_TokenCounts") -> None:
+    def _add(self, offset: int, values: dict[str, Any], counts: "_TokenCounts") -> None:
         text, measured = values["text"], values.get("measured") or _NOTHING
         split = values.get("split", "train")
         numbers, hashed = self.numbers, self.hashed
-        numbers["place"].append(place)
+        numbers["offset"].append(offset)
         numbers["duration"].append(values["duration"])
         hashed["ids"] += _hash(values["id"])
         hashed["sentences"] += _hash(text)
@@ -201,65 +201,68 @@ class ManifestTally:
             numbers[name].append(_NAN if value is None else float(value))
         self.speakers.append(values.get("speaker", ""))
         self.splits.append(split)
-        self.names_all = self.names_all and bool(values.get("audio_hash"))
-        self._count(text, split, pieces)
+        self.all_hashed = self.all_hashed and bool(values.get("audio_hash"))
+        self._count(text, split, counts)
 
-    def _count(self, text: str, split: str, pieces: "_TokenCounts") -> None:
+    def _count(self, text: str, split: str, counts: "_TokenCounts") -> None:
         parts = text.split(" ")
-        if split not in self.said:
-            self.said[split] = collections.Counter()
-        said = self.said[split]
+        if split not in self.token_counts:
+            self.token_counts[split] = collections.Counter()
+        said = self.token_counts[split]
         said[" "] += len(parts) - 1
         characters = words = 0
         labels = len(text)
         for part in parts:
             said[part] += 1
-            more_characters, more_words, twice = pieces[part]
+            more_characters, more_words, repeated = counts[part]
             characters += more_characters
             words += more_words
-            labels += twice
+            labels += repeated
         if "" in parts:
-            labels += parts[1:-1].count("")  # two spaces beside each other
+            labels += parts[1:-1].count("")  # two adjacent spaces
         self.numbers["characters"].append(characters)
         self.numbers["words"].append(words)
         self.numbers["labels"].append(labels)
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON."""
+    def to_json(self) -> dict[str, Any]:
+        """The tally as JSON values."""
         return {
             "numbers": {name: encode_base64(numbers.tobytes()) for name, numbers in self.numbers.items()},
             "hashed": {name: encode_base64(hashes) for name, hashes in self.hashed.items()},
-            "speakers": self.speakers.plain(),
-            "splits": self.splits.plain(),
-            "said": self.said,
-            "names_all": self.names_all,
+            "speakers": self.speakers.to_json(),
+            "splits": self.splits.to_json(),
+            "token_counts": self.token_counts,
+            "all_hashed": self.all_hashed,
         }
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> "ManifestTally":
+    def from_json(cls, plain: dict[str, Any]) -> "ManifestTally":
         tally = cls()
         for name, numbers in tally.numbers.items():
             numbers.frombytes(decode_base64(plain["numbers"][name]))
         tally.hashed = {name: bytearray(decode_base64(plain["hashed"][name])) for name in HASHED}
-        tally.speakers, tally.splits = StringColumn.of(plain["speakers"]), StringColumn.of(plain["splits"])
-        tally.said = {split: collections.Counter(counts) for split, counts in plain["said"].items()}
-        tally.names_all = plain["names_all"]
+        tally.speakers, tally.splits = (
+            StringColumn.from_json(plain["speakers"]),
+            StringColumn.from_json(plain["splits"]),
+        )
+        tally.token_counts = {split: collections.Counter(counts) for split, counts in plain["token_counts"].items()}
+        tally.all_hashed = plain["all_hashed"]
         return tally
 
 
 class _TokenCounts(dict[str, tuple[int, int, int]]):
-    """(characters, words, letters that stand twice in a row) of what stands between two spaces; each counted once."""
+    """(characters, words, repeated characters) of a token; computed once for each token."""
 
-    def __missing__(self, piece: str) -> tuple[int, int, int]:
+    def __missing__(self, token: str) -> tuple[int, int, int]:
         if len(self) >= MAX_CACHED_TOKENS:
             self.clear()
-        twice = sum(left == right for left, right in itertools.pairwise(piece))
-        counts = self[piece] = (count_characters(piece), len(split_words(piece)), twice)
+        repeated = sum(left == right for left, right in itertools.pairwise(token))
+        counts = self[token] = (count_characters(token), len(split_words(token)), repeated)
         return counts
 
 
 def hash_text(text: str) -> int:
-    """As it stands in a column of hashes."""
+    """The hash of a text in a column of hashes."""
     return int.from_bytes(_hash(text), "little")
 
 
@@ -268,7 +271,7 @@ def _hash(text: str) -> bytes:
 
 
 def _recording(values: dict[str, Any], measured: dict[str, Any]) -> bytes:
-    """Names the samples: by their hash where convert measured it, else by the source's hash and the segment."""
+    """Identifies the samples: by their hash if convert measured it, else by the hash and the segment of the source."""
     if measured.get("pcm_hash"):
         return _hash(str(measured["pcm_hash"]))
     if not values.get("audio_hash"):
@@ -277,7 +280,7 @@ def _recording(values: dict[str, Any], measured: dict[str, Any]) -> bytes:
 
 
 def _identity(values: dict[str, Any]) -> bytes:
-    """As `Utterance.identity`, hashed."""
+    """The hash of `Utterance.identity`."""
     named = {"speaker": "", "split": "train", "audio_hash": "", **values}
     del named["audio_filepath"]
     named.pop("measured", None)

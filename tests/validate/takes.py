@@ -1,4 +1,4 @@
-"""A corpus that is fit, take by take, to be spoilt by tests; and what validate says of it."""
+"""A good corpus that tests spoil, and what validate says about it."""
 
 import dataclasses
 from pathlib import Path
@@ -29,7 +29,7 @@ Samples = npt.NDArray[np.float64]
 
 @dataclasses.dataclass
 class Take:
-    """An utterance before it is written."""
+    """An utterance in memory."""
 
     id: str
     split: str
@@ -39,7 +39,7 @@ class Take:
 
 
 def speech(seed: int, seconds: float = 1.0) -> Samples:
-    """Noise in bursts, as syllables come: peaks far above its mean level."""
+    """Noise in bursts like syllables, with peaks far above the mean level."""
     samples = np.arange(int(seconds * RATE))
     noise = np.random.default_rng(seed).normal(size=len(samples))
     bursts = 0.05 + np.abs(np.sin(2 * np.pi * 2.5 * samples / RATE)) ** 3
@@ -47,7 +47,7 @@ def speech(seed: int, seconds: float = 1.0) -> Samples:
 
 
 def fit() -> list[Take]:
-    """Sixty takes: train, dev and test by speakers of their own, with sentences of their own in the same words."""
+    """Sixty utterances; train, dev and test have their own speakers and sentences, of the same words."""
     sentences = [
         " ".join(WORDS[(number + step) % 12] for step in (0, 1 + number // 12, 6 + number // 12))
         for number in range(60)
@@ -64,7 +64,7 @@ def fit() -> list[Take]:
 
 
 def written(folder: Path, takes: list[Take], rejects: int = 0) -> Path:
-    """Writes the takes as convert would: wavs, manifest with what was measured, rejects."""
+    """Writes the takes as convert does: WAVs, a manifest with measurements, rejects."""
     folder.mkdir(parents=True, exist_ok=True)
     utterances = []
     for number, take in enumerate(takes):
@@ -89,11 +89,11 @@ def written(folder: Path, takes: list[Take], rejects: int = 0) -> Path:
 
 
 def judged(folder: Path, takes: list[Take], rejects: int = 0, **changes: Any) -> dict[str, dict[str, Any]]:
-    """The checks of these takes by name, as they stand in validation.json."""
+    """The results of the checks by name, as in validation.json."""
     chosen = ValidateSettings.of({**SMALL, **changes})
     corpus = CheckedCorpus.read(written(folder, takes, rejects))
-    results = run_checks(corpus, chosen, TfdvResult(skipped="these tests are of our own checks"))
-    return {result.check.name: result.plain(corpus, chosen.max_listed) for result in results}
+    results = run_checks(corpus, chosen, TfdvResult(skipped="these tests are about our own checks"))
+    return {result.check.name: result.to_json(corpus, chosen.max_listed) for result in results}
 
 
 def failed(checks: dict[str, dict[str, Any]]) -> set[str]:
@@ -101,7 +101,7 @@ def failed(checks: dict[str, dict[str, Any]]) -> set[str]:
 
 
 def report_of(folder: Path, takes: list[Take]) -> str:
-    """The page of takes that fail."""
+    """The report on takes that fail."""
     manifest = written(folder / "corpus", takes)
     with pytest.raises(WorkError):
         run(manifest, folder / "store", ValidateSettings.of(SMALL))

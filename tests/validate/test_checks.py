@@ -1,4 +1,4 @@
-"""Each check: a fault fails the check that is there for it, by name, and what it counts is what there is."""
+"""A fault fails its own check, and the checks count correctly."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_every_check_has_its_settings() -> None:
 
 Fault = Callable[[list[Take]], Any]
 FAULTS: dict[str, tuple[Fault, set[str], list[str]]] = {}
-"""By the check that must find it: how a fit corpus is spoilt, all checks that fail then, the first offenders."""
+"""By the check that must fail: how to spoil a good corpus, all checks that fail then, the first offenders."""
 
 
 def fault(name: str, also: set[str] = set(), offenders: list[str] | None = None) -> Callable[[Fault], Fault]:  # noqa: B006
@@ -159,7 +159,7 @@ def a_small_test(takes: list[Take]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
-def test_a_fault_fails_the_check_that_is_there_for_it(name: str, tmp_path: Path) -> None:
+def test_a_fault_fails_its_check(name: str, tmp_path: Path) -> None:
     spoil, failing, offenders = FAULTS[name]
     takes = fit()
     spoil(takes)
@@ -178,12 +178,12 @@ def test_too_many_rejects_fail_their_check(tmp_path: Path) -> None:
     assert "truncated 3" in checks["rejects_share"]["detail"]
 
 
-def test_every_check_is_shown_to_fail() -> None:
+def test_every_check_has_a_fault_that_fails_it() -> None:
     assert {*FAULTS, "rejects_share"} == {one.name for one in CHECKS}
 
 
 @pytest.mark.parametrize("off", ["off", False])  # YAML reads an unquoted off as false
-def test_a_check_that_is_off_is_not_made(tmp_path: Path, off: Any) -> None:
+def test_a_check_that_is_off_is_not_run(tmp_path: Path, off: Any) -> None:
     takes = fit()
     a_recording_of_train_in_test(takes)
     checks = judged(tmp_path, takes, recording_overlap={"severity": off})
@@ -192,7 +192,7 @@ def test_a_check_that_is_off_is_not_made(tmp_path: Path, off: Any) -> None:
     assert (found["outcome"], found["passed"], found["value"]) == ("off", None, None)
 
 
-def test_a_higher_threshold_lets_it_pass(tmp_path: Path) -> None:
+def test_a_higher_threshold_lets_a_check_pass(tmp_path: Path) -> None:
     takes = fit()
     a_speaker_of_train_in_test(takes)
     assert failed(judged(tmp_path, takes, speaker_overlap={"threshold": 0.05})) == set()
@@ -203,7 +203,7 @@ def test_a_misspelt_setting_is_refused_by_its_key() -> None:
         ValidateSettings.of({"speaker_overlap": {"treshold": 1}})
 
 
-def test_of_many_offenders_a_bounded_number_is_listed_and_all_are_counted(tmp_path: Path) -> None:
+def test_max_listed_bounds_the_listed_offenders_but_not_the_count(tmp_path: Path) -> None:
     takes = fit()
     for take in of(takes, "test"):
         take.speaker = "train-voice-0"
@@ -234,7 +234,7 @@ def columns(lines: list[Utterance], folder: Path) -> CheckedCorpus:
 
 @settings(deadline=None, max_examples=60)
 @given(utterances)
-def test_ctc_feasibility_is_what_counting_each_utterance_gives(
+def test_ctc_feasibility_equals_a_count_of_each_utterance(
     tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
 ) -> None:
     corpus = columns(lines, tmp_path_factory.mktemp("lines"))
@@ -250,7 +250,7 @@ def test_ctc_feasibility_is_what_counting_each_utterance_gives(
 
 @settings(deadline=None, max_examples=60)
 @given(utterances)
-def test_overlap_of_recordings_is_what_comparing_all_pairs_gives(
+def test_recording_overlap_equals_a_comparison_of_all_pairs(
     tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
 ) -> None:
     lines = [one.replace(duration=1.0) for one in lines]
@@ -263,4 +263,4 @@ def test_overlap_of_recordings_is_what_comparing_all_pairs_gives(
     }  # fmt: skip
     assert {corpus.utterance(row).id for row in found.offenders} == leaking
     for row in found.offenders.tolist():
-        assert "same samples as" in found.note(row)
+        assert "same samples as" in found.describe(row)

@@ -45,7 +45,7 @@ def test_a_line_that_is_none_is_told_as_one_process_tells_it(tmp_path: Path, run
     lines = manifest.read_text().splitlines(keepends=True)
     manifest.write_text("".join([*lines[:30], "no JSON\n", *lines[30:]]))
     with pytest.raises(WorkError) as alone:
-        ManifestTally.of_piece(manifest)
+        ManifestTally.read(manifest)
     with pytest.raises(WorkError) as spread:
         tally_manifest(manifest, by(runner), tmp_path / "store")
     assert str(spread.value) == str(alone.value)

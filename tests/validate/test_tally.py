@@ -51,35 +51,38 @@ def written(lines: list[Utterance], folder: Path) -> Path:
     return folder / "manifest.jsonl"
 
 
-def held(tally: ManifestTally) -> dict[str, Any]:
-    """All that stands in a tally, the order of what was said included."""
-    return {**tally.plain(), "said": {split: list(counts.items()) for split, counts in tally.said.items()}}
+def contents(tally: ManifestTally) -> dict[str, Any]:
+    """Everything in a tally, including the order of its tokens."""
+    return {
+        **tally.to_json(),
+        "token_counts": {split: list(counts.items()) for split, counts in tally.token_counts.items()},
+    }
 
 
 @settings(deadline=None, max_examples=60)
 @given(utterances, st.integers(1, 400))
-def test_tallies_of_pieces_come_to_that_of_the_whole(
+def test_tallies_of_parts_are_the_tally_of_the_whole(
     tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance], length: int
 ) -> None:
     manifest = written(lines, tmp_path_factory.mktemp("lines"))
     joined = ManifestTally()
     for piece in byte_ranges(manifest, length):
-        joined.join(ManifestTally.of(json.loads(json.dumps(ManifestTally.of_piece(manifest, *piece).plain()))))
-    assert held(joined) == held(ManifestTally.of_piece(manifest))
+        joined.extend(ManifestTally.from_json(json.loads(json.dumps(ManifestTally.read(manifest, *piece).to_json()))))
+    assert contents(joined) == contents(ManifestTally.read(manifest))
 
 
 @settings(deadline=None, max_examples=60)
 @given(utterances)
-def test_a_tally_names_the_utterances_as_all_steps_do(
+def test_a_tally_has_the_fingerprint_that_all_steps_use(
     tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
 ) -> None:
     manifest = written(lines, tmp_path_factory.mktemp("lines"))
-    assert ManifestTally.of_piece(manifest).fingerprint() == fingerprint_utterances(iter_manifest(manifest))
+    assert ManifestTally.read(manifest).fingerprint() == fingerprint_utterances(iter_manifest(manifest))
 
 
 @settings(deadline=None, max_examples=100)
 @given(utterances)
-def test_what_is_counted_is_what_each_transcript_holds(
+def test_the_counts_are_those_of_each_transcript(
     tmp_path_factory: pytest.TempPathFactory, lines: list[Utterance]
 ) -> None:
     corpus = CheckedCorpus.read(written(lines, tmp_path_factory.mktemp("lines")))
@@ -89,9 +92,9 @@ def test_what_is_counted_is_what_each_transcript_holds(
     assert corpus.labels.tolist() == [min_ctc_frames([ord(letter) for letter in text]) for text in texts]
     for split in ("train", "dev", "test"):
         inside = [one.text for one in lines if one.split == split]
-        assert corpus.characters_said(split) == collections.Counter("".join(inside))
+        assert corpus.character_counts(split) == collections.Counter("".join(inside))
         words = collections.Counter(word for text in inside for word in split_words(text))
-        assert corpus.words_said(split).most_common() == words.most_common()  # also in the order of those as frequent
+        assert corpus.word_counts(split).most_common() == words.most_common()  # also in the order of those as frequent
     assert [one for _, one in corpus.utterances(np.arange(len(lines)))] == lines
 
 
@@ -124,13 +127,13 @@ def test_strings_of_two_columns_share_their_numbers() -> None:
         ("[" * 100_000, r"manifest.jsonl:4: not a JSON line"),
     ],
 )  # fmt: skip
-def test_a_line_that_is_none_is_told_by_its_number(tmp_path: Path, line: str, message: str) -> None:
+def test_the_error_for_a_damaged_line_has_its_number(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "manifest.jsonl").write_text(f"{LINE}\n  \n{line}\n{LINE}")
     with pytest.raises(WorkError, match=message):
         CheckedCorpus.read(tmp_path)
 
 
-def test_what_is_not_utf_8_is_told_by_its_line(tmp_path: Path) -> None:
+def test_the_error_for_text_that_is_not_utf_8_has_its_line_number(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_bytes(LINE.encode() + b'{"id": "\xff"}\n')
     with pytest.raises(WorkError, match=r"manifest.jsonl:2: not a manifest: not UTF-8 \(byte 8\)"):
         CheckedCorpus.read(tmp_path)
@@ -142,12 +145,12 @@ def test_a_manifest_without_its_last_line_end_is_read_whole(tmp_path: Path) -> N
     assert [place for place, _ in iter_line_values(manifest)] == [0, len(LINE) + 1]
 
 
-def test_a_manifest_that_changes_while_it_is_judged_is_told(tmp_path: Path) -> None:
+def test_a_manifest_that_changes_during_validation_is_an_error(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.jsonl"
     manifest.write_text(LINE)
     corpus = CheckedCorpus.read(manifest)
     manifest.write_text(LINE.replace('"a"', '"b"'))
-    with pytest.raises(WorkError, match="changed while it was judged"):
+    with pytest.raises(WorkError, match="changed during validation"):
         corpus.utterance(0)
 
 
@@ -163,7 +166,7 @@ def test_the_median_is_that_of_numpy(values: list[float]) -> None:
     assert median(np.array(values, dtype=np.float32)) == float(np.median(np.array(values, dtype=np.float32)))
 
 
-def test_to_judge_a_corpus_imports_nothing_that_takes_long(tmp_path: Path) -> None:
+def test_validating_a_corpus_imports_nothing_slow(tmp_path: Path) -> None:
     judged = (
         "import sys\nfrom voxline.components.validate.settings import ValidateSettings\n"
         "from voxline.components.validate.step import run\n"
@@ -177,7 +180,7 @@ def test_to_judge_a_corpus_imports_nothing_that_takes_long(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("more", ['"measured": {"rms_db": "loud"}', '"measured": {"rms_db": []}'])
-def test_what_is_no_number_of_a_manifest_is_told_with_the_id(tmp_path: Path, more: str) -> None:
+def test_the_error_for_an_invalid_number_has_the_id(tmp_path: Path, more: str) -> None:
     (tmp_path / "manifest.jsonl").write_text(LINE + LINE.replace('"a"', '"b"').replace("}", f", {more}}}"))
-    with pytest.raises(WorkError, match=r"manifest\.jsonl: b: .*give what convert made"):
-        ManifestTally.of_piece(tmp_path / "manifest.jsonl")
+    with pytest.raises(WorkError, match=r"manifest\.jsonl: b: .*give the output of convert"):
+        ManifestTally.read(tmp_path / "manifest.jsonl")

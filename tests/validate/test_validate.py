@@ -29,7 +29,7 @@ def test_a_fit_corpus_passes_every_check(tmp_path: Path) -> None:
     assert work.counts == {"utterances": 60, "checks": len(CHECKS), "failed": 0, "warnings": 0}
 
 
-def test_a_failed_error_leaves_both_files_and_no_done(tmp_path: Path) -> None:
+def test_a_failed_check_leaves_all_outputs_but_no_done(tmp_path: Path) -> None:
     takes = fit()
     a_recording_of_train_in_test(takes)
     manifest = written(tmp_path / "corpus", takes)
@@ -44,7 +44,7 @@ def test_a_failed_error_leaves_both_files_and_no_done(tmp_path: Path) -> None:
         assert "\n" not in message
 
 
-def test_a_warning_finishes_and_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_is_reported_and_the_step_finishes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     takes = fit()
     a_recording_of_train_in_test(takes)
     manifest = written(tmp_path / "corpus", takes)

@@ -1,10 +1,10 @@
-"""Audio that is no speech, or speech that was recorded badly; judged by what convert measured of it."""
+"""Checks for audio that is not speech or badly recorded, from the measurements of convert."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from voxline.components.validate.checks.finding import CheckFinding, not_checked, share_finding
+from voxline.components.validate.checks.check import CheckFinding, not_checked, share_finding
 from voxline.components.validate.columns import Floats
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
@@ -44,24 +44,24 @@ def silence(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
 
 
 def constant_audio(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    """By the crest factor: peak over root mean square. Speech comes in bursts, so its peaks tower."""
+    """By the crest factor, peak over root mean square: speech comes in bursts, so its peaks are high."""
     limit = settings.constant_audio.min_crest_db
     crest = corpus.measured["peak_db"] - corpus.measured["rms_db"]
     return _beyond_limit(
         crest,
         limit - crest,
-        f"utterances have peaks less than {limit:g} dB above their mean level, as tones and hums do",
+        f"utterances have peaks less than {limit:g} dB above their mean level, like tones and hums",
         lambda row: f"peaks {crest[row]:.1f} dB above the mean level",
     )
 
 
-def _beyond_limit(measured: Floats, excess: Floats, what: str, note: Callable[[int], str]) -> CheckFinding:
-    """The share of utterances whose excess over a limit is positive, worst first."""
+def _beyond_limit(measured: Floats, excess: Floats, what: str, describe: Callable[[int], str]) -> CheckFinding:
+    """The share of utterances whose excess over a limit is positive; offenders worst first."""
     known = int(np.isfinite(measured).sum())
     if not known:
-        return not_checked("nothing was measured; the manifest is not convert's")
+        return not_checked("no utterance has measurements; the manifest is not from convert")
     offenders = np.flatnonzero(np.nan_to_num(excess, nan=-1.0) > 0)
     offenders = offenders[np.argsort(-excess[offenders], kind="stable")]
     if known < len(measured):
         what += f" ({len(measured) - known:,} were not measured)"
-    return share_finding(offenders, known, what, note)
+    return share_finding(offenders, known, what, describe)

@@ -1,4 +1,4 @@
-"""The corpus as a whole: how much there is, of whom, and whether the splits are alike."""
+"""Checks of the corpus as a whole: sizes, speakers, and whether the splits are similar."""
 
 import collections
 from collections.abc import Mapping
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.validate.checks.finding import CheckFinding, not_checked
+from voxline.components.validate.checks.check import CheckFinding, not_checked
 from voxline.components.validate.columns import RowIndices, median
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import SPLITS, ValidateSettings
 
 OTHER_WORDS = "\0"
-"""Stands for all words that are not among the frequent ones."""
+"""Represents all words that are not among the frequent ones."""
 
 
 def empty_splits(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
@@ -23,21 +23,23 @@ def empty_splits(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFind
 def small_splits(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     sizes = {split: len(corpus.rows(split)) for split in SPLITS}
     wanted = {split: getattr(settings.small_splits, split) for split in SPLITS}
-    # An empty split is the affair of empty_splits.
+    # An empty split fails empty_splits.
     small = [split for split in SPLITS if 0 < sizes[split] < wanted[split]]
     return CheckFinding(
         len(small),
-        ", ".join(f"{split} {sizes[split]:,}" + f" (wanted: {wanted[split]:,})" * (split in small) for split in SPLITS),
+        ", ".join(
+            f"{split} {sizes[split]:,}" + f" (minimum: {wanted[split]:,})" * (split in small) for split in SPLITS
+        ),
     )
 
 
 def rejects_share(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     if corpus.rejects is None:
-        return not_checked("no rejects.jsonl beside the manifest")
+        return not_checked("no rejects.jsonl next to the manifest")
     rejected = sum(corpus.rejects.values())
     total = rejected + len(corpus)
     if not total:
-        return not_checked("nothing came in")
+        return not_checked("there were no utterances")
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in corpus.rejects.items())
     return CheckFinding(
         rejected / total, f"{rejected:,} of {total:,} were rejected" + (f": {reasons}" if reasons else "")
@@ -48,7 +50,7 @@ def dominant_speaker(corpus: CheckedCorpus, settings: ValidateSettings) -> Check
     rows = corpus.rows("train")
     rows = rows[corpus.speakers.codes[rows] != corpus.speakers.number("")]
     if not rows.size:
-        return not_checked("no utterance of train names its speaker")
+        return not_checked("no utterance of train has a speaker")
     seconds = np.bincount(corpus.speakers.codes[rows], weights=corpus.durations[rows])
     most = int(seconds.argmax())
     return CheckFinding(
@@ -78,20 +80,20 @@ def level_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFin
 
 
 def character_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    counts = {split: corpus.characters_said(split) for split in SPLITS}
+    counts = {split: corpus.character_counts(split) for split in SPLITS}
     for characters in counts.values():
         del characters[" "]
     return _largest_divergence(counts)
 
 
 def word_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    counts = {split: corpus.words_said(split) for split in SPLITS}
+    counts = {split: corpus.word_counts(split) for split in SPLITS}
     frequent = {word for word, _ in counts["train"].most_common(settings.word_balance.frequent_words)}
     return _largest_divergence({split: _merge_rare(words, frequent) for split, words in counts.items()})
 
 
 def _largest_divergence(counts: Mapping[str, collections.Counter[str]]) -> CheckFinding:
-    """How far from train the split lies that is least like it."""
+    """The divergence from train of the split that differs most."""
     if not counts.get("train") or not any(counts.get(split) for split in ("dev", "test")):
         return not_checked("train, or dev and test, are empty")
     distances = {split: _divergence(counts["train"], counts[split]) for split in ("dev", "test") if counts.get(split)}
@@ -104,7 +106,7 @@ def _largest_divergence(counts: Mapping[str, collections.Counter[str]]) -> Check
     units = sorted((unit for unit in gaps if unit != OTHER_WORDS), key=lambda unit: (-abs(gaps[unit]), unit))[:3]
     return CheckFinding(
         distances[furthest],
-        f"{furthest} against train; most unlike: "
+        f"{furthest} against train; largest differences: "
         + ", ".join(
             f"{unit!r} {shares['train'].get(unit, 0):.1%} → {shares[furthest].get(unit, 0):.1%}" for unit in units
         ),
@@ -112,14 +114,14 @@ def _largest_divergence(counts: Mapping[str, collections.Counter[str]]) -> Check
 
 
 def _divergence(one: collections.Counter[str], other: collections.Counter[str]) -> float:
-    """Jensen-Shannon divergence, in bits: 0 for equal distributions, 1 for disjoint ones.
+    """Jensen-Shannon divergence in bits: 0 for equal distributions, 1 for disjoint ones.
 
-    scipy has it too, and takes longer to import than this whole step may take of a small refresh.
+    Importing scipy for it would take longer than this whole step in a small refresh.
     """
     units = sorted({*one, *other})
     shares = np.array([[counts[unit] / counts.total() for unit in units] for counts in (one, other)])
     middle = shares.mean(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):  # what one of them does not have counts nothing there
+    with np.errstate(divide="ignore", invalid="ignore"):  # a missing unit contributes nothing
         gains = np.where(shares > 0, shares * np.log2(shares / middle), 0.0)
     return max(float(gains.sum() / 2), 0.0)
 
@@ -128,11 +130,11 @@ def _shares(counts: collections.Counter[str]) -> dict[str, float]:
     return {unit: count / counts.total() for unit, count in counts.items()}
 
 
-def _merge_rare(counts: collections.Counter[str], kept: set[str]) -> collections.Counter[str]:
-    folded: collections.Counter[str] = collections.Counter()
+def _merge_rare(counts: collections.Counter[str], frequent: set[str]) -> collections.Counter[str]:
+    merged: collections.Counter[str] = collections.Counter()
     for unit, count in counts.items():
-        folded[unit if unit in kept else OTHER_WORDS] += count
-    return folded
+        merged[unit if unit in frequent else OTHER_WORDS] += count
+    return merged
 
 
 def _by_split(corpus: CheckedCorpus) -> dict[str, RowIndices]:
@@ -140,6 +142,6 @@ def _by_split(corpus: CheckedCorpus) -> dict[str, RowIndices]:
 
 
 def _medians(corpus: CheckedCorpus, values: npt.NDArray[np.float32]) -> dict[str, float]:
-    """The median by split, of those that have any."""
+    """The median of each split that has values."""
     finite = {split: values[rows][np.isfinite(values[rows])] for split, rows in _by_split(corpus).items()}
-    return {split: median(some) for split, some in finite.items() if some.size}
+    return {split: median(split_values) for split, split_values in finite.items() if split_values.size}

@@ -1,4 +1,4 @@
-"""Utterances that are there twice, and what dev and test share with train: a model is judged by what it never heard."""
+"""Checks for duplicates, and for leakage: recordings, speakers or sentences that dev and test share with train."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.validate.checks.finding import CheckFinding, not_checked, share_finding
+from voxline.components.validate.checks.check import CheckFinding, not_checked, share_finding
 from voxline.components.validate.columns import Codes, RowIndices, count_distinct
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
@@ -19,7 +19,7 @@ def duplicate_ids(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFin
     offenders = np.flatnonzero(original != np.arange(len(corpus)))
     return CheckFinding(
         len(offenders),
-        f"{len(offenders):,} utterances have an id that stands earlier in the manifest",
+        f"{len(offenders):,} utterances have an id that occurs earlier in the manifest",
         offenders,
         lambda row: f"line {row + 1:,}; first on line {original[row] + 1:,}",
     )
@@ -29,14 +29,14 @@ def duplicate_audio(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckF
     rows = corpus.recordings.known
     if not rows.size:
         return not_checked("no utterance has an audio_hash")
-    # The same recording in another split is the affair of recording_overlap.
+    # The same recording in another split fails recording_overlap.
     within = corpus.recordings.codes[rows].astype(np.int64) * len(corpus.splits.names) + corpus.splits.codes[rows]
     original = rows[_first_alike(within)]
     offenders = rows[original != rows]
     same = dict(zip(offenders.tolist(), original[original != rows].tolist(), strict=True))
     return CheckFinding(
         len(offenders),
-        f"{len(offenders):,} utterances have the very samples of an earlier one in their split",
+        f"{len(offenders):,} utterances have the same samples as an earlier one in their split",
         offenders,
         lambda row: f"same samples as {corpus.utterance(same[row]).id}",
     )
@@ -54,7 +54,7 @@ def recording_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> Chec
     twin = _first_of(codes, np.concatenate([train, dev]))
     return CheckFinding(
         len(offenders),
-        f"{len(offenders):,} utterances of dev and test are recordings that another split has too",
+        f"{len(offenders):,} utterances of dev and test are recordings that are also in another split",
         offenders,
         lambda row: f"same samples as {corpus.utterance(twin(row)).id} in {corpus.splits[twin(row)]}",
     )
@@ -64,13 +64,13 @@ def speaker_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckF
     judged = corpus.rows(*HELD_OUT)
     judged = judged[corpus.speakers.codes[judged] != corpus.speakers.number("")]
     if not judged.size:
-        return not_checked("no utterance of dev or test names its speaker")
+        return not_checked("no utterance of dev or test has a speaker")
     offenders = _also_in_train(corpus, corpus.speakers.codes, judged)
-    voices = count_distinct(corpus.speakers.codes[offenders])
+    speakers = count_distinct(corpus.speakers.codes[offenders])
     return share_finding(
         offenders,
         len(judged),
-        "utterances of dev and test are by speakers of train" + (f", {voices:,} of them" if voices else ""),
+        "utterances of dev and test are by speakers of train" + (f" ({speakers:,} speakers)" if speakers else ""),
         lambda row: f"speaker {corpus.speakers[row]}",
     )
 
@@ -84,13 +84,13 @@ def sentence_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> Check
     return share_finding(
         offenders,
         len(judged),
-        "utterances of dev and test say a sentence of train",
+        "utterances of dev and test have a sentence of train",
         lambda row: f"same sentence as {corpus.utterance(twin(row)).id}",
     )
 
 
 def _also_in_train(corpus: CheckedCorpus, codes: Codes, judged: RowIndices) -> RowIndices:
-    """The rows of dev and test whose code train has too; one of each code first, so that a list shows them all."""
+    """The rows of dev and test whose code is also in train; one of each code comes first, for short lists."""
     rows = judged[np.isin(codes[judged], codes[corpus.rows("train")])]
     _, first = np.unique(codes[rows], return_index=True)
     first.sort()
@@ -98,12 +98,12 @@ def _also_in_train(corpus: CheckedCorpus, codes: Codes, judged: RowIndices) -> R
 
 
 def _first_alike(codes: npt.NDArray[Any]) -> RowIndices:
-    """For each row the first that has its code."""
+    """For each row, the first row with the same code."""
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     return first[inverse]
 
 
 def _first_of(codes: Codes, rows: RowIndices) -> Callable[[int], int]:
-    """Given a row, the first of these rows that has its code."""
-    found, first = np.unique(codes[rows], return_index=True)
-    return lambda row: int(rows[first[np.searchsorted(found, codes[row])]])
+    """A function from a row to the first of `rows` with the same code."""
+    distinct, first = np.unique(codes[rows], return_index=True)
+    return lambda row: int(rows[first[np.searchsorted(distinct, codes[row])]])

@@ -1,10 +1,10 @@
-"""Transcripts that cannot be learnt: too long for their audio, all alike, or spelled as train never spells."""
+"""Checks for transcripts that cannot be learned: too long for the audio, identical, or with units that train lacks."""
 
 import collections
 
 import numpy as np
 
-from voxline.components.validate.checks.finding import CheckFinding, not_checked, share_finding
+from voxline.components.validate.checks.check import CheckFinding, not_checked, share_finding
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.tally import split_words
@@ -22,14 +22,14 @@ def contradictory_transcripts(corpus: CheckedCorpus, settings: ValidateSettings)
     offenders, original = rows[unlike], earlier[unlike]
     against = dict(zip(offenders.tolist(), original.tolist(), strict=True))
 
-    def told(one: Utterance) -> str:
-        return f"{one.id} has the same samples and says: {one.text}"
+    def describe(utterance: Utterance) -> str:
+        return f"{utterance.id} has the same samples and the transcript: {utterance.text}"
 
     return CheckFinding(
         len(offenders),
-        f"{len(offenders):,} utterances have the samples of an earlier one and another transcript",
+        f"{len(offenders):,} utterances have the same samples as an earlier one but another transcript",
         offenders,
-        lambda row: told(corpus.utterance(against[row])),
+        lambda row: describe(corpus.utterance(against[row])),
     )
 
 
@@ -47,12 +47,14 @@ def identical_transcripts(corpus: CheckedCorpus, settings: ValidateSettings) -> 
             worst, most = share, int(counts.argmax())
             text = corpus.utterance(int(rows[firsts[most]])).text
             offenders = rows[sentences == codes[most]] if share > limits.threshold else rows[:0]
-            finding = CheckFinding(share, f"in {split}, {counts.max():,} of {len(rows):,} say: {text}", offenders)
+            finding = CheckFinding(
+                share, f"in {split}, {counts.max():,} of {len(rows):,} have the transcript: {text}", offenders
+            )
     return finding
 
 
 def ctc_feasibility(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    """CTC emits at most a label a frame, and needs a blank between two labels that are alike."""
+    """CTC emits at most one label a frame, and needs a blank between two equal labels."""
     rate = settings.frames_per_second
     if rate is None:
         return not_checked("validate.frames_per_second is empty")
@@ -75,7 +77,7 @@ def speaking_rate(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFin
         return not_checked("there are no utterances")
     units = corpus.characters if limits.unit == "characters" else corpus.words
     rates = units / np.maximum(corpus.durations, 1e-3)
-    # Twice as slow as accepted is as bad as twice as fast.
+    # Half the minimum is as bad as twice the maximum.
     excess = np.maximum(rates / limits.max_rate, limits.min_rate / np.maximum(rates, 1e-6))
     offenders = np.flatnonzero(excess > 1)
     offenders = offenders[np.argsort(-excess[offenders], kind="stable")]
@@ -91,13 +93,13 @@ def unseen_characters(corpus: CheckedCorpus, settings: ValidateSettings) -> Chec
     train, judged = corpus.rows("train"), corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
-    unseen = sorted(set(corpus.characters_said("dev", "test")) - set(corpus.characters_said("train")))
+    unseen = sorted(set(corpus.character_counts("dev", "test")) - set(corpus.character_counts("train")))
     if not unseen:
-        return CheckFinding(0, "train has them all")
+        return CheckFinding(0, "train has all of them")
     offenders = [row for row, one in corpus.utterances(judged) if any(character in one.text for character in unseen)]
     return CheckFinding(
         len(unseen),
-        f"characters that train has not: {' '.join(map(repr, unseen[:40]))}",
+        f"characters that train does not have: {' '.join(map(repr, unseen[:40]))}",
         np.array(offenders, dtype=np.int64),
         lambda row: "has " + " ".join(repr(one) for one in unseen if one in corpus.utterance(row).text),
     )
@@ -107,22 +109,22 @@ def unseen_words(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFind
     train, judged = corpus.rows("train"), corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
-    known, heard = corpus.words_said("train"), corpus.words_said("dev", "test")
-    total = max(heard.total(), 1)
-    if heard.keys() <= known.keys():
+    known, held_out = corpus.word_counts("train"), corpus.word_counts("dev", "test")
+    total = max(held_out.total(), 1)
+    if held_out.keys() <= known.keys():
         return CheckFinding(0.0, f"0 of {total:,} words")
     unseen: collections.Counter[str] = collections.Counter()
     shares: dict[int, float] = {}
     for row, one in corpus.utterances(judged):
         words = split_words(one.text)
-        foreign = [word for word in words if word not in known]
-        unseen.update(foreign)
-        if foreign:
-            shares[row] = len(foreign) / len(words)
-    often = [word for word, _ in unseen.most_common(10)]
+        missing = [word for word in words if word not in known]
+        unseen.update(missing)
+        if missing:
+            shares[row] = len(missing) / len(words)
+    frequent = [word for word, _ in unseen.most_common(10)]
     return CheckFinding(
         unseen.total() / total,
-        f"{unseen.total():,} of {total:,} words, most often: {', '.join(often)}",
+        f"{unseen.total():,} of {total:,} words, most often: {', '.join(frequent)}",
         np.array(sorted(shares, key=lambda row: (-shares[row], row)), dtype=np.int64),
         lambda row: (
             "has " + ", ".join(dict.fromkeys(w for w in split_words(corpus.utterance(row).text) if w in unseen))

@@ -1,4 +1,4 @@
-"""TFX's data validation within validate: statistics, a curated schema, drift against the model in service.
+"""TensorFlow Data Validation: statistics, a schema, and drift from the data of the model in service.
 
-TensorFlow Data Validation runs on glibc 2.39 and newer only, so nothing here imports it but `engine`.
+TFDV needs glibc 2.39 or newer, so only `engine` imports it.
 """

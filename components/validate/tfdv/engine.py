@@ -1,10 +1,10 @@
-"""TensorFlow Data Validation itself: statistics, the schema, what breaks it, and drift.
+"""TensorFlow Data Validation itself: statistics, schema, anomalies and drift.
 
-The only module that imports TFDV, Beam, Arrow and TFX's protos, and to be imported only where `presence` says that
-they are there: it takes seconds.
+The only module that imports TFDV, Arrow and TFX's protos, which takes seconds. Import it only if `plan` says that they
+are available.
 """
 
-# Beam calls itself typed, and its transforms are not:
+# Beam claims to be typed, but its transforms are not:
 # mypy: disable-error-code="no-untyped-call"
 import contextlib
 import importlib
@@ -24,12 +24,12 @@ from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import import_tensorflow
 from voxline.store.files import atomic_write
 
-import_tensorflow()  # first and alone: TFDV would load Keras with it
+import_tensorflow()  # first, since TFDV would load Keras with it
 with contextlib.suppress(ImportError):
-    # For the skew of keyed examples alone. It has no wheel, so the image, which compiles nothing, is without it.
+    # Used only for the skew of keyed examples. It has no wheel, so the image, which compiles nothing, does not have it.
     importlib.import_module("farmhash")
 sys.modules.setdefault("farmhash", types.ModuleType("farmhash"))
-with contextlib.redirect_stderr(io.StringIO()):  # it misses IPython, which only a notebook needs
+with contextlib.redirect_stderr(io.StringIO()):  # it warns that IPython is missing, which only notebooks need
     import apache_beam as beam
     import pyarrow as pa
     import tensorflow_data_validation as tfdv
@@ -38,12 +38,12 @@ with contextlib.redirect_stderr(io.StringIO()):  # it misses IPython, which only
     from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
 BATCH_ROWS = 20_000
-"""Of a batch: with transcripts as tokens, some megabytes."""
+"""In a batch: some megabytes, with transcripts as tokens."""
 TOP_VALUES = 200
-"""Most frequent values of a text that are kept by name."""
+"""Most frequent values of a text feature that are kept."""
 HISTOGRAM_BUCKETS = 40
-"""Of a histogram. With TFDV's 10, one recording of a minute among 3,000 of seconds comes to a drift of 0.09 bits: all
-others fall into one bucket. With 40 it is 0.03."""
+"""In a histogram. With TFDV's 10, one recording of a minute among 3,000 of seconds gives a drift of 0.09 bits, because
+all others fall into one bucket; with 40, of 0.03."""
 MEASURES = {
     anomalies_pb2.DriftSkewInfo.Measurement.JENSEN_SHANNON_DIVERGENCE: "Jensen-Shannon",
     anomalies_pb2.DriftSkewInfo.Measurement.L_INFTY: "L-infinity",
@@ -51,7 +51,7 @@ MEASURES = {
 
 
 def write_statistics(examples: Examples, path: Path) -> None:
-    """Statistics of all the utterances, and of each split: a DatasetFeatureStatisticsList, whole or not at all."""
+    """Writes statistics of all utterances and of each split, a DatasetFeatureStatisticsList, whole or not at all."""
     options = tfdv.StatsOptions(
         num_top_values=TOP_VALUES, num_rank_histogram_buckets=TOP_VALUES, num_histogram_buckets=HISTOGRAM_BUCKETS
     )
@@ -72,103 +72,113 @@ def write_statistics(examples: Examples, path: Path) -> None:
 
 
 def read_statistics(path: Path) -> Any:
-    """The statistics that `write_statistics` wrote.
+    """Reads statistics that `write_statistics` wrote.
 
     Raises:
-      WorkError: they are damaged.
+      WorkError: the file is damaged.
     """
     statistics = statistics_pb2.DatasetFeatureStatisticsList()
     try:
         statistics.ParseFromString(path.read_bytes())
-    except Exception as error:  # protobuf's own kinds differ between its implementations
-        raise WorkError(f"{path}: damaged ({error}); remove its folder, and validate makes it again") from None
+    except Exception as error:  # the implementations of protobuf raise different errors
+        raise WorkError(f"{path}: damaged ({error}); delete its folder, and validate computes it again") from None
     if not statistics.datasets:
-        raise WorkError(f"{path}: holds no statistics; remove its folder, and validate makes it again")
+        raise WorkError(f"{path}: contains no statistics; delete its folder, and validate computes it again")
     return statistics
 
 
 def read_schema(text: str, name: str, thresholds: dict[str, float]) -> Any:
-    """A schema, with some thresholds of drift in place of its own.
+    """Parses a schema, and overrides some drift thresholds.
 
     Raises:
-      SettingsError: it is no schema, or compares no such feature.
+      SettingsError: the text is not a schema, or the schema does not compare a feature of `thresholds`.
     """
     schema = schema_pb2.Schema()
     try:
         text_format.Parse(text, schema)
     except text_format.ParseError as error:
         raise SettingsError(
-            f"validate: 'schema' is {name!r}, and line {error}; accepted is tensorflow.metadata.v0.Schema in text form"
+            f"validate: 'schema' is {name!r}, and line {error}; a text-format tensorflow.metadata.v0.Schema is accepted"
         ) from None
     compared = {feature.name: feature.drift_comparator for feature in schema.feature if _measures(feature)}
     for feature, threshold in thresholds.items():
         if feature not in compared:
             raise SettingsError(
-                f"validate: 'drift.thresholds.{feature}' is {threshold:g}, and the schema {name!r} compares no such "
-                f"feature; it compares {', '.join(compared) or 'none'}"
+                f"validate: 'drift.thresholds.{feature}' is {threshold:g}, but the schema {name!r} does not "
+                f"compare this feature; it compares {', '.join(compared) or 'none'}"
             )
         for measure in _measures(schema.feature[[one.name for one in schema.feature].index(feature)]):
             getattr(compared[feature], measure).threshold = threshold
     return schema
 
 
-def validate_statistics(statistics: Any, schema: Any, before: Any | None) -> tuple[list[Anomaly], list[FeatureDrift]]:
-    """What of the statistics breaks the schema, and how far they are from those before."""
-    previous = None if before is None else _only_all_examples(before)
-    found = tfdv.validate_statistics(_only_all_examples(statistics), schema, previous_statistics=previous)
-    reasons = [("", reason) for reason in found.dataset_anomaly_info.reason]
-    reasons += [(name, reason) for name, info in found.anomaly_info.items() for reason in info.reason]
-    anomalies, told = [], {}
+def validate_statistics(statistics: Any, schema: Any, baseline: Any | None) -> tuple[list[Anomaly], list[FeatureDrift]]:
+    """Compares statistics with a schema, and with those of the baseline."""
+    previous = None if baseline is None else _only_all_examples(baseline)
+    result = tfdv.validate_statistics(_only_all_examples(statistics), schema, previous_statistics=previous)
+    reasons = [("", reason) for reason in result.dataset_anomaly_info.reason]
+    reasons += [(name, reason) for name, info in result.anomaly_info.items() for reason in info.reason]
+    anomalies, drift_descriptions = [], {}
     for feature, reason in reasons:
         code = anomalies_pb2.AnomalyInfo.Type.Name(reason.type)
-        words = " ".join(reason.description.split())
+        description = " ".join(reason.description.split())
         if code.startswith("COMPARATOR_"):
-            told[feature] = words
+            drift_descriptions[feature] = description
         else:
-            anomalies.append(Anomaly(feature, anomaly_kind(code), code, words))
-    drifts = [] if before is None else _drifts(found.drift_skew_info, told, schema, statistics, before)
-    return sorted(anomalies, key=lambda one: (one.feature, one.code)), drifts
+            anomalies.append(Anomaly(feature, anomaly_kind(code), code, description))
+    if baseline is None:
+        drifts = []
+    else:
+        drifts = _drifts(result.drift_skew_info, drift_descriptions, schema, statistics, baseline)
+    return sorted(anomalies, key=lambda anomaly: (anomaly.feature, anomaly.code)), drifts
 
 
-def _drifts(measured: Any, told: dict[str, str], schema: Any, statistics: Any, before: Any) -> list[FeatureDrift]:
+def _drifts(
+    measured: Any, descriptions: dict[str, str], schema: Any, statistics: Any, baseline: Any
+) -> list[FeatureDrift]:
     drifts = []
     for info in measured:
         (feature,) = info.path.step
-        for one in info.drift_measurements:
-            drifted = one.value > one.threshold
-            measure: Any = MEASURES[one.type]
+        for measurement in info.drift_measurements:
+            drifted = measurement.value > measurement.threshold
+            measure: Any = MEASURES[measurement.type]
             drifts.append(
                 FeatureDrift(
-                    feature, measure, one.value, one.threshold, drifted, told.pop(feature, "") if drifted else ""
+                    feature,
+                    measure,
+                    measurement.value,
+                    measurement.threshold,
+                    drifted,
+                    descriptions.pop(feature, "") if drifted else "",
                 )
             )
     counts = schema.dataset_constraints.num_examples_drift_comparator
     if counts.HasField("min_fraction_threshold"):
-        share = all_examples(statistics).num_examples / max(all_examples(before).num_examples, 1)
+        share = all_examples(statistics).num_examples / max(all_examples(baseline).num_examples, 1)
         fewest = counts.min_fraction_threshold
-        drifts.append(FeatureDrift("", "utterances", share, fewest, share < fewest, told.pop("", "")))
+        drifts.append(FeatureDrift("", "utterances", share, fewest, share < fewest, descriptions.pop("", "")))
     comparators = {feature.name: _measures(feature) for feature in schema.feature}
-    for feature, words in told.items():  # what one side lacks cannot be measured, and is drift all the same
+    for feature, description in descriptions.items():  # a feature that one side lacks has drifted without a distance
         measure = "L-infinity" if "infinity_norm" in comparators.get(feature, ()) else "Jensen-Shannon"
-        drifts.append(FeatureDrift(feature, measure, None, 0.0, True, words))
+        drifts.append(FeatureDrift(feature, measure, None, 0.0, True, description))
     return drifts
 
 
 def _measures(feature: Any) -> list[str]:
-    """The measures by which the schema compares a feature with what it was before."""
+    """The measures by which the schema compares a feature with the baseline."""
     names = ("infinity_norm", "jensen_shannon_divergence")
     return [name for name in names if feature.drift_comparator.HasField(name)]
 
 
 def _only_all_examples(statistics: Any) -> Any:
-    """The statistics without those of the splits, which a schema is not held against."""
+    """The statistics without those of the splits, to which the schema does not apply."""
     return statistics_pb2.DatasetFeatureStatisticsList(datasets=[all_examples(statistics)])
 
 
 def _batches(examples: Examples) -> Iterator[Any]:
-    """The examples as Arrow has them: every feature a list, which is null where there is none.
+    """The examples as Arrow batches: every feature is a list, or null if it is missing.
 
-    What no row of a batch has is left out of it: TFX's slicing has crashed on a column of nothing but nulls.
+    A feature that no row of a batch has is omitted: TFX's slicing has crashed on a column of nulls.
     """
     for start in range(0, len(examples), BATCH_ROWS):
         stop = min(start + BATCH_ROWS, len(examples))
@@ -189,7 +199,7 @@ def _batches(examples: Examples) -> Iterator[Any]:
 
 
 def _single(values: Any, present: Any) -> Any:
-    """A list of one value for each row that has one, and null for each that has none."""
+    """A list of one value for each row that has one, and null for the others."""
     ends = np.concatenate([[0], np.cumsum(present)])
     absent = np.concatenate([~present, [False]])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32(), mask=absent), values)
@@ -201,7 +211,7 @@ def _named(names: list[str], codes: Any) -> Any:
 
 @contextlib.contextmanager
 def _quiet_beam() -> Iterator[None]:
-    """Keeps Beam's remarks on its own type hints and on files to itself; what fails is raised."""
+    """Silences Beam's warnings about its own type hints and about files; failures are raised."""
     logger = logging.getLogger("apache_beam")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,15 +1,15 @@
-"""What TFX's data validation is shown of a corpus: one example for each utterance.
+"""The features of a corpus for TFDV: one example for each utterance.
 
 | feature       | type   | what it is                                                                    |
 | duration      | float  | seconds                                                                       |
-| frames        | int    | of 10 ms, as most front ends step; the model's own stride is no matter of data |
+| frames        | int    | of 10 ms, the usual hop; the stride of a model is not a property of data      |
 | labels        | int    | characters of the transcript, spaces included                                 |
-| speaker       | text   | absent where the corpus does not say                                          |
+| speaker       | text   | absent if the corpus does not say                                             |
 | split         | text   |                                                                               |
-| level         | float  | root mean square, dB below full scale; absent where convert did not measure   |
-| silence       | float  | share of the recording; absent where convert did not measure                  |
+| level         | float  | root mean square, dB below full scale; absent if convert did not measure     |
+| silence       | float  | share of the recording; absent if convert did not measure                    |
 | speaking_rate | float  | characters a second, spaces and punctuation not counted                       |
-| tokens        | texts  | the words of the transcript (in pinyin: its syllables), each as often as said |
+| tokens        | texts  | the words of the transcript (in pinyin: its syllables), with repetitions      |
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from voxline.components.validate.tally import split_words
 FRAME_SECONDS = 0.01
 
 Numbers = npt.NDArray[Any]
-"""[utterances] integers, or floats of which NaN means that there is none."""
+"""`[utterances]` integers, or floats with NaN for a missing value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Examples:
 
     Attributes:
       numbers: by name.
-      texts: by name; of these "" means that there is none.
-      sentences: the transcripts; `tokens` are made of them.
+      texts: by name; "" for a missing value.
+      sentences: the transcripts, for `tokens`.
     """
 
     numbers: dict[str, Numbers]
@@ -65,19 +65,19 @@ class Examples:
         return len(self.sentences)
 
     def tokens(self, start: int, stop: int) -> tuple[list[str], Codes, RowIndices]:
-        """The tokens of some rows, flat.
+        """The tokens of some rows, concatenated.
 
         Returns:
-          The distinct tokens of the corpus; [tokens] which of these each token is; [stop - start + 1] where each
-          row's tokens begin, and the end of the last.
+          The distinct tokens of the corpus; `[tokens]` the index of each token in them; `[stop - start + 1]` the
+          offsets of the rows' tokens.
         """
-        known, by_sentence = self._tokenised
+        known, by_sentence = self._tokenized
         rows = [by_sentence[code] for code in self.sentences.codes[start:stop].tolist()]
         flat = np.concatenate([*rows, np.empty(0, dtype=np.int32)])
         return known, flat, np.cumsum([0, *map(len, rows)], dtype=np.int64)
 
     @functools.cached_property
-    def _tokenised(self) -> tuple[list[str], Sequence[Codes]]:
+    def _tokenized(self) -> tuple[list[str], Sequence[Codes]]:
         numbers: dict[str, int] = {}
         by_sentence = [
             np.array([numbers.setdefault(word, len(numbers)) for word in split_words(text)], dtype=np.int32)

@@ -1,6 +1,6 @@
-"""Whether TFX's data validation runs, on what schema and against what; and how it is carried out.
+"""Decides whether TensorFlow Data Validation runs, with which schema and baseline; and runs it.
 
-What carries it out is imported where it runs: to know that it does not must cost a refresh nothing.
+TFDV is imported only if it runs: a refresh that skips it must not pay for the import.
 """
 
 import dataclasses
@@ -33,12 +33,12 @@ SUPPORTED_PYTHONS = ((3, 10), (3, 12))
 
 
 def unavailable_reason() -> str:
-    """Why it does not run here, as half a sentence; empty where it does."""
+    """Why TFDV does not run here, as half a sentence; empty if it does."""
     return _incompatibility(platform.libc_ver(), sys.version_info[:2], importlib.util.find_spec(MODULE) is not None)
 
 
 def tfdv_version() -> str:
-    """The version that is installed; empty where none is."""
+    """The installed version; empty if there is none."""
     try:
         return importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
@@ -68,14 +68,14 @@ SCHEMA_SUFFIX = ".pbtxt"
 
 
 def read_schema_text(schema: str) -> str:
-    """The text of a schema.
+    """Reads the text of a schema.
 
     Args:
-      schema: the name of a curated one (`asr`), or a path or bucket URI that ends in .pbtxt.
+      schema: a name in configs/validation (`asr`), or a path or bucket URI that ends in .pbtxt.
 
     Raises:
-      SettingsError: there is none of that name, or no such file.
-      WorkError: the bucket cannot be asked, or may not be read.
+      SettingsError: there is no schema of that name, or no such file.
+      WorkError: the bucket cannot be read.
     """
     file = schema if schema.endswith(SCHEMA_SUFFIX) else str(SCHEMA_FOLDER / f"{schema}{SCHEMA_SUFFIX}")
     try:
@@ -103,10 +103,12 @@ def _bytes(file: str) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class TfdvPlan:
-    """What is known before anything is computed.
+    """How TFDV will run; known before anything is computed.
 
     Attributes:
-      skipped: why it does not run; empty where it does.
+      skipped: why it does not run; empty if it does.
+      version: of TFDV.
+      schema: its name, path or URI.
     """
 
     skipped: str = ""
@@ -116,12 +118,14 @@ class TfdvPlan:
     baseline: Baseline = dataclasses.field(default_factory=Baseline)
 
     @classmethod
-    def of(cls, settings: ValidateSettings, store: Path | str, registry: Path | str, model_name: str) -> "TfdvPlan":
-        """Settles it.
+    def prepare(
+        cls, settings: ValidateSettings, store: Path | str, registry: Path | str, model_name: str
+    ) -> "TfdvPlan":
+        """Checks the environment, and reads the schema and the baseline.
 
         Raises:
-          SettingsError: there is no such schema.
-          WorkError: `validate.tfdv` is "required", and it does not run here.
+          SettingsError: the schema does not exist.
+          WorkError: `validate.tfdv` is "required", and TFDV does not run here.
         """
         if settings.tfdv == "off":
             return cls(skipped="validate.tfdv is off")
@@ -129,7 +133,7 @@ class TfdvPlan:
         reason = unavailable_reason()
         if reason and settings.tfdv == "required":
             raise WorkError(
-                f"validate: 'tfdv' is 'required', and TFX's data validation does not run here: {reason}; run validate "
+                f"validate: 'tfdv' is 'required', but TFX's data validation does not run here: {reason}; run validate "
                 "in its image (docker/validate), or set validate.tfdv to auto"
             )
         if reason:
@@ -137,8 +141,8 @@ class TfdvPlan:
         baseline = Baseline.in_service(registry, model_name, store)
         return cls("", tfdv_version(), settings.schema_, text, baseline)
 
-    def named_by(self) -> dict[str, Any]:
-        """What takes part in the key of the work: the same corpus judged with TFDV and without is not the same work."""
+    def key_inputs(self) -> dict[str, Any]:
+        """Inputs of the step key, so that validation with and without TFDV differ."""
         if self.skipped:
             return {"tfdv": "skipped"}
         return {
@@ -147,18 +151,18 @@ class TfdvPlan:
             "baseline": self.baseline.utterances or self.baseline.absent,
         }
 
-    def carry_out(
+    def execute(
         self, corpus: "CheckedCorpus", utterances: str, store: Path | str, settings: ValidateSettings, statistics: Path
     ) -> TfdvResult:
-        """Examines a corpus, and leaves its statistics in a file as well.
+        """Runs TFDV on a corpus, and writes its statistics to a file.
 
         Args:
-          utterances: the corpus's fingerprint.
-          statistics: where to put them.
+          utterances: fingerprint of the corpus.
+          statistics: the file to write.
 
         Raises:
-          SettingsError: the schema is none, or compares no feature that has a threshold in the config.
-          WorkError: TFDV is there and damaged, or statistics are.
+          SettingsError: the schema is invalid, or does not compare a feature of `validate.drift.thresholds`.
+          WorkError: TFDV is installed but cannot be imported, or stored statistics are damaged.
         """
         if self.skipped or not len(corpus):
             return TfdvResult(skipped=self.skipped or "there are no utterances")
@@ -170,24 +174,24 @@ class TfdvPlan:
             from voxline.components.validate.tfdv import engine
         except ImportError as error:
             raise WorkError(
-                f"validate: {PACKAGE} {self.version} is installed and cannot be imported ({error}); mend its "
+                f"validate: {PACKAGE} {self.version} is installed but cannot be imported ({error}); repair its "
                 "installation, or set validate.tfdv to off"
             ) from error
 
         schema = engine.read_schema(self.schema_text, self.schema, settings.drift.thresholds)
-        made = compute_statistics(Examples.of(corpus), utterances, store).path("statistics")
-        shutil.copyfile(made, statistics)
-        now = engine.read_statistics(made)
-        before = engine.read_statistics(self.baseline.statistics) if self.baseline.statistics else None
-        anomalies, drifts = engine.validate_statistics(now, schema, before)
+        stored = compute_statistics(Examples.of(corpus), utterances, store).path("statistics")
+        shutil.copyfile(stored, statistics)
+        current = engine.read_statistics(stored)
+        previous = engine.read_statistics(self.baseline.statistics) if self.baseline.statistics else None
+        anomalies, drifts = engine.validate_statistics(current, schema, previous)
         return TfdvResult(
             version=self.version,
             schema=self.schema,
-            against=self.baseline.name,
-            not_compared=self.baseline.absent,
+            baseline=self.baseline.name,
+            no_baseline=self.baseline.absent,
             anomalies=tuple(anomalies),
             drifts=tuple(drifts),
-            limits=results.feature_domains(schema),
-            spreads=results.feature_statistics(now),
-            before=results.feature_statistics(before) if before is not None else {},
+            domains=results.feature_domains(schema),
+            statistics=results.feature_statistics(current),
+            baseline_statistics=results.feature_statistics(previous) if previous is not None else {},
         )

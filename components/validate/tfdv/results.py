@@ -1,37 +1,37 @@
-"""What TFX's data validation found, as plain values: the report, the page and validation.json read no protobuf."""
+"""The results of TensorFlow Data Validation as plain values, free of protobuf."""
 
 import dataclasses
 from typing import Any, Literal
 
 AnomalyKind = Literal["missing_features", "wrong_types", "unexpected_values", "out_of_range", "other_anomalies"]
-"""Of an anomaly; each is a check of its own."""
+"""Kind of anomaly; each has its own check."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Anomaly:
-    """Where the statistics of a feature break the schema.
+    """A violation of the schema by a feature's statistics.
 
     Attributes:
-      feature: its name; "" where the dataset as a whole is meant.
-      code: as TFDV names it, such as FLOAT_TYPE_BIG_FLOAT.
-      told: in TFDV's words, with the values.
+      feature: its name; "" for the dataset as a whole.
+      code: TFDV's name, such as FLOAT_TYPE_BIG_FLOAT.
+      description: TFDV's description, with the values.
     """
 
     feature: str
     kind: AnomalyKind
     code: str
-    told: str
+    description: str
 
 
 @dataclasses.dataclass(frozen=True)
 class FeatureDrift:
-    """How far a feature lies from what it was in the dataset of the model in service.
+    """The distance of a feature from the baseline, the training data of the model in service.
 
     Attributes:
-      measure: "Jensen-Shannon" (bits, of numbers), "L-infinity" (the largest difference between the shares of one
-        value, of texts) or "utterances" (how many there are to those that there were).
-      distance: None where one side has no such feature.
-      threshold: above which it counts as drift; for "utterances", below which.
+      measure: "Jensen-Shannon" (bits, for numbers), "L-infinity" (the largest difference between the shares of one
+        value, for texts) or "utterances" (their number, relative to the baseline).
+      distance: None if one side does not have the feature.
+      threshold: a distance above it is drift; for "utterances", a distance below it.
     """
 
     feature: str
@@ -39,19 +39,19 @@ class FeatureDrift:
     distance: float | None
     threshold: float
     drifted: bool
-    told: str = ""
+    description: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class FeatureStatistics:
-    """A feature's statistics.
+    """The statistics of a feature.
 
     Attributes:
-      present, missing: utterances that have the feature, and that have not.
-      values: of all utterances together; `tokens` has many in one.
-      mean, deviation, least, median, most, zeros: of numbers.
-      buckets: of numbers: low, high, how many.
-      distinct, top: of texts: how many there are, and the most frequent with their counts.
+      present, missing: utterances with and without the feature.
+      values: of all utterances; `tokens` has several in each.
+      mean, std_dev, min, median, max, zeros: of numbers.
+      buckets: of numbers: (low, high, count).
+      distinct, top_values: of texts: how many, and the most frequent with their counts.
     """
 
     feature: str
@@ -60,14 +60,14 @@ class FeatureStatistics:
     missing: int
     values: int
     mean: float = 0.0
-    deviation: float = 0.0
-    least: float = 0.0
+    std_dev: float = 0.0
+    min: float = 0.0
     median: float = 0.0
-    most: float = 0.0
+    max: float = 0.0
     zeros: int = 0
     buckets: tuple[tuple[float, float, float], ...] = ()
     distinct: int = 0
-    top: tuple[tuple[str, float], ...] = ()
+    top_values: tuple[tuple[str, float], ...] = ()
 
 
 StatisticsBySplit = dict[str, list[FeatureStatistics]]
@@ -76,45 +76,47 @@ StatisticsBySplit = dict[str, list[FeatureStatistics]]
 
 @dataclasses.dataclass(frozen=True)
 class FeatureDomain:
-    """What the schema accepts of a feature, as far as single utterances can be held against it."""
+    """The values of a feature that the schema accepts, as far as they can be checked for one utterance."""
 
-    least: float | None = None
-    most: float | None = None
+    min: float | None = None
+    max: float | None = None
     values: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class TfdvResult:
-    """All of it.
+    """The result of TFDV.
 
     Attributes:
-      skipped: why nothing was examined; empty where it was.
-      schema: its name or place.
-      against: what drift is measured from: "asr, version 3"; empty where there is none.
-      not_compared: why there is none.
-      spreads, before: statistics of this corpus, and of that one.
+      skipped: why TFDV did not run; empty if it did.
+      version: of TFDV.
+      schema: its name, path or URI.
+      baseline: what drift is measured from, such as "asr, version 3"; empty if there is none.
+      no_baseline: why there is none.
+      domains: by feature.
+      statistics, baseline_statistics: of this corpus, and of the baseline.
     """
 
     skipped: str = ""
     version: str = ""
     schema: str = ""
-    against: str = ""
-    not_compared: str = ""
+    baseline: str = ""
+    no_baseline: str = ""
     anomalies: tuple[Anomaly, ...] = ()
     drifts: tuple[FeatureDrift, ...] = ()
-    limits: dict[str, FeatureDomain] = dataclasses.field(default_factory=dict)
-    spreads: StatisticsBySplit = dataclasses.field(default_factory=dict)
-    before: StatisticsBySplit = dataclasses.field(default_factory=dict)
+    domains: dict[str, FeatureDomain] = dataclasses.field(default_factory=dict)
+    statistics: StatisticsBySplit = dataclasses.field(default_factory=dict)
+    baseline_statistics: StatisticsBySplit = dataclasses.field(default_factory=dict)
 
-    def plain(self) -> dict[str, Any]:
-        """As it stands in validation.json."""
+    def to_json(self) -> dict[str, Any]:
+        """The section `tfdv` of validation.json."""
         return {
             "ran": not self.skipped,
             "skipped": self.skipped,
             "version": self.version,
             "schema": self.schema,
-            "compared_with": self.against,
-            "not_compared": self.not_compared,
+            "compared_with": self.baseline,
+            "no_baseline": self.no_baseline,
             "anomalies": [dataclasses.asdict(anomaly) for anomaly in self.anomalies],
             "drift": [dataclasses.asdict(drift) for drift in self.drifts],
         }
@@ -148,30 +150,30 @@ def anomaly_kind(code: str) -> AnomalyKind:
 
 
 ALL_EXAMPLES = "All Examples"
-"""What TFDV calls the statistics of all examples; those of a slice by `split` begin with SLICE."""
+"""TFDV's name for the statistics of all examples; those of a split begin with SPLIT_PREFIX."""
 SPLIT_PREFIX = "split_"
 
 
 def feature_domains(schema: Any) -> dict[str, FeatureDomain]:
-    """What the schema accepts of single values, by feature."""
+    """The domains of a schema, by feature."""
     shared = {domain.name: tuple(domain.value) for domain in schema.string_domain}
-    found = {}
+    domains = {}
     for feature in schema.feature:
         kind = feature.WhichOneof("domain_info")
         if kind in ("int_domain", "float_domain"):
             domain = getattr(feature, kind)
-            found[feature.name] = FeatureDomain(
+            domains[feature.name] = FeatureDomain(
                 domain.min if domain.HasField("min") else None, domain.max if domain.HasField("max") else None
             )
         elif kind == "string_domain":
-            found[feature.name] = FeatureDomain(values=tuple(feature.string_domain.value))
+            domains[feature.name] = FeatureDomain(values=tuple(feature.string_domain.value))
         elif kind == "domain":
-            found[feature.name] = FeatureDomain(values=shared.get(feature.domain, ()))
-    return found
+            domains[feature.name] = FeatureDomain(values=shared.get(feature.domain, ()))
+    return domains
 
 
 def feature_statistics(statistics: Any) -> StatisticsBySplit:
-    """The statistics as plain values, of the whole corpus and of each split."""
+    """Statistics as plain values, of the whole corpus and of each split."""
     return {
         "" if dataset.name == ALL_EXAMPLES else dataset.name.removeprefix(SPLIT_PREFIX): [
             _spread(feature, dataset.num_examples) for feature in dataset.features
@@ -194,7 +196,7 @@ def _spread(feature: Any, examples: int) -> FeatureStatistics:
     missing, values = examples - present, int(common.tot_num_values)
     if which != "num_stats":
         top = tuple((one.value, one.frequency) for one in stats.top_values)
-        return FeatureStatistics(name, False, present, missing, values, distinct=int(stats.unique), top=top)
+        return FeatureStatistics(name, False, present, missing, values, distinct=int(stats.unique), top_values=top)
     standard = [one.buckets for one in stats.histograms if one.type == one.STANDARD]
     return FeatureStatistics(
         name,
@@ -203,10 +205,10 @@ def _spread(feature: Any, examples: int) -> FeatureStatistics:
         missing,
         values,
         mean=stats.mean,
-        deviation=stats.std_dev,
-        least=stats.min,
+        std_dev=stats.std_dev,
+        min=stats.min,
         median=stats.median,
-        most=stats.max,
+        max=stats.max,
         zeros=int(stats.num_zeros),
         buckets=tuple((one.low_value, one.high_value, one.sample_count) for buckets in standard for one in buckets),
     )

@@ -46,23 +46,23 @@ def test_without_a_baseline_the_reason_is_told(tmp_path: Path) -> None:
         assert (found.name, found.statistics) == ("", None)
         return found.absent
 
-    assert "told of no registry" in Baseline.in_service("", "", store).absent
+    assert "no registry and model are configured" in Baseline.in_service("", "", store).absent
     assert reason() == "no version of asr is in service yet"
     (registry / "asr" / "1").mkdir(parents=True)
     assert reason() == "asr, version 1 does not say what it was trained on"
     version(registry, 2, {"dataset": {}})
     assert reason() == "asr, version 2 does not say what it was trained on"
     version(registry, 3, {"dataset": {"fingerprint": "other"}})
-    assert "keeps no statistics of the utterances that asr, version 3 was trained on" in reason()
+    assert "has no statistics of the utterances that asr, version 3 was trained on" in reason()
 
 
 def test_statistics_that_were_never_finished_are_no_baseline(tmp_path: Path) -> None:
     version(tmp_path / "registry", 1, {"dataset": {"fingerprint": "some"}})
     folder = statistics(tmp_path / "store", "some")
     (folder / "done.json").unlink()
-    assert "keeps no statistics" in Baseline.in_service(tmp_path / "registry", "asr", tmp_path / "store").absent
+    assert "has no statistics" in Baseline.in_service(tmp_path / "registry", "asr", tmp_path / "store").absent
     shutil.rmtree(folder)
-    assert "keeps no statistics" in Baseline.in_service(tmp_path / "registry", "asr", tmp_path / "store").absent
+    assert "has no statistics" in Baseline.in_service(tmp_path / "registry", "asr", tmp_path / "store").absent
 
 
 def test_a_damaged_provenance_is_named(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_registry_and_store_may_lie_in_a_bucket(gcs: Storage, tmp_path: Path, mo
     registry, model = Registry(f"{gcs.uri}/models", "asr"), exported(tmp_path / "model", "a")
     with registry.locked(), registry.publishing(model, model_digest(model), "push") as (_, incoming):
         write_json(incoming / PROVENANCE, {"dataset": {"fingerprint": "some"}})
-    assert "keeps no statistics" in Baseline.in_service(f"{gcs.uri}/models", "asr", f"{gcs.uri}/store").absent
+    assert "has no statistics" in Baseline.in_service(f"{gcs.uri}/models", "asr", f"{gcs.uri}/store").absent
     statistics(f"{gcs.uri}/store", "some")
     monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "this machine"))
     found = Baseline.in_service(f"{gcs.uri}/models", "asr", f"{gcs.uri}/store")

@@ -1,4 +1,4 @@
-"""What the examination comes to as checks: features are counted, and the utterances behind them are named."""
+"""Checks on the result of TFDV count features, and list the utterances that cause the value."""
 
 from pathlib import Path
 from typing import Any
@@ -20,24 +20,24 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> CheckedCorpus:
     return CheckedCorpus.read(written(tmp_path_factory.mktemp("corpus"), takes))
 
 
-def checked(corpus: CheckedCorpus, examination: TfdvResult, **changes: Any) -> dict[str, dict[str, Any]]:
+def checked(corpus: CheckedCorpus, tfdv_result: TfdvResult, **changes: Any) -> dict[str, dict[str, Any]]:
     chosen = ValidateSettings.of({**SMALL, **changes})
-    return {one.check.name: one.plain(corpus, 10) for one in run_checks(corpus, chosen, examination)}
+    return {one.check.name: one.to_json(corpus, 10) for one in run_checks(corpus, chosen, tfdv_result)}
 
 
 TOO_LONG = Anomaly("duration", "out_of_range", "FLOAT_TYPE_BIG_FLOAT", "Unexpectedly high value: 3>1.5")
 NO_SPLIT = Anomaly("split", "unexpected_values", "ENUM_TYPE_UNEXPECTED_STRING_VALUES", "holdout (~1%)")
 FEW = Anomaly("", "other_anomalies", "DATASET_LOW_NUM_EXAMPLES", "too few")
-EXAMINATION = TfdvResult(
+RESULT = TfdvResult(
     schema="own",
     anomalies=(TOO_LONG, NO_SPLIT, FEW),
-    limits={"duration": FeatureDomain(0.1, 1.5), "split": FeatureDomain(values=("train", "dev", "test"))},
-    not_compared="no version of asr is in service yet",
+    domains={"duration": FeatureDomain(0.1, 1.5), "split": FeatureDomain(values=("train", "dev", "test"))},
+    no_baseline="no version of asr is in service yet",
 )
 
 
-def test_an_anomaly_is_counted_by_its_kind_and_its_utterances_are_named(corpus: CheckedCorpus) -> None:
-    found = checked(corpus, EXAMINATION)
+def test_an_anomaly_is_counted_by_kind_and_its_utterances_are_listed(corpus: CheckedCorpus) -> None:
+    found = checked(corpus, RESULT)
     assert found["out_of_range"]["value"] == 1
     assert found["out_of_range"]["outcome"] == "failed"
     assert [(one["id"], one["note"]) for one in found["out_of_range"]["offenders"]] == [
@@ -49,35 +49,35 @@ def test_an_anomaly_is_counted_by_its_kind_and_its_utterances_are_named(corpus: 
     ]
     assert found["other_anomalies"]["detail"] == "the dataset: too few"
     assert found["missing_features"]["outcome"] == "passed"
-    assert (found["drift"]["outcome"], found["drift"]["detail"]) == ("not checked", EXAMINATION.not_compared)
+    assert (found["drift"]["outcome"], found["drift"]["detail"]) == ("not checked", RESULT.no_baseline)
 
 
-def test_severity_and_threshold_of_an_anomaly_are_the_configs(corpus: CheckedCorpus) -> None:
+def test_the_config_sets_severity_and_threshold_of_an_anomaly(corpus: CheckedCorpus) -> None:
     changes = {"out_of_range": {"severity": "error", "threshold": 1}, "other_anomalies": {"severity": "off"}}
-    found = checked(corpus, EXAMINATION, **changes)
+    found = checked(corpus, RESULT, **changes)
     assert found["out_of_range"]["outcome"] == "passed"
     assert found["other_anomalies"]["outcome"] == "off"
 
 
-def test_drift_counts_features_and_tells_distance_and_limit(corpus: CheckedCorpus) -> None:
+def test_drift_counts_features_and_reports_distance_and_threshold(corpus: CheckedCorpus) -> None:
     drifts = (
         FeatureDrift("duration", "Jensen-Shannon", 0.31, 0.1, drifted=True),
         FeatureDrift("speaker", "L-infinity", 0.05, 0.2, drifted=False),
         FeatureDrift("", "utterances", 0.4, 0.5, drifted=True),
-        FeatureDrift("level", "Jensen-Shannon", None, 0.0, drifted=True, told="There are no values now"),
+        FeatureDrift("level", "Jensen-Shannon", None, 0.0, drifted=True, description="There are no values now"),
     )
-    found = checked(corpus, TfdvResult(against="asr, version 3", drifts=drifts))["drift"]
+    found = checked(corpus, TfdvResult(baseline="asr, version 3", drifts=drifts))["drift"]
     assert (found["value"], found["outcome"]) == (3, "failed")
     assert found["detail"] == (
         "against asr, version 3: duration 0.310 bits (Jensen-Shannon), 0.1 accepted; "
         "40% as many utterances, at least 50% accepted; level: There are no values now"
     )
-    alike = checked(corpus, TfdvResult(against="asr, version 3", drifts=drifts[1:2]))["drift"]
+    alike = checked(corpus, TfdvResult(baseline="asr, version 3", drifts=drifts[1:2]))["drift"]
     assert (alike["value"], alike["outcome"]) == (0, "passed")
     assert alike["detail"].endswith("the furthest: speaker 0.050 (L-infinity), 0.2 accepted")
 
 
-def test_what_was_skipped_is_not_checked_and_says_why(corpus: CheckedCorpus, tmp_path: Path) -> None:
+def test_a_skipped_check_is_not_checked_and_says_why(corpus: CheckedCorpus, tmp_path: Path) -> None:
     found = checked(corpus, TfdvResult(skipped="it needs glibc 2.39"))
     for name in ("missing_features", "out_of_range", "drift"):
         assert found[name]["outcome"] == "not checked"
