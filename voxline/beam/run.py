@@ -63,7 +63,7 @@ def map_with_beam(
       WorkError: the pipeline failed: a full disk, a store that cannot be written, a worker that died.
     """
     in_process = settings.runner == IN_PROCESS
-    results_folder = _ResultFolder(folder / f"results-{secrets.token_hex(4)}", is_shared=not in_process)
+    results = _ResultFolder(folder / f"results-{secrets.token_hex(4)}", is_shared=not in_process)
     lines = [json.dumps([number, element]) for number, element in enumerate(elements)]
     try:
         pipeline = beam.Pipeline(runner=_runner(settings), options=_options(settings))
@@ -74,23 +74,23 @@ def map_with_beam(
         | "elements" >> beam.Create(lines)
         # In one process there is nothing to distribute, and a shuffle takes a fifth of what Beam costs.
         | "to all workers" >> (beam.Map(_identity) if in_process else beam.Reshuffle())
-        | "apply" >> beam.ParDo(_Apply(function, results_folder.uri))
+        | "apply" >> beam.ParDo(_Apply(function, results.uri))
     )
     try:
         with _silence_disk_tracebacks(), _running_pipeline(pipeline, settings) as thread:
             while thread.is_alive():
-                yield from results_folder.new()
-                thread.join(results_folder.pause)
+                yield from results.new()
+                thread.join(results.pause)
     except _PipelineError as failure:
         raise WorkError(
             f"{step}: the Beam pipeline on {settings.runner} failed: {failure.__cause__}; mend that and run it again: "
             "finished work stays"
         ) from failure.__cause__
-    yield from results_folder.new()
-    if results_folder.seen != len(lines):
+    yield from results.new()
+    if len(results.seen) != len(lines):
         raise WorkError(
-            f"{step}: the Beam pipeline on {settings.runner} ended, and {len(lines) - results_folder.seen:,} of "
-            f"{len(lines):,} results are not in {results_folder.uri}; workers must share that folder with this process"
+            f"{step}: the Beam pipeline on {settings.runner} ended, and {len(lines) - len(results.seen):,} of "
+            f"{len(lines):,} results are not in {results.uri}; workers must share that folder with this process"
         )
 
 
@@ -119,7 +119,7 @@ class _ResultFolder:
 
     Attributes:
       uri: of the folder, for all machines.
-      seen: number of results that were yielded.
+      seen: numbers of the results that were yielded.
       pause: seconds until the next look is worth its cost.
     """
 
@@ -128,28 +128,20 @@ class _ResultFolder:
         self._folder = folder
         self.uri = uri_of(folder) if is_shared else str(folder)
         self._store = open_store(self.uri)
-        self._numbers: set[int] = set()
+        self.seen: set[int] = set()
         self.pause = POLL_SECONDS
-
-    @property
-    def seen(self) -> int:
-        return len(self._numbers)
 
     def new(self) -> Iterator[tuple[int, Any]]:
         """Yields the results that came since the last look."""
         began = time.monotonic()
         self._store.pull(self._store.list())
-        names = [entry.name for entry in os.scandir(self._folder) if not entry.name.startswith(".")]
-        new = [number for number in sorted(int(name.partition(".")[0]) for name in names) if self._is_new(number)]
+        names = [path.stem for path in self._folder.glob("[0-9]*.json")]
+        new = {int(name) for name in names} - self.seen
+        self.seen |= new
         least = POLL_SECONDS * (100 if self._store.is_remote else 1)
         self.pause = max(least, POLL_RATIO * (time.monotonic() - began))
-        for number in new:
+        for number in sorted(new):
             yield number, read_json(self._folder / f"{number}.json")
-
-    def _is_new(self, number: int) -> bool:
-        is_new = number not in self._numbers
-        self._numbers.add(number)
-        return is_new
 
 
 class _PipelineError(Exception):
