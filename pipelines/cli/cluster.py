@@ -147,7 +147,7 @@ def doctor(
     from voxline.pipelines.cluster.doctor import DoctorRequest, config_loader, diagnose
 
     def access() -> KfpEndpoint:
-        return KfpEndpoint.found(host=host, namespace=namespace, ca=ca, token_file=token_file, env=os.environ)
+        return KfpEndpoint.resolve(host=host, namespace=namespace, ca=ca, token_file=token_file, env=os.environ)
 
     healthy = True
     for diagnostic in diagnose(DoctorRequest(access, config_loader(config, set_ or []) if config else None, deadline)):
@@ -197,7 +197,7 @@ def set_schedule(
     from voxline.pipelines.config.load import load_config
 
     chosen = load_config(config, set_ or [], pipeline=pipeline)
-    schedule_cron = Cron.read(cron).moved(time_zone or cluster_time_zone, cluster_time_zone)
+    schedule_cron = Cron.read(cron).converted(time_zone or cluster_time_zone, cluster_time_zone)
     cluster = connect(host, namespace, token_file, ca, deadline)
     with exit_on_signal("run the same command again; it leaves exactly one schedule"):
         compiled = submit.CompiledPipeline.of(chosen)

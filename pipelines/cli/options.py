@@ -46,7 +46,7 @@ def connect(host: str, namespace: str, token_file: str, ca: str, deadline: float
     from voxline.pipelines.cluster.access import KfpEndpoint
     from voxline.pipelines.cluster.kfp_client import KfpServer
 
-    access = KfpEndpoint.found(host=host, namespace=namespace, token_file=token_file, ca=ca, env=os.environ)
+    access = KfpEndpoint.resolve(host=host, namespace=namespace, token_file=token_file, ca=ca, env=os.environ)
     return KfpServer(access, deadline=deadline)
 
 

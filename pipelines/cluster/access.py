@@ -1,7 +1,7 @@
-"""How a KFP server is reached: host, namespace, certificate and token, from flags, the environment or the pod.
+"""How a KFP server is reached: host, namespace, certificate and token, from options, the environment or the pod.
 
-A token is read anew for each call, since those of service accounts are replaced every hour. It is given by variable or
-file, never by flag: a flag stands in the list of processes, and in the shell's history.
+A token is read for each call, because tokens of service accounts are replaced every hour. It comes from a variable or a
+file, never from an option: options are visible in the list of processes and in the shell's history.
 """
 
 import os
@@ -24,7 +24,7 @@ PORT_FORWARD = "kubectl -n kubeflow port-forward svc/ml-pipeline 8888:8888"
 
 @dataclass(frozen=True)
 class BearerToken:
-    """A bearer token, known by where it comes from; its text is in no `repr`, message or traceback."""
+    """A bearer token, identified by its source. Its text is in no `repr`, message or traceback."""
 
     source: str
     file: Path | None = None
@@ -32,7 +32,7 @@ class BearerToken:
 
     def read(self) -> str:
         """Raises:
-        SettingsError: it cannot be read, is empty, or holds what no header may.
+        SettingsError: it cannot be read, is empty, or has characters that a header must not have.
         """
         if self.file is None:
             text = os.environ.get(self.variable, "").strip()
@@ -40,40 +40,40 @@ class BearerToken:
             try:
                 text = self.file.read_text(encoding="utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "no text"
-                raise SettingsError(f"{self.source}: {self.file}: {reason}; name a file that holds the token") from None
+                reason = error.strerror if isinstance(error, OSError) else "not a text"
+                raise SettingsError(f"{self.source}: {self.file}: {reason}; give a file with the token") from None
         if not re.fullmatch(r"[\x21-\x7e]+", text):
-            what = "is empty" if not text else "holds spaces, lines or other characters that no token has"
-            raise SettingsError(f"{self.source} {what}; put the bare token there, one line")
+            what = "is empty" if not text else "has spaces, line breaks or other characters that a token cannot have"
+            raise SettingsError(f"{self.source} {what}; write the bare token there, on one line")
         return text
 
 
 @dataclass(frozen=True)
 class KfpEndpoint:
-    """Where a server is, and as whom it is asked."""
+    """The address of a KFP server, and the credentials for it."""
 
     host: str
     namespace: str = ""
-    """Of the runs, on a server of several users; empty: the server has one."""
+    """Of the runs on a multi-user server; empty on a single-user server."""
     ca: str = ""
-    """PEM file of the authorities that sign the server's certificate; empty: the usual ones."""
+    """PEM file of the server's certificate authorities; empty: those of the system."""
     token: BearerToken | None = None
 
     @classmethod
-    def found(
+    def resolve(
         cls, *, host: str = "", namespace: str = "", ca: str = "", token_file: str = "", env: Mapping[str, str]
     ) -> "KfpEndpoint":
-        """Flags first, then the environment, then what a pod is given.
+        """From options, else the environment, else the pod's service account.
 
         Raises:
-          SettingsError: there is no host, or one to which a token must not travel.
+          SettingsError: there is no host, or a token would be sent to it without encryption.
         """
         in_pod = "KUBERNETES_SERVICE_HOST" in env
         chosen = host or env.get(HOST, "") or (IN_CLUSTER if in_pod else "")
         if not chosen:
             raise SettingsError(
-                f"no KFP server: give --host or {HOST}; from a laptop, `{PORT_FORWARD}` and "
-                "--host http://localhost:8888 reach one"
+                f"no KFP server: give --host or {HOST}; on a laptop, run `{PORT_FORWARD}` and give "
+                "--host http://localhost:8888"
             )
         access = cls(
             host=_check_host(chosen, "--host" if host else HOST),
@@ -83,20 +83,20 @@ class KfpEndpoint:
         )
         if access.token and not access.is_private:
             raise SettingsError(
-                f"{access.host}: the token of {access.token.source} would travel in clear text; give a https:// host"
+                f"{access.host}: the token of {access.token.source} would be sent in clear text; give a https:// host"
             )
         return access
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on the way can read what is sent: TLS, this machine, or a service inside the cluster."""
+        """Whether the connection is private: TLS, this machine, or a service inside the cluster."""
         url = urlsplit(self.host)
         name = url.hostname or ""
         local = name in ("localhost", "127.0.0.1", "::1")
         return url.scheme == "https" or local or "." not in name or name.endswith((".svc", ".svc.cluster.local"))
 
     def without_token(self, text: str) -> str:
-        """A text that may be shown, whatever a server has echoed into it."""
+        """The text without the token, which a server may have echoed."""
         if self.token is None:
             return text
         try:
@@ -123,12 +123,12 @@ def _check_host(host: str, source: str) -> str:
     try:
         url = urlsplit(host if "://" in host else f"https://{host}")
         is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:  # brackets that do not close, a port that is no number or too large
+    except ValueError:  # unclosed brackets, or an invalid port
         raise refusal from None
     if not is_address:
         raise refusal
     if url.username or url.password:
-        raise SettingsError(f"{source}: no name and password in an address; give a token by {TOKEN_FILE}")
+        raise SettingsError(f"{source}: user name and password are not accepted in a URL; give a token by {TOKEN_FILE}")
     return url.geturl().rstrip("/")
 
 

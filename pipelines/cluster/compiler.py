@@ -1,4 +1,8 @@
-"""From a graph to the IR YAML that a Kubeflow cluster takes; the only place that knows graphs by name."""
+"""Compiles a pipeline to IR YAML, with the section `cluster` of the config applied to each task.
+
+KFP's own cache is off for every task. Its key is the image, the component's source and the arguments, so it would not
+notice a changed folder of recordings. Our steps look at the content (docs/decisions/0001).
+"""
 
 import functools
 import math
@@ -29,11 +33,10 @@ from voxline.store.permanent_failures import ATTEMPT_ENV
 def compile_pipeline(config: RunConfig, output: Path) -> None:
     """Writes the IR YAML; the config's values become the defaults of the form in the UI.
 
-    A store and a registry that the config does not name stay without a default: whoever starts the
-    pipeline on a cluster must say where these lie.
+    A store and a registry that the config does not set have no default: the form requires them.
 
     Raises:
-      SettingsError: the output is no `.yaml`.
+      SettingsError: the output is not a `.yaml` file.
     """
     if output.suffix != ".yaml" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
@@ -46,7 +49,7 @@ def compile_pipeline(config: RunConfig, output: Path) -> None:
 
 
 def pipeline_with_placement(name: str, cluster: ClusterSettings) -> Any:
-    """The pipeline of that name, each task of it told what to ask of the cluster."""
+    """The pipeline with resources and placement on each task."""
     graph = load_pipeline(name)
 
     @functools.wraps(graph.pipeline_func)
@@ -68,14 +71,14 @@ TYPE_LABELS = {"gpu": "cloud.google.com/gke-accelerator", "tpu": "cloud.google.c
 TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 SPOT_LABEL = "cloud.google.com/gke-spot"
 NODE_NAME_ANNOTATION = "workflows.argoproj.io/node-name"
-"""Argo's annotation of every pod: which step of which run, and the number of the attempt."""
+"""Argo's annotation of every pod: the run, the step and the number of the attempt."""
 
 STEP_IMAGES = {"ingest": "data", "convert": "data", "validate": "validate", "extract": "data", "publish": "data"}
-"""Step → its image; of those not named here, `model`, or the variant for the accelerator that the step has."""
+"""Step → its image. Other steps have `model`, or its variant for the step's accelerator."""
 
 
 def apply_placement(task: Any, step: str, pipeline: str, cluster: ClusterSettings) -> None:
-    """Tells a task what its step's pod asks for."""
+    """Applies the section `cluster` to the task of a step."""
     own = cluster.steps.for_step(step)
     task.set_caching_options(False)
     task.set_container_image(image_reference(step, own, cluster))
@@ -101,32 +104,32 @@ def apply_placement(task: Any, step: str, pipeline: str, cluster: ClusterSetting
 
 
 def image_reference(step: str, own: StepPlacement, cluster: ClusterSettings) -> str:
-    """The reference of a step's image: by digest where the config has one, and else by tag."""
+    """The reference of a step's image, by digest if the config has one, else by tag."""
     variant = f"model-{own.devices.kind}" if own.devices else "model"
     name = own.image or STEP_IMAGES.get(step, variant)
-    said = _images_from_environment()
-    repository = f"{(cluster.images.registry or said.registry).rstrip('/') or 'voxline'}/{name}"
+    environment = _images_from_environment()
+    repository = f"{(cluster.images.registry or environment.registry).rstrip('/') or 'voxline'}/{name}"
     digest = {str(image): digest for image, digest in cluster.images.digests.items()}.get(name)
     if digest:
         return f"{repository}@{digest}"
-    return f"{repository}:{cluster.images.tag or said.tag or _code_tag()}"
+    return f"{repository}:{cluster.images.tag or environment.tag or _code_tag()}"
 
 
 def _images_from_environment() -> ImageSettings:
-    """The registry and the tag of whoever compiles, held to what a config is held to."""
-    said = {key: os.environ.get(f"VOXLINE_IMAGE_{key.upper()}", "") for key in ("registry", "tag")}
-    return ImageSettings.of(said, "the environment (VOXLINE_IMAGE_REGISTRY, VOXLINE_IMAGE_TAG)")
+    """The registry and the tag in the environment, validated like those of a config."""
+    values = {key: os.environ.get(f"VOXLINE_IMAGE_{key.upper()}", "") for key in ("registry", "tag")}
+    return ImageSettings.of(values, "the environment (VOXLINE_IMAGE_REGISTRY, VOXLINE_IMAGE_TAG)")
 
 
 @functools.cache
 def _code_tag() -> str:
-    """The tag of the images which `make images` builds from this very code."""
+    """The tag of the images that `make images` builds from this code."""
     try:
         return content_tag(Path(__file__).resolve().parents[2], os.environ.get("VOXLINE_IMAGE_BASE", ""))
     except OSError as error:
         raise SettingsError(
-            f"cluster: 'images.tag' is not set, and what images are built from is not here to tell it ({error}); say "
-            "which ones a pod runs in: --set cluster.images.tag=…, or VOXLINE_IMAGE_TAG"
+            f"cluster: 'images.tag' is not set, and the sources of the images are not here to derive it ({error}); "
+            "give the tag: --set cluster.images.tag=…, or VOXLINE_IMAGE_TAG"
         ) from None
 
 
@@ -135,7 +138,7 @@ def _set_resources(task: Any, own: StepPlacement) -> None:
     if own.cpu_limit:
         task.set_cpu_limit(own.cpu_limit)
     task.set_memory_request(own.memory)
-    task.set_memory_limit(own.memory_limit or own.memory)  # a pod that takes more than it asked for ends other pods
+    task.set_memory_limit(own.memory_limit or own.memory)  # a pod above its request gets other pods evicted
     if own.devices:
         task.set_accelerator_type(own.devices.resource or RESOURCES[own.devices.kind])
         task.set_accelerator_limit(own.devices.count)
@@ -155,8 +158,14 @@ def _set_nodes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
         tolerations.append(Toleration(key=own.devices.resource or RESOURCES[own.devices.kind]))
     for key, value in selector.items():
         kubernetes.add_node_selector(task, key, value)
-    for one in tolerations:
-        kubernetes.add_toleration(task, key=one.key, operator=one.operator, value=one.value or None, effect=one.effect)
+    for toleration in tolerations:
+        kubernetes.add_toleration(
+            task,
+            key=toleration.key,
+            operator=toleration.operator,
+            value=toleration.value or None,
+            effect=toleration.effect,
+        )
 
 
 def _accelerator_labels(accelerator: Accelerator) -> dict[str, str]:
@@ -184,10 +193,10 @@ def _set_environment(task: Any, own: StepPlacement, cluster: ClusterSettings) ->
 
 
 def _set_retries(task: Any, own: StepPlacement) -> None:
-    """How long an attempt may take, and how many there are.
+    """Sets the timeout and the retries.
 
-    Argo counts the longest duration of a back-off from the start of the first attempt, and ends the attempt that
-    runs when it is over; kfp's default is an hour. It is set to what all attempts and the waits between them take.
+    Argo counts the maximum back-off from the start of the first attempt, and ends the running attempt when it is over;
+    kfp's default is an hour. It is set to the time of all attempts and waits.
     """
     seconds = math.ceil(own.timeout_hours * 3600)
     kubernetes.set_timeout(task, seconds)

@@ -1,7 +1,7 @@
-"""Cron expressions as KFP reads them: six fields, the first of them seconds, in one time zone for the whole cluster.
+"""Cron expressions in KFP's dialect: six fields, seconds first, in one time zone for the whole cluster.
 
-KFP takes five fields too, and reads them as seconds, minutes, hours, …: `0 2 * * *` would start at two minutes past
-each hour. Five fields are given their seconds here, so that they mean what they mean everywhere else.
+KFP accepts five fields, too, but reads them as seconds, minutes, hours, …: `0 2 * * *` would start at two minutes past
+each hour. Five fields get their seconds here, so that they have the usual meaning.
 """
 
 import re
@@ -26,12 +26,12 @@ FIELDS = {
     "weekday": (0, 6),
 }
 HORIZON_DAYS = 366 * 8 + 2
-"""A 29th of February may be eight years off."""
+"""The next 29th of February may be eight years away."""
 
 
 @dataclass(frozen=True)
 class Cron:
-    """A checked expression, and when it fires."""
+    """A valid expression."""
 
     fields: tuple[str, ...]
 
@@ -49,26 +49,26 @@ class Cron:
             fields = ("0", *fields)
         if len(fields) != 6:
             raise SettingsError(
-                f"--cron {text!r}: accepted: minute hour day month weekday, such as '0 2 * * *' for two at night, "
-                "or six fields with seconds before them"
+                f"--cron {text!r}: accepted: minute hour day month weekday, such as '0 2 * * *' for 2 am, "
+                "or six fields with the seconds first"
             )
         cron = cls(fields)
         for (name, bounds), field in zip(FIELDS.items(), fields, strict=True):
             _parse_field(name, field, bounds, text)
         if next(cron.firings(datetime(2024, 1, 1, tzinfo=UTC)), None) is None:
-            raise SettingsError(f"--cron {text!r}: there is no such day; it would never start anything")
+            raise SettingsError(f"--cron {text!r}: there is no such date; it would never fire")
         return cron
 
     def __str__(self) -> str:
         return " ".join(self.fields)
 
     def firings(self, after: datetime) -> Iterator[datetime]:
-        """The moments after one, in the time zone of that one."""
+        """The times after a time, in its time zone."""
         second, minute, hour, day, month, weekday = (
             _parse_field(name, field, bounds, str(self))
             for (name, bounds), field in zip(FIELDS.items(), self.fields, strict=True)
         )
-        # As in every cron: a day of the month and a weekday, both given, mean either.
+        # As in every cron: if a day of the month and a weekday are both given, either one matches.
         either = not any(self.fields[at].startswith(WILDCARDS) for at in (3, 5))
         for days in range(HORIZON_DAYS):
             date = (after + timedelta(days=days)).date()
@@ -84,11 +84,11 @@ class Cron:
                 if moment > after:
                     yield moment
 
-    def moved(self, zone: str, to: str) -> "Cron":
-        """The same moments, written for a cluster that reads cron in another time zone.
+    def converted(self, zone: str, to: str) -> "Cron":
+        """The same times, for a cluster that reads cron in another time zone.
 
         Raises:
-          SettingsError: it cannot be written so.
+          SettingsError: the expression cannot express them.
         """
         if zone == to:
             return self
@@ -97,27 +97,27 @@ class Cron:
         plain = re.fullmatch(r"\d+(,\d+)*", self.fields[2])
         if minutes or not plain or any(self.fields[at] not in WILDCARDS for at in (3, 4, 5)):
             raise SettingsError(
-                f"--time-zone {zone}: the cluster reads cron in {to}, and '{self}' cannot be moved by {shift} minutes "
+                f"--time-zone {zone}: the cluster reads cron in {to}, and '{self}' cannot be shifted by {shift} minutes "
                 "unless it fires at whole hours, every day; write it in the cluster's time zone"
             )
-        moved = sorted((int(hour) + hours) % 24 for hour in self.fields[2].split(","))
-        return Cron((*self.fields[:2], ",".join(map(str, moved)), *self.fields[3:]))
+        shifted = sorted((int(hour) + hours) % 24 for hour in self.fields[2].split(","))
+        return Cron((*self.fields[:2], ",".join(map(str, shifted)), *self.fields[3:]))
 
 
 def load_time_zone(name: str, source: str) -> ZoneInfo:
     """Raises:
-    SettingsError: there is no such time zone.
+    SettingsError: the time zone is unknown.
     """
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         raise SettingsError(
-            f"{source} {name!r}: accepted: a name of the tz database, such as Europe/Berlin or UTC"
+            f"{source} {name!r}: accepted: a name in the tz database, such as Europe/Berlin or UTC"
         ) from None
 
 
 def _minutes_between(zone: str, to: str) -> int:
-    """Minutes from one zone's clock to the other's, the year round."""
+    """Minutes from one zone's clock to the other's, all year round."""
     here, there = load_time_zone(zone, "--time-zone"), load_time_zone(to, "--cluster-time-zone")
     year = datetime.now(UTC).year
     moments = [datetime(year, month, 15, tzinfo=UTC) for month in range(1, 13)]
@@ -127,10 +127,10 @@ def _minutes_between(zone: str, to: str) -> int:
     }
     if len(shifts) > 1:
         raise SettingsError(
-            f"--time-zone {zone}: KFP reads every cron of a cluster in one zone, {to} here, and the two change between "
-            f"summer and winter; write the cron in {to}, or let the cluster read it in {zone}: "
+            f"--time-zone {zone}: KFP reads every cron of a cluster in one zone, here {to}, and the difference between the two "
+            f"changes in the year; write the cron in {to}, or let the cluster read it in {zone}: "
             f"`kubectl -n kubeflow set env deployment/ml-pipeline-scheduledworkflow CRON_SCHEDULE_TIMEZONE={zone}`, "
-            f"and say --cluster-time-zone {zone}"
+            f"and give --cluster-time-zone {zone}"
         )
     return shifts.pop()
 
@@ -139,7 +139,7 @@ ZERO, MINUTE = timedelta(), timedelta(minutes=1)
 
 
 def _parse_field(name: str, field: str, bounds: tuple[int, int], whole: str) -> set[int]:
-    """The numbers that a field stands for."""
+    """The values of a field."""
     low, high = bounds
 
     def fault(part: str) -> SettingsError:

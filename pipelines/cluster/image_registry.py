@@ -1,4 +1,4 @@
-"""Whether an image is in its registry: the OCI distribution API, as nobody or as who `docker login` was."""
+"""Whether an image is in its registry, by the OCI distribution API, anonymously or with the user's `docker login`."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 15
 
 
 class ImageUnknownError(Exception):
-    """The registry does not say whether it has the image; the message says why."""
+    """The registry does not say whether it has the image. The message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ImageReference:
 
     @property
     def names_a_host(self) -> bool:
-        """Without a host it is a stranger's on Docker Hub, or what a node has built for itself."""
+        """Without a host it is an image of Docker Hub, or one that a node has built."""
         return self.registry != "docker.io"
 
 
@@ -77,8 +77,8 @@ def image_exists(image: ImageReference) -> bool:
         raise ImageUnknownError(f"{host} cannot be reached ({type(error).__name__})") from None
     if answer.status in (200, 404):
         return bool(answer.status == 200)
-    who = "your docker login" if login else "nobody in particular; `docker login` may help"
-    raise ImageUnknownError(f"{host} answers {answer.status} to {who}")
+    user = "your docker login" if login else "an anonymous user; `docker login` may help"
+    raise ImageUnknownError(f"{host} returns {answer.status} to {user}")
 
 
 def _head(pool: urllib3.PoolManager, url: str, headers: dict[str, str]) -> Any:
@@ -86,25 +86,25 @@ def _head(pool: urllib3.PoolManager, url: str, headers: dict[str, str]) -> Any:
 
 
 def _authorization_header(pool: urllib3.PoolManager, wanted: str, login: str, scheme: str) -> str:
-    """What the registry wants: the login itself, or a token that its token service gives for it."""
+    """The header that the registry asks for: the login itself, or a token from its token service."""
     kind, _, rest = wanted.partition(" ")
     if kind.lower() == "basic":
         return f"Basic {login}"
     given = dict(re.findall(r'(\w+)="([^"]*)"', rest))
     realm = given.pop("realm", "")
     if kind.lower() != "bearer" or not realm.startswith(f"{scheme}://"):
-        raise ImageUnknownError(f"it asks for a login that is not understood ({kind or 'none named'})")
+        raise ImageUnknownError(f"it asks for an unknown kind of login ({kind or 'none named'})")
     headers = {"Authorization": f"Basic {login}"} if login else {}
     answer = pool.request("GET", realm, fields=given, headers=headers)
     try:
-        told = json.loads(answer.data)
-        return f"Bearer {told.get('token') or told['access_token']}"
+        body = json.loads(answer.data)
+        return f"Bearer {body.get('token') or body['access_token']}"
     except (ValueError, KeyError, AttributeError):
-        raise ImageUnknownError(f"its token service answers {answer.status}; `docker login` may help") from None
+        raise ImageUnknownError(f"its token service returns {answer.status}; `docker login` may help") from None
 
 
 def _docker_login(registry: str) -> str:
-    """Name and password in base64, out of docker's config or its helper; empty: none."""
+    """User name and password in base64, from docker's config or its credential helper; empty if there are none."""
     file = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
     try:
         config = json.loads(file.read_text(encoding="utf-8"))

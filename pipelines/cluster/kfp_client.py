@@ -1,4 +1,8 @@
-"""kfp.Client, made patient, silent, and deaf to what lies in a person's home folder."""
+"""A client of a KFP server: kfp.Client with timeouts, retries up to a deadline, and clear errors.
+
+Reads, deletes and calls such as `…:enable` are retried. A call that creates is never repeated blindly, because the lost
+response may belong to a created object: `RetryingCalls.once` looks for it first.
+"""
 
 import json
 import random
@@ -18,7 +22,7 @@ from voxline.pipelines.cluster.access import TOKEN_FILE, KfpEndpoint
 
 
 def printable(line: str) -> str:
-    """A line without what would steer a terminal: recordings have names, and names may be anything.
+    """The line without control characters, which could come from the name of a recording.
 
     >>> printable("a" + chr(27) + "[31mb")
     'a�[31mb'
@@ -27,17 +31,17 @@ def printable(line: str) -> str:
 
 
 DEADLINE_SECONDS = 120.0
-"""Seconds for one answer, retries included."""
+"""For one response, retries included."""
 CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
 BUSY_STATUSES = (429, 502, 503, 504)
 INTERNAL_TRIES = 3
-"""A KFP server says 500 to a database that hiccups, and to what it will never do."""
+"""A KFP server returns 500 for transient database errors and for requests that will never work."""
 
 T = TypeVar("T")
 
 
 class RequestRefusedError(WorkError):
-    """The server has answered, and the answer is no."""
+    """The server refused the request."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -45,11 +49,11 @@ class RequestRefusedError(WorkError):
 
 
 class NoResponse(TransientError):  # noqa: N818
-    """The server has not answered, or was busy, up to the deadline; whether it acted is not known."""
+    """The server did not respond before the deadline; whether it acted is unknown."""
 
 
 class RetryingCalls:
-    """Stands in for the `request` of the generated client; all its calls go through here."""
+    """Replaces `request` of the generated client, so that every call is retried."""
 
     def __init__(self, access: KfpEndpoint, send: Callable[..., Any], deadline: float = DEADLINE_SECONDS) -> None:
         self._access, self._send, self._deadline = access, send, deadline
@@ -58,8 +62,8 @@ class RetryingCalls:
         """One call.
 
         Raises:
-          RefusalError: the server says no.
-          NoAnswer: the deadline has passed; for what creates, the first failure.
+          RefusalError: the server refused.
+          NoAnswer: the deadline has passed; for a call that creates, the first failure.
         """
         repeatable = method in ("GET", "HEAD", "DELETE") or ":" in url.rpartition("/")[2]
         until, tries = time.monotonic() + self._deadline, 0
@@ -82,10 +86,10 @@ class RetryingCalls:
             time.sleep(pause)
 
     def once(self, find: Callable[[], T | None], create: Callable[[], T]) -> T:
-        """What `find` finds, else what `create` creates; once, though answers get lost.
+        """The result of `find`, else of `create`. Creates at most once, even if responses are lost.
 
         Args:
-          find: looks by a name that nobody else gives.
+          find: looks for the object by a unique name.
         """
         until, tries = time.monotonic() + self._deadline, 0
         while True:
@@ -106,8 +110,8 @@ class RetryingCalls:
 
     def _unanswered(self, fault: str, tries: int) -> str:
         return (
-            f"{self._access.host}: no answer after {tries} tr{'y' if tries == 1 else 'ies'}: {fault}; "
-            "look whether the server is up and the address is right (`voxline doctor`), then start this again"
+            f"{self._access.host}: no response after {tries} tr{'y' if tries == 1 else 'ies'}: {fault}; "
+            "check the server and its address (`voxline doctor`), then run the same command again"
         )
 
     def _refusal(self, error: ApiException, method: str, url: str) -> WorkError:
@@ -122,13 +126,15 @@ class RetryingCalls:
         if error.status == 0:
             return f"TLS failed: {' '.join((error.reason or '').split())}; --ca names the authority's PEM file"
         if 300 <= error.status < 400:
-            return f"{error.status}: it sends us to a login page; give a token by {TOKEN_FILE} or --token-file"
+            return f"{error.status}: it redirects to a login page; give a token by {TOKEN_FILE} or --token-file"
         if error.status == HTTPStatus.UNAUTHORIZED:
-            whose = f"the token of {token.source} is not accepted; it may have expired" if token else "it wants a token"
+            whose = (
+                f"the token of {token.source} was not accepted; it may have expired" if token else "it requires a token"
+            )
             return f"401: {whose}; give one by {TOKEN_FILE} or --token-file. {said}"
         if error.status == HTTPStatus.FORBIDDEN:
-            where = f"in namespace {namespace!r}" if namespace else "here"
-            return f"403: this account may not do that {where}; ask for the role, or give another --namespace. {said}"
+            where = f"do this in namespace {namespace!r}" if namespace else "do this"
+            return f"403: this account is not allowed to {where}; ask for the role, or give another --namespace. {said}"
         return f"{error.status} {error.reason}: {said}"
 
 
@@ -137,7 +143,7 @@ def _is_transient(status: int | None, tries: int) -> bool:
 
 
 def _pause(tries: int) -> float:
-    """Seconds: doubling, with jitter, 8 at most."""
+    """Seconds: doubling, with jitter, at most 8."""
     return min(0.25 * 2.0**tries, 8.0) * random.uniform(0.5, 1.0)
 
 
@@ -147,7 +153,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _server_message(body: Any) -> str:
-    """What a server's JSON says went wrong, the first 500 characters."""
+    """The error message in a server's JSON, at most 500 characters."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
     try:
         told = json.loads(text)
@@ -158,13 +164,13 @@ def _server_message(body: Any) -> str:
 
 
 class KfpServer:
-    """A KFP server, as this account sees it."""
+    """A KFP server."""
 
     def __init__(self, access: KfpEndpoint, *, deadline: float = DEADLINE_SECONDS) -> None:
-        """Nothing is asked yet.
+        """Sends no request yet.
 
         Args:
-          deadline: seconds that one answer may take, retries included.
+          deadline: seconds for one response, retries included.
         """
         self.access = access
         self.client = _client(access)
@@ -174,10 +180,10 @@ class KfpServer:
         self._health: dict[str, Any] | None = None
 
     def health(self) -> dict[str, Any]:
-        """What the server says of itself: `tag_name`, `commit_sha`, `multi_user`.
+        """The server's description of itself: `tag_name`, `commit_sha`, `multi_user`.
 
         Raises:
-          WorkError: something answers, and it is no KFP server.
+          WorkError: the host is not a KFP server.
         """
         if self._health is None:
             try:
@@ -188,7 +194,7 @@ class KfpServer:
                 answer = None
             if not isinstance(answer, dict) or "multi_user" not in answer:
                 raise WorkError(
-                    f"{self.access.host}: something answers, and it is no KFP server; give the address of ml-pipeline, "
+                    f"{self.access.host}: this is not a KFP server; give the URL of ml-pipeline, "
                     "or of a gateway with its path, such as https://kubeflow.example.com/pipeline"
                 )
             self._health = answer
@@ -196,7 +202,7 @@ class KfpServer:
 
     @property
     def namespace(self) -> str | None:
-        """For calls: None on a server of one user, which refuses to hear of namespaces.
+        """For calls: None on a single-user server, which refuses namespaces.
 
         Raises:
           WorkError: the server has several users, and no namespace was given.
@@ -205,25 +211,25 @@ class KfpServer:
             return None
         if not self.access.namespace:
             raise WorkError(
-                f"{self.access.host}: the server has several users, and no namespace is given; "
-                "say --namespace or VOXLINE_KFP_NAMESPACE"
+                f"{self.access.host}: the server has several users, but no namespace is given; "
+                "give --namespace or VOXLINE_KFP_NAMESPACE"
             )
         return self.access.namespace
 
     def get(self, path: str, query: dict[str, str] | None = None) -> Any:
-        """The JSON at a path that the generated client does not have, or of which it drops keys."""
+        """The JSON at a path that the generated client does not know, or whose keys it drops."""
         return self.api.call_api(
             path, "GET", query_params=list((query or {}).items()), auth_settings=["Bearer"],
             header_params={"Accept": "application/json"}, response_type="object", _return_http_data_only=True,
         )  # fmt: skip
 
     def page(self, kind: str, path: str) -> str:
-        """The address of a page of the UI."""
+        """The URL of a page of the UI."""
         return f"{self.access.host}/#/{kind}/details/{path}"
 
 
 class _SilentClient(Client):  # type: ignore[misc]  # kfp has no types
-    """kfp.Client without `~/.config/kfp/context.json`: a cookie and a namespace of some earlier day lie there."""
+    """kfp.Client without `~/.config/kfp/context.json`, which may hold an old cookie and namespace."""
 
     def _load_context_setting_or_default(self) -> None:
         self._context_setting = {"namespace": ""}
@@ -234,8 +240,8 @@ class _SilentClient(Client):  # type: ignore[misc]  # kfp has no types
 
 def _client(access: KfpEndpoint) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # "only works with v2": it is said at every start
-        # A namespace is always given here, or kfp would ask the server for it at once, five times, and log tracebacks.
+        warnings.simplefilter("ignore", FutureWarning)  # "only works with v2", at every start
+        # Without a namespace kfp would ask the server for it at once, five times, and log tracebacks.
         client = _SilentClient(
             host=access.host,
             namespace="-",
@@ -245,14 +251,14 @@ def _client(access: KfpEndpoint) -> Any:
         )
     client.set_user_namespace(access.namespace)
     api = client.runs.api_client
-    # Retries are ours alone, and a redirection is a login page: it is told, not followed with the token in hand.
+    # RetryingCalls retries. A redirection leads to a login page: it is reported, not followed with the token.
     api.configuration.retries = False
     if token := access.token:
 
-        def read_anew(configuration: Any) -> None:
+        def read_token(configuration: Any) -> None:
             configuration.api_key["authorization"] = token.read()
 
-        api.configuration.refresh_api_key_hook = read_anew
+        api.configuration.refresh_api_key_hook = read_token
     api.rest_client = kfp_server_api.rest.RESTClientObject(api.configuration)
     return client
 
@@ -262,28 +268,28 @@ EQUALS = 1
 PAGE_SIZE = 100
 
 
-def list_all(method: Callable[..., Any], key: str, **asked: Any) -> Iterator[Any]:
+def list_all(method: Callable[..., Any], key: str, **query: Any) -> Iterator[Any]:
     """All items of a listing, oldest first.
 
     Args:
       method: of the generated client, such as `run_service_list_runs`.
-      key: of the answer, that holds the items.
+      key: of the response, that holds the items.
     """
     token = ""
     while True:
-        answer = method(page_size=PAGE_SIZE, page_token=token, sort_by="created_at asc", **asked)
-        yield from getattr(answer, key) or []
-        token = answer.next_page_token or ""
+        response = method(page_size=PAGE_SIZE, page_token=token, sort_by="created_at asc", **query)
+        yield from getattr(response, key) or []
+        token = response.next_page_token or ""
         if not token:
             return
 
 
-def list_named(method: Callable[..., Any], key: str, name: str, **asked: Any) -> list[Any]:
-    """All items whose display name is exactly that, oldest first."""
+def list_named(method: Callable[..., Any], key: str, name: str, **query: Any) -> list[Any]:
+    """All items with exactly this display name, oldest first."""
     predicate = {"operation": EQUALS, "key": "display_name", "stringValue": name}
-    return list(list_all(method, key, filter=json.dumps({"predicates": [predicate]}), **asked))
+    return list(list_all(method, key, filter=json.dumps({"predicates": [predicate]}), **query))
 
 
-def find_named(method: Callable[..., Any], key: str, name: str, **asked: Any) -> Any | None:
-    """The oldest item of that name, or None."""
-    return next(iter(list_named(method, key, name, **asked)), None)
+def find_named(method: Callable[..., Any], key: str, name: str, **query: Any) -> Any | None:
+    """The oldest item with this name, or None."""
+    return next(iter(list_named(method, key, name, **query)), None)

@@ -1,4 +1,4 @@
-"""The Kubernetes API, where a pod's service account or a kubeconfig leads to one."""
+"""The Kubernetes API of a pod's service account, or of a kubeconfig."""
 
 import os
 from typing import Any
@@ -10,7 +10,7 @@ def core_api() -> Any:
     """`CoreV1Api`.
 
     Raises:
-      WorkError: neither is there.
+      WorkError: there is neither.
     """
     from kubernetes.client import CoreV1Api
 
@@ -18,17 +18,17 @@ def core_api() -> Any:
 
 
 def is_allowed(verb: str, resource: str, namespace: str, group: str = "") -> bool:
-    """Whether this account may do that, as Kubernetes sees it (a SelfSubjectAccessReview)."""
+    """Whether Kubernetes allows this account to do something (a SelfSubjectAccessReview)."""
     from kubernetes import client
 
-    asked = client.V1SelfSubjectAccessReview(
+    review = client.V1SelfSubjectAccessReview(
         spec=client.V1SelfSubjectAccessReviewSpec(
             resource_attributes=client.V1ResourceAttributes(
                 verb=verb, resource=resource, group=group, namespace=namespace
             )
         )
     )
-    answer = client.AuthorizationV1Api(_api_client()).create_self_subject_access_review(asked, _request_timeout=15)
+    answer = client.AuthorizationV1Api(_api_client()).create_self_subject_access_review(review, _request_timeout=15)
     return bool(answer.status.allowed)
 
 
@@ -42,6 +42,6 @@ def _api_client() -> Any:
         else:
             config.load_kube_config(client_configuration=configuration)
     except config.ConfigException:
-        raise WorkError("there is no kubeconfig here; `kubectl config current-context` must name a cluster") from None
+        raise WorkError("there is no kubeconfig; `kubectl config current-context` must name a cluster") from None
     configuration.retries = 1
     return client.ApiClient(configuration)

@@ -1,4 +1,4 @@
-"""A run, found by its name or id, told to a person, and followed until it is over."""
+"""Runs on a KFP server: finding one by name or id, printing its state and logs, following it to its end."""
 
 import re
 import time
@@ -12,12 +12,12 @@ from voxline.errors import VoxlineError, WorkError
 from voxline.pipelines.cluster.kfp_client import KfpServer, NoResponse, RequestRefusedError, list_named, printable
 
 TERMINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
-"""States of a run or a step that do not change any more."""
+"""States of a run or a step that are final."""
 
 
 @dataclass(frozen=True)
 class StepStatus:
-    """A step, its state (`RUNNING`, …), its time and what went wrong."""
+    """A step's state (`RUNNING`, …), duration and error."""
 
     name: str
     state: str
@@ -25,11 +25,11 @@ class StepStatus:
     seconds: float | None
     message: str
     pods: tuple[str, ...]
-    """Names of the executors' nodes, oldest first: one an attempt."""
+    """Names of the executors' nodes, oldest first: one for each attempt."""
 
 
 def list_steps(run: Any) -> list[StepStatus]:
-    """The steps in the order in which they started; those that wait come last."""
+    """The steps in the order in which they started; waiting steps come last."""
     details = list(run.run_details.task_details or []) if run.run_details else []
     nodes = {key: detail for detail in details for key in (detail.task_id, detail.pod_name) if key}
     children = {key for detail in details for child in detail.child_tasks or [] for key in _keys(child)}
@@ -44,12 +44,12 @@ def find_failed_step(run: Any) -> StepStatus | None:
 
 
 def error_message(run: Any) -> str:
-    """What the server says of a run that failed."""
+    """The server's message on a failed run."""
     return _message(run)
 
 
 def run_state(item: Any) -> str:
-    """`RUNNING` and the like; a run that has just been made has none yet."""
+    """`RUNNING`, …; a new run has no state yet and counts as `PENDING`."""
     return str(item.state or "PENDING")
 
 
@@ -60,13 +60,13 @@ def _keys(node: Any) -> list[str]:
 def _is_step(detail: Any, children: set[str]) -> bool:
     name = detail.display_name or ""
     made_by_kfp = name in ("", "root", "executor") or name.endswith("-driver")
-    # The whole workflow is a node too, under a name that the cluster makes up: it is nobody's child.
+    # The whole workflow is a node, too, with a generated name and without a parent.
     is_workflow = bool(children) and children.isdisjoint(_keys(detail))
     return not made_by_kfp and not is_workflow
 
 
 def _subtree(detail: Any, nodes: dict[str, Any]) -> list[Any]:
-    """The nodes under a step, itself first."""
+    """A step's node and those below it."""
 
     def walk(one: Any, seen: set[int]) -> Iterator[Any]:
         if id(one) in seen:
@@ -96,7 +96,7 @@ def _step(detail: Any, nodes: list[Any]) -> StepStatus:
 
 
 def _time(moment: datetime | None) -> datetime | None:
-    """KFP writes the year 1970 where nothing has happened yet."""
+    """KFP writes the year 1970 for an event that has not happened yet."""
     if moment is None or moment.year <= 1970:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -113,19 +113,19 @@ def _message(item: Any) -> str:
 
 POLL_SECONDS = 5.0
 HEARTBEAT_SECONDS = 60.0
-"""Seconds after which a line says that all goes on: CI systems end jobs that are silent."""
+"""Seconds after which a line shows progress: CI systems end silent jobs."""
 OUTAGE_SECONDS = 900.0
-"""Seconds without an answer after which following ends; the run does not."""
-STATE_WORDS = {"RUNNING": "running", "PENDING": "waiting", "CANCELING": "being cancelled", "CANCELED": "cancelled"}
+"""Seconds without a response after which following ends; the run continues."""
+STATE_WORDS = {"RUNNING": "running", "PENDING": "waiting", "CANCELING": "canceling", "CANCELED": "canceled"}
 
 Write = Callable[[str], None]
 
 
 def find_run(cluster: KfpServer, run: str) -> Any:
-    """The run of an id, or of a name that only one has.
+    """The run with an id, or with a unique name.
 
     Raises:
-      WorkError: there is none, or several.
+      WorkError: there is none, or there are several with the name.
     """
     runs = cluster.client.runs
     if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", run):
@@ -134,72 +134,72 @@ def find_run(cluster: KfpServer, run: str) -> Any:
         except RequestRefusedError as refusal:
             if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
-            raise WorkError(
-                f"run {run}: {cluster.access.host} knows none of that id; look at its list of runs"
-            ) from None
+            raise WorkError(f"run {run}: {cluster.access.host} has no run with this id; see its list of runs") from None
     found = list_named(runs.run_service_list_runs, "runs", run, namespace=cluster.namespace or "")
     if len(found) == 1:
         return runs.run_service_get_run(found[0].run_id)
     if not found:
-        raise WorkError(f"run {run!r}: {cluster.access.host} knows none of that name; give the id that submit printed")
+        raise WorkError(
+            f"run {run!r}: {cluster.access.host} has no run with this name; give the id that submit printed"
+        )
     ids = ", ".join(one.run_id for one in found)
-    raise WorkError(f"run {run!r}: {len(found)} have that name; give one of the ids {ids}")
+    raise WorkError(f"run {run!r}: {len(found)} runs have this name; give one of the ids {ids}")
 
 
 def follow_run(
-    cluster: KfpServer, run_id: str, tell: Write, *, poll: float = POLL_SECONDS, outage: float = OUTAGE_SECONDS
+    cluster: KfpServer, run_id: str, write: Write, *, poll: float = POLL_SECONDS, outage: float = OUTAGE_SECONDS
 ) -> Any:
-    """Tells each change of a step, until the run is over.
+    """Writes each change of a step, until the run is over.
 
     Raises:
-      NoAnswer: the server has been silent for long; the run goes on.
-      RefusalError: it does not let us look any more; the run goes on all the same.
+      NoAnswer: the server has not responded for long; the run continues.
+      RefusalError: the server refuses further requests; the run continues.
     """
-    told: dict[str, str] = {}
-    answered = spoken = time.monotonic()
+    written: dict[str, str] = {}
+    answered = last_line = time.monotonic()
     while True:
         try:
             run = cluster.client.runs.run_service_get_run(run_id)
             answered = time.monotonic()
         except NoResponse as silence:
             if time.monotonic() - answered > outage:
-                raise NoResponse(f"{silence}; the run goes on, `voxline status {run_id}` asks again") from None
-            tell("the server does not answer; the run goes on, trying again")
+                raise NoResponse(f"{silence}; the run continues; `voxline status {run_id}` shows it") from None
+            write("the server does not respond; the run continues, trying again")
             time.sleep(poll)
             continue
-        except RequestRefusedError as refusal:  # a token that has expired is one
-            again = f"the run goes on, `voxline status {run_id}` asks again"
+        except RequestRefusedError as refusal:  # such as an expired token
+            again = f"the run continues; `voxline status {run_id}` shows it"
             raise RequestRefusedError(f"{refusal}; {again}", refusal.status) from None
         for step in list_steps(run):
-            if told.get(step.name) != step.state:
-                told[step.name], spoken = step.state, time.monotonic()
-                tell(format_step(step))
+            if written.get(step.name) != step.state:
+                written[step.name], last_line = step.state, time.monotonic()
+                write(format_step(step))
         if run_state(run) in TERMINAL_STATES:
             return run
-        if time.monotonic() - spoken > HEARTBEAT_SECONDS:
-            spoken = time.monotonic()
-            tell(", ".join(format_step(step) for step in list_steps(run) if step.state == "RUNNING") or "waiting")
+        if time.monotonic() - last_line > HEARTBEAT_SECONDS:
+            last_line = time.monotonic()
+            write(", ".join(format_step(step) for step in list_steps(run) if step.state == "RUNNING") or "waiting")
         time.sleep(poll)
 
 
 def raise_if_failed(run: Any) -> None:
     """Raises:
-    WorkError: the run is over and has not succeeded: which step, why, and how to see more.
+    WorkError: the run has ended and not succeeded; names the step, the reason and the command for its logs.
     """
     state = run_state(run)
     if state == "SUCCEEDED":
         return
     if state == "CANCELED":
-        raise WorkError(f"run {run.run_id} was cancelled; submit it again, what was done by then is reused")
+        raise WorkError(f"run {run.run_id} was canceled; submit it again, and its finished steps are reused")
     step = find_failed_step(run)
     where = f" at {step.name}" if step else ""
-    why = (step.message if step else "") or error_message(run) or f"the server says {state}, and not why"
+    why = (step.message if step else "") or error_message(run) or f"the server reports {state} without a reason"
     logs = f"voxline logs {run.run_id}" + (f" {step.name}" if step else "")
-    raise WorkError(f"run {run.run_id} failed{where}: {why}; `{logs}` prints what it said")
+    raise WorkError(f"run {run.run_id} failed{where}: {why}; `{logs}` prints its logs")
 
 
 def format_run(run: Any) -> Iterator[str]:
-    """The run and its steps, a line each."""
+    """A line for the run and each of its steps."""
     yield f"{run.display_name}  {run.run_id}  {STATE_WORDS.get(run_state(run), run_state(run).lower())}"
     for step in list_steps(run):
         yield f"  {format_step(step)}"
@@ -227,17 +227,17 @@ def _duration(seconds: float) -> str:
 
 
 MAIN_CONTAINER = "main"
-"""Argo's name of the container that does the work."""
+"""Argo's name of a pod's main container."""
 RUN_LABEL = "pipeline/runid"
 NODE_ANNOTATION = "workflows.argoproj.io/node-name"
 """Such as `refresh-x7k.root.convert.executor`."""
 
 
 def print_logs(cluster: KfpServer, run: Any, step: str, write: Callable[[str], None]) -> None:
-    """Writes what the pods of a step, or of all, have printed.
+    """Writes the logs of one step, or of all: from the KFP server, or from Kubernetes if the server has lost the pods.
 
     Raises:
-      WorkError: the run has no such step, or nothing is left of what it printed.
+      WorkError: the run does not have this step, or the logs are gone.
     """
     steps = list_steps(run)
     chosen = [one for one in steps if step in ("", one.name)]
@@ -254,15 +254,15 @@ def print_logs(cluster: KfpServer, run: Any, step: str, write: Callable[[str], N
                 write(printable(line))
             written += 1
     if not written:
-        why = reasons[-1] if reasons else "no pod of it has started yet"
+        why = reasons[-1] if reasons else "no pod has started yet"
         raise WorkError(
-            f"run {run.run_id}: nothing that {step or 'its steps'} printed is to be had: {why}; pods are kept "
-            "for `cluster.kept_days` after a run's end, then only a log collector of the cluster still has it"
+            f"run {run.run_id}: the logs of {step or 'its steps'} are not available: {why}; pods are kept "
+            "for `cluster.kept_days` after the run ends, and later only the cluster's log collector has their logs"
         )
 
 
 def _step_logs(cluster: KfpServer, run: Any, step: StepStatus, reasons: list[str]) -> Iterator[tuple[str, str]]:
-    """A title and a text for each attempt."""
+    """The title and the log of each attempt."""
     found = False
     for number, pod in enumerate(step.pods, start=1):
         try:
@@ -277,7 +277,7 @@ def _step_logs(cluster: KfpServer, run: Any, step: StepStatus, reasons: list[str
 
 
 def _log_from_kfp(cluster: KfpServer, run_id: str, pod: str) -> str:
-    """The only log call that KFP 2 has: of an API version that its client does not know, by the pod's name."""
+    """By KFP 2's only call for logs, which is in an API version that its client does not know."""
     answer = cluster.api.call_api(
         "/apis/v1alpha1/runs/{run_id}/nodes/{node_id}/log", "GET", path_params={"run_id": run_id, "node_id": pod},
         auth_settings=["Bearer"], _preload_content=False, _return_http_data_only=True,
@@ -304,7 +304,7 @@ def _logs_from_kubernetes(cluster: KfpServer, run_id: str, step: str, reasons: l
                 )
                 yield f", pod {pod.metadata.name}", str(text)
     except ApiException as error:
-        reasons.append(f"Kubernetes answers {error.status} {error.reason}")
+        reasons.append(f"Kubernetes returns {error.status} {error.reason}")
     except (RequestRefusedError, WorkError) as error:
         reasons.append(str(error))
     except Exception as error:  # urllib3 and a kubeconfig with plugins raise many kinds

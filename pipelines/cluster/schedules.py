@@ -1,8 +1,8 @@
-"""Schedules by name. KFP cannot change a recurring run: a changed schedule is a new one, and the old one goes.
+"""Schedules by name. KFP cannot change a recurring run, so a changed schedule is a new recurring run.
 
-The order is: create the new one disabled, disable the old one, enable the new one, delete the old one. At no moment two
-are enabled; none is for as long as one call takes, and no swap begins when a firing is near. Whatever a crash leaves,
-the same command again makes it one.
+The order is: create the new one disabled, disable the old one, enable the new one, delete the old one. Two are never
+enabled at once; none is enabled for the time of one call, and no swap starts shortly before a firing. After a crash the
+same command leaves exactly one.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ from voxline.pipelines.cluster.kfp_client import KfpServer, RequestRefusedError,
 from voxline.pipelines.cluster.submit import PipelineVersion, get_experiment_id
 
 DESCRIPTION_PREFIX = "Set by `voxline schedule`; content "
-"""How the description of each of ours begins; the hash of all that it does follows."""
+"""Start of the description of our schedules; the hash of their content follows."""
 SWAP_SECONDS = 90.0
-"""No swap begins this near to a firing: one that came in the middle would start both, or neither."""
+"""No swap starts this close to a firing, which could start both schedules or neither."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a name shall do: which version, when, as whom."""
+    """What a schedule runs: which version, when, with which account."""
 
     name: str
     version: PipelineVersion
@@ -43,23 +43,23 @@ class Schedule:
 
     @property
     def content(self) -> str:
-        """Hash of all that makes a difference."""
-        made_of = [self.version.version_id, str(self.cron), self.experiment, self.pipeline_root, self.service_account]
-        return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
+        """Hash of everything that matters."""
+        parts = [self.version.version_id, str(self.cron), self.experiment, self.pipeline_root, self.service_account]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 class Schedules:
-    """The schedules of a server, those that this command made."""
+    """The schedules on a server that this command created."""
 
     def __init__(self, cluster: KfpServer, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._cluster, self._clock = cluster, clock
         self._api = cluster.client.recurring_runs
 
-    def set(self, wanted: Schedule, tell: Callable[[str], None], *, zone: str = "UTC") -> str:
-        """Makes it so that exactly one schedule of that name is enabled, and does this; its id.
+    def set(self, wanted: Schedule, write: Callable[[str], None], *, zone: str = "UTC") -> str:
+        """Leaves exactly one enabled schedule with this name and content. Returns its id.
 
         Args:
-          zone: in which the cluster reads cron.
+          zone: the time zone in which the cluster reads cron.
         """
         generations = self._generations(wanted.name)
         enabled = [one for one in generations if is_enabled(one)]
@@ -67,30 +67,30 @@ class Schedules:
         if same:
             kept = same[-1].recurring_run_id
             self._end([one for one in generations if one.recurring_run_id != kept])
-            tell(f"{wanted.name}: as it was" + (", and the leftovers are gone" if len(generations) > 1 else ""))
+            write(f"{wanted.name}: unchanged" + (", leftovers removed" if len(generations) > 1 else ""))
             return str(kept)
-        self._wait_for_a_calm_moment([wanted.cron, *filter(None, map(_cron_of, enabled))], zone, tell)
-        # Always a new one: enabling one that has lain disabled would start at once what it has missed.
+        self._wait_for_a_calm_moment([wanted.cron, *filter(None, map(_cron_of, enabled))], zone, write)
+        # Always a new one: a schedule that was disabled would start its missed runs as soon as it is enabled.
         created = self._created_disabled(wanted)
         self._swap(enabled, created.recurring_run_id)
         self._end([one for one in generations if one.recurring_run_id != created.recurring_run_id])
-        tell(f"{wanted.name}: {'changed' if generations else 'set'}")
+        write(f"{wanted.name}: {'changed' if generations else 'set'}")
         return self._sole_survivor(wanted.name, created)
 
     def remove(self, name: str) -> None:
-        """Ends it.
+        """Removes a schedule.
 
         Raises:
-          WorkError: there is none of that name.
+          WorkError: there is none with this name.
         """
         generations = self._generations(name)
         if not generations:
             known = sorted({str(one.display_name) for one in self.all()})
-            raise WorkError(f"schedule {name!r}: there is none; there is {', '.join(known) or 'none at all'}")
+            raise WorkError(f"schedule {name!r} does not exist; the schedules are: {', '.join(known) or 'none'}")
         self._end(generations)
 
     def all(self) -> list[Any]:
-        """Every generation of every schedule of ours, oldest first."""
+        """Every generation of our schedules, oldest first."""
         found = list_all(
             self._api.recurring_run_service_list_recurring_runs,
             "recurring_runs",
@@ -108,8 +108,8 @@ class Schedules:
         for one in found:
             if not content_hash(one):
                 raise WorkError(
-                    f"schedule {name!r}: one of that name was not made by this command ({one.recurring_run_id}); "
-                    "give another --name, or delete that one in the UI"
+                    f"schedule {name!r}: a schedule with this name was not created by this command ({one.recurring_run_id}); "
+                    "give another --name, or delete it in the UI"
                 )
         return found
 
@@ -139,7 +139,7 @@ class Schedules:
         )
 
     def _swap(self, old: list[Any], new: str) -> None:
-        """Never two: the old ones first. Where the new one cannot be enabled, the last old one is again."""
+        """Disables the old ones first, so that two are never enabled. Undone if the new one cannot be enabled."""
         with _block_signals():
             try:
                 for one in old:
@@ -157,12 +157,12 @@ class Schedules:
         except VoxlineError as error:
             name = old[-1].display_name if old else new
             raise WorkError(
-                f"schedule {name!r} is half changed, and it may be that none is enabled now ({error}); "
-                "start the same command again as soon as the server answers"
+                f"schedule {name!r} is half changed, and possibly none is enabled now ({error}); "
+                "run the same command again as soon as the server responds"
             ) from None
 
     def _end(self, generations: list[Any]) -> None:
-        """Disables all, then deletes all: one that is deleted while it is enabled may fire once more."""
+        """Disables all, then deletes all: a schedule that is deleted while it is enabled may fire once more."""
         for one in generations:
             if is_enabled(one):
                 self._unless_gone(self._api.recurring_run_service_disable_recurring_run, one.recurring_run_id)
@@ -177,27 +177,27 @@ class Schedules:
                 raise
 
     def _sole_survivor(self, name: str, created: Any) -> str:
-        """Two commands at once have each enabled theirs: the youngest stays, and both commands come to say so."""
+        """If two commands ran at once, keeps the youngest schedule; both commands choose the same one."""
         enabled = [one for one in self._generations(name) if is_enabled(one)]
         youngest = max(enabled, key=lambda one: (one.created_at, one.recurring_run_id), default=created)
         self._end([one for one in enabled if one.recurring_run_id != youngest.recurring_run_id])
         return str(youngest.recurring_run_id)
 
-    def _wait_for_a_calm_moment(self, crons: list[Cron], zone: str, tell: Callable[[str], None]) -> None:
+    def _wait_for_a_calm_moment(self, crons: list[Cron], zone: str, write: Callable[[str], None]) -> None:
         while True:
             now = self._clock().astimezone(load_time_zone(zone, "--cluster-time-zone"))
-            # What has just fired counts too: our clock and the cluster's are not the same.
+            # A firing of a moment ago counts, too, because our clock and the cluster's differ.
             earliest = min(next(cron.firings(now - timedelta(seconds=15))) for cron in crons)
             if (earliest - now).total_seconds() > SWAP_SECONDS or _fires_too_often(crons, now):
                 return
             seconds = (earliest - now).total_seconds() + 15
-            tell(f"one fires in {max(seconds - 15, 0):.0f} s; waiting until it has")
+            write(f"the schedule fires in {max(seconds - 15, 0):.0f} s; waiting until then")
             time.sleep(max(seconds, 1.0))
 
 
 @contextlib.contextmanager
 def _block_signals() -> Iterator[None]:
-    """Ctrl-C and a polite kill wait until the swap is done: in its middle none is enabled."""
+    """Delays SIGINT, SIGTERM and SIGHUP until the swap is done; in its middle none is enabled."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
@@ -206,12 +206,12 @@ def _block_signals() -> Iterator[None]:
 
 
 def is_enabled(recurring: Any) -> bool:
-    """Whether it fires."""
+    """Whether a schedule fires."""
     return str(recurring.status) == "ENABLED"
 
 
 def content_hash(recurring: Any) -> str:
-    """The hash of what it does, or nothing for one that a person made."""
+    """The hash of a schedule's content; empty for one that a person created."""
     description = str(recurring.description or "")
     return (
         description.removeprefix(DESCRIPTION_PREFIX).partition(",")[0]
@@ -221,7 +221,7 @@ def content_hash(recurring: Any) -> str:
 
 
 def format_schedules(generations: list[Any]) -> Iterator[str]:
-    """A line a schedule; one that a crash has left with none or two enabled says what mends it."""
+    """A line for each schedule, with a fix if a crash has left none or two enabled."""
     names = sorted({str(one.display_name) for one in generations})
     for name in names:
         mine = [one for one in generations if one.display_name == name]
@@ -229,7 +229,9 @@ def format_schedules(generations: list[Any]) -> Iterator[str]:
         shown = (enabled or mine)[-1]
         cron = shown.trigger.cron_schedule.cron if shown.trigger and shown.trigger.cron_schedule else "by interval"
         state = {0: "disabled", 1: "enabled"}.get(len(enabled), f"{len(enabled)} enabled")
-        mend = "" if len(enabled) == 1 else "  half changed, or by hand: run its `voxline schedule` command again"
+        mend = (
+            "" if len(enabled) == 1 else "  half changed, or changed by hand: run its `voxline schedule` command again"
+        )
         yield f"{name:<20} {cron:<18} {state:<10} {shown.recurring_run_id}{mend}"
 
 
@@ -239,7 +241,7 @@ def _cron_of(recurring: Any) -> Cron | None:
 
 
 def _fires_too_often(crons: list[Cron], now: datetime) -> bool:
-    """One that fires every few minutes has no calm moment; a run more or less does not matter to it."""
+    """Whether a schedule fires every few minutes, so that there is no calm time to wait for."""
     for cron in crons:
         firings = cron.firings(now)
         if (-(next(firings) - next(firings))).total_seconds() < 4 * SWAP_SECONDS:

@@ -1,6 +1,6 @@
-"""A config becomes a run: compiled, uploaded as a version of a pipeline whose name stays, and started once.
+"""Compiles a config, uploads it as a version of a pipeline with a fixed name, and starts it once.
 
-A version is named by the hash of what was compiled: the same content is one version, however often it is submitted.
+A version is named by the hash of the compiled pipeline, so the same content is one version.
 """
 
 import hashlib
@@ -32,12 +32,12 @@ class PipelineVersion:
     pipeline: str
     name: str
     uploaded: bool
-    """Whether it was now; else the same content had been before."""
+    """Whether it was uploaded now; False if the server had it already."""
 
 
 @dataclass(frozen=True)
 class CompiledPipeline:
-    """What a config compiles to, and the names that it has on a server."""
+    """A compiled config, and its names on a server."""
 
     text: bytes
     pipeline: str
@@ -46,31 +46,31 @@ class CompiledPipeline:
     @classmethod
     def of(cls, config: RunConfig) -> "CompiledPipeline":
         """Raises:
-        SettingsError: the pipeline takes a value that the config does not give, such as `store`.
+        SettingsError: the config lacks a value that the pipeline requires, such as `store`.
         """
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "pipeline.yaml"
             compile_pipeline(config, file)
             text = file.read_bytes()
         _check_required_parameters(text, config)
-        # Names of Kubernetes objects: a server may keep pipelines as such.
+        # A server may store pipelines as Kubernetes objects, so these are valid names for them.
         family = f"voxline-{config.pipeline}"
         name = re.sub(r"[^a-z0-9]+", "-", f"{family}-{config.name}".lower()).strip("-")
         return cls(text, name if config.name != config.pipeline else family, _version_name(name, text))
 
 
 def upload_version(cluster: KfpServer, compiled: CompiledPipeline) -> PipelineVersion:
-    """The version of that content; the pipeline and the version are created where they are missing."""
+    """The version with this content. Creates the pipeline and the version if they do not exist."""
     pipelines, uploads = cluster.client.pipelines, cluster.client.pipeline_uploads
     namespace = cluster.namespace
 
     def create_pipeline() -> Any:
-        # Not `upload_pipeline`: that one would name its first version after the pipeline, and not by its content.
+        # `upload_pipeline` would name the first version after the pipeline rather than its content.
         wanted = kfp_server_api.V2beta1Pipeline(
             name=compiled.pipeline,
             display_name=compiled.pipeline,
             namespace=namespace,
-            description="Made by `voxline submit`; a version for each content.",
+            description="Created by `voxline submit`; one version for each content.",
         )
         return pipelines.pipeline_service_create_pipeline(wanted)
 
@@ -91,7 +91,7 @@ def upload_version(cluster: KfpServer, compiled: CompiledPipeline) -> PipelineVe
 
     version = cluster.calls.once(
         lambda: find_named(
-            lambda **asked: pipelines.pipeline_service_list_pipeline_versions(pipeline.pipeline_id, **asked),
+            lambda **query: pipelines.pipeline_service_list_pipeline_versions(pipeline.pipeline_id, **query),
             "pipeline_versions",
             compiled.version,
         ),
@@ -103,7 +103,7 @@ def upload_version(cluster: KfpServer, compiled: CompiledPipeline) -> PipelineVe
 
 
 def get_experiment_id(cluster: KfpServer, name: str) -> str:
-    """The experiment of that name, created where it is missing."""
+    """The id of the experiment with this name. Creates it if it does not exist."""
     experiments, namespace = cluster.client.experiments, cluster.namespace
     wanted = kfp_server_api.V2beta1Experiment(display_name=name, namespace=namespace)
     found = cluster.calls.once(
@@ -116,7 +116,7 @@ def get_experiment_id(cluster: KfpServer, name: str) -> str:
 
 
 def new_run_name(config: RunConfig) -> str:
-    """A name that no other run has: an answer that was lost is found again by it."""
+    """A unique name, by which a run is found again if the server's response is lost."""
     return f"{config.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
@@ -129,7 +129,7 @@ def start_run(
     pipeline_root: str = "",
     service_account: str = "",
 ) -> str:
-    """Starts a run of a version, once; the run's id."""
+    """Starts a run of a version, once. Returns the run's id."""
     runs = cluster.client.runs
     experiment_ = get_experiment_id(cluster, experiment)
     wanted = kfp_server_api.V2beta1Run(
@@ -163,6 +163,5 @@ def _check_required_parameters(text: bytes, config: RunConfig) -> None:
     if missing:
         given = " ".join(f"--set {name}=gs://bucket/{name}" for name in missing)
         raise SettingsError(
-            f"{config.name}: a cluster must be told where these lie: {', '.join(missing)}; "
-            f"give them in the config, or by {given}"
+            f"{config.name}: a run on a cluster needs {', '.join(missing)}; set them in the config, or give {given}"
         )

@@ -63,7 +63,7 @@ def test_no_message_traceback_or_file_holds_the_token(
     )
     assert told.returncode == 75
     assert TOKEN not in ended.out + ended.err + told.stdout + told.stderr
-    assert TOKEN not in repr(KfpEndpoint.found(host=guarded.host, env={"VOXLINE_KFP_TOKEN": TOKEN}))
+    assert TOKEN not in repr(KfpEndpoint.resolve(host=guarded.host, env={"VOXLINE_KFP_TOKEN": TOKEN}))
     kept = [file for file in shell.folder.rglob("*") if file.is_file()]
     assert not [file for file in kept if TOKEN in file.read_text(encoding="utf-8", errors="replace")]
 
@@ -164,7 +164,7 @@ def test_a_server_of_several_users_wants_a_namespace(shell: Shell, kfp: StandIn)
 )
 def test_what_cannot_be_or_is_not_safe_is_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(SettingsError, match=told):
-        KfpEndpoint.found(**given, env={})
+        KfpEndpoint.resolve(**given, env={})
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_what_cannot_be_or_is_not_safe_is_refused(given: dict[str, str], told: s
 )
 def test_what_is_no_token_is_not_sent(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "token").write_text(text, encoding="utf-8")
-    access = KfpEndpoint.found(host="https://kfp.example.com", token_file=str(tmp_path / "token"), env={})
+    access = KfpEndpoint.resolve(host="https://kfp.example.com", token_file=str(tmp_path / "token"), env={})
     with pytest.raises(SettingsError, match=f"--token-file {told}"):
         access.token.read()  # type: ignore[union-attr]
 
@@ -180,7 +180,7 @@ def test_what_is_no_token_is_not_sent(tmp_path: Path, text: str, told: str) -> N
 def test_in_a_pod_all_is_found(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t", encoding="utf-8")
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KF_PIPELINES_SA_TOKEN_PATH": str(tmp_path / "token")}
-    access = KfpEndpoint.found(env=pod)
+    access = KfpEndpoint.resolve(env=pod)
     assert access.host == "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
     assert access.token is not None
     assert access.token.read() == "t"
@@ -227,4 +227,4 @@ def test_an_authority_of_ones_own_is_named_by_ca(shell: Shell, tls_server: str) 
 @pytest.mark.parametrize("host", ["http://[::1", "https://kfp:99999", "https://kfp:port", "ftp://kfp", "https://"])
 def test_what_is_no_address_is_refused_by_the_name_of_who_gave_it(host: str) -> None:
     with pytest.raises(SettingsError, match=r"--host '.*': accepted: https://name\[:port\]\[/path\]"):
-        KfpEndpoint.found(host=host, env={})
+        KfpEndpoint.resolve(host=host, env={})

@@ -42,8 +42,8 @@ def test_what_kfp_refuses_or_what_never_fires_is_refused(text: str) -> None:
 
 
 def test_a_cron_moves_between_time_zones_that_keep_their_distance() -> None:
-    assert str(Cron.read("30 2 * * *").moved("Asia/Shanghai", "UTC")) == "0 30 18 * * *"
-    assert str(Cron.read("0 2 * * *").moved("Europe/Berlin", "Europe/Berlin")) == "0 0 2 * * *"
+    assert str(Cron.read("30 2 * * *").converted("Asia/Shanghai", "UTC")) == "0 30 18 * * *"
+    assert str(Cron.read("0 2 * * *").converted("Europe/Berlin", "Europe/Berlin")) == "0 0 2 * * *"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_cron_moves_between_time_zones_that_keep_their_distance() -> None:
 )
 def test_what_cannot_be_moved_is_refused_with_a_way_out(cron: str, zone: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
-        Cron.read(cron).moved(zone, "UTC")
+        Cron.read(cron).converted(zone, "UTC")
 
 
 def test_firings_are_in_the_zone_of_the_cluster() -> None:
