@@ -97,8 +97,8 @@ class Cron:
         plain = re.fullmatch(r"\d+(,\d+)*", self.fields[2])
         if minutes or not plain or any(self.fields[at] not in WILDCARDS for at in (3, 4, 5)):
             raise SettingsError(
-                f"--time-zone {zone}: the cluster reads cron in {to}, and '{self}' cannot be shifted by {shift} minutes "
-                "unless it fires at whole hours, every day; write it in the cluster's time zone"
+                f"--time-zone {zone}: the cluster reads cron in {to}, and '{self}' cannot be shifted by {shift} "
+                "minutes unless it fires at whole hours, every day; write it in the cluster's time zone"
             )
         shifted = sorted((int(hour) + hours) % 24 for hour in self.fields[2].split(","))
         return Cron((*self.fields[:2], ",".join(map(str, shifted)), *self.fields[3:]))
@@ -127,8 +127,8 @@ def _minutes_between(zone: str, to: str) -> int:
     }
     if len(shifts) > 1:
         raise SettingsError(
-            f"--time-zone {zone}: KFP reads every cron of a cluster in one zone, here {to}, and the difference between the two "
-            f"changes in the year; write the cron in {to}, or let the cluster read it in {zone}: "
+            f"--time-zone {zone}: KFP reads every cron of a cluster in one zone, here {to}, and the difference "
+            f"between the two changes in the year; write the cron in {to}, or let the cluster read it in {zone}: "
             f"`kubectl -n kubeflow set env deployment/ml-pipeline-scheduledworkflow CRON_SCHEDULE_TIMEZONE={zone}`, "
             f"and give --cluster-time-zone {zone}"
         )

@@ -108,7 +108,7 @@ class Schedules:
         for one in found:
             if not content_hash(one):
                 raise WorkError(
-                    f"schedule {name!r}: a schedule with this name was not created by this command ({one.recurring_run_id}); "
+                    f"schedule {name!r}: {one.recurring_run_id} has this name and was not created by this command; "
                     "give another --name, or delete it in the UI"
                 )
         return found

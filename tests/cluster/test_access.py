@@ -51,7 +51,7 @@ def test_no_message_traceback_or_file_holds_the_token(
     ended = shell.submit()
     assert ended.status == 1
     assert "401" in ended.err
-    assert "the token of VOXLINE_KFP_TOKEN is not accepted" in ended.err
+    assert "the token of VOXLINE_KFP_TOKEN was not accepted" in ended.err
     assert "[token] is not valid" in ended.err
     guarded.faults.append(Fault(reset="before", times=99))
     told = subprocess.run(
@@ -91,7 +91,7 @@ def test_a_token_that_expires_while_a_run_is_followed_ends_the_command_and_not_t
     assert ended.status == 1
     (run_id,) = guarded.state.runs
     assert "it may have expired" in ended.err
-    assert f"the run goes on, `voxline status {run_id}` asks again" in ended.err
+    assert f"the run continues; `voxline status {run_id}` shows it" in ended.err
 
 
 def test_what_lies_in_the_home_folder_is_neither_read_nor_written(shell: Shell, kfp: StandIn) -> None:
@@ -117,12 +117,12 @@ def test_what_lies_in_the_home_folder_is_neither_read_nor_written(shell: Shell, 
 @pytest.mark.parametrize(
     ("fault", "status", "told"),
     [
-        (Fault(status=403), 1, "403: this account may not do that"),
-        (Fault(status=302), 1, "it sends us to a login page; give a token"),
-        (Fault(status=404), 1, "something answers, and it is no KFP server"),
-        (Fault(page="<html>hello</html>"), 1, "something answers, and it is no KFP server"),
-        (Fault(status=503, times=99), 75, "no answer after"),
-        (Fault(reset="before", times=99), 75, "no answer after"),
+        (Fault(status=403), 1, "403: this account is not allowed to do this"),
+        (Fault(status=302), 1, "it redirects to a login page; give a token"),
+        (Fault(status=404), 1, "this is not a KFP server"),
+        (Fault(page="<html>hello</html>"), 1, "this is not a KFP server"),
+        (Fault(status=503, times=99), 75, "no response after"),
+        (Fault(reset="before", times=99), 75, "no response after"),
         (Fault(slow=30, times=1), 75, "timed out"),
     ],
 )
@@ -139,17 +139,17 @@ def test_what_a_server_or_a_gateway_says_is_told_with_what_to_do(
 def test_nobody_there_is_told(shell: Shell) -> None:
     ended = shell("schedule", "list", "--host", "http://localhost:1", "--deadline", "1")
     assert ended.status == 75
-    assert "http://localhost:1: no answer after" in ended.err
+    assert "http://localhost:1: no response after" in ended.err
     assert "voxline doctor" in ended.err
 
 
 def test_a_server_of_several_users_wants_a_namespace(shell: Shell, kfp: StandIn) -> None:
     kfp.state.multi_user = True
-    assert "no namespace is given; say --namespace" in shell.submit().err
+    assert "no namespace is given; give --namespace" in shell.submit().err
     assert shell.submit("--namespace", "team-speech").status == 0
     refused = shell.submit("--namespace", "team-vision")
     assert refused.status == 1
-    assert "403: this account may not do that in namespace 'team-vision'" in refused.err
+    assert "403: this account is not allowed to do this in namespace 'team-vision'" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_a_server_of_several_users_wants_a_namespace(shell: Shell, kfp: StandIn)
     [
         ({}, "no KFP server: give --host"),
         ({"host": "ftp://x"}, "accepted: https://"),
-        ({"host": "https://me:pass@kfp.example.com"}, "no name and password in an address"),
-        ({"host": "http://kfp.example.com", "token_file": "token"}, "would travel in clear text"),
+        ({"host": "https://me:pass@kfp.example.com"}, "user name and password are not accepted"),
+        ({"host": "http://kfp.example.com", "token_file": "token"}, "would be sent in clear text"),
         ({"host": "https://kfp.example.com", "ca": "absent.pem"}, "absent.pem: no such file"),
     ],
 )
@@ -167,9 +167,7 @@ def test_what_cannot_be_or_is_not_safe_is_refused(given: dict[str, str], told: s
         KfpEndpoint.resolve(**given, env={})
 
 
-@pytest.mark.parametrize(
-    ("text", "told"), [("", "is empty"), ("a b", "holds spaces"), ("a\nX-Other: b", "holds spaces")]
-)
+@pytest.mark.parametrize(("text", "told"), [("", "is empty"), ("a b", "has spaces"), ("a\nX-Other: b", "has spaces")])
 def test_what_is_no_token_is_not_sent(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "token").write_text(text, encoding="utf-8")
     access = KfpEndpoint.resolve(host="https://kfp.example.com", token_file=str(tmp_path / "token"), env={})

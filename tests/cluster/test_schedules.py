@@ -170,7 +170,7 @@ def test_the_command_sets_lists_and_removes(shell: Shell, kfp: StandIn) -> None:
     ended = shell(*given)
     assert ended.status == 0, ended.err
     assert f"cron     0 0 {hour} * * *, read in UTC" in ended.out
-    assert "as it was" in shell(*given).out
+    assert "unchanged" in shell(*given).out
     listed = shell("schedule", "list").out.split()
     assert listed[0] == "nightly"
     assert "enabled" in listed
@@ -178,7 +178,7 @@ def test_the_command_sets_lists_and_removes(shell: Shell, kfp: StandIn) -> None:
     assert "run its `voxline schedule` command again" in shell("schedule", "list").out
     assert shell("schedule", "remove", "nightly").status == 0
     assert not kfp.state.recurring
-    assert "there is none at all" in shell("schedule", "remove", "nightly").err
+    assert "the schedules are: none" in shell("schedule", "remove", "nightly").err
 
 
 def test_a_schedule_that_a_person_made_is_not_touched(shell: Shell, kfp: StandIn) -> None:
@@ -190,5 +190,5 @@ def test_a_schedule_that_a_person_made_is_not_touched(shell: Shell, kfp: StandIn
     }
     ended = shell("schedule", "asr", "--config", "nightly.yaml", "--cron", "0 2 * * *")
     assert ended.status == 1
-    assert "was not made by this command" in ended.err
+    assert "was not created by this command" in ended.err
     assert list(kfp.state.recurring) == ["by-hand"]

@@ -106,11 +106,11 @@ def test_a_signal_leaves_the_run_going_and_says_what_now(
     _, err = process.communicate(timeout=60)
     assert process.returncode == status
     (run_id,) = kfp.state.runs
-    assert f"the run goes on; `voxline status {run_id}` follows it, `voxline cancel {run_id}` ends it" in err
+    assert f"the run continues; `voxline status {run_id}` shows it, `voxline cancel {run_id}` ends it" in err
     assert "Traceback" not in err
     assert kfp.state.runs[run_id]["state"] == "RUNNING"
     assert shell("cancel", run_id).status == 0
-    assert "cancelled" in shell("status", run_id).out
+    assert "canceled" in shell("status", run_id).out
 
 
 def test_a_run_is_found_by_its_name(shell: Shell, kfp: StandIn) -> None:
@@ -121,7 +121,7 @@ def test_a_run_is_found_by_its_name(shell: Shell, kfp: StandIn) -> None:
     assert ended.status == 0, ended.err
     assert ended.out.splitlines()[0].split() == [run["display_name"], run["run_id"], "running"]
     assert shell("status", "nightly").status == 1
-    assert "knows none of that name" in shell("status", "nightly").err
+    assert "has no run with this name" in shell("status", "nightly").err
 
 
 def started(folder: Path, *arguments: str) -> "subprocess.Popen[str]":

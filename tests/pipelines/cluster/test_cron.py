@@ -52,7 +52,7 @@ def test_a_cron_moves_between_time_zones_that_keep_their_distance() -> None:
         ("0 2 * * *", "Europe/Berlin", "CRON_SCHEDULE_TIMEZONE=Europe/Berlin"),
         ("0 2 * * 1", "Asia/Shanghai", "write it in the cluster's time zone"),
         ("0 2 * * *", "Asia/Kolkata", "330 minutes"),
-        ("0 2 * * *", "Mars/Olympus", "accepted: a name of the tz database"),
+        ("0 2 * * *", "Mars/Olympus", "accepted: a name in the tz database"),
     ],
 )
 def test_what_cannot_be_moved_is_refused_with_a_way_out(cron: str, zone: str, told: str) -> None:
