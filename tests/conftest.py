@@ -11,6 +11,7 @@ from tests.buckets.emulator import gcs_proxy as gcs_proxy  # a fixture
 from tests.buckets.pods import fresh_pod as fresh_pod  # a fixture
 from tests.buckets.s3_server import s3 as s3  # a fixture
 from tests.buckets.s3_server import s3_proxy as s3_proxy  # a fixture
+from tests.buckets.storages import storage as storage  # a fixture
 from tests.tone_asr_model import make_asr_model as make_asr_model  # a fixture
 from tests.tone_tts_model import make_tts_model as make_tts_model  # a fixture
 

@@ -6,18 +6,18 @@ from voxline.settings import Settings
 
 
 class PublishSettings(Settings):
-    """Under which name a dataset's versions stand, and when what is dead of its shards is left behind."""
+    """The name of the published dataset, and when its shards are compacted."""
 
     EXPOSED = ("name",)
 
     name: str = pydantic.Field(
         "corpus",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="the dataset's name; its versions lie in <datasets>/<name>/<number>",
+        description="the dataset's name; its versions are in <datasets>/<name>/<number>",
     )
     compact_below: float = pydantic.Field(
         0.5,
         ge=0,
         le=1,
-        description="share of a shard that must be alive, else what is alive of it is copied to a new one (0: never)",
+        description="live share of a shard below which its live records are copied to a new shard (0: never)",
     )

@@ -62,13 +62,13 @@ def format_dataset_version(root: str, name: str, number: int) -> list[str]:
             split: f"{count:,} utterances, {dataset.seconds[split] / 3600:,.2f} h"
             for split, count in dataset.counts.items()
         },
-        "shards": f"{len(dataset.shards):,}, {size / 1e6:,.1f} MB, of which {live / max(size, 1):.0%} are alive",
+        "shards": f"{len(dataset.shards):,}, {size / 1e6:,.1f} MB, {live / max(size, 1):.0%} live",
     }
     return [f"{key:<13}{value}" for key, value in shown.items() if value]
 
 
 def format_rows(root: str, name: str, number: int | None) -> Iterator[str]:
-    """A line for each utterance of a version, the latest where none is told: split, speaker, id, text, by tabs."""
+    """A line for each utterance of a version, by default the latest: split, speaker, id, text, tab-separated."""
     versions = _open_versions(root, name)
     dataset = Dataset.read(versions.path(number or versions.numbers()[-1]), shards=False)
     for row in dataset.rows():
@@ -76,7 +76,7 @@ def format_rows(root: str, name: str, number: int | None) -> Iterator[str]:
 
 
 def compact_latest(root: str, name: str, below: float) -> str:
-    """Publishes the latest version once more, without what is mostly dead."""
+    """Publishes the latest version again, after compaction."""
     versions = _open_versions(root, name)
     with lock_dataset(versions.path(versions.numbers()[-1])) as dataset, versions.locked():
         latest = versions.numbers()[-1]
@@ -91,10 +91,10 @@ def compact_latest(root: str, name: str, below: float) -> str:
 
 
 def format_garbage_collection(store: str, roots: list[str], grace_days: float, *, dry_run: bool) -> str:
-    """Takes away shards that nothing leads to."""
+    """Deletes shards that nothing references."""
     found = collect_garbage(store, roots, grace_days=grace_days, dry_run=dry_run)
-    left = f"; {found.in_use:,} more are being read, and stay" if found.in_use else ""
-    done = "would go" if dry_run else "are gone"
+    left = f"; {found.in_use:,} more are in use and stay" if found.in_use else ""
+    done = "would be deleted" if dry_run else "deleted"
     return f"{store}: {found.shards:,} shards, {found.bytes / 1e6:,.1f} MB, {done}{left}"
 
 

@@ -47,7 +47,7 @@ def test_datasets_their_versions_and_one_version_are_told(datasets: Path) -> Non
     assert (first[:2], second[:2]) == ("  ", "▸ ")
     shown = "\n".join(told("show", "commands", "1", "--datasets", datasets))
     assert "dev          2 utterances, 0.00 h" in shown
-    assert "shards       2, 0.0 MB, of which 100% are alive" in shown
+    assert "shards       2, 0.0 MB, 100% live" in shown
 
 
 def test_the_rows_of_a_version_are_printed_for_a_person_and_for_grep(datasets: Path) -> None:
@@ -74,4 +74,4 @@ def test_what_is_not_there_is_told_with_what_is(datasets: Path, tmp_path: Path) 
 
 def test_what_would_be_collected_is_told_and_stays(datasets: Path, tmp_path: Path) -> None:
     arguments = ("--store", tmp_path / "store", "--datasets", datasets, "--grace-days", "0", "--dry-run")
-    assert told("collect", *arguments) == [f"{tmp_path / 'store'}: 0 shards, 0.0 MB, would go"]
+    assert told("collect", *arguments) == [f"{tmp_path / 'store'}: 0 shards, 0.0 MB, would be deleted"]

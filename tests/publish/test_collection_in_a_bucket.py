@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.buckets.emulator import Storage
+from tests.buckets.storages import AnyStorage
 from tests.publish.test_publish import content
 from tests.publish.test_publish_in_a_bucket import extracted as extracted  # a fixture
 from voxline.components.publish import garbage_collection
@@ -43,18 +43,18 @@ def days_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return later
 
 
-def shards(gcs: Storage) -> set[str]:
-    return {name.rpartition("/")[0] for name in gcs.names() if name.startswith("store/shards/")}
+def shards(storage: AnyStorage) -> set[str]:
+    return {name.rpartition("/")[0] for name in storage.names() if name.startswith("store/shards/")}
 
 
 def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_is_wanted(
-    gcs: Storage, fresh_pod: Pod, extracted: Extracted, days_later: Callable[[float], None]
+    storage: AnyStorage, fresh_pod: Pod, extracted: Extracted, days_later: Callable[[float], None]
 ) -> None:
-    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
     fresh_pod()
     extracted(range(12))
     few = run(extracted(range(0, 12, 4)).uri, store, datasets, PublishSettings(compact_below=0.9))
-    expected, before = content(localize(few.uri)), shards(gcs)
+    expected, before = content(localize(few.uri)), shards(storage)
     fresh_pod()
 
     def collected(dry_run: bool = False) -> GarbageCollected:
@@ -63,46 +63,46 @@ def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_i
     assert collected().shards == 0
     days_later(4)
     dry = collected(dry_run=True)
-    assert shards(gcs) == before
+    assert shards(storage) == before
     assert collected() == dry
-    assert dry.shards == len(before - shards(gcs)) >= 2
+    assert dry.shards == len(before - shards(storage)) >= 2
     fresh_pod()
     assert content(localize(few.uri)) == expected
     again = extracted(range(12))
     assert not again.reused
     assert len(content(localize(again.uri))) == len(content(localize(extracted(range(12)).uri)))
     extracted(range(12))
-    assert gcs.bucket("store").stat(f"extract/{again.key}/used.json")
+    assert storage.bucket("store").stat(f"extract/{again.key}/used.json")
 
 
 def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
-    gcs: Storage,
+    storage: AnyStorage,
     fresh_pod: Pod,
     extracted: Extracted,
     days_later: Callable[[float], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "1")
-    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
     fresh_pod()
     extracted(range(12))
     few = run(extracted(range(0, 12, 4)).uri, store, datasets, PublishSettings(compact_below=0.9))
-    expected, before = content(localize(few.uri)), shards(gcs)
+    expected, before = content(localize(few.uri)), shards(storage)
     days_later(9)
     with bucket_locks.hold_shared_store_lock(store, 0), pytest.raises(WorkError, match="in use by"):
         collect_garbage(store, [datasets], grace_days=3, dry_run=False)
-    gcs.bucket("store").write(".purge-0123.json", b"{}")
+    storage.bucket("store").write(".purge-0123.json", b"{}")
     with pytest.raises(WorkError, match="a purge is unfinished here"):
         collect_garbage(store, [datasets], grace_days=3, dry_run=False)
-    gcs.bucket("store").delete(".purge-0123.json")
-    denied = gcs.fails("status", "DELETE", "tfrecord", code=403, times=1_000)
-    with pytest.raises(WorkError, match=r"storage\.objects.delete"):
+    storage.bucket("store").delete(".purge-0123.json")
+    denied = storage.fails("status", "DELETE", "tfrecord", code=403, times=1_000)
+    with pytest.raises(WorkError, match=r"storage\.objects\.delete|s3:DeleteObject"):
         collect_garbage(store, [datasets], grace_days=3, dry_run=False)
     denied.times = 0
-    gcs.fails("lost answer", "DELETE", "shards", after=1, times=2)
+    storage.fails("lost answer", "DELETE", "shards", after=1, times=2)
     collect_garbage(store, [datasets], grace_days=3, dry_run=False)
-    gone = before - shards(gcs)
+    gone = before - shards(storage)
     assert gone
-    assert {f"{folder}/shard.json" for folder in shards(gcs)} <= set(gcs.names()), "nothing half is left"
+    assert {f"{folder}/shard.json" for folder in shards(storage)} <= set(storage.names()), "nothing half is left"
     fresh_pod()
     assert content(localize(few.uri)) == expected

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.buckets.emulator import Storage
+from tests.buckets.storages import AnyStorage
 from tests.extract.conftest import write_wav
 from tests.publish.conftest import HOW
 from tests.publish.test_publish import content
@@ -21,7 +21,6 @@ from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import CACHE_ENV, localize
-from voxline.store.gcs import GcsStore
 from voxline.store.hashing import hash_file
 from voxline.store.objects import ObjectStore
 from voxline.store.step_cache import StepOutput
@@ -31,7 +30,7 @@ COMPACT = PublishSettings(compact_below=0.9)
 
 
 @pytest.fixture
-def extracted(gcs: Storage, tmp_path: Path) -> Callable[[range], StepOutput]:
+def extracted(storage: AnyStorage, tmp_path: Path) -> Callable[[range], StepOutput]:
     """Extracts a corpus of some of twelve recordings into a store in the bucket."""
     random = np.random.default_rng(0)
     utterances = []
@@ -42,15 +41,15 @@ def extracted(gcs: Storage, tmp_path: Path) -> Callable[[range], StepOutput]:
 
     def make(which: range) -> StepOutput:
         write_manifest(tmp_path / "manifest.jsonl", [utterances[number] for number in which])
-        return extract(tmp_path, f"{gcs.uri}/store", HOW)
+        return extract(tmp_path, f"{storage.uri}/store", HOW)
 
     return make
 
 
 def test_a_version_is_read_on_another_machine_and_the_same_content_is_none_anew(
-    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], StepOutput]
+    storage: AnyStorage, fresh_pod: Pod, extracted: Callable[[range], StepOutput]
 ) -> None:
-    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
     fresh_pod()
     whole = extracted(range(12))
     first = run(whole.uri, store, datasets, COMPACT)
@@ -65,9 +64,9 @@ def test_a_version_is_read_on_another_machine_and_the_same_content_is_none_anew(
 
 
 def test_what_is_mostly_dead_is_left_behind_in_a_bucket_too(
-    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], StepOutput]
+    storage: AnyStorage, fresh_pod: Pod, extracted: Callable[[range], StepOutput]
 ) -> None:
-    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
     fresh_pod()
     extracted(range(12))
     fresh_pod()
@@ -81,44 +80,46 @@ def test_what_is_mostly_dead_is_left_behind_in_a_bucket_too(
 
 
 def test_a_number_that_was_claimed_by_a_machine_that_died_is_no_version(
-    gcs: Storage, fresh_pod: Pod, extracted: Callable[[range], StepOutput], monkeypatch: pytest.MonkeyPatch
+    storage: AnyStorage, fresh_pod: Pod, extracted: Callable[[range], StepOutput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
     fresh_pod()
     dataset = extracted(range(12))
-    upload_file = GcsStore.upload_file
+    store_class = type(storage.bucket())
+    upload_file = store_class.upload_file
 
-    def dying(self: GcsStore, file: Path, name: str, **options: Any) -> Any:
+    def dying(self: ObjectStore, file: Path, name: str, **options: Any) -> Any:
         if name.endswith("version.json"):
             raise WorkError("the machine is gone")
         return upload_file(self, file, name, **options)
 
-    monkeypatch.setattr(GcsStore, "upload_file", dying)
+    monkeypatch.setattr(store_class, "upload_file", dying)
     with pytest.raises(WorkError, match="the machine is gone"):
         run(dataset.uri, store, datasets, COMPACT)
-    monkeypatch.setattr(GcsStore, "upload_file", upload_file)
+    monkeypatch.setattr(store_class, "upload_file", upload_file)
     fresh_pod()
     assert DatasetVersions(datasets, "corpus").numbers() == []
     with pytest.raises(WorkError, match="no version 1; existing: none"):
         DatasetVersions(datasets, "corpus").path(1)
-    assert run(dataset.place, store, datasets, COMPACT).uri == f"{datasets}/corpus/2"
-    assert json.loads(gcs.bucket("datasets").read("corpus/2/version.json"))["replaces"] is None
+    assert run(dataset.uri, store, datasets, COMPACT).uri == f"{datasets}/corpus/2"
+    assert json.loads(storage.bucket("datasets").read("corpus/2/version.json"))["replaces"] is None
 
 
 def test_a_machine_that_comes_second_takes_the_next_number(
-    gcs: Storage,
+    storage: AnyStorage,
     fresh_pod: Pod,
     extracted: Callable[[range], StepOutput],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    store, datasets = f"{gcs.uri}/store", f"{gcs.uri}/datasets"
+    store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
     fresh_pod()
     slow, fast = extracted(range(12)), extracted(range(6))
-    folders, overtaken = GcsStore.list_folders, []
+    store_class = type(storage.bucket())
+    list_folders, overtaken = store_class.list_folders, []
 
     def overtake(self: ObjectStore, prefix: str = "") -> Any:
-        found = folders(self, prefix)
+        found = list_folders(self, prefix)
         if not overtaken:
             overtaken.append(True)
             with pytest.MonkeyPatch.context() as other_machine:
@@ -126,17 +127,17 @@ def test_a_machine_that_comes_second_takes_the_next_number(
                 run(fast.uri, store, datasets, COMPACT)
         return found
 
-    monkeypatch.setattr(GcsStore, "list_folders", overtake)
+    monkeypatch.setattr(store_class, "list_folders", overtake)
     run(slow.uri, store, datasets, COMPACT)
     versions = DatasetVersions(datasets, "corpus")
     assert {number: versions.info(number).key for number in versions.numbers()} == {1: fast.key, 2: slow.key}
 
 
 def test_shards_on_this_machine_are_not_led_to_from_a_bucket(
-    gcs: Storage, fresh_pod: Pod, tmp_path: Path, extracted: Callable[[range], StepOutput]
+    storage: AnyStorage, fresh_pod: Pod, tmp_path: Path, extracted: Callable[[range], StepOutput]
 ) -> None:
     fresh_pod()
     extracted(range(3))
     dataset = extract(tmp_path, tmp_path / "store", HOW).folder
     with pytest.raises(WorkError, match="set `store` to a bucket too"):
-        run(dataset, tmp_path / "store", f"{gcs.uri}/datasets", COMPACT)
+        run(dataset, tmp_path / "store", f"{storage.uri}/datasets", COMPACT)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.buckets.emulator import Storage
-from tests.buckets.s3_server import S3Storage
+from tests.buckets.storages import AnyStorage
 from tests.registry.published import exported, publish, served
 from tests.registry.test_registry import (  # a bucket and a disk behave alike
     test_a_failed_publication_leaves_nothing as test_a_failed_publication_leaves_nothing,
@@ -27,15 +27,11 @@ from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import Registry, model_names
 from voxline.store.bucket_cache import CACHE_ENV
 
-AnyStorage = Storage | S3Storage
 
-
-@pytest.fixture(params=["gcs", "s3"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AnyStorage:
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_ENV, str(tmp_path / "cache"))
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "5")
-    storage: AnyStorage = request.getfixturevalue(request.param)
-    return storage
 
 
 @pytest.fixture(scope="module")

@@ -521,11 +521,12 @@ def _explain(uri: str, action: str, error: Exception) -> Exception:
 
 
 def _code(error: BaseException) -> str:
-    return str(getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", ""))
+    response = getattr(error.__cause__, "response", None) or {}  # None where the connection broke
+    return str(response.get("Error", {}).get("Code", ""))
 
 
 def _is_not_found(error: BaseException) -> bool:
-    response = getattr(error.__cause__, "response", {})
+    response = getattr(error.__cause__, "response", None) or {}
     return bool(response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404)
 
 

@@ -238,7 +238,7 @@ def open_locations(scope: PurgeScope, *, to_change: bool) -> Iterator[PurgeLocat
     """
     for uri in scope.uris:
         if not is_remote(uri) and not Path(uri).is_dir():
-            raise SettingsError(f"{uri}: there is no such folder; give the store, datasets and registry of the runs")
+            raise SettingsError(f"{uri}: this folder does not exist; give the store, datasets and registry of the runs")
     with contextlib.ExitStack() as stack:
         usual_cache = stack.enter_context(private_cache()) if any(map(is_remote, scope.uris)) else None
         leases: list[Lease] = []
