@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.buckets.emulator import Storage
+from tests.buckets.s3_server import S3Storage
 from tests.pipelines.conftest import CONFIG
 from voxline.errors import WorkError
 from voxline.pipelines.config.load import load_config
@@ -28,11 +29,11 @@ Pod = Callable[[], Path]
 class Cluster:
     """Runs steps, each on a machine of its own: all that they share is the bucket, and where in it the work lies."""
 
-    def __init__(self, gcs: Storage, fresh_pod: Pod, folder: Path, corpus: str) -> None:
-        self.gcs, self.fresh_pod, self.run_dir = gcs, fresh_pod, folder / "run"
+    def __init__(self, storage: Storage | S3Storage, fresh_pod: Pod, folder: Path, corpus: str) -> None:
+        self.storage, self.fresh_pod, self.run_dir = storage, fresh_pod, folder / "run"
         self.file = folder / "tiny.yaml"
         self.file.write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
-        self.settings = [f"store={gcs.uri}/store", f"registry={gcs.uri}/registry"]
+        self.settings = [f"store={storage.uri}/store", f"registry={storage.uri}/registry"]
 
     def config(self, *settings: str) -> RunConfig:
         return load_config(self.file, [*self.settings, *settings])
@@ -46,24 +47,28 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(gcs: Storage, fresh_pod: Pod, tmp_path: Path, corpus: Path) -> Cluster:
-    return Cluster(gcs, fresh_pod, tmp_path, str(corpus))
+def cluster(request: pytest.FixtureRequest, fresh_pod: Pod, tmp_path: Path, corpus: Path) -> Cluster:
+    return Cluster(request.getfixturevalue(getattr(request, "param", "gcs")), fresh_pod, tmp_path, str(corpus))
+
+
+on_each_storage = pytest.mark.parametrize("cluster", ["gcs", "s3"], indirect=True)
 
 
 def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@on_each_storage
 def test_pods_with_empty_disks_find_each_others_work_and_do_nothing_twice(cluster: Cluster) -> None:
     first = cluster.run(*TO_A_DATASET)
     assert [work.reused for work in first.values()] == [False] * 4
-    assert {work.uri.partition("/store/")[0] for work in first.values()} == {cluster.gcs.uri}
-    before = cluster.gcs.names()
+    assert {work.uri.partition("/store/")[0] for work in first.values()} == {cluster.storage.uri}
+    before = cluster.storage.names()
     again = cluster.run(*TO_A_DATASET)
     assert [work.reused for work in again.values()] == [True] * 4
     assert [work.uri for work in again.values()] == [work.uri for work in first.values()]
     used = f"store/extract/{first['extract'].key}/used.json"  # when it was wanted last, for collections
-    assert sorted(cluster.gcs.names()) == sorted([*before, used])
+    assert sorted(cluster.storage.names()) == sorted([*before, used])
     assert not [path for path in files(cluster.disk) if path.suffix in (".wav", ".tfrecord")]
 
 
@@ -77,11 +82,11 @@ def test_a_pod_that_converts_more_decodes_only_what_is_new(cluster: Cluster) -> 
 
 def test_a_convert_that_was_cut_off_leaves_nothing_that_looks_finished(cluster: Cluster) -> None:
     cluster.run("ingest")
-    cluster.gcs.fails("status", "POST", after=20, times=1_000, code=403)
+    cluster.storage.fails("status", "POST", after=20, times=1_000, code=403)
     with pytest.raises(WorkError, match="permission denied"):
         cluster.run("convert")
-    cluster.gcs.proxy.faults.clear()
-    assert not [name for name in cluster.gcs.names() if name.startswith("store/convert/") and "done.json" in name]
+    cluster.storage.proxy.faults.clear()
+    assert not [name for name in cluster.storage.names() if name.startswith("store/convert/") and "done.json" in name]
     assert not cluster.run("convert")["convert"].reused
 
 
@@ -94,6 +99,7 @@ def test_a_pod_plays_in_its_report_what_it_has_to_bring(cluster: Cluster) -> Non
 
 
 @pytest.mark.timeout(600)
+@on_each_storage
 def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and_served(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,12 +112,12 @@ def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and
     trained = cluster.run("train", settings=long)["train"]
     assert "resuming from the checkpoint of step " in capsys.readouterr().out
     assert trained.metrics["steps"] == 120
-    assert not [name for name in cluster.gcs.names() if "/checkpoints/" in name or name.endswith("progress.json")]
+    assert not [name for name in cluster.storage.names() if "/checkpoints/" in name or name.endswith("progress.json")]
     made = cluster.run("evaluate", "push", settings=(*long, "push.limits.wer=10", "push.smoke_test=false"))
-    assert read_json(localize(made["push"].output_uri("verdict")))["model"] == f"{cluster.gcs.uri}/registry/asr/1"
+    assert read_json(localize(made["push"].output_uri("verdict")))["model"] == f"{cluster.storage.uri}/registry/asr/1"
     assert not files(cluster.fresh_pod())
-    assert format_models(f"{cluster.gcs.uri}/registry")[0].startswith("asr  version 1")
-    assert (find_model(f"{cluster.gcs.uri}/registry/asr") / "saved_model.pb").is_file()
+    assert format_models(f"{cluster.storage.uri}/registry")[0].startswith("asr  version 1")
+    assert (find_model(f"{cluster.storage.uri}/registry/asr") / "saved_model.pb").is_file()
 
 
 def _train_until_it_is_preempted(cluster: Cluster, settings: tuple[str, ...]) -> None:
@@ -126,7 +132,7 @@ def _train_until_it_is_preempted(cluster: Cluster, settings: tuple[str, ...]) ->
     )
     end = time.monotonic() + 240
     try:
-        while not any(name.endswith("progress.json") for name in cluster.gcs.names()):
+        while not any(name.endswith("progress.json") for name in cluster.storage.names()):
             assert process.poll() is None, "it ended before it saved anything"
             assert time.monotonic() < end, "waited for a save"
             time.sleep(0.2)
