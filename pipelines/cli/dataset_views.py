@@ -282,8 +282,8 @@ def _format_retained(findings: PurgeFindings) -> list[str]:
     lines = [line for retention in findings.retention for line in _format_retained_in(retention)]
     if findings.retention:
         lines.append(
-            "other machines may hold copies: delete their bucket caches (VOXLINE_MIRROR, else voxline-mirror in the "
-            "folder of temporary files; that of a pod goes with the pod)"
+            "other machines may hold copies: delete their bucket caches (VOXLINE_BUCKET_CACHE, else "
+            "voxline-bucket-cache in the folder of temporary files; that of a pod goes with the pod)"
         )
     return lines
 

@@ -98,7 +98,7 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
 
     def elsewhere(settings: ConvertSettings) -> FnApiRunner:
         command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
-        other_disk = f"env VOXLINE_MIRROR={shlex.quote(str(tmp_path / 'worker'))} {command}"
+        other_disk = f"env VOXLINE_BUCKET_CACHE={shlex.quote(str(tmp_path / 'worker'))} {command}"
         return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(other_disk))
 
     monkeypatch.setattr(beam, "_runner", elsewhere)

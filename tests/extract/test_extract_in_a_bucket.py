@@ -46,7 +46,7 @@ def test_workers_that_share_no_disk_write_the_shards_of_one_machine(
 
     def elsewhere(settings: ExtractSettings) -> FnApiRunner:
         command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
-        other_disk = f"env VOXLINE_MIRROR={shlex.quote(str(tmp_path / 'worker'))} {command}"
+        other_disk = f"env VOXLINE_BUCKET_CACHE={shlex.quote(str(tmp_path / 'worker'))} {command}"
         return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(other_disk))
 
     monkeypatch.setattr(beam, "_runner", elsewhere)

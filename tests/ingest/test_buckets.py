@@ -139,9 +139,9 @@ def test_whoever_finds_the_work_done_by_another_machine_brings_nothing(
     gcs: Storage, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = CorpusSettings(uri=filled, format="manifest", split={"dev": 0}, splits={"train": ["*"]})
-    monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "one"))
+    monkeypatch.setenv("VOXLINE_BUCKET_CACHE", str(tmp_path / "one"))
     run(f"{gcs.uri}/store", settings)
-    monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "another"))
+    monkeypatch.setenv("VOXLINE_BUCKET_CACHE", str(tmp_path / "another"))
     gcs.proxy.requests.clear()
     work = run(f"{gcs.uri}/store", settings)
     assert work.reused

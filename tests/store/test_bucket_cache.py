@@ -98,7 +98,7 @@ def test_a_mirror_where_all_may_write_that_leads_elsewhere_is_refused(
     gcs: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "theirs").mkdir()
-    (tmp_path / "voxline-mirror").symlink_to(tmp_path / "theirs")
+    (tmp_path / "voxline-bucket-cache").symlink_to(tmp_path / "theirs")
     monkeypatch.delenv(CACHE_ENV, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(WorkError, match=f"must be a folder of this user; set {CACHE_ENV}"):

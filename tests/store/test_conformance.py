@@ -16,7 +16,7 @@ import pytest
 from tests.buckets.emulator import Storage
 from tests.buckets.s3_server import S3Storage
 from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
-from voxline.store.objects import ABSENT, ObjectInfo, ObjectStore, open_store
+from voxline.store.objects import ABSENT, SCHEMES, ObjectInfo, ObjectStore, open_store
 
 AnyStorage = Storage | S3Storage
 SMALL = {f"wavs/{number}.wav": b"RIFF" + bytes([number]) * 50 for number in range(4)}
@@ -24,8 +24,11 @@ LARGE = os.urandom((11 << 20) + 17)
 """More than Google's library sends in one request, and three parts on S3."""
 
 
-@pytest.fixture(params=["folder", "gcs", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+@pytest.fixture(params=["folder", "memory", "gcs", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    if request.param == "memory":
+        monkeypatch.setitem(SCHEMES, "mem", "tests.store.memory_store:MemoryStore")
+        return open_store(f"mem://box/{tmp_path.name}")
     if request.param == "folder":
         return open_store(tmp_path / "a store é")
     storage: AnyStorage = request.getfixturevalue(request.param)

@@ -26,7 +26,7 @@ def test_workers_that_share_no_disk_find_what_one_machine_finds(
 
     def elsewhere(settings: ValidateSettings) -> FnApiRunner:
         command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
-        other_disk = f"env VOXLINE_MIRROR={shlex.quote(str(tmp_path / 'worker'))} {command}"
+        other_disk = f"env VOXLINE_BUCKET_CACHE={shlex.quote(str(tmp_path / 'worker'))} {command}"
         return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(other_disk))
 
     corpus = written(tmp_path / "corpus", fit())

@@ -18,8 +18,8 @@ from voxline.errors import TransientError, WorkError
 from voxline.store.files import DONE, read_json
 from voxline.store.objects import ObjectStore, is_remote, open_store, scheme_of, split_uri
 
-CACHE_ENV = "VOXLINE_MIRROR"
-"""The variable that sets the folder; else it is `voxline-mirror` in the folder of temporary files."""
+CACHE_ENV = "VOXLINE_BUCKET_CACHE"
+"""The variable that sets the folder; else it is `voxline-bucket-cache` in the folder of temporary files."""
 
 _PRIVATE, _LOCK = ".private-", ".lock"
 
@@ -31,7 +31,7 @@ def cache_root() -> Path:
     """The folder of the cache; it may not exist yet."""
     if _private:
         return _private[-1]
-    return Path(os.environ.get(CACHE_ENV) or Path(tempfile.gettempdir(), "voxline-mirror")).absolute()
+    return Path(os.environ.get(CACHE_ENV) or Path(tempfile.gettempdir(), "voxline-bucket-cache")).absolute()
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ class Namespace:
     ) -> "subprocess.Popen[str]":
         environment = {
             **os.environ,
-            "VOXLINE_MIRROR": str(self.folder / "disks" / f"{pod}-{log.name}"),
+            "VOXLINE_BUCKET_CACHE": str(self.folder / "disks" / f"{pod}-{log.name}"),
             "KUBECONFIG": str(self.server.kubeconfig(self.folder / "kubeconfig")),
             "KFP_POD_NAME": pod,
             "PYTHONPATH": str(K8S.parent),

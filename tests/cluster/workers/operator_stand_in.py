@@ -130,7 +130,7 @@ class Operator:
         for inherited in ("TF_CONFIG", "KUBECONFIG", "KFP_POD_NAME"):
             environment.pop(inherited, None)
         environment["PYTHONPATH"] = str(Path.cwd())
-        environment["VOXLINE_MIRROR"] = str(self.folder / "disks" / pod["metadata"]["uid"])  # its own, and empty
+        environment["VOXLINE_BUCKET_CACHE"] = str(self.folder / "disks" / pod["metadata"]["uid"])  # its own, and empty
         if kind == TRAIN_JOBS:
             environment["JOB_COMPLETION_INDEX"] = str(index)
             config = json.loads(make_tf_config(name, count, environment))

@@ -74,13 +74,13 @@ def test_a_damaged_provenance_is_named(tmp_path: Path) -> None:
 
 
 def test_registry_and_store_may_lie_in_a_bucket(gcs: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "another machine"))
+    monkeypatch.setenv("VOXLINE_BUCKET_CACHE", str(tmp_path / "another machine"))
     registry, model = Registry(f"{gcs.uri}/models", "asr"), exported(tmp_path / "model", "a")
     with registry.locked(), registry.publishing(model, model_digest(model), "push") as (_, incoming):
         write_json(incoming / PROVENANCE, {"dataset": {"fingerprint": "some"}})
     assert "has no statistics" in Baseline.in_service(f"{gcs.uri}/models", "asr", f"{gcs.uri}/store").absent
     statistics(f"{gcs.uri}/store", "some")
-    monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "this machine"))
+    monkeypatch.setenv("VOXLINE_BUCKET_CACHE", str(tmp_path / "this machine"))
     found = Baseline.in_service(f"{gcs.uri}/models", "asr", f"{gcs.uri}/store")
     assert (found.name, found.absent) == ("asr, version 1", "")
     assert found.statistics is not None
@@ -91,7 +91,7 @@ def test_registry_and_store_may_lie_in_a_bucket(gcs: Storage, tmp_path: Path, mo
 def test_a_bucket_that_may_not_be_read_is_not_taken_for_one_without_statistics(
     gcs: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("VOXLINE_MIRROR", str(tmp_path / "mirror"))
+    monkeypatch.setenv("VOXLINE_BUCKET_CACHE", str(tmp_path / "mirror"))
     version(tmp_path / "registry", 1, {"dataset": {"fingerprint": "some"}})
     statistics(f"{gcs.uri}/store", "some")
     gcs.fails("status", "GET", times=1_000, code=403)
