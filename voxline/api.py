@@ -225,7 +225,7 @@ def _error_rate(
         raise SettingsError(f"confidence is {confidence!r}; a number between 0 and 1 is accepted")
     edits = count_edits(references, hypotheses)
     bootstrap = Bootstrap(confidence=confidence)
-    interval = bootstrap.interval([one.part for one in edits], list(speakers or [""] * len(edits)))
+    interval = bootstrap.interval([one.as_metric for one in edits], list(speakers or [""] * len(edits)))
     total = sum_edits(edits)
     return ErrorRate(total.rate, interval, total, confidence)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from voxline.components.validate.columns import Codes, Floats, HashColumn, RowIndices, StringColumn
 from voxline.components.validate.settings import SPLITS
-from voxline.components.validate.tally import MEASURED, ManifestTally, hash_text, split_words
+from voxline.components.validate.tally import MEASURED, ManifestTally, hash_text, transcript_words
 from voxline.data.manifest import REJECTS_FILE, Utterance, manifest_path, parse_utterance, read_rejects
 from voxline.errors import WorkError
 from voxline.store.hashing import hash_value
@@ -127,7 +127,7 @@ class CheckedCorpus:
         counts: collections.Counter[str] = collections.Counter()
         for split in splits:
             for token, count in self.tally.token_counts.get(split, {}).items():
-                for word in split_words(token):
+                for word in transcript_words(token):
                     counts[word] += count
         return counts
 

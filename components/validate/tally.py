@@ -89,10 +89,10 @@ def count_characters(text: str) -> int:
     return len(text.translate(_SPOKEN))
 
 
-def split_words(text: str) -> list[str]:
+def transcript_words(text: str) -> list[str]:
     """Splits a text into words (in pinyin, syllables), without the punctuation around them.
 
-    >>> split_words("no - it's late, go!"), split_words("ni3 hao3 .")
+    >>> transcript_words("no - it's late, go!"), transcript_words("ni3 hao3 .")
     (['no', "it's", 'late', 'go'], ['ni3', 'hao3'])
     """
     return [stripped for word in text.split() if (stripped := _strip_punctuation(word))]
@@ -257,7 +257,7 @@ class _TokenCounts(dict[str, tuple[int, int, int]]):
         if len(self) >= MAX_CACHED_TOKENS:
             self.clear()
         repeated = sum(left == right for left, right in itertools.pairwise(token))
-        counts = self[token] = (count_characters(token), len(split_words(token)), repeated)
+        counts = self[token] = (count_characters(token), len(transcript_words(token)), repeated)
         return counts
 
 

@@ -20,7 +20,7 @@ from voxline.components.validate.tally import (
     byte_ranges,
     count_characters,
     iter_line_values,
-    split_words,
+    transcript_words,
 )
 from voxline.data.manifest import Utterance, fingerprint_utterances, iter_manifest, write_manifest
 from voxline.errors import WorkError
@@ -88,12 +88,12 @@ def test_the_counts_are_those_of_each_transcript(
     corpus = CheckedCorpus.read(written(lines, tmp_path_factory.mktemp("lines")))
     texts = [one.text for one in lines]
     assert corpus.characters.tolist() == [count_characters(text) for text in texts]
-    assert corpus.words.tolist() == [len(split_words(text)) for text in texts]
+    assert corpus.words.tolist() == [len(transcript_words(text)) for text in texts]
     assert corpus.labels.tolist() == [min_ctc_frames([ord(letter) for letter in text]) for text in texts]
     for split in ("train", "dev", "test"):
         inside = [one.text for one in lines if one.split == split]
         assert corpus.character_counts(split) == collections.Counter("".join(inside))
-        words = collections.Counter(word for text in inside for word in split_words(text))
+        words = collections.Counter(word for text in inside for word in transcript_words(text))
         assert corpus.word_counts(split).most_common() == words.most_common()  # also in the order of those as frequent
     assert [one for _, one in corpus.utterances(np.arange(len(lines)))] == lines
 

@@ -7,7 +7,7 @@ import numpy as np
 from voxline.components.validate.checks.check import CheckFinding, not_checked, share_finding
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
-from voxline.components.validate.tally import split_words
+from voxline.components.validate.tally import transcript_words
 from voxline.data.manifest import Utterance
 
 
@@ -116,7 +116,7 @@ def unseen_words(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFind
     unseen: collections.Counter[str] = collections.Counter()
     shares: dict[int, float] = {}
     for row, one in corpus.utterances(judged):
-        words = split_words(one.text)
+        words = transcript_words(one.text)
         missing = [word for word in words if word not in known]
         unseen.update(missing)
         if missing:
@@ -127,6 +127,6 @@ def unseen_words(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFind
         f"{unseen.total():,} of {total:,} words, most often: {', '.join(frequent)}",
         np.array(sorted(shares, key=lambda row: (-shares[row], row)), dtype=np.int64),
         lambda row: (
-            "has " + ", ".join(dict.fromkeys(w for w in split_words(corpus.utterance(row).text) if w in unseen))
+            "has " + ", ".join(dict.fromkeys(w for w in transcript_words(corpus.utterance(row).text) if w in unseen))
         ),
     )

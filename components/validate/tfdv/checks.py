@@ -8,7 +8,7 @@ from voxline.components.validate.checks.check import CheckFinding, no_rows, not_
 from voxline.components.validate.columns import RowIndices
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.tfdv.examples import Examples
-from voxline.components.validate.tfdv.results import Anomaly, AnomalyKind, FeatureDrift, TfdvResult
+from voxline.components.validate.tfdv.results import Anomaly, AnomalyKind, TfdvDrift, TfdvResult
 
 TfdvCheck = Callable[[tuple[TfdvResult, Examples], ValidateSettings], CheckFinding]
 
@@ -65,7 +65,7 @@ def _describe(anomaly: Anomaly) -> str:
     return f"{anomaly.feature or 'the dataset'}: {anomaly.description}"
 
 
-def _distance(one: FeatureDrift) -> str:
+def _distance(one: TfdvDrift) -> str:
     if one.distance is None:
         return f"{one.feature}: {one.description}"
     if one.measure == "utterances":

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from voxline.components.validate.tfdv.examples import Examples
-from voxline.components.validate.tfdv.results import Anomaly, FeatureDrift, all_examples, anomaly_kind
+from voxline.components.validate.tfdv.results import Anomaly, TfdvDrift, all_examples, anomaly_kind
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import import_tensorflow
 from voxline.store.files import atomic_write
@@ -112,7 +112,7 @@ def read_schema(text: str, name: str, thresholds: dict[str, float]) -> Any:
     return schema
 
 
-def validate_statistics(statistics: Any, schema: Any, baseline: Any | None) -> tuple[list[Anomaly], list[FeatureDrift]]:
+def validate_statistics(statistics: Any, schema: Any, baseline: Any | None) -> tuple[list[Anomaly], list[TfdvDrift]]:
     """Compares statistics with a schema, and with those of the baseline."""
     previous = None if baseline is None else _only_all_examples(baseline)
     result = tfdv.validate_statistics(_only_all_examples(statistics), schema, previous_statistics=previous)
@@ -135,7 +135,7 @@ def validate_statistics(statistics: Any, schema: Any, baseline: Any | None) -> t
 
 def _drifts(
     measured: Any, descriptions: dict[str, str], schema: Any, statistics: Any, baseline: Any
-) -> list[FeatureDrift]:
+) -> list[TfdvDrift]:
     drifts = []
     for info in measured:
         (feature,) = info.path.step
@@ -143,7 +143,7 @@ def _drifts(
             drifted = measurement.value > measurement.threshold
             measure: Any = MEASURES[measurement.type]
             drifts.append(
-                FeatureDrift(
+                TfdvDrift(
                     feature,
                     measure,
                     measurement.value,
@@ -156,11 +156,11 @@ def _drifts(
     if counts.HasField("min_fraction_threshold"):
         share = all_examples(statistics).num_examples / max(all_examples(baseline).num_examples, 1)
         fewest = counts.min_fraction_threshold
-        drifts.append(FeatureDrift("", "utterances", share, fewest, share < fewest, descriptions.pop("", "")))
+        drifts.append(TfdvDrift("", "utterances", share, fewest, share < fewest, descriptions.pop("", "")))
     comparators = {feature.name: _measures(feature) for feature in schema.feature}
     for feature, description in descriptions.items():  # a feature that one side lacks has drifted without a distance
         measure = "L-infinity" if "infinity_norm" in comparators.get(feature, ()) else "Jensen-Shannon"
-        drifts.append(FeatureDrift(feature, measure, None, 0.0, True, description))
+        drifts.append(TfdvDrift(feature, measure, None, 0.0, True, description))
     return drifts
 
 

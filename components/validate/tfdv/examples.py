@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from voxline.components.validate.columns import Codes, RowIndices, StringColumn
 from voxline.components.validate.corpus import CheckedCorpus
-from voxline.components.validate.tally import split_words
+from voxline.components.validate.tally import transcript_words
 
 FRAME_SECONDS = 0.01
 
@@ -80,7 +80,7 @@ class Examples:
     def _tokenized(self) -> tuple[list[str], Sequence[Codes]]:
         numbers: dict[str, int] = {}
         by_sentence = [
-            np.array([numbers.setdefault(word, len(numbers)) for word in split_words(text)], dtype=np.int32)
+            np.array([numbers.setdefault(word, len(numbers)) for word in transcript_words(text)], dtype=np.int32)
             for text in self.sentences.names
         ]
         return list(numbers), by_sentence

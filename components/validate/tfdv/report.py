@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from voxline.components.validate.tfdv.results import FeatureDrift, FeatureStatistics, StatisticsBySplit, TfdvResult
+from voxline.components.validate.tfdv.results import FeatureStatistics, StatisticsBySplit, TfdvDrift, TfdvResult
 from voxline.report import (
     Block,
     Page,
@@ -45,7 +45,7 @@ def statistics_page(tfdv_result: TfdvResult) -> Page:
         return page
     page.add_opening(_verdict(tfdv_result), _facts(tfdv_result))
     page.add_section("Anomalies", _anomalies(tfdv_result))
-    page.add_section("FeatureDrift", *_drift(tfdv_result))
+    page.add_section("TfdvDrift", *_drift(tfdv_result))
     now, before = tfdv_result.statistics.get("", []), tfdv_result.baseline_statistics.get("", [])
     shown = {**tfdv_result.statistics, **({IN_SERVICE: before} if before else {})}
     page.add_section("Numbers", _numbers(shown), *_curves(now, before))
@@ -106,7 +106,7 @@ def _drift(tfdv_result: TfdvResult) -> list[Block]:
     return [data_table(["", "feature", "measure", "distance", "accepted", "TFDV's description"], cells)]
 
 
-def _distance(one: FeatureDrift) -> str:
+def _distance(one: TfdvDrift) -> str:
     return "unknown" if one.distance is None else f"{one.distance:.3f}"
 
 

@@ -24,7 +24,7 @@ class Anomaly:
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureDrift:
+class TfdvDrift:
     """The distance of a feature from the baseline, the training data of the model in service.
 
     Attributes:
@@ -103,7 +103,7 @@ class TfdvResult:
     baseline: str = ""
     no_baseline: str = ""
     anomalies: tuple[Anomaly, ...] = ()
-    drifts: tuple[FeatureDrift, ...] = ()
+    drifts: tuple[TfdvDrift, ...] = ()
     domains: dict[str, FeatureDomain] = dataclasses.field(default_factory=dict)
     statistics: StatisticsBySplit = dataclasses.field(default_factory=dict)
     baseline_statistics: StatisticsBySplit = dataclasses.field(default_factory=dict)

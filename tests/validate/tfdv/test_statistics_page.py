@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from voxline.components.validate.tfdv.report import _shares, statistics_page
-from voxline.components.validate.tfdv.results import Anomaly, FeatureDrift, FeatureStatistics, TfdvResult
+from voxline.components.validate.tfdv.results import Anomaly, FeatureStatistics, TfdvDrift, TfdvResult
 
 HOSTILE = "<script>alert(1)</script>"
 DURATION = FeatureStatistics(
@@ -40,7 +40,7 @@ def test_it_loads_nothing_runs_nothing_and_escapes_transcripts() -> None:
 
 def test_the_heading_has_drift_and_anomalies() -> None:
     anomaly = Anomaly("duration", "out_of_range", "FLOAT_TYPE_BIG_FLOAT", "too long")
-    drift = FeatureDrift("speaker", "L-infinity", 0.5, 0.2, drifted=True, description="a newcomer")
+    drift = TfdvDrift("speaker", "L-infinity", 0.5, 0.2, drifted=True, description="a newcomer")
     other = FeatureStatistics("speaker", False, 10, 0, 10, distinct=1, top_values=(("b", 10.0),))
     html = page(
         anomalies=(anomaly,),

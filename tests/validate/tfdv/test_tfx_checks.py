@@ -9,7 +9,7 @@ from tests.validate.takes import SMALL, fit, speech, written
 from voxline.components.validate.checks import run_checks
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
-from voxline.components.validate.tfdv.results import Anomaly, FeatureDomain, FeatureDrift, TfdvResult
+from voxline.components.validate.tfdv.results import Anomaly, FeatureDomain, TfdvDrift, TfdvResult
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +61,10 @@ def test_the_config_sets_severity_and_threshold_of_an_anomaly(corpus: CheckedCor
 
 def test_drift_counts_features_and_reports_distance_and_threshold(corpus: CheckedCorpus) -> None:
     drifts = (
-        FeatureDrift("duration", "Jensen-Shannon", 0.31, 0.1, drifted=True),
-        FeatureDrift("speaker", "L-infinity", 0.05, 0.2, drifted=False),
-        FeatureDrift("", "utterances", 0.4, 0.5, drifted=True),
-        FeatureDrift("level", "Jensen-Shannon", None, 0.0, drifted=True, description="There are no values now"),
+        TfdvDrift("duration", "Jensen-Shannon", 0.31, 0.1, drifted=True),
+        TfdvDrift("speaker", "L-infinity", 0.05, 0.2, drifted=False),
+        TfdvDrift("", "utterances", 0.4, 0.5, drifted=True),
+        TfdvDrift("level", "Jensen-Shannon", None, 0.0, drifted=True, description="There are no values now"),
     )
     found = checked(corpus, TfdvResult(baseline="asr, version 3", drifts=drifts))["drift"]
     assert (found["value"], found["outcome"]) == (3, "failed")
