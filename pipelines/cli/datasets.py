@@ -1,11 +1,11 @@
-"""The commands of datasets: list, show, compact, collect, and diff. They parse, call and print."""
+"""The commands of datasets: list, show, compact, gc, purge, seen and diff. They parse, call and print."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speaker, as manifests name them.")]
+Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speaker's id in the manifests.")]
 
 
 def run_purge_command(
@@ -15,10 +15,12 @@ def run_purge_command(
         list[str] | None, typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
     ] = None,
     registry: Annotated[str | None, typer.Option(help="The registry of models.")] = None,
-    note: Annotated[str, typer.Option(help="For the record: who asked, and why. It is kept as it stands.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Removes it; else it is only told what is there.")] = False,
+    note: Annotated[str, typer.Option(help="For the record: who asked, and why.")] = "",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove it; without this option, only report what there is.")
+    ] = False,
 ) -> None:
-    """Removes what is left of a speaker: rows, clips, WAVs, manifests, reports, logs. It cannot be undone."""
+    """Erase a speaker: rows, clips, WAVs, manifests, reports, logs. This cannot be undone."""
     from voxline.pipelines.cli.dataset_views import format_purge_lines
 
     _print(format_purge_lines(speaker, store, roots or [], registry, note, do=yes))
@@ -57,7 +59,7 @@ def _print(lines: list[str]) -> None:
 Datasets = Annotated[str, typer.Option("--datasets", help="Folder or bucket URI that holds <name>/<number>/.")]
 Name = Annotated[str, typer.Argument(help="The dataset's name.", metavar="NAME")]
 
-datasets = typer.Typer(help="Lists, shows, compacts and clears up the versions of datasets.", no_args_is_help=True)
+datasets = typer.Typer(help="List, show, compact and clean up the versions of datasets.", no_args_is_help=True)
 
 
 def add_dataset_commands(app: typer.Typer) -> None:
@@ -70,9 +72,11 @@ def add_dataset_commands(app: typer.Typer) -> None:
 
 def show_diff(
     before: Annotated[str, typer.Argument(help="A dataset: a version, or what extract made; a path or bucket URI")],
-    after: Annotated[str, typer.Argument(help="The one to compare with it.")],
-    limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers that are named of each kind.")] = 10,
-    html: Annotated[Path | None, typer.Option(help="A page to write, with plots.", show_default=False)] = None,
+    after: Annotated[str, typer.Argument(help="The dataset to compare with it.")],
+    limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers to print of each kind.")] = 10,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write a page with plots to this file.", show_default=False)
+    ] = None,
 ) -> None:
     """Says what changed from one dataset to another: utterances, audio, texts, splits, speakers, features."""
     from voxline.pipelines.cli.dataset_views import format_diff
@@ -115,33 +119,33 @@ def show_dataset(
 def compact_dataset(
     name: Name,
     root: Datasets,
-    below: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of a shard that must be alive for it to stay as it is.")
-    ] = 0.5,
+    below: Annotated[float, typer.Option(min=0, max=1, help="Live share of a shard below which it is copied.")] = 0.5,
 ) -> None:
-    """Copies what is alive of shards that are mostly dead, and publishes the same content once more, led to the copies.
+    """Copies live records of shards with a low live ratio, and publishes the same content with the new shards.
 
-    Nothing is taken away; `collect` does, once no version leads to the old shards.
+    Deletes nothing; `gc` does, once no version lists the old shards.
     """
     from voxline.pipelines.cli.dataset_views import compact_latest
 
     typer.echo(compact_latest(root, name, below))
 
 
-@datasets.command("collect")
-def collect_shards(
-    store: Annotated[str, typer.Option(help="The store whose shards are looked at: a folder or bucket URI")],
+@datasets.command("gc")
+def delete_unused_shards(
+    store: Annotated[str, typer.Option(help="The store of the shards: a folder or bucket URI.")],
     root: Annotated[
         list[str], typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
     ],
     grace_days: Annotated[
-        float, typer.Option(min=0, help="Days for which shards stay after the last extraction that used them.")
+        float, typer.Option(min=0, help="Days that shards stay after the last extraction that used them.")
     ] = 7.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Says what would go, and takes nothing away.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report what would be deleted, and delete nothing.")
+    ] = False,
 ) -> None:
-    """Takes away shards of a store to which no version of a dataset leads any more.
+    """Deletes shards of a store that no version of a dataset lists.
 
-    A dataset that was published somewhere else than told here loses its shards.
+    Give all folders of datasets: shards of those left out are deleted.
     """
     from voxline.pipelines.cli.dataset_views import format_garbage_collection
 

@@ -69,9 +69,9 @@ def test_what_is_not_there_is_told_with_what_is(datasets: Path, tmp_path: Path) 
         f"{datasets}/commands: no version 7; existing: 1, 2"
     ]
     (absent,) = told("list", "--datasets", tmp_path / "absent")
-    assert "absent: there are no datasets here; give the one that refresh publishes to" in absent
+    assert "absent: there are no datasets here; give the folder that refresh publishes to" in absent
 
 
 def test_what_would_be_collected_is_told_and_stays(datasets: Path, tmp_path: Path) -> None:
     arguments = ("--store", tmp_path / "store", "--datasets", datasets, "--grace-days", "0", "--dry-run")
-    assert told("collect", *arguments) == [f"{tmp_path / 'store'}: 0 shards, 0.0 MB, would be deleted"]
+    assert told("gc", *arguments) == [f"{tmp_path / 'store'}: 0 shards, 0.0 MB, would be deleted"]
