@@ -47,5 +47,5 @@ class ExtractSettings(RunnerSettings):
     @classmethod
     def _check_speeds(cls, speeds: list[float]) -> list[float]:
         if 1.0 not in speeds or len(set(speeds)) < len(speeds) or not all(0.5 <= speed <= 2 for speed in speeds):
-            raise ValueError("give different numbers from 0.5 to 2, including 1.0")
+            raise ValueError("different numbers from 0.5 to 2, including 1.0, are accepted")
         return sorted(speeds)

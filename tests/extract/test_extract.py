@@ -266,7 +266,7 @@ def test_a_store_where_no_folder_can_be_made_fails_the_step_naming_it(corpus: Co
 
 def test_a_manifest_without_an_utterance_is_refused(tmp_path: Path) -> None:
     write_manifest(tmp_path / "manifest.jsonl", [])
-    with pytest.raises(WorkError, match="no utterance came in"):
+    with pytest.raises(WorkError, match="the corpus has no utterance"):
         run(tmp_path, tmp_path / "store", SMALL)
 
 

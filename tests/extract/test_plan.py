@@ -109,10 +109,10 @@ def test_utterances_that_cannot_be_labelled_are_rejected_with_a_reason() -> None
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"speeds": [0.9, 1.1]}, "'speeds' is .*1.0 among them"),
-        ({"speeds": [1.0, 1.0]}, "'speeds' is .*each once"),
+        ({"speeds": [0.9, 1.1]}, "'speeds' is .*including 1.0"),
+        ({"speeds": [1.0, 1.0]}, "'speeds' is .*different numbers"),
         ({"runner": "DirectRunner"}, "'runner' is 'DirectRunner'; it downloads"),
-        ({"runner": "DaskRunner"}, "'runner' is 'DaskRunner'; it loses"),
+        ({"runner": "DaskRunner"}, "'runner' is 'DaskRunner'; it silently loses"),
         ({"alphabet": "aab"}, "'alphabet' is 'aab'; .*repeated: 'a'"),
         ({"features": {"fft_size": 100}}, r"'features\.fft_size' is 100"),
     ],
