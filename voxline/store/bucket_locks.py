@@ -5,9 +5,9 @@
   .purged             when the last purge ended: what a process has read before may hold a speaker who was removed
 
 Each process writes its own object first and then looks for the other kind, so at least one of two sees the other. A
-lease that was not renewed for its whole time is removed by whoever finds it. Age is told by the storage's clock alone,
-from one object to another. A holder that slept meanwhile learns that it lost the lock when it checks, which it does
-before it decides anything. Each renewal carries a nonce: on S3 equal bytes would have the same version.
+lease that was not renewed for its whole time is removed by the process that finds it. Age is the difference of two
+objects' times, both by the storage's clock. A holder that slept meanwhile notices that it lost the lock when it checks,
+which it does before it decides anything. Each renewal carries a nonce: on S3 equal bytes would have the same version.
 """
 
 import contextlib

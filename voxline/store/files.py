@@ -1,7 +1,7 @@
-"""Writing that is whole or absent, and the hashes that name things.
+"""Files that are written whole or not at all, and locks of this machine.
 
-Every file appears by rename, after its bytes have reached the disk: a killed process leaves the old
-file or the new one, never half of either.
+Every file appears by rename, after its bytes have reached the disk: a killed process leaves the old file or the new
+one, never half of either.
 """
 
 import contextlib
@@ -32,15 +32,15 @@ USER_FIXABLE_ERRNOS = (
     errno.EEXIST,
     errno.ENAMETOOLONG,
 )
-"""What the system says of a full disk, of permissions, and of what should be a folder and is none."""
+"""A full disk, missing permissions, a file where a folder should be."""
 
 
 @contextlib.contextmanager
 def atomic_write(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[IO[Any]]:
     """Opens a file for writing that takes its name only when the block ends without an error.
 
-    Who writes thousands of files that name nothing yet may wait for the disk once, at the end (`os.sync()`), with
-    durable=False: only a power failure in between can tell the difference.
+    Code that writes thousands of files that nothing refers to yet can pass durable=False and wait for the disk once, at
+    the end (`os.sync()`): only a power failure in between makes a difference.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "note.txt"
@@ -73,7 +73,7 @@ def remove_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: flo
         back) is left.
     """
     for file in folder.glob(pattern):
-        with contextlib.suppress(FileNotFoundError):  # its process lives, and has just finished it
+        with contextlib.suppress(FileNotFoundError):  # its process has just finished it
             if not older_than or file.stat().st_mtime < time.time() - older_than:
                 file.unlink()
 
@@ -101,19 +101,19 @@ def read_json(path: Path) -> Any:
 
 
 def file_sizes(folder: Path, files: Iterable[str]) -> dict[str, int]:
-    """Bytes of those that are files, by which one is known that somebody wrote or copied half of since."""
+    """Bytes of those that are files, to notice one that was written or copied in part since."""
     return {file: (folder / file).stat().st_size for file in files if (folder / file).is_file()}
 
 
 def hash_folder(folder: Path) -> str:
-    """The name of a folder's content: relative paths and bytes of every file below it."""
+    """The hash of a folder's content: relative paths and bytes of every file below it."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return hash_value([[path.relative_to(folder).as_posix(), hash_file(path)] for path in files])
 
 
 @contextlib.contextmanager
 def explain_disk_errors(step: str, folder: Path) -> Iterator[None]:
-    """Tells what the system says of the disk as something to mend."""
+    """Turns errors of the disk that a person can fix into WorkErrors."""
     try:
         yield
     except OSError as error:
@@ -127,10 +127,10 @@ def explain_disk_errors(step: str, folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive_lock(folder: Path) -> Iterator[None]:
-    """Holds the folder for this process; the lock goes when the process does, however it ends."""
+    """Locks the folder for this process. The lock ends with the process, however that ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError as error:  # /proc and its like hold no folders of ours, and say that they are not there
+    except FileNotFoundError as error:  # of /proc and the like
         raise WorkError(
             f"{folder.parent.name}: {error.filename}: no folder can be made there; set `store` to another one"
         ) from error
@@ -147,7 +147,7 @@ def exclusive_lock(folder: Path) -> Iterator[None]:
 
 
 def open_lock_file(lock: Path) -> int:
-    """The lock's file, which is also held where it may only be read: finished work is reused there."""
+    """Opens a lock's file, read-only where it must be: finished work is reused on a read-only disk."""
     try:
         return os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
@@ -157,4 +157,4 @@ def open_lock_file(lock: Path) -> int:
 
 
 DONE = "done.json"
-"""The marker of finished work; in a bucket it names the attempt that counts."""
+"""The marker of finished work. In a bucket it names the attempt that counts."""

@@ -1,4 +1,4 @@
-"""Digests of many things, held in little more than their own 16 bytes: a set of strings takes eight times as much."""
+"""Hashes, and compact collections of them: a set of strings takes eight times the memory of their digests."""
 
 import hashlib
 import json
@@ -12,12 +12,12 @@ DIGEST_BYTES = HASH_CHARACTERS // 2
 
 
 def hash_value(value: Any) -> str:
-    """The name of a JSON value: equal values have equal names, in whatever order their keys stand."""
+    """The hash of a JSON value, whatever the order of its keys."""
     return hash_bytes(canonical_json(value).encode())
 
 
 canonical_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
-"""A JSON value as it is hashed."""
+"""The text of a JSON value that is hashed."""
 
 
 def hash_bytes(data: bytes | memoryview) -> str:
@@ -25,7 +25,7 @@ def hash_bytes(data: bytes | memoryview) -> str:
 
 
 def hash_digest(data: bytes | memoryview) -> bytes:
-    """The same in 16 bytes, where many are held."""
+    """The hash as 16 bytes, for code that keeps many."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
@@ -39,14 +39,14 @@ _BUCKETS = 4096
 
 
 class DigestMap:
-    """A value for each digest, of a fixed number of bytes; it holds little more than both."""
+    """Maps digests to values of a fixed number of bytes, in little more memory than both take."""
 
     def __init__(self, value_bytes: int) -> None:
         self._buckets = [bytearray() for _ in range(_BUCKETS)]
         self._width = DIGEST_BYTES + value_bytes
 
     def put(self, digest: bytes, value: bytes = b"") -> None:
-        """Adds one; of a digest that was there before, the later value counts."""
+        """Adds one; a later value of the same digest wins."""
         self._buckets[digest[0] << 4 | digest[1] >> 4] += digest + value
 
     def find(self, digest: bytes) -> bytes | None:
@@ -66,7 +66,7 @@ class DigestMap:
 
 
 class Fingerprint:
-    """The name of a set, of the digests of its members in whatever order; it holds 16 bytes of each.
+    """The hash of a set, from the digests of its members in any order; it keeps 16 bytes of each.
 
     >>> from voxline.store.files import hash_value
     >>> found = Fingerprint()

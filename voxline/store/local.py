@@ -120,7 +120,7 @@ class LocalStore(ObjectStore):
             begin.rename(end)
             fsync_folder(end.parent)
         elif not end.is_dir():
-            raise WorkError(f"{begin}: there is no such folder, and no {end}; start again")
+            raise WorkError(f"{begin}: neither this folder nor {end} exists; start again")
 
     def reserve(self, name: str) -> bool:
         """As that of a bucket; to be called with a lock held."""

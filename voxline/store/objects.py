@@ -218,8 +218,8 @@ class ObjectStore(abc.ABC):
 
         Args:
           if_version: the version that it replaces, ABSENT: none, None: any. What was written may be replaced before we
-            learn that it was; this raises PreconditionError then, so whoever appends checks first whether its line is
-            there.
+            learn that it was; this raises PreconditionError then, so code that appends first checks whether its line
+            is there.
 
         Raises:
           PreconditionError: it has another version.
@@ -243,7 +243,7 @@ class ObjectStore(abc.ABC):
 
         Raises:
           PreconditionError: the target has another version.
-          FileNotFoundError: there is no such object.
+          FileNotFoundError: the object does not exist.
         """
 
     # What a storage overrides where it can do more.
@@ -287,7 +287,7 @@ class ObjectStore(abc.ABC):
         """The object's bytes.
 
         Raises:
-          FileNotFoundError: there is no such object.
+          FileNotFoundError: the object does not exist.
         """
         return self.read_with_info(name)[0]
 
@@ -295,7 +295,7 @@ class ObjectStore(abc.ABC):
         """The object's bytes, and the object that has them.
 
         Raises:
-          FileNotFoundError: there is no such object.
+          FileNotFoundError: the object does not exist.
         """
         while (info := self.stat(name)) is not None:
             try:

@@ -18,7 +18,7 @@ from voxline.errors import PreconditionError, SettingsError, TransientError, Vox
 from voxline.store.objects import open_store
 
 ATTEMPT_ENV = "VOXLINE_ATTEMPT"
-"""The name that the cluster has for this attempt: `asr-x7k2p.root.train.executor(1)`; nothing elsewhere."""
+"""The cluster sets it to the name of this attempt: `asr-x7k2p.root.train.executor(1)`."""
 
 NOTES = "failures"
 
@@ -28,25 +28,25 @@ _NAME = re.compile(r"(?P<step>.+)\((?P<number>\d+)\)")
 
 @contextlib.contextmanager
 def fail_fast(store: Path | str) -> Iterator[None]:
-    """Ends at once where an earlier attempt failed for good, and notes it where this one does.
+    """Fails at once if an earlier attempt failed for good, and leaves a note if this one does.
 
     >>> import tempfile
     >>> store = tempfile.mkdtemp()
     >>> for number in (0, 1):
-    ...     os.environ[ATTEMPT] = f"asr-x7k2p.root.train.executor({number})"
+    ...     os.environ[ATTEMPT_ENV] = f"asr-x7k2p.root.train.executor({number})"
     ...     try:
     ...         with fail_fast(store):
     ...             print("trains for hours")
-    ...             raise WorkError("the loss is no number; lower train.learning_rate")
+    ...             raise WorkError("the loss is not finite; lower train.learning_rate")
     ...     except WorkError as error:
     ...         print(error)
     trains for hours
-    the loss is no number; lower train.learning_rate
-    the loss is no number; lower train.learning_rate (so an earlier attempt of this run ended, and this one would too)
-    >>> del os.environ[ATTEMPT]
+    the loss is not finite; lower train.learning_rate
+    the loss is not finite; lower train.learning_rate (an earlier attempt of this run failed so too)
+    >>> del os.environ[ATTEMPT_ENV]
 
     Raises:
-      WorkError, SettingsError: as the earlier attempt did.
+      WorkError, SettingsError: the error of the earlier attempt.
     """
     name = _NAME.fullmatch(os.environ.get(ATTEMPT_ENV, ""))
     if name is None:
@@ -66,7 +66,7 @@ def fail_fast(store: Path | str) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class FailureNote:
-    """The note of one step of one run; that it cannot be written or read changes nothing of what the step says."""
+    """The note of one step of one run. An error in reading or writing it never hides the step's own."""
 
     store: str
     name: str
@@ -74,9 +74,7 @@ class FailureNote:
     def read(self) -> VoxlineError | None:
         try:
             noted = json.loads((open_store(self.store) / NOTES).read(self.name))
-            return _KINDS[noted["error"]](
-                f"{noted['message']} (so an earlier attempt of this run ended, and this one would too)"
-            )
+            return _KINDS[noted["error"]](f"{noted['message']} (an earlier attempt of this run failed so too)")
         except (VoxlineError, OSError, ValueError, KeyError, TypeError):
             return None
 

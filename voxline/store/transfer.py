@@ -266,7 +266,7 @@ def _find_all(store: ObjectStore, objects: list[str | ObjectInfo]) -> list[Objec
     infos: list[Any] = [existing.get(name) if isinstance(name, str) else name for name in objects]
     if None in infos:
         name = str(objects[infos.index(None)])
-        raise WorkError(f"{store.uri_of(name)}: there is no such object; nothing was downloaded")
+        raise WorkError(f"{store.uri_of(name)}: the object does not exist; nothing was downloaded")
     return infos
 
 

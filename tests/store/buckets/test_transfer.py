@@ -109,7 +109,7 @@ def test_names_that_would_leave_the_folder_are_refused_before_anything_is_brough
 
 
 def test_an_object_that_is_not_there_is_named_and_nothing_is_brought(filled: ObjectStore, tmp_path: Path) -> None:
-    with pytest.raises(WorkError, match=r"corpus/none.wav: there is no such object; nothing was downloaded"):
+    with pytest.raises(WorkError, match=r"corpus/none.wav: the object does not exist; nothing was downloaded"):
         filled.download(["empty", "none.wav"], tmp_path / "came")
     assert not (tmp_path / "came").exists()
 
