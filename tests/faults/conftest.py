@@ -1,4 +1,4 @@
-"""The trials of the step that a file of tests is about."""
+"""The trials of the step that a test file is about."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Does a step on a small disk: until it is full, with more room, while it may only be read, and when it may be written.
+"""Runs a step on a small disk: full, with room, read-only, and writable again.
 
-Prints what it was told, and whether the end is as on any other disk, as JSON.
+Prints the messages, and whether the result is the same as on any other disk, as JSON.
 
   unshare --map-root-user --mount python -m tests.faults.small_disk extract /a/new/folder
 """

@@ -1,4 +1,4 @@
-"""A clock that jumps: what is decided by times takes nothing that is wanted, and the work is the same."""
+"""A clock that jumps loses nothing and gives the same results."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ YEARS = 10 * 365 * 86_400
 
 @pytest.mark.parametrize("jump", [-YEARS, YEARS])
 @pytest.mark.parametrize("name", STEPS)
-def test_what_was_made_by_another_clock_is_used_as_it_is(name: str, jump: int, tmp_path: Path) -> None:
+def test_outputs_of_another_clock_are_reused(name: str, jump: int, tmp_path: Path) -> None:
     step, corpus, usual, jumped = STEPS[name], tmp_path / "corpus", tmp_path / "usual", tmp_path / "jumped"
     make_corpus(corpus)
     usual.mkdir()
@@ -33,24 +33,24 @@ def test_what_was_made_by_another_clock_is_used_as_it_is(name: str, jump: int, t
 
 
 @pytest.mark.parametrize("jump", [-YEARS, YEARS])
-def test_collection_by_a_wrong_clock_leaves_each_version_readable(jump: int, tmp_path: Path) -> None:
+def test_garbage_collection_by_a_wrong_clock_leaves_each_version_readable(jump: int, tmp_path: Path) -> None:
     step, corpus, folder = STEPS["publish"], tmp_path / "corpus", tmp_path / "folder"
     make_corpus(corpus)
     folder.mkdir()
     step.prepare(corpus, folder)
     step.first(corpus, folder)
     first, *versions = sorted((folder / "datasets" / "corpus").glob("[0-9]*"))
-    shutil.rmtree(first)  # what it alone led to is wanted no more
+    shutil.rmtree(first)  # nothing references its shards any more
     before = [step.content(version) for version in versions]
     for file in folder.rglob("*"):
         os.utime(file, (time.time() - jump,) * 2)
     collected = collect_garbage(folder / "store", [folder / "datasets"], grace_days=1, dry_run=False)
-    assert (collected.shards > 0) == (jump > 0), "what seems to be from the future is kept"
+    assert (collected.shards > 0) == (jump > 0), "files from the future are kept"
     assert [step.content(version) for version in versions] == before
     step.second(corpus, folder)
 
 
-def test_an_unfinished_file_goes_when_it_is_old_and_not_when_it_is_from_the_future(tmp_path: Path) -> None:
+def test_an_old_unfinished_file_is_removed_and_one_from_the_future_stays(tmp_path: Path) -> None:
     for name, age in (("old", 2 * 86_400), ("new", 60), ("future", -YEARS)):
         (tmp_path / f".{name}.part").touch()
         os.utime(tmp_path / f".{name}.part", (time.time() - age,) * 2)

@@ -1,4 +1,4 @@
-"""convert, disturbed at every change that it makes on a disk: the end is as if it was not."""
+"""Convert gives the same result after a fault at any change that it makes on a disk."""
 
 from typing import Any
 
@@ -11,5 +11,5 @@ STEP = "convert"
 
 
 @pytest.mark.parametrize("how", KINDS[STEP])
-def test_a_fault_at_any_change_leaves_the_end_state_as_it_is(how: str, trials: dict[str, list[dict[str, Any]]]) -> None:
+def test_a_fault_at_any_change_does_not_change_the_result(how: str, trials: dict[str, list[dict[str, Any]]]) -> None:
     judge(trials[how], how)

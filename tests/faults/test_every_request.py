@@ -1,4 +1,4 @@
-"""convert, extract and publish in a bucket, disturbed at every request in turn: the end is as if they were not."""
+"""Convert, extract and publish in a bucket give the same result after a fault at any request."""
 
 import os
 import re
@@ -25,9 +25,9 @@ FAULTS: dict[str, dict[str, Any]] = {
     "refused for now": {"kind": "status", "code": 429},
     "denied": {"kind": "status", "code": 403},
 }
-"""Killed: from there on nothing is changed any more."""
+"""Killed: no change reaches the bucket from there on."""
 EVERY = "VOXLINE_TEST_EVERY_CHANGE"
-"""Set: faults that pass befall each request, and not each fifth, which takes minutes."""
+"""If set, transient faults hit every request instead of every fifth, which takes minutes."""
 
 
 def run(step: str, corpus: Path, base: str) -> StepOutput:
@@ -38,7 +38,7 @@ def run(step: str, corpus: Path, base: str) -> StepOutput:
 
 
 def content(step: str, work: StepOutput) -> Any:
-    """All that another machine reads of it."""
+    """Everything that another machine reads of an output."""
     folder = localize(work.uri)
     if step == "convert":
         ensure_local(utterance.audio_filepath for utterance in iter_manifest(folder))
@@ -46,7 +46,7 @@ def content(step: str, work: StepOutput) -> Any:
 
 
 def there(gcs: Storage, base: str) -> set[str]:
-    """What lies there but for locks, whose time goes by, logs of the pool, notes of use, and claimed numbers."""
+    """All objects except locks, logs of WAVs, notes of use and reserved numbers."""
     names = {name.removeprefix(f"{base}/") for name in gcs.names() if name.startswith(f"{base}/")}
     names = {name for name in names if not re.search(r"/\.working/|/wavs/log/|/claim\.json$|/used\.json$", name)}
     return {re.sub(r"/[0-9a-f]{12}/", "/attempt/", re.sub(r"corpus/[0-9]+/", "corpus/n/", name)) for name in names}
@@ -54,7 +54,7 @@ def there(gcs: Storage, base: str) -> set[str]:
 
 @pytest.mark.parametrize("how", FAULTS)
 @pytest.mark.parametrize("step", ["convert", "extract", "publish"])
-def test_a_fault_at_any_request_leaves_the_end_as_it_is(
+def test_a_fault_at_any_request_does_not_change_the_result(
     step: str, how: str, gcs: Storage, fresh_pod: Pod, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_corpus(tmp_path)
@@ -79,9 +79,9 @@ def test_a_fault_at_any_request_leaves_the_end_as_it_is(
         fault.times = 0
         monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "30")
         if after % 2:
-            fresh_pod()  # else the machine that was disturbed goes on
+            fresh_pod()  # else the disturbed machine continues
         assert content(step, run(step, tmp_path, f"{gcs.uri}/{base}")) == expected, after
         assert there(gcs, base) == objects, after
         tried += 1
     assert tried > 1
-    assert ended_well == tried or how in ("killed", "denied"), "what passes by is not noticed"
+    assert ended_well == tried or how in ("killed", "denied"), "transient faults are retried"

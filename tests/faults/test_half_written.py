@@ -1,4 +1,4 @@
-"""What somebody else left half written, half copied, or is still writing: made again or refused, and never believed."""
+"""Files that are half written or half copied are made again or refused, and never trusted."""
 
 import itertools
 import threading
@@ -18,7 +18,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_every_file_of_the_store_may_be_half_there(name: str, tmp_path: Path) -> None:
+def test_any_file_of_the_store_may_be_damaged(name: str, tmp_path: Path) -> None:
     step, corpus, whole = STEPS[name], tmp_path / "corpus", tmp_path / "whole"
     make_corpus(corpus)
     whole.mkdir()
@@ -47,7 +47,7 @@ def test_every_file_of_the_store_may_be_half_there(name: str, tmp_path: Path) ->
     assert believed == []
 
 
-def test_a_manifest_that_grows_while_it_is_read_is_no_dataset(tmp_path: Path) -> None:
+def test_a_manifest_that_grows_while_it_is_read_is_refused(tmp_path: Path) -> None:
     make_corpus(tmp_path / "corpus")
     manifest = tmp_path / "corpus" / "few" / "manifest.jsonl"
     whole = (tmp_path / "corpus" / "all" / "manifest.jsonl").read_bytes()

@@ -1,4 +1,4 @@
-"""A disk that really is full, or may only be read; mounted for the test alone, where the system lets it."""
+"""A real disk that is full or read-only, mounted for the test where the system permits it."""
 
 import json
 import shutil
@@ -16,14 +16,14 @@ UNSHARE = ["unshare", "--map-root-user", "--mount"]
 
 @pytest.fixture(scope="module")
 def own_mounts() -> list[str]:
-    """What a command begins with that may mount, seen by nobody else."""
+    """The start of a command that may mount disks that only it sees."""
     if not shutil.which("unshare") or subprocess.run([*UNSHARE, "true"], capture_output=True).returncode:
         pytest.skip("this system lets nobody mount a small disk (unshare --map-root-user --mount)")
     return UNSHARE
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_room_is_made_and_the_step_goes_on(name: str, own_mounts: list[str], tmp_path: Path) -> None:
+def test_a_step_resumes_once_there_is_room(name: str, own_mounts: list[str], tmp_path: Path) -> None:
     command = [*own_mounts, sys.executable, "-m", "tests.faults.small_disk", name, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3_000:]

@@ -1,4 +1,4 @@
-"""Several processes on one store at once, some of which are killed: each has what it would have had alone."""
+"""Concurrent processes on one store, some of them killed, each get the result that they would get alone."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from tests.faults.steps import STEPS
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_processes_that_share_a_store_make_what_each_would_make_alone(name: str, tmp_path: Path) -> None:
+def test_processes_that_share_a_store_do_not_disturb_each_other(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.faults.together", name, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3_000:]

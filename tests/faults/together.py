@@ -1,4 +1,4 @@
-"""Does the same step, with one input and with another, in six processes at once on one store; prints faults as JSON.
+"""Runs a step with two inputs in six concurrent processes on one store, and prints the faults as JSON.
 
 Of each three that have the same input one is killed half a second after the start.
 

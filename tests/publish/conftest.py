@@ -20,7 +20,7 @@ Extract = Callable[..., Path]
 
 @pytest.fixture
 def extracted(tmp_path: Path) -> Extract:
-    """Extracts a corpus of some of twenty recordings into the store, and returns the dataset's folder."""
+    """Extracts some of twenty recordings into the store, and returns the dataset's folder."""
     random = np.random.default_rng(0)
     utterances = []
     for number in range(20):

@@ -1,4 +1,4 @@
-"""What changed between two datasets: against a comparison of all rows in memory, and in words for a person."""
+"""Differences between two datasets, checked against a comparison of all rows in memory."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ def dataset(folder: Path, rows: dict[str, dict[str, Any]]) -> Dataset:
 
 @settings(deadline=None, max_examples=100)
 @given(before=ROWS_OF, after=ROWS_OF)
-def test_reading_side_by_side_finds_what_comparing_everything_finds(
+def test_merging_finds_what_a_full_comparison_finds(
     before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -86,7 +86,7 @@ def test_texts_are_compared_word_by_word(before: str, after: str, said: str) -> 
     assert format_word_diff(before, after) == said
 
 
-def test_a_version_says_what_changed_and_the_comparison_names_it(extracted: Extract, tmp_path: Path) -> None:
+def test_a_version_counts_its_changes_and_the_diff_lists_them(extracted: Extract, tmp_path: Path) -> None:
     store, datasets = tmp_path / "store", tmp_path / "datasets"
     first = publish(extracted(range(1, 18)), store, datasets, PublishSettings()).folder
     second = publish(extracted(range(15)), store, datasets, PublishSettings()).folder
@@ -101,7 +101,7 @@ def test_a_version_says_what_changed_and_the_comparison_names_it(extracted: Extr
     assert format_diff(str(first), str(first), limit=1) == ["the same utterances, texts, audio, speakers and splits"]
 
 
-def test_a_speaker_who_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_removed_speaker_is_listed(tmp_path: Path) -> None:
     row = {"text": "one", "split": "test", "audio_hash": "a"}
     before = dataset(tmp_path / "a", {"1": {**row, "speaker": "anna"}, "2": {**row, "speaker": "bob"}})
     after = dataset(tmp_path / "b", {"1": {**row, "speaker": "anna"}})
@@ -111,7 +111,7 @@ def test_a_speaker_who_is_gone_is_named(tmp_path: Path) -> None:
     assert json.loads((after.folder / ROWS_FILE).read_text())["speaker"] == "anna"
 
 
-def test_the_drift_of_features_is_told_in_deviations_and_a_large_one_as_such(tmp_path: Path) -> None:
+def test_feature_drift_is_measured_in_standard_deviations(tmp_path: Path) -> None:
     row = {"text": "one", "split": "train", "speaker": "anna", "audio_hash": "a"}
     before, after = (dataset(tmp_path / name, {"1": row}) for name in "ab")
     before = dataclasses.replace(before, mean=[0.0, 10.0, 5.0], deviation=[1.0, 4.0, 0.0])
@@ -119,13 +119,13 @@ def test_the_drift_of_features_is_told_in_deviations_and_a_large_one_as_such(tmp
     found = feature_drift(before, after)
     assert found
     assert (found.mean_shift, found.deviation_ratio) == ([0.0, -0.25, 0.0], [1.0, 1.25, 1.0])
-    told_of = "means shifted by at most -0.250 deviations (bin 1), deviations changed by at most +25.0% (bin 1)"
-    assert found.describe() == f"{told_of}; that is a lot"
+    description = "means shifted by at most -0.250 deviations (bin 1), deviations changed by at most +25.0% (bin 1)"
+    assert found.describe() == f"{description}; that is a lot"
     assert feature_drift(before, before) is None
     assert feature_drift(before, dataclasses.replace(after, features=FeatureSettings(mels=8))) is None
 
 
-def test_the_page_of_a_difference_says_what_the_terminal_says(extracted: Extract, tmp_path: Path) -> None:
+def test_the_html_diff_shows_what_the_command_prints(extracted: Extract, tmp_path: Path) -> None:
     before, after = (Dataset.read(extracted(which)) for which in (range(1, 18), range(15)))
     page = tmp_path / "diff.html"
     result = CliRunner().invoke(app, ["diff", str(before.folder), str(after.folder), "--html", str(page)])

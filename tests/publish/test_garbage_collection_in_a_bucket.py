@@ -1,4 +1,4 @@
-"""Shards in a bucket to which nothing leads are collected; nothing goes that somebody may want."""
+"""Garbage collection in a bucket deletes unreferenced shards and nothing else."""
 
 import contextlib
 import datetime
@@ -26,7 +26,7 @@ Extracted = Callable[[range], StepOutput]
 
 @pytest.fixture
 def days_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets all that is in the bucket be that many days older, as a collection sees it."""
+    """Makes all objects that many days older, as garbage collection sees them."""
     age = datetime.timedelta()
     exclusive = garbage_collection._exclusive
 
@@ -47,7 +47,7 @@ def shards(storage: AnyStorage) -> set[str]:
     return {name.rpartition("/")[0] for name in storage.names() if name.startswith("store/shards/")}
 
 
-def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_is_wanted(
+def test_unreferenced_shards_are_deleted_after_the_grace_period_and_extracted_again_when_needed(
     storage: AnyStorage, fresh_pod: Pod, extracted: Extracted, days_later: Callable[[float], None]
 ) -> None:
     store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
@@ -75,7 +75,7 @@ def test_what_nothing_leads_to_goes_after_days_of_grace_and_comes_back_when_it_i
     assert storage.bucket("store").stat(f"extract/{again.key}/used.json")
 
 
-def test_faults_and_who_works_or_purges_keep_it_from_going_astray(
+def test_running_steps_unfinished_purges_and_faults_stop_a_deletion_cleanly(
     storage: AnyStorage,
     fresh_pod: Pod,
     extracted: Extracted,

@@ -1,4 +1,4 @@
-"""Versions of a dataset: numbered, whole or absent, never changed; what is dead is left behind, and then collected."""
+"""Dataset versions: numbered, whole or absent, never changed; compaction and garbage collection."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def content(folder: Path) -> list[Any]:
     return [list(dataset.rows()), dataset.mean, *((b.ids, b.features.tobytes()) for b in batches.epoch(1))]
 
 
-def test_a_version_is_numbered_and_the_same_content_again_is_no_new_one(extracted: Extract, tmp_path: Path) -> None:
+def test_versions_are_numbered_and_the_same_content_creates_none(extracted: Extract, tmp_path: Path) -> None:
     first = run(extracted(), tmp_path / "store", tmp_path / "datasets", KEEP)
     again = run(extracted(), tmp_path / "store", tmp_path / "datasets", KEEP)
     other = run(extracted(range(10)), tmp_path / "store", tmp_path / "datasets", KEEP)
@@ -57,7 +57,7 @@ def test_a_version_is_never_changed_and_numbers_are_not_used_again(extracted: Ex
         DatasetVersions(tmp_path / "datasets", "corpus").path(2)
 
 
-def test_what_is_mostly_dead_is_left_behind_and_read_as_before(extracted: Extract, tmp_path: Path) -> None:
+def test_sparse_shards_are_compacted_and_read_as_before(extracted: Extract, tmp_path: Path) -> None:
     extracted()
     left = extracted([0, 3, 7, 11, 19])
     assert any(shard.live < shard.examples / 2 for shard in Dataset.read(left).shards)
@@ -66,7 +66,7 @@ def test_what_is_mostly_dead_is_left_behind_and_read_as_before(extracted: Extrac
     assert all(shard.live == shard.examples for shard in compacted.shards)
     assert sum(shard.examples for shard in compacted.shards) == 5
     assert content(version) == content(left)
-    # What is extracted from now on leads to the new shards, so that nothing asks for the old ones.
+    # Later extractions use the new shards, so that nothing references the old ones.
     more = Dataset.read(extracted([0, 3, 7, 11, 18, 19]))
     assert {shard.checksum for shard in compacted.shards} <= {shard.checksum for shard in more.shards}
 
@@ -113,7 +113,7 @@ def test_every_write_may_fail_and_readers_see_whole_versions(
     assert not [path for path in (tmp_path / "datasets" / "corpus").iterdir() if path.name.startswith(".incoming")]
 
 
-def test_processes_that_publish_at_once_get_a_number_each(extracted: Extract, tmp_path: Path) -> None:
+def test_concurrent_processes_each_get_a_number(extracted: Extract, tmp_path: Path) -> None:
     folders = [extracted(range(number)) for number in (5, 8, 11, 14)]
     script = (
         "import sys; from voxline.components.publish.step import run; "
@@ -130,7 +130,7 @@ def test_processes_that_publish_at_once_get_a_number_each(extracted: Extract, tm
         assert content(versions.path(number)) == content(tmp_path / "store" / "extract" / versions.info(number).key)
 
 
-def test_refreshes_and_compactions_go_on_while_a_dataset_is_read(extracted: Extract, tmp_path: Path) -> None:
+def test_a_reader_is_not_disturbed_by_refreshes_and_compactions(extracted: Extract, tmp_path: Path) -> None:
     folder = extracted()
     version = run(folder, tmp_path / "store", tmp_path / "datasets", KEEP).folder
     expected = content(version)
@@ -157,7 +157,7 @@ def old(folder: Path, days: float) -> None:
         os.utime(path, (time.time() - days * 86_400,) * 2)
 
 
-def test_what_nothing_leads_to_is_collected_after_days_of_grace(extracted: Extract, tmp_path: Path) -> None:
+def test_unreferenced_shards_are_deleted_after_the_grace_period(extracted: Extract, tmp_path: Path) -> None:
     store, datasets = tmp_path / "store", tmp_path / "datasets"
     extracted()
     kept = run(extracted([0, 3, 7]), store, datasets, COMPACT).folder
@@ -170,11 +170,11 @@ def test_what_nothing_leads_to_is_collected_after_days_of_grace(extracted: Extra
     assert done.shards >= 3
     assert content(kept) == expected
     assert len(list(store.glob("shards/*/[0-9a-f]*"))) == len(Dataset.read(kept).shards)
-    # What was taken away is made again when it is wanted.
+    # Deleted shards are extracted again when needed.
     assert len(list(Dataset.read(extracted()).rows())) == 20
 
 
-def test_a_version_in_use_is_collected_from_no_pool(extracted: Extract, tmp_path: Path) -> None:
+def test_shards_that_a_process_reads_are_not_deleted(extracted: Extract, tmp_path: Path) -> None:
     store = tmp_path / "store"
     reading = Batches(Dataset.read(extracted()), "train", batch_size=4)
     old(store, days=2)
@@ -185,7 +185,7 @@ def test_a_version_in_use_is_collected_from_no_pool(extracted: Extract, tmp_path
     assert collect_garbage(store, [], grace_days=1, dry_run=False).shards == 4
 
 
-def test_nothing_is_collected_where_a_version_cannot_be_read_or_a_purge_did_not_end(
+def test_nothing_is_deleted_if_a_version_is_unreadable_or_a_purge_unfinished(
     extracted: Extract, tmp_path: Path
 ) -> None:
     store, datasets = tmp_path / "store", tmp_path / "datasets"
@@ -199,7 +199,7 @@ def test_nothing_is_collected_where_a_version_cannot_be_read_or_a_purge_did_not_
         collect_garbage(store, [datasets], grace_days=1, dry_run=False)
 
 
-def test_a_dataset_whose_shards_are_gone_is_not_published(extracted: Extract, tmp_path: Path) -> None:
+def test_a_dataset_without_its_shards_is_not_published(extracted: Extract, tmp_path: Path) -> None:
     folder = extracted()
     shutil.rmtree(Dataset.read(folder).files()[0].parent)
     with pytest.raises(WorkError, match=r"absent, and .* lists it; run extract again"):

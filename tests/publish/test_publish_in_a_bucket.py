@@ -1,4 +1,4 @@
-"""Versions in a bucket: every machine sees whole ones, and no two publish under one number."""
+"""Versions in a bucket: every machine sees whole ones, and no two machines use the same number."""
 
 import json
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def extracted(storage: AnyStorage, tmp_path: Path) -> Callable[[range], StepOutp
     return make
 
 
-def test_a_version_is_read_on_another_machine_and_the_same_content_is_none_anew(
+def test_another_machine_reads_a_version_and_publishes_the_same_content_only_once(
     storage: AnyStorage, fresh_pod: Pod, extracted: Callable[[range], StepOutput]
 ) -> None:
     store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
@@ -63,7 +63,7 @@ def test_a_version_is_read_on_another_machine_and_the_same_content_is_none_anew(
     assert list_datasets(datasets) == ["corpus"]
 
 
-def test_what_is_mostly_dead_is_left_behind_in_a_bucket_too(
+def test_sparse_shards_are_compacted_in_a_bucket(
     storage: AnyStorage, fresh_pod: Pod, extracted: Callable[[range], StepOutput]
 ) -> None:
     store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
@@ -79,7 +79,7 @@ def test_what_is_mostly_dead_is_left_behind_in_a_bucket_too(
     assert sorted(name for batch in read.epoch(0) for name in batch.ids) == ["u00", "u04", "u08"]
 
 
-def test_a_number_that_was_claimed_by_a_machine_that_died_is_no_version(
+def test_a_number_reserved_by_a_machine_that_died_is_not_a_version(
     storage: AnyStorage, fresh_pod: Pod, extracted: Callable[[range], StepOutput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
@@ -105,7 +105,7 @@ def test_a_number_that_was_claimed_by_a_machine_that_died_is_no_version(
     assert json.loads(storage.bucket("datasets").read("corpus/2/version.json"))["replaces"] is None
 
 
-def test_a_machine_that_comes_second_takes_the_next_number(
+def test_the_second_machine_takes_the_next_number(
     storage: AnyStorage,
     fresh_pod: Pod,
     extracted: Callable[[range], StepOutput],
@@ -133,7 +133,7 @@ def test_a_machine_that_comes_second_takes_the_next_number(
     assert {number: versions.info(number).key for number in versions.numbers()} == {1: fast.key, 2: slow.key}
 
 
-def test_shards_on_this_machine_are_not_led_to_from_a_bucket(
+def test_a_version_in_a_bucket_cannot_use_local_shards(
     storage: AnyStorage, fresh_pod: Pod, tmp_path: Path, extracted: Callable[[range], StepOutput]
 ) -> None:
     fresh_pod()

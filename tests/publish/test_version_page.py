@@ -1,4 +1,4 @@
-"""The page that publish hands to the UI: what this version is, and what changed since the one before."""
+"""The page of a version, which publish hands to the UI."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def page_of(work: StepOutput) -> str:
     return version_page(str(work.folder.parent.parent), "commands", work.counts["version"], reused=work.reused).html()
 
 
-def test_the_page_of_a_version_says_what_changed_since_the_one_before(extracted: Extract, tmp_path: Path) -> None:
+def test_the_page_shows_the_changes_since_the_previous_version(extracted: Extract, tmp_path: Path) -> None:
     store, datasets = tmp_path / "store", tmp_path / "datasets"
     first = publish(extracted(), store, datasets, NAMED)
     assert "This is the first version." in page_of(first)
@@ -32,7 +32,7 @@ def test_the_page_of_a_version_says_what_changed_since_the_one_before(extracted:
     assert "None since version 2 was published." in page_of(again)
 
 
-def test_the_version_before_may_be_gone(extracted: Extract, tmp_path: Path) -> None:
+def test_the_previous_version_may_be_deleted(extracted: Extract, tmp_path: Path) -> None:
     store, datasets = tmp_path / "store", tmp_path / "datasets"
     publish(extracted(), store, datasets, NAMED)
     second = publish(extracted(range(1, 20)), store, datasets, NAMED)
@@ -42,6 +42,6 @@ def test_the_version_before_may_be_gone(extracted: Extract, tmp_path: Path) -> N
     assert "Version 1, which it replaces, no longer exists" in page_of(second)
 
 
-def test_a_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_an_absent_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkError, match="no version 1"):
         version_page(str(tmp_path), "commands", 1, reused=False)

@@ -1,4 +1,4 @@
-"""A purge in a bucket: nothing is left there or on this machine, also after faults and kills at any request."""
+"""A purge in a bucket removes a speaker there and on this machine, also after faults and kills at any request."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ from tests.buckets.older import Older
 from tests.buckets.proxy import Proxy
 from tests.buckets.s3_server import S3Storage
 from tests.buckets.storages import AnyStorage
-from tests.publish.withdrawn import GONE, make, refresh
+from tests.publish.three_speakers import GONE, make, refresh
 from voxline.components.publish.purge.locations import PurgeScope
 from voxline.components.publish.purge.purge import PurgeFindings, purge_speaker
 from voxline.components.publish.settings import PublishSettings
@@ -32,7 +32,7 @@ from voxline.store.bucket_cache import CACHE_ENV, localize
 
 COUNT = 12
 EVERY = "VOXLINE_TEST_EVERY_CHANGE"
-"""Set: a purge is killed at every change, and not at three of them, which takes many minutes."""
+"""If set, the purge is killed at every change instead of three of them, which takes many minutes."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def made(gcs_proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Path:
         storage = Storage(gcs_proxy)
         make(folder, storage.uri, COUNT)
         cache = folder / "mirror" / "gs" / storage.name
-        for file in cache.rglob("*"):  # what a training and an evaluation would have sent
+        for file in cache.rglob("*"):  # what a training and an evaluation would upload
             if file.is_file() and ("train/" in str(file) or "registry/" in str(file)) and file.name[0] != ".":
                 storage.bucket().write(file.relative_to(cache).as_posix(), file.read_bytes())
         storage.bucket().download(storage.names(), folder / "objects")
@@ -116,7 +116,7 @@ def without_her(content: dict[tuple[str, int], dict[str, bytes]]) -> dict[tuple[
 
 
 def is_clean(storage: AnyStorage, expected: Any, clips: set[str]) -> None:
-    """All of the others', nothing of hers, and no lock or half of anything."""
+    """All others are whole, nothing of the speaker is left, and no lock or staging folder either."""
     assert traces_of_her(storage) == []
     assert of_versions(storage) == expected
     names = storage.names()
@@ -128,11 +128,11 @@ def is_clean(storage: AnyStorage, expected: Any, clips: set[str]) -> None:
     assert len(storage.bucket().read("datasets/purges.jsonl").splitlines()) == 1
 
 
-def test_nothing_of_a_speaker_is_left_in_a_bucket_and_all_of_the_others_is(filled: AnyStorage, tmp_path: Path) -> None:
+def test_a_speaker_is_removed_and_all_others_are_kept(filled: AnyStorage, tmp_path: Path) -> None:
     expected = without_her(of_versions(filled))
     before = filled.names()
     assert "would be removed" in told(filled)
-    assert sorted(filled.names()) == sorted(before), "to look changes nothing"
+    assert sorted(filled.names()) == sorted(before), "a dry run changes nothing"
     assert (tmp_path / "mirror" / filled.uri.replace("://", "/") / "store").is_dir()
     output = told(filled, "--yes", "--note", "asked by letter")
     assert "\nother machines may hold copies" in output, output
@@ -148,7 +148,7 @@ def test_nothing_of_a_speaker_is_left_in_a_bucket_and_all_of_the_others_is(fille
     assert Registry(f"{filled.uri}/registry", "asr").is_intact(1)
 
 
-def test_a_refresh_after_it_publishes_no_version(filled: AnyStorage, made: Path) -> None:
+def test_a_refresh_after_a_purge_publishes_no_version(filled: AnyStorage, made: Path) -> None:
     purged(filled)
     _, extracted = refresh(made, filled.uri, 2, without=GONE)
     store, datasets = f"{filled.uri}/store", f"{filled.uri}/datasets"
@@ -157,7 +157,7 @@ def test_a_refresh_after_it_publishes_no_version(filled: AnyStorage, made: Path)
     assert traces_of_her(filled) == []
 
 
-def test_who_works_in_the_store_is_not_disturbed_and_a_lock_that_was_left_goes(
+def test_a_running_process_stops_the_purge_and_the_lock_of_a_killed_one_expires(
     filled: AnyStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "60")
@@ -174,7 +174,7 @@ def test_who_works_in_the_store_is_not_disturbed_and_a_lock_that_was_left_goes(
     assert traces_of_her(filled) == []
 
 
-def test_what_had_begun_to_read_before_it_is_refused(filled: AnyStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_read_before_the_purge_is_refused(filled: AnyStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     read_before = bucket_locks.seconds_since_snapshot
     purged(filled)
     with bucket_locks.hold_shared_store_lock(f"{filled.uri}/store", 0):
@@ -232,7 +232,7 @@ def keep_versions(storage: AnyStorage, denied: bool, monkeypatch: pytest.MonkeyP
     bucket.patch()
 
 
-def test_faults_that_pass_by_are_not_noticed(filled: AnyStorage) -> None:
+def test_transient_faults_are_retried(filled: AnyStorage) -> None:
     expected = without_her(of_versions(filled))
     for kind, method, after in (("status", "DELETE", 3), ("reset", "", 5), ("lost answer", "DELETE", 9)):
         filled.fails(kind, method, changes=True, after=after, times=2)
@@ -241,7 +241,7 @@ def test_faults_that_pass_by_are_not_noticed(filled: AnyStorage) -> None:
     is_clean(filled, expected, purged(filled).footprint.clips)
 
 
-def test_a_permission_that_is_not_given_is_told_and_the_purge_goes_on_when_it_is(filled: AnyStorage) -> None:
+def test_a_missing_permission_is_named_and_the_purge_resumes_when_it_is_granted(filled: AnyStorage) -> None:
     expected = without_her(of_versions(filled))
     denied = filled.fails("status", "DELETE", "shards", code=403, times=1_000)
     assert re.search(r"storage\.objects\.delete|s3:DeleteObject", told(filled, "--yes"))
@@ -254,7 +254,7 @@ def test_a_permission_that_is_not_given_is_told_and_the_purge_goes_on_when_it_is
 
 
 @pytest.mark.timeout(3_600)
-def test_a_purge_that_was_killed_at_any_change_is_finished_by_the_next(
+def test_a_purge_killed_at_any_change_is_completed_by_the_next(
     filled: AnyStorage, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "60")
@@ -271,16 +271,16 @@ def test_a_purge_that_was_killed_at_any_change_is_finished_by_the_next(
         dead.times = 0
         monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "30")
         assert dead.met
-        meanwhile = without_her(of_versions(filled))  # whole, or none for a moment
+        meanwhile = without_her(of_versions(filled))  # whole, or absent for a moment
         assert meanwhile == {version: expected[version] for version in meanwhile}, after
-        for name in filled.names():  # the time of its locks goes by
+        for name in filled.names():  # as if its locks had expired
             if name.endswith(("/.alone", "/.lock")):
                 filled.bucket().delete(name)
         purged(filled)
         is_clean(filled, expected, clips)
 
 
-def test_what_is_local_is_read_again_after_it(filled: AnyStorage) -> None:
+def test_cached_copies_are_downloaded_again_after_a_purge(filled: AnyStorage) -> None:
     place = f"{filled.uri}/datasets/three/2"
     assert len(read_all(localize(place))) == COUNT
     purged(filled)

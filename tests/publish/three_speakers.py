@@ -1,4 +1,4 @@
-"""What a corpus in which three people speak leaves in a store, datasets and a registry, in folders or in a bucket."""
+"""A store, datasets and a registry made from a corpus with three speakers, in folders or in a bucket."""
 
 import json
 import tarfile
@@ -72,7 +72,7 @@ def corpus(folder: Path, count: int) -> None:
 
 
 def refresh(folder: Path, base: str, version: int, without: str = "") -> tuple[StepOutput, StepOutput]:
-    """What convert and extract make of the corpus, in which one text differs by the version."""
+    """Converts and extracts the corpus, in which one text differs by version."""
     lines = [json.loads(line) for line in (folder / "corpus" / "manifest.jsonl").read_text().splitlines()]
     lines[0]["text"] = "one" * version
     _list(folder, [line for line in lines if line["speaker"] != without])
@@ -89,7 +89,7 @@ def _list(folder: Path, lines: list[dict[str, Any]]) -> None:
 
 
 def train(folder: Path, dataset: Dataset) -> Path:
-    """What a training leaves; the model's folder is returned."""
+    """Writes the output of a training; returns the model's folder."""
     exported(folder / "model", "weights")
     training_data_of(dataset).write(folder / "model" / TRAINED_ON)
     (folder / "logs").mkdir()
@@ -101,7 +101,7 @@ def train(folder: Path, dataset: Dataset) -> Path:
 
 
 def register(registry: str, model: Path, dataset: Dataset) -> None:
-    """A version that was trained on it, and judged by its test split."""
+    """Publishes a version that was trained on the dataset and evaluated on its test split."""
     versions = Registry(registry, "asr")
     place = versions.folder / str(push(versions, model))
     training_data_of(dataset).write(place / TRAINED_ON)

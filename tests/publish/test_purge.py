@@ -1,4 +1,4 @@
-"""A purge of a speaker: nothing of them is left anywhere, all others' is whole, and a kill at any point is mended."""
+"""A purge removes a speaker everywhere, keeps all others whole, and resumes after a kill at any point."""
 
 import fcntl
 import gzip
@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.publish.conftest import HOW
-from tests.publish.withdrawn import COUNT, GONE, make, refresh
+from tests.publish.three_speakers import COUNT, GONE, make, refresh
 from voxline.components.extract.step import run as extract
 from voxline.components.publish.purge.locations import PurgeScope
 from voxline.components.publish.purge.purge import RECORD_FILE, find_speaker, purge_speaker
@@ -59,7 +59,7 @@ def at(folder: Path) -> Folders:
 
 
 def traces_of_her(places: Folders, wavs: set[str]) -> list[str]:
-    """Files that name her, or have the bytes of one of her recordings."""
+    """Files that name the speaker or equal one of their recordings."""
     found = []
     for root in (places.store, *places.datasets, places.registry):
         for file in root.rglob("*"):
@@ -80,7 +80,7 @@ def read_all(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def test_to_look_changes_nothing_and_says_what_there_is(places: Folders) -> None:
+def test_a_dry_run_changes_nothing_and_lists_what_there_is(places: Folders) -> None:
     before = {file: hash_file(file) for file in places.store.parent.rglob("*") if file.is_file()}
     arguments = ["--speaker", GONE, "--store", places.store, "--datasets", places.datasets[0]]
     arguments += ["--registry", places.registry]
@@ -93,7 +93,7 @@ def test_to_look_changes_nothing_and_says_what_there_is(places: Folders) -> None
     assert after == before
 
 
-def test_nothing_of_a_speaker_is_left_and_all_of_the_others_is(places: Folders) -> None:
+def test_a_speaker_is_removed_and_all_others_are_kept(places: Folders) -> None:
     versions = DatasetVersions(places.datasets[0], "three")
     before = {number: read_all(versions.path(number)) for number in versions.numbers()}
     keys = {number: versions.info(number).key for number in versions.numbers()}
@@ -119,7 +119,7 @@ def test_nothing_of_a_speaker_is_left_and_all_of_the_others_is(places: Folders) 
     assert not find_speaker(GONE, places.scope)
 
 
-def test_what_was_purged_is_written_down_and_names_nobody(places: Folders) -> None:
+def test_a_purge_is_recorded_without_naming_the_speaker(places: Folders) -> None:
     purge_speaker(GONE, places.scope, note="asked by letter")
     (line,) = [json.loads(line) for line in (places.datasets[0] / RECORD_FILE).read_text().splitlines()]
     assert line["note"] == "asked by letter"
@@ -131,7 +131,7 @@ def test_what_was_purged_is_written_down_and_names_nobody(places: Folders) -> No
     assert output.endswith("6 utterances; models trained on them: asr/1\n")
 
 
-def test_the_registry_keeps_models_and_figures_and_loses_who_they_are_of(places: Folders) -> None:
+def test_the_registry_keeps_models_and_metrics_and_loses_the_speaker(places: Folders) -> None:
     purge_speaker(GONE, places.scope)
     version = (places.registry) / "asr" / "1"
     assert Registry(version.parents[1], "asr").is_intact(1)
@@ -139,7 +139,7 @@ def test_the_registry_keeps_models_and_figures_and_loses_who_they_are_of(places:
     assert {line["speaker"] for line in lineage.utterances} == {"ada", "bo"}
     assert len(lineage.utterances) + lineage.purged == 14
     evaluation = Evaluation.read(version / EVALUATION)
-    assert {row.speaker for row in evaluation.rows} == {"ada", "bo"}
+    assert {row.speaker for row in evaluation.results} == {"ada", "bo"}
     assert evaluation.test != "f"
     assert not (version / EVALUATION / "clip.wav").exists()
 
@@ -157,15 +157,13 @@ def _hook(event: str, _: Any) -> None:
 
 @pytest.fixture(scope="module")
 def killed() -> Iterator[dict[str, Any]]:
-    """Counts changes of files down, and then ends every one that follows, as a kill does."""
+    """After a number of changes of files, stops every further one, as a kill does."""
     sys.addaudithook(_hook)
     yield _FAIL
     _FAIL["left"] = None
 
 
-def test_a_purge_that_was_killed_anywhere_is_finished_by_the_next(
-    made: Path, tmp_path: Path, killed: dict[str, Any]
-) -> None:
+def test_a_purge_killed_anywhere_is_completed_by_the_next(made: Path, tmp_path: Path, killed: dict[str, Any]) -> None:
     wavs = {hash_file(file) for file in find_speaker(GONE, at(made).scope).wavs}
     steps = 0
     for steps in range(1, 1_000, 13):
@@ -205,7 +203,7 @@ def test_a_shard_that_a_training_reads_stops_the_purge_before_it_begins(places: 
     del reader
 
 
-def test_an_extraction_that_goes_on_stops_the_purge_before_it_begins(places: Folders) -> None:
+def test_a_running_extraction_stops_the_purge_before_it_begins(places: Folders) -> None:
     (pool,) = (places.store / "shards").iterdir()
     with open(pool / ".lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -222,14 +220,14 @@ def test_a_step_that_works_in_the_store_stops_the_purge_before_it_begins(places:
     assert find_speaker(GONE, places.scope).outputs
 
 
-def test_what_began_to_read_before_a_purge_is_refused_in_words(places: Folders) -> None:
+def test_a_dataset_opened_before_a_purge_is_refused_with_the_reason(places: Folders) -> None:
     began = Dataset.read(DatasetVersions(places.datasets[0], "three").path(2))
     purge_speaker(GONE, places.scope)
     with pytest.raises(WorkError, match="where a purge has just changed this version, start again"):
         Batches(began, "train", batch_size=1)
 
 
-def test_a_dataset_that_only_shares_shards_with_them_is_led_to_the_new_ones(places: Folders) -> None:
+def test_a_dataset_that_only_shares_shards_is_pointed_at_the_new_ones(places: Folders) -> None:
     versions = DatasetVersions(places.datasets[0], "two")
     folders = [versions.path(1)]
     folders += [file.parent for file in (places.store / "extract").glob("*/dataset.json") if GONE not in _rows(file)]
@@ -248,7 +246,7 @@ def _rows(beside: Path) -> str:
     return ((beside if beside.is_dir() else beside.parent) / "rows.jsonl").read_text(encoding="utf-8")
 
 
-def test_a_refresh_of_what_is_left_publishes_no_version_and_makes_nothing_again_that_it_need_not(
+def test_a_refresh_after_a_purge_publishes_no_version_and_reuses_what_it_can(
     places: Folders,
 ) -> None:
     folder = places.store.parent
@@ -262,19 +260,19 @@ def test_a_refresh_of_what_is_left_publishes_no_version_and_makes_nothing_again_
     assert (published.reused, published.folder.name) == (True, "2")
 
 
-def test_who_is_not_there_is_not_removed(places: Folders) -> None:
+def test_an_unknown_speaker_changes_nothing(places: Folders) -> None:
     found = purge_speaker("nobody", places.scope)
     assert not found
     assert not (places.datasets[0] / RECORD_FILE).exists()
 
 
-def test_nobody_in_particular_is_not_removed(places: Folders) -> None:
+def test_an_empty_speaker_is_refused(places: Folders) -> None:
     result = CliRunner().invoke(app, ["datasets", "purge", "--speaker", "", "--store", str(places.store), "--yes"])
     assert "that would remove all utterances without a speaker" in f"{result.output}{result.exception}"
     assert (places.store / "wavs").is_dir()
 
 
-def test_a_model_tells_what_it_was_trained_on_and_a_speaker_which_models(places: Folders, tmp_path: Path) -> None:
+def test_training_data_is_listed_by_model_and_models_by_speaker(places: Folders, tmp_path: Path) -> None:
     told = [
         "models",
         "trained-on",
