@@ -19,17 +19,6 @@ from voxline.data.manifest import REJECTS_FILE, Utterance, manifest_path, parse_
 from voxline.errors import WorkError
 from voxline.store.hashing import hash_value
 
-
-def read_reject_counts(manifest: Path) -> tuple[dict[str, int] | None, str]:
-    """The rejects next to a manifest: their number by reason (None without a list), and their hash."""
-    file = manifest_path(manifest).parent / REJECTS_FILE
-    if not file.is_file():
-        return None, ""
-    rejects = read_rejects(file)
-    codes = collections.Counter(str(reject.reason) for reject in rejects).most_common()
-    return dict(codes), hash_value(sorted([reject.id, str(reject.reason)] for reject in rejects))
-
-
 CACHED_UTTERANCES = 4_096
 """Utterances that stay in memory after they were read."""
 
@@ -170,3 +159,13 @@ class CheckedCorpus:
         for _, utterance in self.utterances(np.arange(len(self))):
             texts.append(utterance.text)
         return texts
+
+
+def read_reject_counts(manifest: Path) -> tuple[dict[str, int] | None, str]:
+    """The rejects next to a manifest: their number by reason (None without a list), and their hash."""
+    file = manifest_path(manifest).parent / REJECTS_FILE
+    if not file.is_file():
+        return None, ""
+    rejects = read_rejects(file)
+    codes = collections.Counter(str(reject.reason) for reject in rejects).most_common()
+    return dict(codes), hash_value(sorted([reject.id, str(reject.reason)] for reject in rejects))

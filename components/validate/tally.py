@@ -21,96 +21,11 @@ from voxline.data.json_codec import parse_line
 from voxline.errors import WorkError
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, canonical_json, hash_digest
 
-
-def iter_line_values(manifest: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(offset, values) of each line that begins in a byte range; adjacent ranges have each line once.
-
-    Raises:
-      WorkError: there is no manifest, or a line of it is damaged.
-    """
-    if not manifest.is_file():
-        raise WorkError(f"{manifest}: no such manifest; run the step that writes it first")
-    with open(manifest, "rb") as file:
-        if start:  # a line that begins before this byte belongs to another range
-            file.seek(start - 1)
-            file.readline()
-        offset = file.tell()
-        for line in file:
-            if stop is not None and offset >= stop:
-                break
-            if not line.isspace():
-                yield offset, _parse_line(line, manifest, offset)
-            offset += len(line)
-
-
-def byte_ranges(manifest: Path, length: int) -> list[tuple[int, int]]:
-    """Divides the bytes of a manifest into ranges of a length."""
-    size = manifest.stat().st_size
-    return [(start, min(start + length, size)) for start in range(0, size, length)]
-
-
-def _parse_line(line: bytes, manifest: Path, offset: int) -> dict[str, Any]:
-    try:
-        return parse_line(line, "")
-    except WorkError:
-        return parse_line(line, f"{manifest}:{_line_number(manifest, offset)}")  # again, with the line number
-
-
-def _line_number(manifest: Path, offset: int) -> int:
-    """The number of the line at an offset; counted only for an error message."""
-    number, passed = 1, 0
-    with open(manifest, "rb") as file:
-        for line in file:
-            if passed >= offset:
-                break
-            passed += len(line)
-            number += 1
-    return number
-
-
-class _SpokenCharacters(dict[int, int | None]):
-    """For `str.translate`: removes punctuation, spaces and control characters. Each code point is looked up once."""
-
-    def __missing__(self, code: int) -> int | None:
-        character = chr(code)
-        self[code] = None if character != "'" and unicodedata.category(character)[0] in "PZC" else code
-        return self[code]
-
-
-_SPOKEN = _SpokenCharacters()
-
-
-def count_characters(text: str) -> int:
-    """Counts characters that are neither spaces nor punctuation; an apostrophe is part of its word.
-
-    >>> count_characters("it's late, go!"), count_characters("ni3 hao3 .")
-    (10, 7)
-    """
-    return len(text.translate(_SPOKEN))
-
-
-def transcript_words(text: str) -> list[str]:
-    """Splits a text into words (in pinyin, syllables), without the punctuation around them.
-
-    >>> transcript_words("no - it's late, go!"), transcript_words("ni3 hao3 .")
-    (['no', "it's", 'late', 'go'], ['ni3', 'hao3'])
-    """
-    return [stripped for word in text.split() if (stripped := _strip_punctuation(word))]
-
-
-def _strip_punctuation(word: str) -> str:
-    start, end = 0, len(word)
-    while start < end and _SPOKEN[ord(word[start])] is None:
-        start += 1
-    while end > start and _SPOKEN[ord(word[end - 1])] is None:
-        end -= 1
-    return word[start:end]
-
-
 MEASURED = ("peak_db", "rms_db", "clipped_share", "silence_share")
 COUNTED = ("characters", "words", "labels")
 NUMBERS = {"offset": "Q", "duration": "f", **dict.fromkeys(MEASURED, "f"), **dict.fromkeys(COUNTED, "i")}
 """Columns of numbers, with their type codes of `array`."""
+
 HASH_BYTES = 8
 HASHED = {"ids": HASH_BYTES, "recordings": HASH_BYTES, "sentences": HASH_BYTES, "identities": DIGEST_BYTES}
 MAX_CACHED_TOKENS = 100_000
@@ -250,6 +165,96 @@ class ManifestTally:
         return tally
 
 
+def iter_line_values(manifest: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(offset, values) of each line that begins in a byte range; adjacent ranges have each line once.
+
+    Raises:
+      WorkError: there is no manifest, or a line of it is damaged.
+    """
+    if not manifest.is_file():
+        raise WorkError(f"{manifest}: no such manifest; run the step that writes it first")
+    with open(manifest, "rb") as file:
+        if start:  # a line that begins before this byte belongs to another range
+            file.seek(start - 1)
+            file.readline()
+        offset = file.tell()
+        for line in file:
+            if stop is not None and offset >= stop:
+                break
+            if not line.isspace():
+                yield offset, _parse_line(line, manifest, offset)
+            offset += len(line)
+
+
+def byte_ranges(manifest: Path, length: int) -> list[tuple[int, int]]:
+    """Divides the bytes of a manifest into ranges of a length."""
+    size = manifest.stat().st_size
+    return [(start, min(start + length, size)) for start in range(0, size, length)]
+
+
+def count_characters(text: str) -> int:
+    """Counts characters that are neither spaces nor punctuation; an apostrophe is part of its word.
+
+    >>> count_characters("it's late, go!"), count_characters("ni3 hao3 .")
+    (10, 7)
+    """
+    return len(text.translate(_SPOKEN))
+
+
+def transcript_words(text: str) -> list[str]:
+    """Splits a text into words (in pinyin, syllables), without the punctuation around them.
+
+    >>> transcript_words("no - it's late, go!"), transcript_words("ni3 hao3 .")
+    (['no', "it's", 'late', 'go'], ['ni3', 'hao3'])
+    """
+    return [stripped for word in text.split() if (stripped := _strip_punctuation(word))]
+
+
+def hash_text(text: str) -> int:
+    """The hash of a text in a column of hashes."""
+    return int.from_bytes(_hash(text), "little")
+
+
+def _parse_line(line: bytes, manifest: Path, offset: int) -> dict[str, Any]:
+    try:
+        return parse_line(line, "")
+    except WorkError:
+        return parse_line(line, f"{manifest}:{_line_number(manifest, offset)}")  # again, with the line number
+
+
+def _line_number(manifest: Path, offset: int) -> int:
+    """The number of the line at an offset; counted only for an error message."""
+    number, passed = 1, 0
+    with open(manifest, "rb") as file:
+        for line in file:
+            if passed >= offset:
+                break
+            passed += len(line)
+            number += 1
+    return number
+
+
+def _strip_punctuation(word: str) -> str:
+    start, end = 0, len(word)
+    while start < end and _SPOKEN[ord(word[start])] is None:
+        start += 1
+    while end > start and _SPOKEN[ord(word[end - 1])] is None:
+        end -= 1
+    return word[start:end]
+
+
+class _SpokenCharacters(dict[int, int | None]):
+    """For `str.translate`: removes punctuation, spaces and control characters. Each code point is looked up once."""
+
+    def __missing__(self, code: int) -> int | None:
+        character = chr(code)
+        self[code] = None if character != "'" and unicodedata.category(character)[0] in "PZC" else code
+        return self[code]
+
+
+_SPOKEN = _SpokenCharacters()
+
+
 class _TokenCounts(dict[str, tuple[int, int, int]]):
     """(characters, words, repeated characters) of a token; computed once for each token."""
 
@@ -259,11 +264,6 @@ class _TokenCounts(dict[str, tuple[int, int, int]]):
         repeated = sum(left == right for left, right in itertools.pairwise(token))
         counts = self[token] = (count_characters(token), len(transcript_words(token)), repeated)
         return counts
-
-
-def hash_text(text: str) -> int:
-    """The hash of a text in a column of hashes."""
-    return int.from_bytes(_hash(text), "little")
 
 
 def _hash(text: str) -> bytes:

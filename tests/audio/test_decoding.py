@@ -1,4 +1,4 @@
-"""Decoding sound recordings: the samples are the file's own, whole or in part, and mono and 16 bit come out rightly."""
+"""Decoding intact recordings: exact samples, whole or in part; mixing to mono and conversion to 16 bits."""
 
 import contextlib
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_segment_is_the_same_samples_as_in_the_whole(tmp_path: Path, form: str
 
 
 def test_a_segment_of_a_long_flac_costs_no_decoding_of_the_rest(tmp_path: Path) -> None:
-    """Damage outside the segment is not even seen, since those bytes are not decoded."""
+    """Damage outside the segment goes unnoticed, since those bytes are not decoded."""
     path = tmp_path / "long.flac"
     soundfile.write(path, np.random.default_rng(0).normal(0, 0.1, 60 * RATE), RATE)
     content = bytearray(path.read_bytes())
@@ -133,7 +133,7 @@ def test_float_samples_far_beyond_full_scale_are_unreadable_not_a_square_wave(tm
     assert caught.value.reason is Reason.UNREADABLE
 
 
-def test_nothing_there_and_nothing_in_it_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_empty_one_have_different_reasons(tmp_path: Path) -> None:
     (tmp_path / "empty.flac").touch()
     soundfile.write(tmp_path / "header.wav", np.zeros(0), RATE)
     reasons = {}

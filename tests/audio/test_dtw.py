@@ -1,4 +1,4 @@
-"""Dynamic time warping finds the least sum that any path has, at the speed that a test split needs."""
+"""Dynamic time warping finds the path of least total cost, fast enough for a test split."""
 
 import itertools
 import time
@@ -12,7 +12,7 @@ from voxline.audio.dtw import align_by_cost, dtw
 
 
 def slow(costs: np.ndarray) -> float:
-    """The least sum by the definition, one cell after the other."""
+    """The least total cost by definition, cell by cell."""
     summed = np.full((costs.shape[0] + 1, costs.shape[1] + 1), np.inf)
     summed[0, 0] = 0
     for i, j in itertools.product(range(costs.shape[0]), range(costs.shape[1])):

@@ -1,4 +1,4 @@
-"""Features against librosa, which is the oracle: power within 2e-6 of its peak, logarithms within 1e-3."""
+"""Features equal librosa's: power within 2e-6 of its peak, logarithms within 1e-3."""
 
 import importlib.machinery
 import subprocess
@@ -53,7 +53,7 @@ TACOTRON_2 = FeatureSettings.of(
 
 
 def speech_like(samples: int, seed: int = 0) -> Array:
-    """Noise whose level wanders, with silence in it."""
+    """Noise with a varying level and a silence."""
     random = np.random.default_rng(seed)
     level = np.abs(np.sin(np.arange(samples) / 3_000)) ** 4
     level[samples // 3 : samples // 2] = 0

@@ -1,4 +1,4 @@
-"""Formats that only ffmpeg reads come through the wheel's binary; nothing else ever reaches it."""
+"""Formats that only ffmpeg reads are decoded with the wheel's binary; no other format reaches it."""
 
 import subprocess
 from pathlib import Path
@@ -16,7 +16,7 @@ RATE = 16_000
 
 
 def encode(path: Path, *options: str) -> Path:
-    """One second at 440 Hz, by the wheel's ffmpeg."""
+    """One second at 440 Hz, encoded with the wheel's ffmpeg."""
     command = [
         imageio_ffmpeg.get_ffmpeg_exe(),
         "-v",

@@ -1,4 +1,4 @@
-"""A FLAC is sound, or it is said what is wrong with it; never silence, never garbage."""
+"""A FLAC is intact, or the error says what is wrong; it never becomes silence or noise."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
 STREAM_INFO = 8
-"""Where STREAMINFO's own bytes begin."""
+"""Offset of STREAMINFO's content."""
 
 
 @pytest.fixture

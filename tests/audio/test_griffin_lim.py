@@ -1,4 +1,4 @@
-"""Griffin-Lim on real speech: how near the re-analysed waveform lies, in decibels, and librosa as the oracle."""
+"""Griffin-Lim on real speech: the error of the reconstructed spectrum in decibels, compared with librosa."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from voxline.audio.griffin_lim import (
 
 
 def read(real_data: Path, rate: int, name: str = "LJ001-0002") -> FloatArray:
-    """A recording by LJSpeech's reader, two seconds of it."""
+    """Two seconds of an LJSpeech recording."""
     import soxr
 
     samples, found = soundfile.read(real_data / "LJSpeech-1.1" / "wavs" / f"{name}.wav", dtype="float32")
@@ -36,7 +36,7 @@ def decibels(values: FloatArray, how: FeatureSettings) -> FloatArray:
 
 
 def convergence(made: FloatArray, magnitudes: FloatArray, how: FeatureSettings) -> float:
-    """Norm of what the waveform's magnitudes differ by, as a share of the norm of the magnitudes."""
+    """Spectral convergence: the norm of the error of the magnitudes, relative to the norm of the magnitudes."""
     found = magnitude_spectrogram(made, how)
     return float(np.linalg.norm(found - magnitudes) / np.linalg.norm(magnitudes))
 

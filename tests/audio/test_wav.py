@@ -1,4 +1,4 @@
-"""A WAV that is cut short is noticed by its sizes; what we write is plain, whole, and read back bit by bit."""
+"""Truncated WAVs are detected by their sizes; written WAVs are plain and are read back bit by bit."""
 
 import os
 import struct
@@ -87,7 +87,7 @@ def test_a_wav_without_samples_chunk_is_unreadable(tmp_path: Path) -> None:
 
 
 @given(arrays.arrays(np.int16, st.integers(0, 200)), st.sampled_from([8_000, 16_000, 44_100]))
-def test_what_is_written_is_read_back_by_us_and_by_others(
+def test_a_written_wav_is_read_back_by_us_and_by_soundfile(
     tmp_path_factory: pytest.TempPathFactory, samples: np.ndarray, rate: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "written.wav"

@@ -1,4 +1,4 @@
-"""Pages: what they show is what they were given, they need nothing else, and nothing in them runs."""
+"""Pages show exactly what they are given, are self-contained, and run nothing."""
 
 import base64
 import html
@@ -60,7 +60,7 @@ def tone(seconds: float, rate: int = RATE) -> np.ndarray:
 
 
 def full_page(text: str = "plain words", audio: np.ndarray | Path | None = None) -> Page:
-    """A page with every kind of block, all of it saying `text`."""
+    """A page with every kind of block, each with `text`."""
     page = Page(text, lead=text, footer=text)
     values = np.random.default_rng(0).gamma(3.0, 1.0, 200)
     page.add_opening(slot("verdict", verdict_banner(text, text, "caution")), text)
@@ -184,7 +184,7 @@ def test_a_scatter_of_many_points_shows_a_part_and_says_so() -> None:
     assert len(plot) < 400_000
 
 
-def test_a_plot_says_what_it_shows_to_those_who_cannot_see_it() -> None:
+def test_a_plot_has_a_description() -> None:
     plot = histogram({"train": [1.0, 2.0, 4.0], "test": [2.5]}, "seconds")
     assert "<title>Distribution of seconds</title>" in plot
     assert "<desc>train: 3 values from 1 to 4, median 2; test: 1 value from 2.5 to 2.5, median 2.5</desc>" in plot
@@ -198,7 +198,7 @@ def test_quantiles_are_those_of_numpy(values: list[float], share: float) -> None
 
 
 def heights_of(plot: str) -> list[float]:
-    """Where the stairs of a histogram lie above the ground, in turn, as shares of the whole."""
+    """The heights of a histogram's steps, as shares of the total."""
     way = re.search(r'd="M([^"]+)Z"', plot)
     assert way is not None
     ways = [float(point.split()[1]) for point in way[1].split("L")]
@@ -223,7 +223,7 @@ def test_ticks_are_few_and_lie_on_their_axis(low: float, span: float, whole: boo
     assert all(-1e-6 <= scale.share(value) <= 1 + 1e-6 for value in values)
 
 
-def test_pages_with_plots_are_made_without_a_library_that_draws() -> None:
+def test_pages_with_plots_import_no_plotting_library() -> None:
     made = (
         "import sys\nfrom voxline.report import bar_plot, histogram\n"
         "histogram({'a': [1, 2]}, 'x'), bar_plot({'a': 1.0}, 'x')\n"
@@ -232,7 +232,7 @@ def test_pages_with_plots_are_made_without_a_library_that_draws() -> None:
     assert subprocess.check_output([sys.executable, "-c", made], text=True).strip() == "set()"
 
 
-def test_a_table_aligns_numbers_and_says_what_is_absent() -> None:
+def test_a_table_aligns_numbers_and_marks_missing_values() -> None:
     text = data_table(["name", "n", "share"], [["a", 12_345, 0.123456], ["b", None, float("nan")]])
     assert '<td>a</td><td class="number">12,345</td><td class="number">0.1235</td>' in text
     assert text.count("—") == 2
@@ -258,7 +258,7 @@ def test_filling_a_slot_that_is_not_there_is_an_error() -> None:
 
 
 def samples_of(block: Markup) -> tuple[np.ndarray, int]:
-    """What the player's data URI decodes to."""
+    """The decoded data URI of a player."""
     found = re.search(r'src="data:audio/wav;base64,([^"]+)"', block)
     assert found is not None
     samples, rate = soundfile.read(io.BytesIO(base64.b64decode(found[1])), dtype="int16")
@@ -280,7 +280,7 @@ def test_a_player_holds_the_segment_that_is_meant(tmp_path: Path) -> None:
     np.testing.assert_array_equal(samples, noise[8_000:12_000])
 
 
-def test_a_player_says_what_it_left_out() -> None:
+def test_a_player_says_how_much_it_omits() -> None:
     block = audio_player(tone(3.0), sample_rate=RATE, seconds=1.0)
     assert len(samples_of(block)[0]) == RATE
     assert "The first 1 s of 3.0 s." in block
@@ -295,7 +295,7 @@ def test_a_player_of_an_unreadable_file_says_so(tmp_path: Path, content: bytes |
     assert "a.wav cannot be read" in block
 
 
-def test_a_reel_stays_within_its_limit_and_says_what_was_left_out() -> None:
+def test_a_player_budget_stays_within_its_limit_and_names_what_it_omits() -> None:
     reel = PlayerBudget(limit=100_000)
     blocks = [reel.player(tone(1.0), f"clip {place}", sample_rate=RATE) for place in range(5)]
     assert sum("<audio" in block for block in blocks) == 2
@@ -330,7 +330,7 @@ def test_a_diff_holds_both_texts_and_as_many_errors_as_jiwer_counts(
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Any]:
-    """Headless Chromium's `evaluate(page, script)`, with what its console said."""
+    """Headless Chromium's `evaluate(page, script)`, with the console's output."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
     if chromium is None:
         pytest.skip("no Chromium on this machine: install it to see pages opened in a browser")
@@ -412,7 +412,7 @@ def test_in_a_browser_a_narrow_page_does_not_scroll_sideways(browser: Any, tmp_p
     assert widths == [390, 390]
 
 
-def test_pictures_stand_in_the_page_side_by_side_and_say_what_they_show() -> None:
+def test_image_panels_are_one_png_with_a_description() -> None:
     values = np.random.default_rng(1).random((60, 20))
     block = image_panels(
         [Panel("recorded", values), Panel("$attention$", values, "step", "symbol", 0, 1)], 'of "a" <b>'

@@ -1,4 +1,4 @@
-"""Whatever the text: it is read into the alphabet of its kind, or refused by name, and soon."""
+"""Any text becomes symbols of the kind's alphabet, or an error that names the characters, quickly."""
 
 import contextlib
 import time
@@ -56,12 +56,12 @@ def test_ten_thousand_of_one_character_take_less_than_a_second(kind: str, charac
 
 @pytest.mark.parametrize("pair", POLYPHONES.replace("\n", "|").split("|"))
 def test_phrases_decide_how_a_character_is_read(pair: str) -> None:
-    hanzi, _, said = pair.partition(" ")
-    assert apply_frontend(hanzi, FrontendSettings(kind="mandarin", sandhi=False)).normalized_text == said
+    hanzi, _, expected = pair.partition(" ")
+    assert apply_frontend(hanzi, FrontendSettings(kind="mandarin", sandhi=False)).normalized_text == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("-5°C", "minus five degrees celsius"),
         ("Mr. Hall has $3.50 at 10:05", "mister hall has three dollars and fifty cents at ten oh five"),
@@ -79,8 +79,8 @@ def test_phrases_decide_how_a_character_is_read(pair: str) -> None:
         ("1914–1918, 10-20%", "nineteen fourteen to nineteen eighteen ten to twenty percent"),
     ],
 )
-def test_english_is_said_in_words(text: str, said: str) -> None:
-    assert apply_frontend(text, FrontendSettings(kind="english")).normalized_text == said
+def test_english_is_spelled_out(text: str, expected: str) -> None:
+    assert apply_frontend(text, FrontendSettings(kind="english")).normalized_text == expected
 
 
 def test_what_has_no_sound_is_named() -> None:
@@ -106,7 +106,7 @@ def test_a_measure_word_is_not_the_word_for_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("我很好。你好吗？", "wo3 hen2 hao3. ni2 hao3 ma5?"),
         ("小老虎", "xiao3 lao2 hu3."),
@@ -119,12 +119,12 @@ def test_a_measure_word_is_not_the_word_for_only() -> None:
         ("50%，2个，-5°C，1/2", "bai3 fen1 zhi1 wu3 shi2, liang3 ge4, fu4 wu3 she4 shi4 du4, er4 fen1 zhi1 yi1."),
     ],
 )
-def test_mandarin_is_said_as_it_is_spoken(text: str, said: str) -> None:
-    assert apply_frontend(text, FrontendSettings(kind="mandarin")).symbols == said
+def test_mandarin_has_the_spoken_tones(text: str, expected: str) -> None:
+    assert apply_frontend(text, FrontendSettings(kind="mandarin")).symbols == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("nǐhǎo, Běijīng", "ni3 hao3, bei3 jing1."),
         ("ni3hao3 lv4 nü3 lüe4", "ni3 hao3 lv4 nv3 lve4."),
@@ -132,8 +132,8 @@ def test_mandarin_is_said_as_it_is_spoken(text: str, said: str) -> None:
         ("dian3 r5 wanr2", "dianr3 wanr2."),
     ],
 )
-def test_pinyin_is_taken_with_marks_or_digits_together_or_apart(text: str, said: str) -> None:
-    assert apply_frontend(text, FrontendSettings(kind="pinyin")).symbols == said
+def test_pinyin_may_have_marks_or_digits_and_be_joined_or_separate(text: str, expected: str) -> None:
+    assert apply_frontend(text, FrontendSettings(kind="pinyin")).symbols == expected
 
 
 def test_pinyin_without_tones_is_refused() -> None:

@@ -65,13 +65,13 @@ def test_the_verdict_belongs_to_the_content_not_to_the_place(tmp_path: Path) -> 
     assert again.key == first.key
 
 
-def test_other_rejects_are_judged_anew(tmp_path: Path) -> None:
+def test_other_rejects_are_validated_again(tmp_path: Path) -> None:
     first = run(written(tmp_path / "corpus", fit()), tmp_path / "store", ValidateSettings.of(SMALL))
     again = run(written(tmp_path / "corpus", fit(), rejects=1), tmp_path / "store", ValidateSettings.of(SMALL))
     assert again.key != first.key
 
 
-def test_what_cannot_be_checked_is_said_and_fails_nothing(tmp_path: Path) -> None:
+def test_a_check_that_cannot_run_is_reported_and_fails_nothing(tmp_path: Path) -> None:
     bare = [Utterance(f"u{n}", f"{n}.wav", 1.0, f"word {n}", split="train") for n in range(3)]
     write_manifest(tmp_path / "manifest.jsonl", bare)
     chosen = ValidateSettings.of({"empty_splits": {"required": ["train"]}})

@@ -13,6 +13,11 @@ from voxline.errors import WorkError
 from voxline.settings import Settings
 from voxline.store.step_cache import StepOutput, cached_step, find_finished
 
+STEP = "statistics"
+STATISTICS = "statistics.pb"
+REVISION = 1
+"""Increase it when a feature changes, so that old statistics are no longer comparable."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
@@ -56,25 +61,6 @@ class Baseline:
         return cls(name, utterances, statistics)
 
 
-def _trained_on(provenance: bytes, where: str) -> str:
-    """The fingerprint of the utterances that a version was trained on; empty if the provenance has none."""
-    try:
-        fingerprint = json.loads(provenance)["dataset"]["fingerprint"]
-    except KeyError:
-        return ""
-    except (ValueError, TypeError) as error:
-        raise WorkError(
-            f"{where} is damaged ({error}); restore it from the version, or set validate.tfdv to off"
-        ) from None
-    return fingerprint if isinstance(fingerprint, str) else ""
-
-
-STEP = "statistics"
-STATISTICS = "statistics.pb"
-REVISION = 1
-"""Increase it when a feature changes, so that old statistics are no longer comparable."""
-
-
 def compute_statistics(examples: Examples, utterances: str, store: Path | str) -> StepOutput:
     """Computes the statistics of these utterances, or finds them in the store; output `statistics`."""
     with cached_step(store, STEP, Settings(), {"utterances": utterances}, revision=REVISION) as work:
@@ -98,3 +84,16 @@ def find_statistics(store: Path | str, utterances: str) -> Path | None:
         return None
     file = folder / STATISTICS
     return file if file.is_file() else None
+
+
+def _trained_on(provenance: bytes, where: str) -> str:
+    """The fingerprint of the utterances that a version was trained on; empty if the provenance has none."""
+    try:
+        fingerprint = json.loads(provenance)["dataset"]["fingerprint"]
+    except KeyError:
+        return ""
+    except (ValueError, TypeError) as error:
+        raise WorkError(
+            f"{where} is damaged ({error}); restore it from the version, or set validate.tfdv to off"
+        ) from None
+    return fingerprint if isinstance(fingerprint, str) else ""

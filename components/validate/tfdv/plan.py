@@ -24,81 +24,14 @@ from voxline.store.objects import is_remote, open_store
 if TYPE_CHECKING:
     from voxline.components.validate.corpus import CheckedCorpus
 
-
 PACKAGE = "tensorflow-data-validation"
 MODULE = "tensorflow_data_validation"
 MIN_GLIBC = (2, 39)
 """Of its wheels (manylinux_2_39): Debian 13, Ubuntu 24.04."""
+
 SUPPORTED_PYTHONS = ((3, 10), (3, 12))
-
-
-def unavailable_reason() -> str:
-    """Why TFDV does not run here, as half a sentence; empty if it does."""
-    return _incompatibility(platform.libc_ver(), sys.version_info[:2], importlib.util.find_spec(MODULE) is not None)
-
-
-def tfdv_version() -> str:
-    """The installed version; empty if there is none."""
-    try:
-        return importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _incompatibility(libc: tuple[str, str], python: tuple[int, ...], installed: bool) -> str:
-    """
-    >>> _incompatibility(("glibc", "2.36"), (3, 11), False)
-    'it needs glibc 2.39 or newer, here is glibc 2.36'
-    >>> _incompatibility(("glibc", "2.41"), (3, 13), False)
-    'it needs Python 3.10 to 3.12, here is 3.13'
-    >>> _incompatibility(("glibc", "2.41"), (3, 11), False)
-    'tensorflow-data-validation is not installed'
-    """
-    name, number = libc
-    if name != "glibc" or tuple(int(part) for part in number.split(".")[:2]) < MIN_GLIBC:
-        here = f"{name} {number}".strip() or f"another C library ({sys.platform})"
-        return f"it needs glibc {MIN_GLIBC[0]}.{MIN_GLIBC[1]} or newer, here is {here}"
-    if not SUPPORTED_PYTHONS[0] <= python[:2] <= SUPPORTED_PYTHONS[1]:
-        return f"it needs Python 3.10 to 3.12, here is {python[0]}.{python[1]}"
-    return "" if installed else f"{PACKAGE} is not installed"
-
-
 SCHEMA_FOLDER = Path(voxline.__path__[0]) / "configs" / "validation"
 SCHEMA_SUFFIX = ".pbtxt"
-
-
-def read_schema_text(schema: str) -> str:
-    """Reads the text of a schema.
-
-    Args:
-      schema: a name in configs/validation (`asr`), or a path or bucket URI that ends in .pbtxt.
-
-    Raises:
-      SettingsError: there is no schema of that name, or no such file.
-      WorkError: the bucket cannot be read.
-    """
-    file = schema if schema.endswith(SCHEMA_SUFFIX) else str(SCHEMA_FOLDER / f"{schema}{SCHEMA_SUFFIX}")
-    try:
-        return _bytes(file).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        known = (
-            ", ".join(sorted(path.stem for path in SCHEMA_FOLDER.glob(f"*{SCHEMA_SUFFIX}")))
-            or f"none, as {SCHEMA_FOLDER} is empty"
-        )
-        raise SettingsError(
-            f"validate: 'schema' is {schema!r}: {getattr(error, 'strerror', None) or 'not UTF-8'} ({file}); accepted: "
-            f"a name ({known}), or a path or bucket URI that ends in {SCHEMA_SUFFIX}"
-        ) from None
-
-
-def _bytes(file: str) -> bytes:
-    if not is_remote(file):
-        return Path(file).read_bytes()
-    folder, _, name = file.rpartition("/")
-    try:
-        return open_store(folder).read(name)
-    except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, "No such object") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,3 +128,68 @@ class TfdvPlan:
             statistics=results.feature_statistics(current),
             baseline_statistics=results.feature_statistics(previous) if previous is not None else {},
         )
+
+
+def unavailable_reason() -> str:
+    """Why TFDV does not run here, as half a sentence; empty if it does."""
+    return _incompatibility(platform.libc_ver(), sys.version_info[:2], importlib.util.find_spec(MODULE) is not None)
+
+
+def _incompatibility(libc: tuple[str, str], python: tuple[int, ...], installed: bool) -> str:
+    """
+    >>> _incompatibility(("glibc", "2.36"), (3, 11), False)
+    'it needs glibc 2.39 or newer, here is glibc 2.36'
+    >>> _incompatibility(("glibc", "2.41"), (3, 13), False)
+    'it needs Python 3.10 to 3.12, here is 3.13'
+    >>> _incompatibility(("glibc", "2.41"), (3, 11), False)
+    'tensorflow-data-validation is not installed'
+    """
+    name, number = libc
+    if name != "glibc" or tuple(int(part) for part in number.split(".")[:2]) < MIN_GLIBC:
+        here = f"{name} {number}".strip() or f"another C library ({sys.platform})"
+        return f"it needs glibc {MIN_GLIBC[0]}.{MIN_GLIBC[1]} or newer, here is {here}"
+    if not SUPPORTED_PYTHONS[0] <= python[:2] <= SUPPORTED_PYTHONS[1]:
+        return f"it needs Python 3.10 to 3.12, here is {python[0]}.{python[1]}"
+    return "" if installed else f"{PACKAGE} is not installed"
+
+
+def tfdv_version() -> str:
+    """The installed version; empty if there is none."""
+    try:
+        return importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def read_schema_text(schema: str) -> str:
+    """Reads the text of a schema.
+
+    Args:
+      schema: a name in configs/validation (`asr`), or a path or bucket URI that ends in .pbtxt.
+
+    Raises:
+      SettingsError: there is no schema of that name, or no such file.
+      WorkError: the bucket cannot be read.
+    """
+    file = schema if schema.endswith(SCHEMA_SUFFIX) else str(SCHEMA_FOLDER / f"{schema}{SCHEMA_SUFFIX}")
+    try:
+        return _bytes(file).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        known = (
+            ", ".join(sorted(path.stem for path in SCHEMA_FOLDER.glob(f"*{SCHEMA_SUFFIX}")))
+            or f"none, as {SCHEMA_FOLDER} is empty"
+        )
+        raise SettingsError(
+            f"validate: 'schema' is {schema!r}: {getattr(error, 'strerror', None) or 'not UTF-8'} ({file}); accepted: "
+            f"a name ({known}), or a path or bucket URI that ends in {SCHEMA_SUFFIX}"
+        ) from None
+
+
+def _bytes(file: str) -> bytes:
+    if not is_remote(file):
+        return Path(file).read_bytes()
+    folder, _, name = file.rpartition("/")
+    try:
+        return open_store(folder).read(name)
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "No such object") from None

@@ -1,4 +1,4 @@
-"""The dataset of the model in service is found by what its version says; where it cannot be, the reason is told."""
+"""The baseline is found from the provenance of the version in service; without one, the reason is reported."""
 
 import shutil
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_the_version_in_service_leads_to_the_statistics_of_its_utterances(tmp_pa
     assert found.statistics == statistics(tmp_path / "store", "newer") / STATISTICS
 
 
-def test_without_a_baseline_the_reason_is_told(tmp_path: Path) -> None:
+def test_without_a_baseline_the_reason_is_reported(tmp_path: Path) -> None:
     registry, store = tmp_path / "registry", tmp_path / "store"
 
     def reason() -> str:

@@ -32,8 +32,8 @@ def test_where_it_cannot_run_one_line_says_why_and_our_checks_are_made(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = run(corpus, tmp_path, settings())
-    told = [line for line in capsys.readouterr().out.splitlines() if "TFX" in line]
-    assert told == [f"▸ validate: TFX's data validation is skipped: {plan.unavailable_reason()}"]
+    message = [line for line in capsys.readouterr().out.splitlines() if "TFX" in line]
+    assert message == [f"▸ validate: TFX's data validation is skipped: {plan.unavailable_reason()}"]
     validation = json.loads(work.path("validation").read_text())
     assert validation["tfdv"]["ran"] is False
     outcomes = {one["name"]: one["outcome"] for one in validation["checks"]}
@@ -79,14 +79,14 @@ def test_a_schema_may_lie_in_a_bucket_where_every_pod_finds_it(gcs: Storage) -> 
         read_schema_text(f"{gcs.uri}/schemas/latin.pbtxt")
 
 
-def test_every_curated_schema_says_what_it_is_for() -> None:
+def test_every_schema_begins_with_its_purpose() -> None:
     schemas = sorted(SCHEMA_FOLDER.glob("*.pbtxt"))
     assert [path.stem for path in schemas] == ["asr", "tts"]
-    assert all(path.read_text().startswith("# What a corpus for a ") for path in schemas)
+    assert all(path.read_text().startswith("# The schema of ") for path in schemas)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"tfdv": "yes"}, r"'tfdv' is 'yes'"),
         ({"schema": ""}, r"'schema' is ''"),
@@ -96,8 +96,8 @@ def test_every_curated_schema_says_what_it_is_for() -> None:
         ({"schemas": "tts"}, r"unknown key 'schemas'; did you mean 'schema'"),
     ],
 )
-def test_a_wrong_setting_is_refused_by_its_key(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(SettingsError, match=told):
+def test_a_wrong_setting_is_refused_by_its_key(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         ValidateSettings.of(wrong, "validate")
 
 

@@ -40,7 +40,7 @@ def test_a_pipeline_finds_what_one_process_finds(tmp_path: Path, runner: str) ->
 
 @pytest.mark.usefixtures("in_pieces")
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_a_line_that_is_none_is_told_as_one_process_tells_it(tmp_path: Path, runner: str) -> None:
+def test_the_error_for_a_damaged_line_is_that_of_one_process(tmp_path: Path, runner: str) -> None:
     manifest = written(tmp_path / "corpus", fit()) / "manifest.jsonl"
     lines = manifest.read_text().splitlines(keepends=True)
     manifest.write_text("".join([*lines[:30], "no JSON\n", *lines[30:]]))
@@ -58,7 +58,7 @@ def test_a_small_manifest_is_read_without_beam(tmp_path: Path, monkeypatch: pyte
     assert len(tally_manifest(manifest, by("multi_process", beam_from_megabytes=1), tmp_path / "store")) == 60
 
 
-def test_who_does_the_work_is_no_part_of_its_name(tmp_path: Path) -> None:
+def test_the_runner_is_not_part_of_the_key(tmp_path: Path) -> None:
     manifest = written(tmp_path / "corpus", fit())
     run(manifest, tmp_path / "store", ValidateSettings.of(SMALL))
     assert run(manifest, tmp_path / "store", by("multi_process", workers=3, beam_options=["--x=1"])).reused

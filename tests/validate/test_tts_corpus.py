@@ -1,4 +1,4 @@
-"""A corpus for synthesis: one speaker in all splits, punctuation and pinyin in the texts, and no CTC."""
+"""A TTS corpus: one speaker in all splits, punctuation and pinyin in the texts, and no CTC."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_a_word_is_the_same_before_a_comma_and_before_none(tmp_path: Path) -> No
     assert "word_balance" not in failed(found)
 
 
-def test_the_rate_of_speech_counts_what_is_said_not_how_it_is_printed(tmp_path: Path) -> None:
+def test_the_speaking_rate_counts_words_not_punctuation(tmp_path: Path) -> None:
     takes = voice()
     takes[3].text = "Red..., " + "- " * 40 + "on!?"
     takes[4].text = "red" * 12
