@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.buckets.emulator import gcs as gcs  # a fixture
@@ -20,6 +21,10 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # The tests start some hundred processes; where byte code is not kept, each compiles TensorFlow anew: 14 s, and not 6.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A busy machine is slow, which is not a failure of the property.
+hypothesis.settings.register_profile("voxline", deadline=None)
+hypothesis.settings.load_profile("voxline")
 
 ROOT = Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"

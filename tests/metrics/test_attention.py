@@ -1,4 +1,4 @@
-"""Alignments that read a text well, and each way of reading it badly."""
+"""Attention that reads a text well, and each way of reading it badly."""
 
 import numpy as np
 import pytest
@@ -23,14 +23,14 @@ def test_a_text_that_is_read_from_beginning_to_end_is_aligned() -> None:
     assert found.diagonality > 0.99
 
 
-def test_a_voice_that_dwells_on_vowels_and_pauses_is_still_aligned() -> None:
+def test_attention_that_dwells_on_vowels_and_pauses_is_aligned() -> None:
     uneven = np.cumsum(np.tile([0.2, 0.3, 1.5, 1.0], 15))
     found = compute_attention_metrics(reading(list(uneven * 39 / uneven[-1]), 40))
     assert found.diagonality > 0.98
     assert (found.repeats, found.skips) == (0, 0)
 
 
-def test_attention_that_never_formed_has_little_of_anything() -> None:
+def test_attention_that_never_formed_scores_low() -> None:
     found = compute_attention_metrics(np.full((60, 40), 1 / 40))
     assert found.diagonality == pytest.approx(0.36, abs=0.02)
     assert found.coverage == 0
@@ -39,7 +39,7 @@ def test_attention_that_never_formed_has_little_of_anything() -> None:
     assert compute_attention_metrics(reading([3.0] * 60, 40)).diagonality < 0.35
 
 
-def test_words_that_are_left_out_are_counted() -> None:
+def test_skipped_words_are_counted() -> None:
     positions = [p for p in straight() if not (9 < p < 16 or 22 < p < 30)]
     found = compute_attention_metrics(reading(positions, 40, width=0.4))
     assert found.skips == 2
@@ -48,11 +48,11 @@ def test_words_that_are_left_out_are_counted() -> None:
     assert compute_attention_metrics(reading(letter, 40, width=0.4)).skips == 0
 
 
-def test_the_end_that_is_not_reached_is_a_skip() -> None:
+def test_an_end_that_is_not_reached_is_a_skip() -> None:
     assert compute_attention_metrics(reading(straight(30), 40)).skips == 1
 
 
-def test_a_word_that_is_said_again_counts_once() -> None:
+def test_a_repeated_word_counts_once() -> None:
     positions = [*range(20), *range(12, 20), *range(12, 40)]
     found = compute_attention_metrics(reading([float(p) for p in positions], 40))
     assert (found.repeats, found.skips, found.coverage) == (2, 0, 1)
@@ -60,7 +60,7 @@ def test_a_word_that_is_said_again_counts_once() -> None:
     assert compute_attention_metrics(reading(trembling, 40)).repeats == 0
 
 
-def test_no_step_and_weights_that_are_no_numbers_are_refused() -> None:
+def test_empty_and_not_finite_weights_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\(0, 5\)"):
         compute_attention_metrics(np.zeros((0, 5)))
     with pytest.raises(ValueError, match="finite"):

@@ -1,4 +1,4 @@
-"""Intervals and comparisons hold what they promise, of rates and of means."""
+"""Intervals and comparisons of rates and means keep their stated confidence."""
 
 import math
 
@@ -9,7 +9,7 @@ from voxline.errors import WorkError
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
 
 
-def test_an_interval_holds_the_true_rate_as_often_as_it_says() -> None:
+def test_an_interval_contains_the_true_rate_as_often_as_stated() -> None:
     random = np.random.default_rng(5)
     held = 0
     for seed in range(200):
@@ -19,7 +19,7 @@ def test_an_interval_holds_the_true_rate_as_often_as_it_says() -> None:
     assert 0.83 <= held / 200 <= 0.96
 
 
-def test_speakers_who_differ_make_a_wider_interval_than_their_utterances_would() -> None:
+def test_resampling_different_speakers_gives_a_wider_interval_than_resampling_utterances() -> None:
     parts = [SumAndWeight(speaker % 5, 10) for speaker in range(20) for _ in range(30)]
     speakers = [f"s{speaker}" for speaker in range(20) for _ in range(30)]
     by_speaker, by_utterance = (Bootstrap(min_speakers=n).interval(parts, speakers) for n in (10, 21))
@@ -66,7 +66,7 @@ def test_equal_models_are_neither_better_nor_worse() -> None:
 
 
 @pytest.mark.parametrize("utterances", [5, 20, 100])
-def test_no_loss_seen_on_few_words_is_no_promise_that_there_is_none(utterances: int) -> None:
+def test_no_loss_on_a_few_words_is_not_a_bound_of_zero(utterances: int) -> None:
     """One word lost of n gives a bound near 3 / n by resampling; none lost must not give less by much."""
     faultless, speakers = [SumAndWeight(0, 3)] * utterances, [""] * utterances
     none = Bootstrap().compare(faultless, faultless, speakers)
@@ -80,12 +80,12 @@ def test_too_few_utterances_show_nothing() -> None:
     assert (compared.lowest, compared.highest) == (-1, 1)
 
 
-def test_models_measured_on_different_texts_are_not_compared() -> None:
+def test_models_measured_on_different_references_are_not_compared() -> None:
     with pytest.raises(WorkError, match="same utterances"):
         Bootstrap().compare([SumAndWeight(0, 2)], [SumAndWeight(0, 3)], ["a"])
 
 
-def test_an_interval_of_a_mean_holds_the_true_mean_as_often_as_it_says() -> None:
+def test_an_interval_contains_the_true_mean_as_often_as_stated() -> None:
     random = np.random.default_rng(6)
     held = 0
     for seed in range(200):
@@ -95,7 +95,7 @@ def test_an_interval_of_a_mean_holds_the_true_mean_as_often_as_it_says() -> None
     assert 0.82 <= held / 200 <= 0.96
 
 
-def test_what_was_not_measured_takes_no_part_in_a_mean() -> None:
+def test_unmeasured_utterances_are_left_out_of_a_mean() -> None:
     measured = [SumAndWeight(5 + n % 3) for n in range(30)]
     some = [*measured, *[SumAndWeight(0, 0)] * 300]
     assert aggregate(some, "mean") == aggregate(measured, "mean") == 6
@@ -108,7 +108,7 @@ def test_what_was_not_measured_takes_no_part_in_a_mean() -> None:
     assert compared.highest < 0
 
 
-def test_a_mean_of_too_few_has_no_interval_and_none_of_none_is_no_number() -> None:
+def test_a_mean_of_too_few_utterances_has_no_interval() -> None:
     interval = Bootstrap().interval([SumAndWeight(2.5)] * 4, [""] * 4, "mean")
     assert interval.to_dict() == {"low": None, "high": None, "over": "utterances", "units": 4}
     compared = Bootstrap().compare([SumAndWeight(2.5)] * 4, [SumAndWeight(1.5)] * 4, [""] * 4, "mean")

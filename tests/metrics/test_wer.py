@@ -1,4 +1,4 @@
-"""Errors are those of the textbook, and intervals hold what they promise."""
+"""Word and character errors agree with the textbook algorithm."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +15,12 @@ from voxline.metrics.wer import (
 texts = st.lists(st.sampled_from(["a", "b", "cat", "d'", "é"]), max_size=8).map(" ".join)
 
 
-def edit_distance(said: list[str], heard: list[str]) -> int:
+def edit_distance(reference: list[str], hypothesis: list[str]) -> int:
     """Wagner and Fischer 1974, the slow way."""
-    previous = list(range(len(heard) + 1))
-    for row, word in enumerate(said, start=1):
+    previous = list(range(len(hypothesis) + 1))
+    for row, word in enumerate(reference, start=1):
         current = [row]
-        for column, other in enumerate(heard, start=1):
+        for column, other in enumerate(hypothesis, start=1):
             current.append(min(previous[column] + 1, current[-1] + 1, previous[column - 1] + (word != other)))
         previous = current
     return previous[-1]
@@ -28,25 +28,30 @@ def edit_distance(said: list[str], heard: list[str]) -> int:
 
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=6))
 def test_errors_are_the_fewest_that_turn_one_text_into_the_other(pairs: list[tuple[str, str]]) -> None:
-    said, heard = [list(side) for side in zip(*pairs, strict=True)]
-    for edits, split in ((count_word_edits(said, heard), str.split), (count_character_edits(said, heard), list)):
+    references, hypotheses = [list(side) for side in zip(*pairs, strict=True)]
+    for edits, split in (
+        (count_word_edits(references, hypotheses), str.split),
+        (count_character_edits(references, hypotheses), list),
+    ):
         assert len(edits) == len(pairs)
-        for edit, reference, hypothesis in zip(edits, said, heard, strict=True):
+        for edit, reference, hypothesis in zip(edits, references, hypotheses, strict=True):
             assert edit.errors == edit_distance(split(reference), split(hypothesis))
             assert edit.length == len(split(reference))
             assert edit.length - edit.deletions + edit.insertions == len(split(hypothesis))
             assert min(edit.insertions, edit.deletions, edit.substitutions) >= 0
-    assert sum_edits(count_word_edits(said, heard)).errors == sum(count for *_, count in count_confusions(said, heard))
+    assert sum_edits(count_word_edits(references, hypotheses)).errors == sum(
+        count for *_, count in count_confusions(references, hypotheses)
+    )
 
 
 @given(texts, texts)
-def test_an_alignment_holds_both_texts_word_for_word(said: str, heard: str) -> None:
-    pairs = align_words(said, heard)
-    assert [left for left, _ in pairs if left] == said.split()
-    assert [right for _, right in pairs if right] == heard.split()
+def test_an_alignment_contains_every_word_of_both_texts(reference: str, hypothesis: str) -> None:
+    pairs = align_words(reference, hypothesis)
+    assert [left for left, _ in pairs if left] == reference.split()
+    assert [right for _, right in pairs if right] == hypothesis.split()
 
 
-def test_spacing_is_no_error() -> None:
+def test_spacing_is_not_an_error() -> None:
     assert count_word_edits(["  a \t b"], ["a  b "]) == [EditCounts(2)]
     assert count_word_edits([], []) == []
 

@@ -78,7 +78,7 @@ def state(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): content(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_a_good_model_becomes_a_version_that_says_what_it_is(
+def test_a_good_model_becomes_a_version_with_its_card_and_provenance(
     judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     model = make_asr_model({"four": "five"})
@@ -150,7 +150,7 @@ def test_a_model_that_may_be_as_good_is_refused_until_that_is_shown(
     assert judge(other, PushSettings(**sure, max_regression={"wer": 0.1}))["pushed"]
 
 
-def test_a_model_that_is_worse_for_one_speaker_is_refused_though_better_on_the_whole(
+def test_a_model_that_is_worse_for_one_speaker_is_refused_although_better_overall(
     judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel
 ) -> None:
     assert judge(make_asr_model({"four": "five"}))["pushed"]
@@ -163,7 +163,7 @@ def test_a_model_that_is_worse_for_one_speaker_is_refused_though_better_on_the_w
     assert judge(make_asr_model({"seven": "six"}), many)["pushed"]
 
 
-def test_the_same_model_again_is_no_new_version_and_no_failure(
+def test_pushing_the_same_model_again_adds_no_version_and_succeeds(
     judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     assert judge(make_asr_model())["pushed"]
@@ -175,7 +175,7 @@ def test_the_same_model_again_is_no_new_version_and_no_failure(
     assert state(tmp_path / "registry") == before
 
 
-def test_a_version_in_service_that_was_damaged_is_put_right_by_pushing_its_model_again(
+def test_pushing_a_model_again_replaces_its_damaged_version(
     judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     assert judge(make_asr_model())["pushed"]
@@ -187,7 +187,7 @@ def test_a_version_in_service_that_was_damaged_is_put_right_by_pushing_its_model
     assert model_digest(tmp_path / "registry" / "asr" / "2") == model_digest(make_asr_model())
 
 
-def test_models_that_hear_alike_are_no_proof_on_a_handful_of_words(
+def test_equal_hypotheses_on_a_few_words_prove_nothing(
     judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     small = write_corpus(tmp_path / "small", [("ada", "one two"), ("ben", "three")] * 5)
@@ -197,7 +197,7 @@ def test_models_that_hear_alike_are_no_proof_on_a_handful_of_words(
     assert "too small to show it" in verdict["reasons"][0]
 
 
-def test_an_evaluation_whose_table_was_cut_short_is_not_judged(
+def test_an_evaluation_with_a_truncated_table_is_not_judged(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     evaluation = Path(shutil.copytree(evaluated(make_asr_model(), corpus, tmp_path), tmp_path / "cut"))
@@ -208,7 +208,7 @@ def test_an_evaluation_whose_table_was_cut_short_is_not_judged(
             push(make_asr_model(), evaluation, tmp_path / "registry", tmp_path / "store", QUICK)
 
 
-def test_a_model_that_a_person_rolled_back_does_not_come_back_by_itself(
+def test_a_rolled_back_model_is_not_pushed_again_automatically(
     judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     judge(make_asr_model({"one": "two"}))
@@ -220,7 +220,7 @@ def test_a_model_that_a_person_rolled_back_does_not_come_back_by_itself(
     assert judge(make_asr_model(), PushSettings(smoke_test=False, allow_rolled_back=True))["version"] == 4
 
 
-def test_other_bytes_than_those_that_were_evaluated_are_not_judged(
+def test_a_model_other_than_the_evaluated_one_is_not_judged(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     evaluation = evaluated(make_asr_model(), corpus, tmp_path)
@@ -245,7 +245,7 @@ def test_other_bytes_than_those_that_were_evaluated_are_not_judged(
     assert not (tmp_path / "registry").exists()
 
 
-def test_a_model_pushed_since_the_evaluation_is_compared_by_its_own_table(
+def test_a_model_pushed_since_the_evaluation_is_compared_by_its_own_evaluation(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     """Both were evaluated when nothing was in service; the second one to come meets the first."""
@@ -257,7 +257,7 @@ def test_a_model_pushed_since_the_evaluation_is_compared_by_its_own_table(
     assert Registry(tmp_path / "registry", "asr").versions() == [1]
 
 
-def test_a_model_pushed_since_and_tested_on_other_data_asks_for_a_new_evaluation(
+def test_a_model_pushed_since_and_tested_on_other_data_requires_a_new_evaluation(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     other = write_corpus(tmp_path / "other", [("ada", "one two"), ("ben", "three")] * 10)
@@ -272,7 +272,7 @@ def test_a_model_pushed_since_and_tested_on_other_data_asks_for_a_new_evaluation
     assert "evaluate the model again" in verdict["reasons"][0]
 
 
-def test_a_fresh_process_catches_damage_and_another_answer_wherever_it_is_started(
+def test_the_smoke_test_catches_damage_and_another_output_in_any_folder(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder named components where the command was typed is not ours."""
@@ -316,7 +316,7 @@ step.run(model, evaluation, folder + "/registry", folder + "/store", settings)
 """
 
 
-def test_two_pushes_at_once_both_survive_in_order(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
+def test_concurrent_pushes_all_succeed_in_order(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
     models = [make_asr_model(mishears) for mishears in ({"one": "two"}, {"two": "one"}, {"three": "one"})]
     evaluations = [evaluated(model, corpus, tmp_path) for model in models]
     racing = [
@@ -330,7 +330,7 @@ def test_two_pushes_at_once_both_survive_in_order(corpus: Path, make_asr_model: 
     assert [(change.version, change.replaces) for change in versions.journal()] == [(1, None), (2, 1), (3, 2)]
 
 
-def test_a_push_killed_half_way_leaves_nothing_and_can_be_repeated(
+def test_a_killed_push_leaves_nothing_and_can_be_repeated(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     model = make_asr_model()

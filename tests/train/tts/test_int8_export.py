@@ -115,7 +115,11 @@ def test_an_int8_export_has_no_float32_synthesis_signature(voice: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(None, r"no decoder\.tflite.*run train again"), (b"", "not a decoder step"), (b"not a model" * 9, "not a decoder step")],
+    [
+        (None, r"no decoder\.tflite.*run train again"),
+        (b"", "not a decoder step"),
+        (b"not a model" * 9, "not a decoder step"),
+    ],
 )
 def test_a_missing_or_damaged_decoder_is_named(content: bytes | None, why: str, voice: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(voice, tmp_path / "model"))

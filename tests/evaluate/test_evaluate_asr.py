@@ -1,4 +1,4 @@
-"""Evaluate measures the bytes that ship, says how sure it is, and compares with the model in service."""
+"""Evaluate measures the exported ASR model, with intervals, and compares it with the model in service."""
 
 import json
 import random
@@ -63,7 +63,7 @@ def test_a_perfect_model_has_no_errors_and_an_interval_that_does_not_claim_perfe
     assert not (tmp_path / "registry").exists()
 
 
-def test_errors_fall_where_they_were_made(compared: Evaluation) -> None:
+def test_errors_are_counted_in_the_slice_that_they_occur_in(compared: Evaluation) -> None:
     metrics = compared.metrics
     sevens = sum(result.details["reference"].split().count("seven") for result in compared.results)
     words = metrics["details"]["words"]
@@ -84,7 +84,7 @@ def test_errors_fall_where_they_were_made(compared: Evaluation) -> None:
             assert wer["interval"]["low"] <= wer["value"] <= wer["interval"]["high"]
 
 
-def test_a_worse_model_is_said_to_be_worse_than_the_one_in_service(compared: Evaluation) -> None:
+def test_a_worse_model_compares_as_worse_than_the_one_in_service(compared: Evaluation) -> None:
     comparison = compared.metrics["metrics"]["wer"]["comparison"]
     assert compared.metrics["champion"]["version"] == 1
     assert comparison["champion_value"] == 0
@@ -93,7 +93,7 @@ def test_a_worse_model_is_said_to_be_worse_than_the_one_in_service(compared: Eva
     assert all(row.details["champion_hypothesis"] == row.details["reference"] for row in compared.results)
 
 
-def test_the_page_is_whole_and_plays_the_worst(compared: Evaluation) -> None:
+def test_the_report_is_self_contained_and_plays_the_worst_utterances(compared: Evaluation) -> None:
     html = (compared.folder / "report.html").read_text()
     assert html.count("<audio") == sum(result.metrics["wer"].sum > 0 for result in compared.results)
     assert "Not judged yet" in html
@@ -103,7 +103,7 @@ def test_the_page_is_whole_and_plays_the_worst(compared: Evaluation) -> None:
     assert "https://" not in html
 
 
-def test_work_is_repeated_when_the_model_in_service_changes_and_not_when_it_is_the_judged_one(
+def test_an_evaluation_is_repeated_if_another_model_goes_into_service(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     model, settings = make_asr_model({"one": "two"}), AsrEvaluateSettings(bootstrap_samples=100)
@@ -125,7 +125,7 @@ def test_work_is_repeated_when_the_model_in_service_changes_and_not_when_it_is_t
     assert again.key == second.key
 
 
-def test_an_empty_test_split_is_refused_with_what_to_do(make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
+def test_an_empty_test_split_is_refused_with_a_remedy(make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, [("ada", "one")], split="train")
     with pytest.raises(WorkError, match=r"no utterance in the split 'test'.*evaluate.split"):
         run(make_asr_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
@@ -139,16 +139,14 @@ def test_a_slicing_by_an_unknown_field_is_refused_before_any_work(
     assert not (tmp_path / "store").exists()
 
 
-def test_a_recording_that_is_gone_is_named(make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
+def test_a_missing_recording_is_named(make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, [("ada", "one"), ("ben", "two")])
     (tmp_path / "wavs" / "0001.wav").unlink()
     with pytest.raises(WorkError, match="utterance ben-0001"):
         run(make_asr_model(), corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
 
 
-def test_a_model_in_service_that_is_damaged_is_named(
-    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
-) -> None:
+def test_a_damaged_model_in_service_is_named(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
     publish(tmp_path / "registry", make_asr_model({"one": "two"}))
     (tmp_path / "registry" / "asr" / "1" / "saved_model.pb").write_bytes(b"\x00")
     with pytest.raises(WorkError, match=r"version 1 of asr.*rollback"):
@@ -175,14 +173,14 @@ def test_a_model_in_service_whose_weights_were_changed_is_another_comparison(
     assert mended.metrics["champion_wer"] == 0 < damaged.metrics["champion_wer"]
 
 
-def test_what_only_the_work_needs_is_not_imported_with_the_step() -> None:
+def test_importing_the_step_imports_no_slow_library() -> None:
     code = "import sys, voxline.components.evaluate.step, voxline.components.push.step; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     slow = {"numpy", "tensorflow", "soundfile", "jiwer", "matplotlib", "jinja2"}
     assert slow.isdisjoint(loaded)
 
 
-def test_utterances_without_words_and_models_without_an_answer_are_counted(
+def test_utterances_with_an_empty_reference_or_hypothesis_are_counted(
     make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     corpus = write_corpus(tmp_path, [("ada", "one two"), ("ben", "three"), ("", "four five")])

@@ -1,4 +1,4 @@
-"""The measures of a voice, each against a case whose answer is known."""
+"""Mel cepstral distortion and F0, against cases with a known answer."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_distortion_is_the_difference_of_spectra_in_decibels() -> None:
     assert found.distance == pytest.approx(3 / np.sqrt(2))
 
 
-def test_level_and_pace_are_no_distortion() -> None:
+def test_level_and_pace_do_not_change_distortion() -> None:
     settings = FeatureSettings(mels=40, spectrum="magnitude")
     mels = np.random.default_rng(1).normal(size=(25, 40))
     louder = np.repeat(mels + 1.5, 2, axis=0)
@@ -37,7 +37,7 @@ def test_level_and_pace_are_no_distortion() -> None:
     ).distance == pytest.approx(0, abs=1e-6)
 
 
-def test_distortion_is_nearly_the_same_whatever_the_features_are() -> None:
+def test_distortion_hardly_depends_on_the_kind_of_features() -> None:
     random = np.random.default_rng(2)
     one = random.normal(size=RATE).astype(np.float32) * 0.1
     other = np.convolve(one, [1, -0.8], "same").astype(np.float32)
@@ -70,7 +70,7 @@ def test_two_semitones_too_high_are_two_hundred_cents_and_a_whisper_is_unvoiced(
     assert whisper.voicing_error > 0.6
 
 
-def test_silence_has_no_pitch_to_compare() -> None:
+def test_silence_has_no_f0_to_compare() -> None:
     found = f0.compare_pair(job(hum(120, 0.3), np.zeros(round(0.3 * RATE), np.float32)))
     assert (found.hertz, found.cents) == (None, None)
     assert found.voicing_error > 0.8
@@ -83,7 +83,7 @@ def test_ids_are_evenly_spaced_by_length() -> None:
     assert evenly_spaced_ids(utterances, 0) == set()
 
 
-def test_threads_answer_in_order_what_each_pair_does_alone() -> None:
+def test_pairs_compared_in_threads_come_back_in_order() -> None:
     jobs = [job(hum(hertz, 0.3), hum(hertz * 1.1, 0.3)) for hertz in (100, 140, 180, 220)]
     assert list(f0.compare_f0(jobs)) == [f0.compare_pair(one) for one in jobs]
 
@@ -96,11 +96,11 @@ def words(seed: int = 4) -> np.ndarray:
     return (said + random.normal(size=len(said)) * 1e-4).astype(np.float32)
 
 
-def test_a_recording_has_the_pitch_and_the_voicing_of_itself() -> None:
+def test_a_recording_has_no_f0_error_against_itself() -> None:
     assert f0.compare_pair(job(words(), words())) == f0.F0Comparison(0.0, 0.0, 0.0)
 
 
-def test_griffin_lim_alone_keeps_pitch_and_voicing() -> None:
+def test_griffin_lim_keeps_f0_and_voicing() -> None:
     """So what these figures show of a voice is the voice's."""
     settings = FeatureSettings(mels=80, window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, spectrum="magnitude")
     found = f0.compare_pair(job(words(), features_to_waveform(compute_features(words(), settings), settings)))
@@ -109,7 +109,7 @@ def test_griffin_lim_alone_keeps_pitch_and_voicing() -> None:
     assert found.hertz < 5
 
 
-def test_a_hoarse_voice_is_not_all_unvoiced() -> None:
+def test_hoarse_speech_is_not_all_unvoiced() -> None:
     """Half of its power is noise, so one period is like the next by half."""
     said = words()
     noise = np.random.default_rng(5).normal(size=len(said)) * said.std() * (np.abs(said) > 1e-3)

@@ -1,4 +1,4 @@
-"""Evaluate measures a voice by its bytes: what it speaks, how it attends, and whether a recogniser understands it."""
+"""Evaluate measures the exported TTS model: its distances, its attention and its round trip."""
 
 import json
 import random
@@ -47,7 +47,7 @@ def publish(registry: Path, name: str, model: Path) -> None:
         pass
 
 
-def test_a_voice_that_speaks_as_recorded_is_near_it_and_understood(
+def test_speech_like_the_recording_has_small_distances_and_is_intelligible(
     corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     work = run(make_tts_model(), corpus, registry, tmp_path / "store", THOROUGH)
@@ -74,7 +74,7 @@ def test_a_voice_that_speaks_as_recorded_is_near_it_and_understood(
         assert result.details["hypothesis"] == result.details["reference"] == spell_digits(result.details["text"])
 
 
-def test_each_fault_shows_in_the_figure_that_is_made_for_it(
+def test_each_fault_shows_in_the_metric_that_measures_it(
     corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     voice = make_tts_model(says={"8": "2"}, smear=0.5, lost="7", endless="8")
@@ -91,7 +91,7 @@ def test_each_fault_shows_in_the_figure_that_is_made_for_it(
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
-def test_a_voice_that_ends_before_it_says_anything_is_measured_as_a_bad_one(
+def test_a_model_that_outputs_no_audio_is_measured_as_a_bad_one(
     everywhere: bool, corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     voice = make_tts_model(mute="." if everywhere else "8")
@@ -108,7 +108,7 @@ def test_a_voice_that_ends_before_it_says_anything_is_measured_as_a_bad_one(
     assert "no sound in it" in work.path("report").read_text()
 
 
-def test_a_voice_is_compared_with_the_one_in_service_on_the_same_texts(
+def test_a_model_is_compared_with_the_one_in_service_on_the_same_texts(
     corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     publish(registry, "tts", make_tts_model())
@@ -124,7 +124,7 @@ def test_a_voice_is_compared_with_the_one_in_service_on_the_same_texts(
     assert all(row.champion is not None for row in Evaluation.read(work.folder).results)
 
 
-def test_the_page_plays_recorded_forced_and_free_side_by_side(
+def test_the_report_plays_recorded_teacher_forced_and_autoregressive_side_by_side(
     corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     settings = TtsEvaluateSettings.of(QUICK.plain(), sample_utterances=2, worst_utterances=1)
@@ -158,7 +158,7 @@ def test_a_tts_model_is_refused_as_round_trip_recognizer(
         run(make_tts_model(), corpus, registry, tmp_path / "store", settings)
 
 
-def test_a_voice_whose_mels_are_no_numbers_is_no_figure(
+def test_mels_that_are_not_finite_are_an_error(
     corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     with pytest.raises(WorkError, match="is not finite; train the model again"):
@@ -194,7 +194,7 @@ def test_another_round_trip_recognizer_is_another_evaluation(
     assert first.metrics["round_trip_wer"] == 0 < second.metrics["round_trip_wer"]
 
 
-def test_a_voice_that_reads_otherwise_than_the_one_in_service_is_not_compared(
+def test_models_with_different_frontends_are_not_compared(
     corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     other = Path(shutil.copytree(make_tts_model(), tmp_path / "other"))
@@ -205,7 +205,7 @@ def test_a_voice_that_reads_otherwise_than_the_one_in_service_is_not_compared(
         run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
 
 
-def test_voices_whose_alphabets_differ_are_compared_where_both_can_speak(
+def test_models_with_different_alphabets_are_compared_if_both_can_read_the_texts(
     corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     publish(registry, "tts", make_tts_model(alphabet=".876543210 "))
@@ -216,7 +216,7 @@ def test_voices_whose_alphabets_differ_are_compared_where_both_can_speak(
         run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
 
 
-def test_a_text_that_the_voice_cannot_speak_is_named_with_its_utterance(
+def test_a_text_that_the_model_cannot_read_is_named_with_its_utterance(
     registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     corpus = write_tts_corpus(tmp_path / "corpus", ["123", "4-5"])
@@ -224,7 +224,7 @@ def test_a_text_that_the_voice_cannot_speak_is_named_with_its_utterance(
         run(make_tts_model(alphabet="012345678 ."), corpus, registry, tmp_path / "store", QUICK)
 
 
-def test_a_recogniser_is_no_voice_and_the_split_that_was_learnt_from_no_test(
+def test_an_asr_model_and_the_training_split_are_refused(
     corpus: Path, registry: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     with pytest.raises(WorkError, match=r"family 'asr' .*'tts' is accepted"):

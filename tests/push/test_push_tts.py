@@ -1,4 +1,4 @@
-"""The gate for voices: the same gate, with real voices that are worse in one thing each."""
+"""The gate for TTS models, each of them worse in one respect."""
 
 import json
 import random
@@ -59,7 +59,7 @@ def judge(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> Callabl
     return judged
 
 
-def test_a_good_voice_becomes_a_version_that_says_what_it_is(
+def test_a_good_tts_model_becomes_a_version_with_its_card(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     verdict = judge(make_tts_model(), TtsPushSettings())
@@ -88,7 +88,7 @@ def test_a_good_voice_becomes_a_version_that_says_what_it_is(
     assert change.metrics["round_trip_wer"] == 0
 
 
-def test_the_card_of_a_voice_says_who_can_make_it_speak(
+def test_the_card_says_which_programs_can_run_the_model(
     corpus: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     work = evaluate(make_tts_model(), corpus, tmp_path / "registry", tmp_path / "store", MEASURED_ALONE)
@@ -117,7 +117,7 @@ def test_the_card_of_a_voice_says_who_can_make_it_speak(
         ({"smear": 0.5}, {"mel_l1": 0.4}, r"limits.mel_l1"),
     ],
 )
-def test_a_voice_beyond_a_limit_is_refused_by_that_limit(
+def test_a_model_beyond_a_limit_is_refused_by_that_limit(
     judge: Callable[..., dict[str, Any]],
     make_tts_model: MakeTtsModel,
     fault: dict[str, Any],
@@ -132,7 +132,7 @@ def test_a_voice_beyond_a_limit_is_refused_by_that_limit(
     assert Registry(tmp_path / "registry", "tts").versions() == []
 
 
-def test_a_worse_voice_is_refused_and_a_better_one_replaces(
+def test_a_worse_tts_model_is_refused_and_a_better_one_replaces(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     assert judge(make_tts_model(says={"3": "4"}))["version"] == 1
@@ -143,7 +143,7 @@ def test_a_worse_voice_is_refused_and_a_better_one_replaces(
     assert Registry(tmp_path / "registry", "tts").in_service() == 2
 
 
-def test_a_voice_that_fails_on_long_texts_alone_is_refused_for_that_slice(
+def test_a_model_that_fails_only_on_long_texts_is_refused_for_that_slice(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel
 ) -> None:
     lenient = {"smoke_test": False, "min_slice_utterances": 5, "max_regression": ANY}
@@ -155,7 +155,7 @@ def test_a_voice_that_fails_on_long_texts_alone_is_refused_for_that_slice(
     assert judge(make_tts_model(says={"8": "2"}), TtsPushSettings(**lenient, max_slice_regression=ANY))["version"] == 2
 
 
-def test_higher_is_better_where_a_figure_says_so(
+def test_a_metric_that_is_better_higher_is_judged_that_way(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel
 ) -> None:
     margin = {"smoke_test": False, "max_regression": {"attention_diagonality": 0.05}, "max_slice_regression": ANY}
@@ -167,7 +167,7 @@ def test_higher_is_better_where_a_figure_says_so(
     assert "-5.00 points is accepted" in verdict["reasons"][0]
 
 
-def test_a_fresh_process_catches_damage_and_another_voice(
+def test_the_smoke_test_catches_damage_and_another_model(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     assert judge(make_tts_model())["pushed"]
@@ -187,7 +187,7 @@ def test_a_fresh_process_catches_damage_and_another_voice(
     assert "does not load" in check.detail
 
 
-def test_settings_that_judge_what_was_not_measured_are_refused(
+def test_a_limit_on_an_unmeasured_metric_is_refused(
     judge: Callable[..., dict[str, Any]], corpus: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError, match=r"limits.f0_rmse.*evaluate.f0_utterances"):
@@ -200,7 +200,7 @@ def test_settings_that_judge_what_was_not_measured_are_refused(
         push(make_tts_model(), evaluation, tmp_path / "registry", tmp_path / "store", settings)
 
 
-def test_a_verdict_is_not_overwritten_by_the_next_run_that_shares_the_store(
+def test_runs_that_share_a_store_keep_their_own_verdicts(
     judge: Callable[..., dict[str, Any]], corpus: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     assert judge(make_tts_model())["pushed"]
