@@ -1,9 +1,9 @@
-"""Does a step again and again, with a fault at each of its changes in turn; prints what became of each as JSON.
+"""Runs a step repeatedly, with a fault at each of its changes in turn, and prints the results as JSON.
 
   python -m tests.faults.inject convert /a/new/folder
 
-All is imported once, and each trial is a fork. A trial is the step with the fault; then the step again, and the step
-with other input upon it; and, from a copy of what the fault left, the step with other input at once.
+Everything is imported once, and each trial is a fork. A trial runs the step with the fault, then the step again, and
+the step with other input after that; and, on a copy of what the fault left, the step with other input at once.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Small work for convert, extract and publish: what they are given, what they do, and what of it counts."""
+"""Small inputs for convert, extract and publish, and what counts of their outputs."""
 
 import dataclasses
 import json
@@ -140,7 +140,7 @@ def end_state(folder: Path) -> dict[str, str]:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """Unfinished files and folders that lie there, which nobody reads."""
+    """Unfinished files and folders, which nobody reads."""
     hidden = [file.relative_to(folder).as_posix() for file in folder.rglob(".*")]
     return [place for place in hidden if not place.endswith("/.lock")]
 

@@ -140,7 +140,7 @@ def test_the_registry_keeps_models_and_metrics_and_loses_the_speaker(places: Fol
     assert len(lineage.utterances) + lineage.purged == 14
     evaluation = Evaluation.read(version / EVALUATION)
     assert {row.speaker for row in evaluation.results} == {"ada", "bo"}
-    assert evaluation.test != "f"
+    assert evaluation.test_fingerprint != "f"
     assert not (version / EVALUATION / "clip.wav").exists()
 
 
