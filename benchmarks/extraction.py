@@ -63,7 +63,7 @@ def extraction() -> Row:
 
 
 def _loop(utterances: list[Utterance], path: Path) -> None:
-    alphabet = Alphabet.named(SETTINGS.alphabet)
+    alphabet = Alphabet.from_name(SETTINGS.alphabet)
     frames, sums = 0, np.zeros((2, SETTINGS.features.bins))
     with open(path, "wb") as file:
         for utterance in utterances:

@@ -43,7 +43,7 @@ def rows() -> list[Row]:
     """A step of learning against PyTorch's, and a batch of reading against a step of learning."""
     frames = np.linspace(360, 140, BATCH).astype(int)  # 1.4 to 3.6 s, as the demo's commands
     labels = (frames / 12).astype(int)
-    alphabet = Alphabet.named("english")
+    alphabet = Alphabet.from_name("english")
     dataset = Dataset(
         "benchmark", "benchmark", FEATURES, alphabet, [0.0] * FEATURES.bins, [1.0] * FEATURES.bins, {}, {}, []
     )
@@ -104,7 +104,7 @@ def _peer_seconds(frames: np.ndarray, labels: np.ndarray, weights: int) -> float
         "bins": FEATURES.bins,
         "frames": frames.tolist(),
         "labels": labels.tolist(),
-        "symbols": len(Alphabet.named("english").symbols),
+        "symbols": len(Alphabet.from_name("english").symbols),
         "convolutions": [layer.plain() for layer in model.convolutions],
         "layers": model.layers,
         "units": model.units,

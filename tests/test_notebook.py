@@ -67,7 +67,7 @@ def test_the_examples_of_the_guide_run(
     extracted = tmp_path / "extracted"
     features = [np.ones((frames, 8), np.float32) * frames for frames in (5, 3, 4)]
     examples = [DatasetExample(str(n), "one", "train", values) for n, values in enumerate(features)]
-    write_dataset(extracted, examples, FeatureSettings(mels=8), Alphabet.named("english"), shards=2)
+    write_dataset(extracted, examples, FeatureSettings(mels=8), Alphabet.from_name("english"), shards=2)
     names: dict[str, Any] = {
         "asr_model": make_asr_model(),
         "tts_model": make_tts_model(),

@@ -69,7 +69,7 @@ class OutputBuilder:
         crashed: dict[str, RejectedRecording],
     ) -> None:
         self._scan, self._pool, self._settings, self._crashed = scan, pool, settings, crashed
-        self._alphabet = Alphabet.named(settings.alphabet)
+        self._alphabet = Alphabet.from_name(settings.alphabet)
         self._encoder = ManifestEncoder(folder)
 
     def build(self, number: int, utterance: Utterance) -> OutputLine:
@@ -205,7 +205,7 @@ def prepare_transcript(utterance: Utterance, settings: ConvertSettings, alphabet
     """The text for the model, in its alphabet, and the words that are spoken.
 
     >>> settings = ConvertSettings()
-    >>> english = Alphabet.named(settings.alphabet)
+    >>> english = Alphabet.from_name(settings.alphabet)
     >>> prepare_transcript(Utterance("a", "a.wav", 1.0, "Well, THEN!"), settings, english).symbols
     'well then'
     >>> prepare_transcript(Utterance("a", "a.wav", 1.0, "naïve"), settings, english).detail
@@ -223,8 +223,8 @@ def prepare_transcript(utterance: Utterance, settings: ConvertSettings, alphabet
         return Reject(
             utterance.id, Reason.TRANSCRIPT_EMPTY, f"nothing is left of {utterance.text!r} after normalization"
         )
-    if fault := alphabet.fault(text.symbols):
-        return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, fault)
+    if unknown := alphabet.describe_unknown(text.symbols):
+        return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, unknown)
     return text
 
 

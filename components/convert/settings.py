@@ -67,7 +67,7 @@ class ConvertSettings(RunnerSettings):
     @classmethod
     def _check_alphabet(cls, value: str) -> str:
         try:
-            Alphabet.named(value)
+            Alphabet.from_name(value)
         except SettingsError as error:
             raise ValueError(str(error)) from None
         return value

@@ -131,7 +131,7 @@ def _lines_to_decode(scan: ManifestScan, pool: WavPool, settings: ConvertSetting
 
     What is cheap comes first: a recording without a usable transcript is not decoded.
     """
-    alphabet = Alphabet.named(settings.alphabet)
+    alphabet = Alphabet.from_name(settings.alphabet)
     offsets, names = array("Q"), DigestMap(0)
     for offset, utterance in zip(scan.to_decode, scan.utterances_at(scan.to_decode), strict=True):
         if isinstance(prepare_transcript(utterance, settings, alphabet), Reject):

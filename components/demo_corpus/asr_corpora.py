@@ -18,7 +18,7 @@ from voxline.components.demo_corpus.grammar import Grammar, Sentence
 from voxline.components.demo_corpus.layouts import SUBSETS, SpeakerRecord, write_chapter, write_speakers
 from voxline.components.demo_corpus.settings import CommandsCorpusSettings, RoundTripCorpusSettings
 from voxline.components.demo_corpus.speakers import FEMALE, Speaker, draw_speakers, draw_variants
-from voxline.components.demo_corpus.tts_corpora import draw_sentences, record_sentences, to_int16
+from voxline.components.demo_corpus.tts_corpora import draw_sentences, quantize_samples, record_sentences
 from voxline.progress import Progress, print_status
 from voxline.text.alphabet import normalize_transcript
 
@@ -139,7 +139,7 @@ def _record_in_room(
         samples = acoustics.reverberate(samples, response)
         background = acoustics.generate_noise(rng, speaker.noise, len(samples), SAMPLE_RATE)
         samples = acoustics.mix_at_snr(samples, background, rng.uniform(settings.min_snr, settings.max_snr))
-        yield to_int16(acoustics.normalize_peak(samples, rng.uniform(-15, -3)))
+        yield quantize_samples(acoustics.normalize_peak(samples, rng.uniform(-15, -3)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -212,4 +212,4 @@ def _add_noise(
 ) -> npt.NDArray[np.int16]:
     background = acoustics.generate_noise(rng, "white", len(samples), settings.sample_rate)
     mixed = acoustics.mix_at_snr(samples, background, rng.uniform(settings.min_snr, settings.max_snr))
-    return to_int16(acoustics.normalize_peak(mixed, rng.uniform(-12, -3)))
+    return quantize_samples(acoustics.normalize_peak(mixed, rng.uniform(-12, -3)))

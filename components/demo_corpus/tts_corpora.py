@@ -38,7 +38,8 @@ def write_tts_corpus(root: Path, settings: TtsCorpusSettings, workers: int) -> d
     print_status(f"demo corpus: {voice.name} reads {len(in_order):,} {settings.kind}")
     samples = record_sentences(voice, [sentence for _, sentence in in_order], settings.sample_rate, workers)
     recordings = (
-        (split, sentence, to_int16(recording)) for (split, sentence), recording in zip(in_order, samples, strict=True)
+        (split, sentence, quantize_samples(recording))
+        for (split, sentence), recording in zip(in_order, samples, strict=True)
     )
     write = write_thchs30 if settings.kind == "mandarin" else write_ljspeech
     seconds = write(root, recordings, settings.sample_rate)
@@ -88,7 +89,7 @@ def record_sentences(
             progress.advance(len(batch))
 
 
-def to_int16(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int16]:
+def quantize_samples(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int16]:
     """Scales samples in [-1, 1] to 16-bit numbers."""
     return np.rint(samples * 32767).astype(np.int16)
 

@@ -184,7 +184,7 @@ class Extraction:
             key=self._output.key,
             fingerprint=self._fingerprint,
             features=settings.features,
-            alphabet=Alphabet.named(settings.alphabet),
+            alphabet=Alphabet.from_name(settings.alphabet),
             frontend=settings.frontend.plain(),
             mean=mean,
             deviation=deviation,

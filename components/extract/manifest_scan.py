@@ -143,7 +143,7 @@ class _RowCollector:
     ) -> None:
         self._settings, self._manifest = settings, manifest
         self._rows, self._cache, self._writer = rows, cache, writer
-        self._symbols = frozenset(Alphabet.named(settings.alphabet).symbols)
+        self._symbols = frozenset(Alphabet.from_name(settings.alphabet).symbols)
         self._seen: set[str] = set()
         self._split_names: dict[str, str] = {}
         self._size = 0
@@ -197,7 +197,7 @@ class _RowCollector:
         if not text:
             return Reject(values["id"], Reason.TRANSCRIPT_EMPTY, "no text to label it with")
         if not self._symbols.issuperset(text):
-            fault = Alphabet.named(self._settings.alphabet).fault(text)
+            fault = Alphabet.from_name(self._settings.alphabet).describe_unknown(text)
             return Reject(values["id"], Reason.OUTSIDE_ALPHABET, fault)
         return None
 

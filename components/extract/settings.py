@@ -38,7 +38,7 @@ class ExtractSettings(RunnerSettings):
     @classmethod
     def _check_alphabet(cls, name: str) -> str:
         try:
-            Alphabet.named(name)
+            Alphabet.from_name(name)
         except Exception as error:
             raise ValueError(str(error)) from None
         return name

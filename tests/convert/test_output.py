@@ -33,7 +33,7 @@ def test_normalized_text_is_written_only_where_it_differs() -> None:
 
 
 def test_an_unsupported_text_is_a_reject_that_names_it() -> None:
-    found = prepare_transcript(Utterance("a", "a.wav", 1.0, "snow ☃"), VOICE, Alphabet.named(VOICE.alphabet))
+    found = prepare_transcript(Utterance("a", "a.wav", 1.0, "snow ☃"), VOICE, Alphabet.from_name(VOICE.alphabet))
     assert isinstance(found, Reject)
     assert found.reason is Reason.OUTSIDE_ALPHABET
     assert "U+2603 SNOWMAN" in found.detail
@@ -42,7 +42,7 @@ def test_an_unsupported_text_is_a_reject_that_names_it() -> None:
 @pytest.mark.parametrize("kind", ["english", "english_phonemes", "mandarin", "pinyin"])
 def test_punctuation_alone_is_an_empty_transcript(kind: FrontendKind) -> None:
     settings = VOICE.model_copy(update={"frontend": FrontendSettings(kind=kind)})
-    found = prepare_transcript(Utterance("a", "a.wav", 1.0, "?!… —"), settings, Alphabet.named(VOICE.alphabet))
+    found = prepare_transcript(Utterance("a", "a.wav", 1.0, "?!… —"), settings, Alphabet.from_name(VOICE.alphabet))
     assert isinstance(found, Reject)
     assert found.reason is Reason.TRANSCRIPT_EMPTY
     assert "'?!… —' has n" in found.detail

@@ -40,7 +40,7 @@ def dataset(folder: Path, rows: dict[str, dict[str, Any]]) -> Dataset:
     lines = [encode_row({"id": name, "duration": 1.0, **rows[name]}) for name in sorted(rows)]
     (folder / ROWS_FILE).write_text("".join(lines), encoding="utf-8")
     return Dataset(
-        "k", "f", FeatureSettings(), Alphabet.named("english"), [], [], {}, {}, [], folder=folder,
+        "k", "f", FeatureSettings(), Alphabet.from_name("english"), [], [], {}, {}, [], folder=folder,
         rows_hash=hash_file(folder / ROWS_FILE),
     )  # fmt: skip
 

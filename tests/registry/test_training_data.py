@@ -21,7 +21,7 @@ def dataset(tmp_path: Path) -> Dataset:
         DatasetExample(f"u{n}", "a word", split, np.ones((5, 8), np.float32), "anna" if n % 2 else "bo")
         for n, split in enumerate(["train", "train", "train", "dev", "test"])
     ]
-    return write_dataset(tmp_path / "dataset", spoken, FeatureSettings(mels=8), Alphabet.named("english"))
+    return write_dataset(tmp_path / "dataset", spoken, FeatureSettings(mels=8), Alphabet.from_name("english"))
 
 
 def test_it_lists_what_training_sees_and_is_the_same_bytes_for_the_same_rows(dataset: Dataset, tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ class TextEncoder:
             raise SettingsError(
                 f"the text {quote_text(text)} leaves nothing to speak; it was read as {quote_text(symbols)}"
             )
-        if fault := self.alphabet.fault(symbols):
-            raise SettingsError(f"the model cannot read the text {quote_text(text)}: {fault}")
+        if unknown := self.alphabet.describe_unknown(symbols):
+            raise SettingsError(f"the model cannot read the text {quote_text(text)}: {unknown}")
 
 
 def _check_text(text: str) -> None:

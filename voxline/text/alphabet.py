@@ -44,7 +44,7 @@ def normalize_transcript(text: str) -> str:
 class Alphabet:
     """The symbols of a model, one character each. The CTC blank follows the last.
 
-    >>> english = Alphabet.named("english")
+    >>> english = Alphabet.from_name("english")
     >>> english.encode("a cab")
     [1, 0, 3, 1, 2]
     >>> english.decode([1, 0, 3])
@@ -56,7 +56,7 @@ class Alphabet:
     symbols: str
 
     @classmethod
-    def named(cls, name: str) -> "Alphabet":
+    def from_name(cls, name: str) -> "Alphabet":
         """Creates an alphabet from its name in `ALPHABETS`, or from its characters.
 
         Raises:
@@ -80,10 +80,10 @@ class Alphabet:
         """The characters of a text that are not in the alphabet, each once, in order of appearance."""
         return "".join(dict.fromkeys(character for character in text if character not in self.symbols))
 
-    def fault(self, text: str) -> str:
+    def describe_unknown(self, text: str) -> str:
         """Names the characters of a text that are not in the alphabet, in words; empty if there are none.
 
-        >>> Alphabet.named("english").fault("naïve")
+        >>> Alphabet.from_name("english").describe_unknown("naïve")
         "'ï' (U+00EF LATIN SMALL LETTER I WITH DIAERESIS) in 'naïve' is not in the alphabet"
         """
         if not set(text).difference(self.symbols):

@@ -56,7 +56,7 @@ def test_graph_features_of_real_speech_equal_those_of_extract(real_data: Any) ->
 )
 def test_features_that_cannot_be_exported_are_refused_before_training(settings: FeatureSettings, named: str) -> None:
     bins = settings.bins
-    alphabet = Alphabet.named("english")
+    alphabet = Alphabet.from_name("english")
     dataset = Dataset("voices", "voices", settings, alphabet, [0.0] * bins, [1.0] * bins, {}, {}, [])
     with pytest.raises(SettingsError, match=named):
         AsrTrainModule(AsrTrainSettings(), dataset, tf.distribute.get_strategy())
