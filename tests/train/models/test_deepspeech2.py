@@ -49,7 +49,7 @@ def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(kind: str) -> None:
     features, lengths = batch([40, 23, 8, 3])
     for norm in network.normalizations:  # as after some training
         norm.moving_mean.assign(norm.moving_mean + 0.3)
-    features[1, 23:] = 1e3  # what lies in the padding must not be heard
+    features[1, 23:] = 1e3  # padding must not matter
     logits, frames = network(features, lengths)
     for row, length in enumerate(lengths):
         alone, _ = network(features[row : row + 1, :length], lengths[row : row + 1])

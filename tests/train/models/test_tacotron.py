@@ -113,7 +113,7 @@ def test_denormalize_inverts_normalize(model: Any) -> None:
 
 def test_a_mixed_batch_equals_its_rows_one_by_one(model: Any) -> None:
     labels, counts, features, frames = batch(model, [6, 3, 2], [14, 9, 3])
-    labels[1, 3:], features[1, 9:] = 5, 1e3  # what lies in the padding must not be heard
+    labels[1, 3:], features[1, 9:] = 5, 1e3  # padding must not matter
     whole = model(labels, counts, features, frames, noise=NOISE)
     np.testing.assert_allclose(np.sum(whole.alignment, -1), 1.0, atol=1e-5)
     assert not np.any(np.asarray(whole.alignment)[1, :, 3:])
@@ -247,30 +247,30 @@ def test_learns_and_synthesizes_two_utterances(one: str, tmp_path: Path) -> None
     losses = [float(learn(tf.constant([1, step]))) for step in range(200)]
     assert np.mean(losses[-5:]) < 0.1 * losses[0]
 
-    class Voice(tf.Module):
+    class Graph(tf.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.held = [variable.value for variable in network.weights]
-            self._speak = lambda *texts: network.synthesize(*texts, max_steps=12, noise=tf.constant([7, 0]))
+            self.weights = [variable.value for variable in network.weights]
+            self._synthesize = lambda *texts: network.synthesize(*texts, max_steps=12, noise=tf.constant([7, 0]))
 
         @tf.function(
             input_signature=(tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)), autograph=False
         )
-        def speak(self, labels: Any, counts: Any) -> Any:
-            spoken = self._speak(labels, counts)._asdict()
+        def synthesize(self, labels: Any, counts: Any) -> Any:
+            spoken = self._synthesize(labels, counts)._asdict()
             return {name: value for name, value in spoken.items() if value is not None}
 
-    voice = Voice()
-    spoken = voice.synthesize(labels, counts)
+    graph = Graph()
+    spoken = graph.synthesize(labels, counts)
     assert spoken["frames"].numpy().tolist() == [20, 15]
     assert not np.any(spoken["hit_limit"])
     assert np.mean(np.abs(spoken["mels"] - features[..., :MELS])[real]) < 0.3
-    tf.saved_model.save(voice, str(tmp_path))
+    tf.saved_model.save(graph, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
     again = loaded.synthesize(labels, counts)
     for name, value in spoken.items():
         np.testing.assert_array_equal(value, again[name])
-    alone = voice.synthesize(labels[1:, :3], counts[1:])
+    alone = graph.synthesize(labels[1:, :3], counts[1:])
     np.testing.assert_allclose(alone["mels"][0], spoken["mels"][1, :15], atol=1e-5)
 
 

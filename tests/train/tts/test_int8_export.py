@@ -159,7 +159,7 @@ def test_a_new_process_synthesizes_without_keras_and_without_warnings(voice: Pat
     command = [sys.executable, "-c", FRESH, str(voice)]
     environment = {
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": str(Path(__file__).parents[3]),
         "CUDA_VISIBLE_DEVICES": "",
     }
     found = subprocess.run(command, capture_output=True, text=True, env=environment)
