@@ -23,7 +23,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # A busy machine is slow, which is not a failure of the property.
-hypothesis.settings.register_profile("voxline", deadline=None)
+hypothesis.settings.register_profile("voxline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("voxline")
 
 ROOT = Path(__file__).parent.parent
