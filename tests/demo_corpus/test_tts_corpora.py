@@ -193,7 +193,7 @@ def test_syllables_are_parted_into_the_publishers_phones(syllables: str, written
 
 def test_more_sentences_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("voxline.components.demo_corpus.english.DIGITS", (1, 2))
-    with pytest.raises(SettingsError, match=r"cannot draw 200 different sentences of kind 'digits' .* ask for fewer"):
+    with pytest.raises(SettingsError, match=r"cannot draw 200 different sentences of kind 'digits'.* ask for fewer"):
         draw_sentences("digits", np.random.default_rng(1), {"train": 200, "dev": 0, "test": 0}, 0)
 
 
