@@ -193,7 +193,7 @@ class Extraction:
             speeds=settings.speeds,
             shards=shards,
             rows_hash=hash_file(folder / ROWS_FILE),
-            places=write_record_locations(folder, listed),
+            record_locations_file=write_record_locations(folder, listed),
             folder=folder,
         )
         dataset.write(folder)

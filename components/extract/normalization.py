@@ -76,7 +76,7 @@ def compute_normalization(pool: PoolIndex, locations: RecordLocations, bins: int
     for number, in_shard in zip(numbers.tolist(), np.split(ordered, starts[1:]), strict=False):
         shard = pool.shards[number]
         try:
-            sums = read_cmvn_stats(shard.path, shard.examples, bins, shard.sums_crc32c)
+            sums = read_cmvn_stats(shard.path, shard.examples, bins, shard.stats_crc32c)
         except WorkError as damage:
             raise DamagedShardError(number, str(damage)) from None
         total.add(sums[in_shard["number"]], int(in_shard["frames"].sum()))

@@ -30,7 +30,7 @@ class PooledShard:
     examples: int
     bytes: int
     checksum: str
-    sums_crc32c: int | None
+    stats_crc32c: int | None
 
 
 class DamagedShardError(WorkError):
@@ -82,7 +82,7 @@ class PoolIndex:
             added["shard"], added["number"] = len(self.shards), np.arange(count)
             added["offset"], added["size"], added["frames"] = shard.offsets, shard.sizes, shard.frames
             locations.append(added)
-            self.shards.append(PooledShard(shard.path, count, shard.bytes, shard.checksum, shard.sums_crc32c))
+            self.shards.append(PooledShard(shard.path, count, shard.bytes, shard.checksum, shard.stats_crc32c))
             self._known.add(name)
         self._clips, self._locations = np.concatenate(clips), np.concatenate(locations)
 

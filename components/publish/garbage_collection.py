@@ -111,7 +111,7 @@ def _exclusive(store: Path | str, dry_run: bool) -> Iterator[tuple[datetime.date
                 now, check = lease.info.updated, lease.check
         elif not dry_run:
             for folder in sorted(Path(store, SHARDS_FOLDER).glob("*/")):
-                stack.enter_context(lock_shards(folder, alone=True))
+                stack.enter_context(lock_shards(folder, exclusive=True))
         yield now, check
 
 
@@ -185,7 +185,7 @@ def _published(datasets: Iterable[Path | str]) -> Iterator[Path]:
 
 
 def _shard_uris(folder: Path) -> set[str]:
-    return {uri_of(file.parent) for file in Dataset.listed(folder).files()}
+    return {uri_of(file.parent) for file in Dataset.read_header(folder).files()}
 
 
 def _is_read(shard: Path) -> bool:

@@ -96,7 +96,7 @@ def _equals_purged_version(version: Path, dataset: Dataset) -> bool:
     """Whether a purge left of a version just what this dataset holds. The keys then differ, the rows do not."""
     if not (version / PURGED_FILE).is_file():
         return False
-    purged = Dataset.listed(version)
+    purged = Dataset.read_header(version)
     return all(
         getattr(purged, name) == getattr(dataset, name)
         for name in ("rows_hash", "features", "alphabet", "frontend", "speeds")
@@ -134,7 +134,7 @@ def publish_version(
         compacted = compact_shards(dataset, store, target, sparse)
         dataset.copy_rows(folder)
         places = write_record_locations(folder, compacted.locations)
-        dataclasses.replace(dataset, shards=compacted.shards, places=places).write(folder)
+        dataclasses.replace(dataset, shards=compacted.shards, record_locations_file=places).write(folder)
         print_status(
             f"publish: compacted {compacted.rewritten:,} shards: {compacted.bytes_copied / 1e6:,.1f} MB copied, "
             f"{compacted.bytes_dropped / 1e6:,.1f} MB dropped"
@@ -163,7 +163,7 @@ def _count_changes(before: Path, dataset: Dataset) -> dict[str, int]:
     from voxline.components.publish.diff import count_changes
 
     try:
-        return count_changes(Dataset.listed(before), dataset)
+        return count_changes(Dataset.read_header(before), dataset)
     except (WorkError, FileNotFoundError) as damage:
         print_status(f"publish: the changes are unknown: {damage}")
         return {}

@@ -237,7 +237,7 @@ def test_a_dataset_that_only_shares_shards_is_pointed_at_the_new_ones(places: Fo
     assert [read_all(folder) for folder in folders] == before
     assert (versions.info(1).key, _rows(folders[0])) == (key, rows)
     for folder in folders:
-        assert len(list(folder.glob("places-*"))) == 1
+        assert len(list(folder.glob("record-locations-*"))) == 1
         places_now = Dataset.read(folder).read_record_locations()
         assert (places_now["shard"] >= 0).any()
 

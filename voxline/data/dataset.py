@@ -1,12 +1,10 @@
-"""A dataset: rows that say what it holds, shards that hold the features, and where in them each row's lie.
+"""A dataset: rows with the content, shards with the features, and the location of each row's features.
 
-  dataset.json       how features were made, their statistics, counts, the list of shards with checksums
-  rows.jsonl         an utterance a line, sorted by id (voxline/data/rows.py)
-  places-<hash>.npy  int64 [rows, speeds, 4]: the number of a shard in dataset.json's list, the byte at which the
-                     record begins, the bytes of its data, its frames; shard -1 where a row has no such copy
+  dataset.json                 feature settings, normalization statistics, counts, the list of shards with checksums
+  rows.jsonl                   an utterance a line, sorted by id (voxline/data/rows.py)
+  record-locations-<hash>.npy  the shard and the bytes of each row's features (voxline/data/record_locations.py)
 
-Shards are shared with other datasets and hold clips that are none of this one's: an utterance that is not among the
-rows is never read. So the rows are the content, and places only say where it happens to lie.
+Datasets share shards, so a shard also has clips of other datasets. Only utterances among the rows are ever read.
 """
 
 import dataclasses
@@ -39,9 +37,9 @@ class Shard:
     """One file of records.
 
     Attributes:
-      path: relative to dataset.json, or in a bucket.
-      examples, bytes: of all that it holds, of this dataset or not.
-      live: records of this dataset, and `live_bytes` theirs.
+      path: relative to dataset.json, or a URI.
+      examples, bytes: of the whole file.
+      live, live_bytes: of the records that this dataset uses.
       checksum: hash of the file's bytes.
     """
 
@@ -55,21 +53,21 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """What extract hands to train.
+    """The content of `dataset.json`: what extract hands to train.
 
     Attributes:
-      key: names it by its input; stands in the model's provenance.
-      fingerprint: of the utterances that went in.
-      features: how its features were made; a model's front end repeats it.
-      alphabet: what its labels index.
-      frontend: the settings of `voxline.text.frontend`, as plain values.
-      mean, deviation: per bin, float, over the training split as it is (no sped-up copies).
-      counts: utterances by split, without sped-up copies.
-      shards: in the order that places count them.
-      speeds: of the copies of training utterances, 1.0 among them.
-      rows_hash: of rows.jsonl; the same for the same content.
-      places: the file of places.
-      folder: where it lies; not written.
+      key: identifies the dataset by its input; part of a model's provenance.
+      fingerprint: of the utterances that extract read.
+      features: feature settings; a model's frontend repeats them.
+      alphabet: the symbols that labels index.
+      frontend: settings of the text frontend (`voxline.text.frontend`), as plain values.
+      mean, deviation: of each bin, over the training split without sped-up copies.
+      counts, seconds: of each split, without sped-up copies.
+      shards: in the order of their numbers in the record locations.
+      speeds: of the copies of training utterances; 1.0 is one of them.
+      rows_hash: of rows.jsonl; equal content has an equal hash.
+      record_locations_file: name of the file of record locations.
+      folder: that it was read from; not written.
     """
 
     key: str
@@ -83,35 +81,35 @@ class Dataset:
     shards: list[Shard]
     speeds: list[float] = dataclasses.field(default_factory=lambda: [1.0])
     rows_hash: str = ""
-    places: str = ""
+    record_locations_file: str = ""
     folder: Path = Path()
     frontend: dict[str, Any] = dataclasses.field(default_factory=lambda: FrontendSettings().plain())
 
     def rows(self) -> Iterator[DatasetRow]:
-        """Every utterance, by id.
+        """Yields every utterance, sorted by id.
 
         Raises:
-          WorkError: the file is not the one that dataset.json names.
+          WorkError: rows.jsonl is not the file that dataset.json lists.
         """
         if hash_file(self.folder / ROWS_FILE) != self.rows_hash:
             raise WorkError(
-                f"{self.folder / ROWS_FILE}: damaged, not what {DATASET_FILE} beside it names; {_AGAIN} "
-                "(where a purge has just changed this version, start again)"
+                f"{self.folder / ROWS_FILE}: damaged, it is not the file that {DATASET_FILE} lists; {_RUN_AGAIN} "
+                "(or only start again, if a purge has just changed this version)"
             )
         return read_rows(self.folder / ROWS_FILE)
 
     def read_record_locations(self) -> "RecordLocations":
-        """Where the features of each row are, `[rows, speeds]`; see `voxline.data.rows.RECORD_LOCATION`.
+        """Reads where the features of each row are: `[rows, speeds]` of `RECORD_LOCATION` (record_locations.py).
 
         Raises:
-          WorkError: the file is absent, or not the one that dataset.json names.
+          WorkError: the file is absent or damaged.
         """
         from voxline.data.record_locations import read_record_locations
 
-        return read_record_locations(self.folder, self.places)
+        return read_record_locations(self.folder, self.record_locations_file)
 
     def file(self, shard: Shard) -> Path:
-        """Where the file of a shard lies on this machine; `localize_shards` makes sure that it does."""
+        """The path of a shard on this machine; `read` downloads it if it is in a bucket."""
         if is_remote(shard.path):
             return local_path(shard.path)
         return Path(os.path.normpath(self.folder / shard.path))
@@ -120,7 +118,7 @@ class Dataset:
         return [self.file(shard) for shard in self.shards]
 
     def write(self, folder: Path) -> None:
-        """Writes `dataset.json`, after whose appearance the dataset is there."""
+        """Writes `dataset.json`. Write it last: it makes the dataset complete."""
         write_json(
             folder / DATASET_FILE,
             {
@@ -135,32 +133,32 @@ class Dataset:
                 "seconds": self.seconds,
                 "speeds": self.speeds,
                 "rows": {"file": ROWS_FILE, "utterances": sum(self.counts.values()), "hash": self.rows_hash},
-                "places": self.places,
+                "record_locations": self.record_locations_file,
                 "shards": [dataclasses.asdict(shard) for shard in self.shards],
             },
         )
 
-    def copy_to(self, folder: Path, seen_from: Path) -> None:
-        """Writes the dataset, all but its shards, into another folder.
+    def copy_to(self, folder: Path, relative_to: Path) -> None:
+        """Copies the dataset without its shards into another folder.
 
         Args:
-          seen_from: where that folder will lie when it is read.
+          relative_to: the final path of that folder, from which the shards are found.
         """
         self.copy_rows(folder)
-        shutil.copyfile(self.folder / self.places, folder / self.places)
-        shards = [dataclasses.replace(shard, path=shard_path(self.file(shard), seen_from)) for shard in self.shards]
+        shutil.copyfile(self.folder / self.record_locations_file, folder / self.record_locations_file)
+        shards = [dataclasses.replace(shard, path=shard_path(self.file(shard), relative_to)) for shard in self.shards]
         dataclasses.replace(self, shards=shards, folder=folder).write(folder)
 
     def copy_rows(self, folder: Path) -> None:
-        """Writes the rows into another folder."""
+        """Copies the rows into another folder."""
         shutil.copyfile(self.folder / ROWS_FILE, folder / ROWS_FILE)
 
     @classmethod
-    def listed(cls, folder: Path | str) -> "Dataset":
-        """What `dataset.json` in a folder says; nothing else is looked at.
+    def read_header(cls, folder: Path | str) -> "Dataset":
+        """Reads only the `dataset.json` of a folder.
 
         Raises:
-          WorkError: there is none, or it is damaged.
+          WorkError: the file is absent or damaged.
         """
         folder = localize(folder).absolute()
         ensure_local([folder / DATASET_FILE])
@@ -180,29 +178,31 @@ class Dataset:
                 speeds=values["speeds"],
                 shards=[Shard(**shard) for shard in values["shards"]],
                 rows_hash=values["rows"]["hash"],
-                places=values["places"],
+                record_locations_file=values["record_locations"],
                 folder=folder,
                 frontend=values["frontend"],
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise WorkError(f"{folder / DATASET_FILE}: damaged, or of another version ({error}); {_AGAIN}") from None
+            raise WorkError(
+                f"{folder / DATASET_FILE}: damaged, or of another version ({error}); {_RUN_AGAIN}"
+            ) from None
 
     @classmethod
     def read(cls, folder: Path | str, *, shards: bool = True) -> "Dataset":
-        """Reads the dataset in a folder.
+        """Reads the `dataset.json` of a folder and checks that the files that it lists exist.
 
         Args:
-          shards: whether they are wanted here too, where they lie in a bucket.
+          shards: whether to download shards that are in a bucket.
 
         Raises:
-          WorkError: there is none, or what it lists is absent or can be seen to be damaged.
+          WorkError: the folder has no dataset, or a file is absent or damaged.
         """
-        dataset = cls.listed(folder)
+        dataset = cls.read_header(folder)
         folder = dataset.folder
-        ensure_local([folder / ROWS_FILE, folder / dataset.places])
-        for name in (ROWS_FILE, dataset.places):
+        ensure_local([folder / ROWS_FILE, folder / dataset.record_locations_file])
+        for name in (ROWS_FILE, dataset.record_locations_file):
             if not (folder / name).is_file():
-                raise WorkError(f"{folder / name}: named in {DATASET_FILE} and absent; {_AGAIN}")
+                raise WorkError(f"{folder / name}: absent, and {DATASET_FILE} lists it; {_RUN_AGAIN}")
         if shards:
             localize_shards(dataset.files())
         for shard in dataset.shards:
@@ -217,20 +217,20 @@ class Dataset:
         return dataset
 
 
-def shard_path(file: Path, seen_from: Path) -> str:
-    """The path of a shard as a dataset in a folder tells it; between a bucket and a folder, its address.
+def shard_path(file: Path, relative_to: Path) -> str:
+    """The path under which a dataset in a folder lists a shard: relative, or a URI if only the shard is in a bucket.
 
     Raises:
-      WorkError: nobody elsewhere could find it.
+      WorkError: the dataset is in a bucket and the shard is not.
     """
-    if is_cached(file) == is_cached(seen_from):
-        return os.path.relpath(file, seen_from)
+    if is_cached(file) == is_cached(relative_to):
+        return os.path.relpath(file, relative_to)
     if is_cached(file):
         return uri_of(file)
     raise WorkError(
-        f"{file}: a dataset in a bucket cannot lead to shards on this machine; set `store` to a bucket too, or "
+        f"{file}: a dataset in a bucket cannot list shards on this machine; set `store` to a bucket too, or "
         "`datasets` to a folder"
     )
 
 
-_AGAIN = "run extract again"
+_RUN_AGAIN = "run extract again"

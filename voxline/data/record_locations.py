@@ -1,6 +1,6 @@
 """Where the features of each row of a dataset are: which shard, and which bytes of it.
 
-  places-<hash>.npy  int64 [rows, speeds, 4]
+  record-locations-<hash>.npy  int64 [rows, speeds, 4]
 
 A module of its own, since it imports numpy and checking whether a dataset exists must not.
 """
@@ -36,7 +36,7 @@ def read_record_locations(folder: Path, name: str) -> RecordLocations:
     except OSError as error:
         raise WorkError(f"{file}: {error.strerror}; run extract again") from None
     if name != _name_locations(data):
-        raise WorkError(f"{file}: damaged, its content is not what its name says; run extract again")
+        raise WorkError(f"{file}: damaged, its content does not match its name; run extract again")
     columns: npt.NDArray[np.int64] = np.load(io.BytesIO(data), allow_pickle=False)
     return columns.view(RECORD_LOCATION)[..., 0]
 
@@ -61,4 +61,4 @@ def count_live(locations: RecordLocations, shards: int) -> tuple[list[int], list
 
 
 def _name_locations(data: bytes) -> str:
-    return f"places-{hash_bytes(data)[:16]}.npy"
+    return f"record-locations-{hash_bytes(data)[:16]}.npy"

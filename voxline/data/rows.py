@@ -1,10 +1,10 @@
-"""The rows of a dataset: who says what in which split, a line of JSON an utterance, sorted by id.
+"""The rows of a dataset: its utterances as JSON lines, sorted by id.
 
   {"id": "1988-24833-0000", "split": "train", "speaker": "1988", "text": "a word", "duration": 3.2,
    "offset": 0.0, "audio_hash": "9f…", "accent": "us"}
 
-Nothing in them says where features lie, so the same content is the same file, byte by byte, whatever happened to
-the shards. Unknown keys of the manifest are kept.
+A row does not say where its features are, so equal content gives an equal file, byte by byte, whatever happens to the
+shards. Unknown keys of the manifest are kept.
 """
 
 import dataclasses
@@ -18,8 +18,7 @@ from voxline.errors import WorkError
 
 ROWS_FILE = "rows.jsonl"
 NON_CONTENT_KEYS = ("audio_filepath", "measured")
-"""Keys of a manifest's line that say where it lies and what was measured."""
-
+"""Keys of a manifest's line that are not content: the path and the measurements."""
 
 _KEYS = {"id", "split", "speaker", "text", "duration", "offset", "audio_hash", *NON_CONTENT_KEYS}
 
@@ -29,7 +28,7 @@ class DatasetRow:
     """One utterance of a dataset.
 
     Attributes:
-      number: its place in the file, from 0 on; the row of the dataset's places.
+      number: of the row, from 0; index into the dataset's record locations.
       duration, offset: seconds, in the audio that `audio_hash` names.
       extra: other keys.
     """
@@ -46,7 +45,7 @@ class DatasetRow:
 
 
 def encode_row(values: Mapping[str, Any]) -> str:
-    """The line of an utterance, of the values of a manifest's line.
+    """Encodes a row from the values of a manifest's line.
 
     >>> encode_row({"id": "a", "audio_filepath": "a.wav", "text": "b", "duration": 1, "audio_hash": "c", "sex": "F"})
     '{"id":"a","split":"train","speaker":"","text":"b","duration":1,"offset":0.0,"audio_hash":"c","sex":"F"}\\n'
@@ -58,17 +57,17 @@ def encode_row(values: Mapping[str, Any]) -> str:
 
 
 def read_rows(path: Path) -> Iterator[DatasetRow]:
-    """The rows of a file.
+    """Yields the rows of a file.
 
     Raises:
-      WorkError: naming the line that is no row.
+      WorkError: a line is not a row.
     """
     with open(path, encoding="utf-8") as file:
-        for place, line in enumerate(file):
+        for number, line in enumerate(file):
             try:
                 values = parse_json(line)
                 row = DatasetRow(
-                    place,
+                    number,
                     id=values.pop("id"),
                     split=values.pop("split"),
                     speaker=values.pop("speaker"),
@@ -79,7 +78,7 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
                     extra=values,
                 )
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise WorkError(f"{path}:{place + 1}: no row of a dataset ({error}); run extract again") from None
+                raise WorkError(f"{path}:{number + 1}: not a row of a dataset ({error}); run extract again") from None
             yield row
 
 

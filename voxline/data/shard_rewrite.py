@@ -53,7 +53,7 @@ def copy_records(
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=shards_folder) as unfinished:
         writer = ShardWriter(Path(unfinished), bins)
         for info, kept in sources:
-            stats = read_cmvn_stats(info.path, len(info.clips), bins, info.sums_crc32c)
+            stats = read_cmvn_stats(info.path, len(info.clips), bins, info.stats_crc32c)
             with open(info.path, "rb") as file:
                 for number, offset in enumerate(info.offsets):
                     if offset in kept:

@@ -1,4 +1,4 @@
-"""Writing a shard (voxline/data/shards.py): built beside the pool, and put into it by one rename."""
+"""Writes a shard (voxline/data/shards.py) outside its folder of shards, and moves it there by one rename."""
 
 import dataclasses
 import errno
@@ -26,10 +26,10 @@ CmvnStats = npt.NDArray[np.float64]
 
 
 class ShardWriter:
-    """Writes one shard; `close` puts it into its pool.
+    """Writes one shard; `close` moves it to its folder of shards.
 
     Args:
-      unfinished: a folder on the pool's disk; what a killed process leaves there is no shard.
+      unfinished: a folder on the same disk; what a killed process leaves there is not a shard.
     """
 
     def __init__(self, unfinished: Path, bins: int) -> None:
@@ -47,7 +47,7 @@ class ShardWriter:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Bytes written."""
         return self._size
 
     def add(self, clip: str, features: FeatureArray, speed: float = 1.0) -> None:
@@ -63,7 +63,7 @@ class ShardWriter:
         self.add_record(clip, data, len(features), compute_cmvn_stats(features))
 
     def add_record(self, clip: str, data: bytes, frames: int, sums: CmvnStats) -> None:
-        """Appends a record as it stands in another shard."""
+        """Appends a record of another shard, unchanged."""
         self._clips.append(clip)
         self._offsets.append(self._size)
         self._sizes.append(len(data))
@@ -71,10 +71,10 @@ class ShardWriter:
         self._sums.append(sums)
         self._size += write_tfrecord(self._file, data)
 
-    def close(self, pool: Path) -> ShardInfo:
-        """Puts the shard into the pool, or discards it where another process has just put the same one there."""
+    def close(self, shards: Path) -> ShardInfo:
+        """Moves the shard to a folder of shards, or discards it if another process has just written the same one."""
         checksum = self._file.close()
-        stem, target = checksum[:16], pool / shard_name(self._clips)
+        stem, target = checksum[:16], shards / shard_name(self._clips)
         os.replace(self._folder / "records", self._folder / f"{stem}.tfrecord")
         sums = io.BytesIO()
         np.save(sums, np.stack(self._sums) if self._sums else np.zeros((0, 2, self._bins)), allow_pickle=False)
@@ -94,7 +94,7 @@ class ShardWriter:
         values = {field.name: getattr(index, field.name) for field in dataclasses.fields(index)}
         del values["folder"]
         write_text(self._folder / SHARD_FILE, json.dumps(values) + "\n")
-        pool.mkdir(parents=True, exist_ok=True)
+        shards.mkdir(parents=True, exist_ok=True)
         try:
             self._folder.rename(target)
         except OSError as error:
@@ -105,22 +105,22 @@ class ShardWriter:
         return index
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Deletes what was written."""
         self._file.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def compute_cmvn_stats(features: FeatureArray) -> CmvnStats:
-    """The sum of each bin over the frames, and of its square: float64 `[2, bins]`."""
+    """The sum of each bin over the frames, and of its square: float64 `[2, bins]` (Kaldi's compute-cmvn-stats)."""
     exact = features.astype(np.float64)
     return np.stack([exact.sum(axis=0), np.einsum("fb,fb->b", exact, exact)])
 
 
 def read_cmvn_stats(records: Path, examples: int, bins: int, crc32c: int | None) -> CmvnStats:
-    """The sums that lie beside a shard's records, `[examples, 2, bins]`.
+    """Reads the statistics of a shard's clips, `[examples, 2, bins]`.
 
     Raises:
-      WorkError: the file is absent, or not what was written.
+      WorkError: the file is absent or damaged.
     """
     path = records.with_suffix(".npy")
     try:
@@ -136,7 +136,7 @@ def read_cmvn_stats(records: Path, examples: int, bins: int, crc32c: int | None)
 
 
 class _Hashing:
-    """A file that hashes what is written to it, so that it need not be read again."""
+    """A file that hashes what is written to it."""
 
     def __init__(self, file: IO[Any]) -> None:
         self._file = file
@@ -147,7 +147,7 @@ class _Hashing:
         return self._file.write(data)
 
     def close(self) -> str:
-        """Returns the hash, when all of the file is on the disk."""
+        """Flushes the file to the disk. Returns the hash."""
         with self._file:
             self._file.flush()
             os.fsync(self._file.fileno())

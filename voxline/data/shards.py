@@ -1,19 +1,19 @@
-"""Shards: immutable files of features, each clip named by what its features were made of.
+"""Shards: immutable files of features. The name of a clip is the hash of its audio.
 
-  <store>/shards/<how features are made>/<shard>/shard.json           which clips it holds, and where in the file
-                                                 <checksum>.tfrecord  their features
-                                                 <checksum>.npy       float64 [clips, 2, bins]: the sum of each bin
-                                                                      over the frames, and of its square
+  <store>/shards/<feature settings>/<shard>/shard.json           its clips, and the position of each in the file
+                                            <checksum>.tfrecord  their features
+                                            <checksum>.npy       float64 [clips, 2, bins]: the sum of each bin over
+                                                                 the frames, and of its square
 
-A clip is some audio at one speed: no text, speaker, split or id is part of it, so a corrected transcript makes no
-new clip. Which clips a dataset has is in its rows. A record is a `tf.train.Example` of
+A clip is some audio at one speed. Text, speaker, split and id are not part of it, so a corrected transcript makes no
+new clip. The rows of a dataset say which clips it has. A record is a `tf.train.Example` of
 
   clip      bytes   its name, 32 hexadecimal digits
   features  bytes   float32 [frames, bins], little-endian
   frames    int64
-  speed     float   1.0; other where the audio was sped up or slowed down to augment
+  speed     float   1.0; another one for copies that augment training
 
-A shard's folder appears by one rename, so it is there whole or not at all, and nothing in it ever changes.
+A shard's folder appears by one rename, so it is whole or absent, and nothing in it ever changes.
 """
 
 import contextlib
@@ -31,46 +31,47 @@ from voxline.store.hashing import hash_bytes, hash_file, hash_value
 
 SHARDS_FOLDER, SHARD_FILE = "shards", "shard.json"
 REVISION = 1
-"""Raised whenever the features of a clip change for the same audio and settings."""
+"""Raise it when the features of a clip change for the same audio and settings."""
 
 
 def shards_folder(store: Path | str, features: FeatureSettings) -> Path:
-    """Where shards of features that are made in this way lie."""
+    """The folder of the shards with these feature settings."""
     return local_path(store) / SHARDS_FOLDER / hash_value({"revision": REVISION, "features": features.plain()})
 
 
 @contextlib.contextmanager
-def lock_shards(pool: Path, *, alone: bool = False) -> Iterator[None]:
-    """Holds a pool: together with others who add to it or look clips up, or alone, to take shards away.
+def lock_shards(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
+    """Locks a folder of shards: shared to add or look up clips, exclusive to delete shards.
 
     Raises:
-      WorkError: it is wanted alone, and somebody holds it.
+      WorkError: an exclusive lock is wanted, and another process has a lock.
     """
-    if not alone:
-        pool.mkdir(parents=True, exist_ok=True)
-    lock = open_lock_file(pool / ".lock")
+    if not exclusive:
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = open_lock_file(folder / ".lock")
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
         except BlockingIOError:
-            raise WorkError(f"{pool}: a process is adding to these shards; try again when it is done") from None
+            raise WorkError(f"{folder}: a process is adding to these shards; try again when it is done") from None
         yield
     finally:
         os.close(lock)
 
 
 def clip_name(audio_hash: str, offset: float, duration: float, speed: float) -> str:
-    """Names a clip, within a pool, by the audio that its features are made of."""
+    """The name of a clip: the hash of the audio that its features are computed from."""
     return hash_bytes(f"{audio_hash} {float(offset)!r} {float(duration)!r} {float(speed)!r}".encode())
 
 
 def shard_name(clips: Iterable[str]) -> str:
+    """The name of a shard: the hash of its clips' names."""
     return hash_bytes("\n".join(clips).encode())
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
-    """What `shard.json` says.
+    """The content of `shard.json`.
 
     Attributes:
       folder: of the shard; not written.
@@ -80,7 +81,7 @@ class ShardInfo:
       offsets: byte at which each record begins.
       sizes: bytes of each record's data.
       frames: of each clip.
-      sums_crc32c: CRC-32C of the file of sums; none in shards of an earlier version of Voxline.
+      stats_crc32c: CRC-32C of the file of sums; None in shards of an earlier version.
     """
 
     folder: Path
@@ -91,7 +92,7 @@ class ShardInfo:
     offsets: list[int]
     sizes: list[int]
     frames: list[int]
-    sums_crc32c: int | None = None
+    stats_crc32c: int | None = None
 
     @property
     def path(self) -> Path:
@@ -99,11 +100,11 @@ class ShardInfo:
 
     @classmethod
     def read(cls, folder: Path) -> "ShardInfo":
-        """Reads the index of a shard.
+        """Reads the `shard.json` of a folder.
 
         Raises:
-          FileNotFoundError: there is no such shard.
-          WorkError: the index is damaged.
+          FileNotFoundError: the shard does not exist.
+          WorkError: the file is damaged.
         """
         try:
             return cls(folder, **read_json(folder / SHARD_FILE))
@@ -114,36 +115,38 @@ class ShardInfo:
 
 
 def localize_shards(files: Iterable[Path]) -> None:
-    """Makes files of shards present before they are read: the one door through which readers go."""
+    """Downloads files of shards that are in a bucket; every reader calls this first."""
     ensure_local(files)
 
 
-def upload_shard(index: ShardInfo, store: Path | str) -> None:
-    """Sends a shard to a store that lies in a bucket, its index last: without one it is no shard."""
-    upload_new([index.path, index.path.with_suffix(".npy")], store)
-    upload_new([index.folder / SHARD_FILE], store)
+def upload_shard(info: ShardInfo, store: Path | str) -> None:
+    """Uploads a shard to a store in a bucket; `shard.json` comes last, since it makes the shard complete."""
+    upload_new([info.path, info.path.with_suffix(".npy")], store)
+    upload_new([info.folder / SHARD_FILE], store)
 
 
 DAMAGE_FILE = "damaged"
-REBUILD_SHARD_HINT = "run extract again (`voxline run refresh` does), which makes its clips anew"
+REBUILD_SHARD_HINT = "run extract again (`voxline run refresh` does), which computes its clips again"
 
 
 def verify_shard(records: Path, size: int) -> str:
-    """In words, what can be seen to be wrong with a shard on a disk of ours; empty where nothing.
+    """Describes the damage of a shard on this machine; empty if there is none.
+
+    Reads the whole shard only if a file is newer than `shard.json`.
 
     Args:
-      records: its file of records.
+      records: the file of records.
       size: bytes of that file.
     """
-    sums, index, note = records.with_suffix(".npy"), records.parent / SHARD_FILE, records.parent / DAMAGE_FILE
+    stats, info, note = records.with_suffix(".npy"), records.parent / SHARD_FILE, records.parent / DAMAGE_FILE
     try:
-        found = records.stat()
-        if found.st_size != size:
-            return f"{records}: cut short, {found.st_size:,} of {size:,} bytes"
-        youngest, told = max(found.st_mtime_ns, sums.stat().st_mtime_ns), index.stat().st_mtime_ns
+        status = records.stat()
+        if status.st_size != size:
+            return f"{records}: cut short, {status.st_size:,} of {size:,} bytes"
+        newest, verified = max(status.st_mtime_ns, stats.stat().st_mtime_ns), info.stat().st_mtime_ns
         if note.exists():
-            return f"{records}: damaged, as one who read it found ({note.read_text(encoding='utf-8').strip()})"
-        return _looked_into(records) if youngest > told else ""
+            return f"{records}: damaged, as an earlier reader noted ({note.read_text(encoding='utf-8').strip()})"
+        return _verify_content(records) if newest > verified else ""
     except FileNotFoundError as error:
         return f"{error.filename}: absent"
     except (OSError, WorkError) as error:
@@ -151,23 +154,23 @@ def verify_shard(records: Path, size: int) -> str:
 
 
 def report_damage(records: Path, what: str) -> WorkError:
-    """What to raise where a record turns out to be damaged; leaves a note for the next extraction."""
+    """The error to raise for a damaged record; leaves a note for the next extraction."""
     if is_cached(records):
-        return WorkError(f"{records}: damaged {what}; delete that copy of what lies in the bucket, and start again")
-    with contextlib.suppress(OSError):  # a store that may only be read
+        return WorkError(f"{records}: damaged {what}; delete this copy of the object in the bucket, and start again")
+    with contextlib.suppress(OSError):  # a read-only store
         write_text(records.parent / DAMAGE_FILE, f"{what}\n")
     return WorkError(f"{records}: damaged {what}; {REBUILD_SHARD_HINT}")
 
 
-def _looked_into(records: Path) -> str:
-    """Reads all of a shard, of which something is younger than its index."""
-    import google_crc32c  # not at the top: who only looks whether shards are there needs none
+def _verify_content(records: Path) -> str:
+    """Compares a shard with its checksums."""
+    import google_crc32c  # not at the top: checking whether shards exist does not need it
 
-    index = ShardInfo.read(records.parent)
-    if hash_file(records) != index.checksum:
-        return f"{records}: written to since it was made"
-    if index.sums_crc32c not in (None, google_crc32c.value(records.with_suffix(".npy").read_bytes())):
-        return f"{records.with_suffix('.npy')}: written to since it was made"
-    with contextlib.suppress(OSError):  # it was only copied; a store that may only be read is looked at each time
-        os.utime(index.folder / SHARD_FILE)
+    info = ShardInfo.read(records.parent)
+    if hash_file(records) != info.checksum:
+        return f"{records}: changed since it was written"
+    if info.stats_crc32c not in (None, google_crc32c.value(records.with_suffix(".npy").read_bytes())):
+        return f"{records.with_suffix('.npy')}: changed since it was written"
+    with contextlib.suppress(OSError):  # it was only copied; a read-only store is compared each time
+        os.utime(info.folder / SHARD_FILE)
     return ""

@@ -1,4 +1,4 @@
-"""A dataset of features at hand, with its shards beside it: for trials and benchmarks that have no corpus of files."""
+"""Writes a dataset of given features, for tests and benchmarks without a corpus."""
 
 import dataclasses
 from collections import Counter
@@ -31,53 +31,53 @@ class DatasetExample:
 
 
 def write_dataset(
-    folder: Path, spoken: Sequence[DatasetExample], features: FeatureSettings, alphabet: Alphabet, *, shards: int = 1
+    folder: Path, examples: Sequence[DatasetExample], features: FeatureSettings, alphabet: Alphabet, *, shards: int = 1
 ) -> Dataset:
-    """Writes a dataset into a folder, with so many shards for each split."""
+    """Writes a dataset into a folder.
+
+    Args:
+      shards: for each split.
+    """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     listed: list[Shard] = []
-    where: dict[str, list[int]] = {}
-    for split in dict.fromkeys(each.split for each in spoken):
-        members = [each for each in spoken if each.split == split]
+    locations: dict[str, tuple[int, ...]] = {}
+    for split in dict.fromkeys(example.split for example in examples):
+        members = [example for example in examples if example.split == split]
         for number in range(min(shards, len(members))):
             writer = ShardWriter(folder, features.bins)
-            for each in members[number::shards]:
-                writer.add(clip_name(each.id, 0.0, 0.0, 1.0), each.features)
-            index = writer.close(folder / "shards")
-            columns = zip(index.offsets, index.sizes, index.frames, strict=True)
-            for each, place in zip(members[number::shards], columns, strict=True):
-                where[each.id] = [len(listed), *place]
-            path = str(index.path.relative_to(folder))
-            count = len(index.clips)
-            listed.append(
-                Shard(path, count, index.bytes, count, sum(index.sizes) + RECORD_OVERHEAD * count, index.checksum)
-            )
-    ordered = sorted(spoken, key=lambda each: each.id)
+            for example in members[number::shards]:
+                writer.add(clip_name(example.id, 0.0, 0.0, 1.0), example.features)
+            info = writer.close(folder / "shards")
+            records = zip(members[number::shards], info.offsets, info.sizes, info.frames, strict=True)
+            locations |= {example.id: (len(listed), *location) for example, *location in records}
+            count, live_bytes = len(info.clips), sum(info.sizes) + RECORD_OVERHEAD * len(info.clips)
+            path = str(info.path.relative_to(folder))
+            listed.append(Shard(path, count, info.bytes, count, live_bytes, info.checksum))
+    in_order = sorted(examples, key=lambda example: example.id)
+    seconds: dict[str, float] = {}
     with atomic_write(folder / ROWS_FILE, "w") as file:
-        for each in ordered:
-            values = {"id": each.id, "split": each.split, "speaker": each.speaker, "text": each.text}
-            file.write(
-                encode_row({**values, "duration": len(each.features) * features.hop_seconds, "audio_hash": each.id})
-            )
-    heard = np.concatenate([each.features for each in spoken if each.split == "train"]).astype(np.float64)
-    heard = heard[np.isfinite(heard).all(axis=1)]  # who writes what is spoilt means to see it read
-    counts = Counter(each.split for each in spoken)
+        for example in in_order:
+            duration = len(example.features) * features.hop_seconds
+            seconds[example.split] = seconds.get(example.split, 0.0) + duration
+            values = {"id": example.id, "split": example.split, "speaker": example.speaker, "text": example.text}
+            file.write(encode_row({**values, "duration": duration, "audio_hash": example.id}))
+    train = np.concatenate([example.features for example in examples if example.split == "train"]).astype(np.float64)
+    train = train[np.isfinite(train).all(axis=1)]  # a test may write bad features on purpose
     rows_hash = hash_file(folder / ROWS_FILE)
     Dataset(
         key=hash_value([features.plain(), rows_hash]),
         fingerprint=rows_hash,
         features=features,
         alphabet=alphabet,
-        mean=heard.mean(0).tolist(),
-        deviation=heard.std(0).tolist(),
-        counts=dict(counts),
-        seconds={
-            split: features.hop_seconds * sum(len(each.features) for each in spoken if each.split == split)
-            for split in counts
-        },
+        mean=train.mean(0).tolist(),
+        deviation=train.std(0).tolist(),
+        counts=dict(Counter(example.split for example in examples)),
+        seconds=seconds,
         shards=listed,
         rows_hash=rows_hash,
-        places=write_record_locations(folder, np.array([[tuple(where[each.id])] for each in ordered], RECORD_LOCATION)),
+        record_locations_file=write_record_locations(
+            folder, np.array([[locations[example.id]] for example in in_order], RECORD_LOCATION)
+        ),
     ).write(folder)
     return Dataset.read(folder)

@@ -1,12 +1,12 @@
-"""TFRecord files and `tf.train.Example`, written and read without TensorFlow, whose import takes seven seconds.
+"""Reads and writes TFRecord files and `tf.train.Example` without TensorFlow, whose import takes seven seconds.
 
 A TFRecord file is records one after the other (tensorflow/core/lib/io/record_writer.h):
   uint64  length of the data, little-endian
   uint32  masked CRC-32C of the eight bytes before
   bytes   the data
   uint32  masked CRC-32C of the data
-A masked checksum is `rotate_right(crc, 15) + 0xa282ead8`, since a checksum of data that holds its own checksum
-is no good one. No compression: ZLIB writes sixty times slower.
+A masked checksum is `rotate_right(crc, 15) + 0xa282ead8`, since the checksum
+of data that contains its own checksum is weak. Files are not compressed: ZLIB writes sixty times slower.
 """
 
 import functools
@@ -24,14 +24,14 @@ FeatureValues = list[bytes] | list[float] | list[int]
 
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 RECORD_OVERHEAD = _LENGTH.size + 2 * _CHECKSUM.size
-"""Bytes of a record beside its data."""
+"""Bytes of a record besides its data."""
 
 
 class DamagedRecordError(WorkError):
     """A record was cut short or altered.
 
     Attributes:
-      what: which, and how.
+      what: which record, and how.
     """
 
     def __init__(self, path: Path, what: str) -> None:
@@ -40,13 +40,13 @@ class DamagedRecordError(WorkError):
 
 
 class SupportsWrite(Protocol):
-    """A file open for writing bytes, or what stands before one."""
+    """A file open for writing bytes, or a wrapper of one."""
 
     def write(self, data: bytes, /) -> int: ...
 
 
 def write_tfrecord(file: SupportsWrite, data: bytes) -> int:
-    """Appends one record; returns the bytes that it takes."""
+    """Appends one record. Returns its bytes."""
     length = _LENGTH.pack(len(data))
     file.write(length + _CHECKSUM.pack(_masked(length)))
     file.write(data)
@@ -55,10 +55,10 @@ def write_tfrecord(file: SupportsWrite, data: bytes) -> int:
 
 
 def read_tfrecords(path: Path) -> Iterator[bytes]:
-    """The data of each record, checksums verified.
+    """Yields the data of each record and verifies the checksums.
 
     Raises:
-      WorkError: a record was cut short or altered; names the file and where in it the record begins.
+      WorkError: a record was cut short or altered.
     """
     size = path.stat().st_size
     offset = 0
@@ -82,33 +82,33 @@ def read_tfrecords(path: Path) -> Iterator[bytes]:
 
 
 def read_record_at(file: int, offset: int, length: int, path: Path, *, verify: bool = True) -> bytes:
-    """The data of the record that begins at a byte of an open file; safe from several threads.
+    """Reads the record at an offset of an open file. Threads may share the file.
 
     Args:
       file: descriptor.
       length: of the data.
       path: of the file, for the message.
-      verify: whether its checksums are looked at, which costs a tenth of a read from memory.
+      verify: whether to compare its checksums, which costs a tenth of a read from memory.
 
     Raises:
       WorkError: no such record begins there, or it was altered.
     """
-    found = os.pread(file, length + RECORD_OVERHEAD, offset)
-    if len(found) < length + RECORD_OVERHEAD:
+    record = os.pread(file, length + RECORD_OVERHEAD, offset)
+    if len(record) < length + RECORD_OVERHEAD:
         raise _damaged(
-            path, offset, f"the file ends {len(found):,} bytes into a record of {length + RECORD_OVERHEAD:,}"
+            path, offset, f"the file ends {len(record):,} bytes into a record of {length + RECORD_OVERHEAD:,}"
         )
-    head, data = found[: _LENGTH.size], found[_LENGTH.size + _CHECKSUM.size : -_CHECKSUM.size]
+    head, data = record[: _LENGTH.size], record[_LENGTH.size + _CHECKSUM.size : -_CHECKSUM.size]
     if verify:
-        if _LENGTH.unpack(head) != (length,) or _CHECKSUM.unpack_from(found, _LENGTH.size) != (_masked(head),):
+        if _LENGTH.unpack(head) != (length,) or _CHECKSUM.unpack_from(record, _LENGTH.size) != (_masked(head),):
             raise _damaged(path, offset, f"no record of {length:,} bytes begins here")
-        if _CHECKSUM.unpack_from(found, len(found) - _CHECKSUM.size) != (_masked(data),):
+        if _CHECKSUM.unpack_from(record, len(record) - _CHECKSUM.size) != (_masked(data),):
             raise _damaged(path, offset, "the checksum of a record's data does not match")
     return data
 
 
 def encode_example(features: Mapping[str, bytes | float | int | Iterable[bytes | float | int]]) -> bytes:
-    """A serialized `tf.train.Example`; equal features give equal bytes.
+    """Serializes a `tf.train.Example`; equal features give equal bytes.
 
     Args:
       features: by name, one value or several of one type: bytes; float (kept as float32); int (int64).
@@ -136,10 +136,10 @@ def encode_example(features: Mapping[str, bytes | float | int | Iterable[bytes |
 
 
 def decode_example(data: bytes) -> dict[str, FeatureValues]:
-    """The features of a serialized `tf.train.Example`, by name in alphabetical order.
+    """Parses a `tf.train.Example`: its features by name, in alphabetical order.
 
     Raises:
-      ValueError: it is none.
+      ValueError: the bytes are not one.
     """
     from google.protobuf.message import DecodeError
 
@@ -147,7 +147,7 @@ def decode_example(data: bytes) -> dict[str, FeatureValues]:
     try:
         example.ParseFromString(data)
     except DecodeError as error:
-        raise ValueError(f"{len(data):,} bytes that are no tf.train.Example: {error}") from None
+        raise ValueError(f"{len(data):,} bytes that are not a tf.train.Example: {error}") from None
     named = example.features.feature
     return {name: _values(named[name]) for name in sorted(named)}
 
@@ -170,8 +170,7 @@ def _damaged(path: Path, offset: int, what: str) -> DamagedRecordError:
 def _example_class() -> Any:
     """The message class of tensorflow/core/example/{example,feature}.proto.
 
-    In a descriptor pool of its own: TensorFlow registers the same names in the default one, in whatever
-    order the two are imported.
+    It is in a descriptor pool of its own, since TensorFlow registers the same names in the default one.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

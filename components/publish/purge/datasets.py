@@ -102,7 +102,7 @@ def purge_version(
 ) -> int:
     """Removes a speaker's rows from a version; returns how many. Call it with the lock of the versions held."""
     target = versions.folder / str(number)
-    dataset = Dataset.listed(target)
+    dataset = Dataset.read_header(target)
     rows = count_rows(dataset, speaker)
     if not rows:
         remap_dataset(dataset, rewritten, workspace)
@@ -128,14 +128,14 @@ def remap_dataset(dataset: Dataset, rewritten: RewrittenShards, workspace: Works
     if not any(file.parent in rewritten for file in dataset.files()):
         return
     folder = dataset.folder
-    ensure_local([folder / dataset.places])
+    ensure_local([folder / dataset.record_locations_file])
     shards, locations = remap_records(dataset, dataset.read_record_locations(), rewritten, folder)
     name = write_record_locations(folder, locations)  # named by its content: the old file serves until the next line
     workspace.upload_new(folder / name)
-    dataclasses.replace(dataset, shards=shards, places=name).write(folder)
+    dataclasses.replace(dataset, shards=shards, record_locations_file=name).write(folder)
     workspace.upload(folder / DATASET_FILE)
     for file in workspace.files(folder):
-        if file.name.startswith("places-") and file.name != name:
+        if file.name.startswith("record-locations-") and file.name != name:
             workspace.remove(file)
     for marker in (folder / DONE, folder.parent / DONE):  # records the size of dataset.json, else it counts as damaged
         if marker.is_file() and DATASET_FILE in (done := read_json(marker)).get("bytes", {}):
@@ -164,7 +164,7 @@ def _write_without(dataset: Dataset, speaker: str, rewritten: RewrittenShards, f
         seconds={split: round(seconds[split], 3) for split in dataset.counts if counts[split]},
         shards=shards,
         rows_hash=rows_hash,
-        places=write_record_locations(folder, locations),
+        record_locations_file=write_record_locations(folder, locations),
         folder=folder,
     )
     purged.write(folder)

@@ -102,7 +102,7 @@ def find_footprint(speaker: str, store: Path, versions: Iterable[Path]) -> Footp
     for file in itertools.chain(*(step_output_files(store, step, MANIFEST_FILE) for step in ("ingest", "convert"))):
         _search_manifest(file, store, footprint, others)
     extracted = [file.parent for file in step_output_files(store, "extract", DATASET_FILE)]
-    datasets = [Dataset.listed(folder) for folder in (*extracted, *versions)]
+    datasets = [Dataset.read_header(folder) for folder in (*extracted, *versions)]
     speeds = sorted({*USUAL_SPEEDS, *(speed for dataset in datasets for speed in dataset.speeds)})
     for dataset in datasets:
         _search_rows(dataset, store, footprint, others, speeds)

@@ -275,7 +275,7 @@ def _lock_folder(store: Path, stack: contextlib.ExitStack) -> None:
                 f"{path.with_suffix('')}: a process works here; stop it, or wait until it is done, and purge again"
             ) from None
     for folder in sorted((store / SHARDS_FOLDER).glob("*/")):
-        stack.enter_context(lock_shards(folder, alone=True))
+        stack.enter_context(lock_shards(folder, exclusive=True))
 
 
 def _is_read_of_store(name: str) -> bool:

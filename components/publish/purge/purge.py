@@ -176,7 +176,7 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
 
 
 def _count_rows(folder: Path, speaker: str) -> int:
-    return datasets.count_rows(Dataset.listed(folder), speaker)
+    return datasets.count_rows(Dataset.read_header(folder), speaker)
 
 
 def _remove(findings: PurgeFindings, locations: PurgeLocations) -> None:
@@ -194,7 +194,7 @@ def _remove(findings: PurgeFindings, locations: PurgeLocations) -> None:
                 print_status(f"purge: removed {rows:,} rows from version {number} of {versions.name}")
     for file in step_output_files(store, "extract", DATASET_FILE):  # those that only share a shard with the speaker
         if not any(file.is_relative_to(output) for output in findings.outputs):
-            datasets.remap_dataset(Dataset.listed(file.parent), rewritten, workspace)
+            datasets.remap_dataset(Dataset.read_header(file.parent), rewritten, workspace)
     for path in (*rewritten, *findings.outputs, *findings.wavs):
         workspace.remove(path)
     remove_wav_lines(store, footprint.wavs, workspace)
