@@ -1,7 +1,12 @@
 """What holds for every test and doctest of the product."""
 
+import hypothesis
 import pytest
 from _pytest.doctest import DoctestItem
+
+# A busy machine is no reason to fail: an example may take any time.
+hypothesis.settings.register_profile("voxline", deadline=None)
+hypothesis.settings.load_profile("voxline")
 
 
 @pytest.fixture(autouse=True)
