@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxline.data.manifest import Utterance, fingerprint_utterances, iter_manifest, read_manifest, write_manifest
+from voxline.data.manifest import (
+    ManifestEncoder,
+    Utterance,
+    fingerprint_utterances,
+    iter_manifest,
+    parse_utterance,
+    read_manifest,
+    write_manifest,
+)
 from voxline.errors import WorkError
 from voxline.store.hashing import hash_value
 
@@ -70,17 +78,13 @@ _utterances = st.builds(
 )
 
 
-@given(st.lists(_utterances, max_size=4))
-def test_what_is_written_is_json_and_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, utterances: list[Utterance]
-) -> None:
-    folder = tmp_path_factory.getbasetemp() / "written"
-    assert write_manifest(folder / "manifest.jsonl", utterances) == len(utterances)
-    lines = [json.loads(line) for line in (folder / "manifest.jsonl").read_text("utf-8").split("\n")[:-1]]
-    assert lines == [
-        {**one.as_line(), "audio_filepath": os.path.relpath(one.audio_filepath, folder)} for one in utterances
-    ]
-    assert read_manifest(folder) == utterances
+@given(_utterances)
+def test_a_line_is_json_and_is_read_back(utterance: Utterance) -> None:
+    line = ManifestEncoder(Path("/store/ingest/key")).encode(utterance)
+    relative = os.path.relpath(utterance.audio_filepath, "/store/ingest/key")
+    assert json.loads(line) == {**utterance.as_line(), "audio_filepath": relative}
+    assert (line[-1], line.count("\n")) == ("\n", 1)
+    assert parse_utterance(line, "line 1", "/store/ingest/key") == utterance
 
 
 @given(st.lists(_utterances, max_size=4))
