@@ -1,4 +1,4 @@
-"""The published datasets as the command shows them."""
+"""What the commands of datasets print: versions, differences, garbage collection and purges."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,13 +26,13 @@ from voxline.store.bucket_cache import uri_of
 
 
 def format_datasets(root: str) -> list[str]:
-    """A line for each dataset: its name, its latest version, what that holds."""
+    """A line for each dataset: its name, its latest version and its counts."""
     lines = []
     for name in list_datasets(root):
         versions = DatasetVersions(root, name)
         if latest := versions.latest():
             lines.append(f"{name}  {_format_version(latest)}  (of {len(versions.numbers())} versions)")
-    return lines or [f"{root}: no dataset was published here yet"]
+    return lines or [f"{root}: no dataset has been published here yet"]
 
 
 def format_history(root: str, name: str) -> list[str]:
@@ -43,7 +43,7 @@ def format_history(root: str, name: str) -> list[str]:
 
 
 def format_dataset_version(root: str, name: str, number: int) -> list[str]:
-    """All that is known of one version."""
+    """The details of one version."""
     versions = _open_versions(root, name)
     folder = versions.path(number)
     published, dataset = versions.info(number), Dataset.read(folder, shards=False)
@@ -82,12 +82,12 @@ def compact_latest(root: str, name: str, below: float) -> str:
         latest = versions.numbers()[-1]
         if versions.info(latest).key != dataset.key:
             raise WorkError(f"{name}: version {latest} has just been published; compact that one")
-        if not (dead := low_live_shards(dataset, below)):
-            return f"{name}: no shard of version {latest} is less than {below:.0%} alive; nothing to do"
+        if not (low := low_live_shards(dataset, below)):
+            return f"{name}: every shard of version {latest} is at least {below:.0%} live; nothing to do"
         store = uri_of(dataset.file(dataset.shards[0]).parents[3])
-        note = f"version {latest}, compacted: {len(dead):,} of {len(dataset.shards):,} shards rewritten"
+        note = f"version {latest}, compacted: {len(low):,} of {len(dataset.shards):,} shards rewritten"
         folder = publish_version(dataset, store, versions, compact_below=below, note=note)
-    return f"{name}: version {folder.name} has the content of version {latest}; {len(dead):,} shards were rewritten"
+    return f"{name}: version {folder.name} has the content of version {latest}; {len(low):,} shards were rewritten"
 
 
 def format_garbage_collection(store: str, roots: list[str], grace_days: float, *, dry_run: bool) -> str:
@@ -99,9 +99,9 @@ def format_garbage_collection(store: str, roots: list[str], grace_days: float, *
 
 
 def _open_versions(root: str, name: str) -> DatasetVersions:
-    there = list_datasets(root)
-    if name not in there:
-        raise WorkError(f"{root}: no dataset {name!r} here; there: {', '.join(there) or 'none'}")
+    names = list_datasets(root)
+    if name not in names:
+        raise WorkError(f"{root}: no dataset {name!r} here; the datasets are: {', '.join(names) or 'none'}")
     return DatasetVersions(root, name)
 
 
@@ -113,7 +113,7 @@ def _format_version(published: VersionInfo) -> str:
 
 
 def format_diff(before: str, after: str, limit: int) -> list[str]:
-    """The lines of the comparison, at most `limit` utterances or speakers of each kind."""
+    """The differences of two datasets, with at most `limit` utterances or speakers of each kind."""
     found = diff_paths(before, after)
     counts = found.counts()
     if not any(counts.values()) and not found.changed:
@@ -140,14 +140,14 @@ def format_diff(before: str, after: str, limit: int) -> list[str]:
 
 
 def _changed_settings(found: DatasetDiff) -> list[str]:
-    """How features are made and texts spelled, where that is not the same."""
+    """Settings of features and texts that differ."""
     pairs = {
         "features": (found.before.features.plain(), found.after.features.plain()),
         "alphabet": (found.before.alphabet.symbols, found.after.alphabet.symbols),
         "frontend": (found.before.frontend, found.after.frontend),
         "speeds": (found.before.speeds, found.after.speeds),
     }
-    return [f"other {name}: {old} → {new}" for name, (old, new) in pairs.items() if old != new]
+    return [f"{name} changed: {old} → {new}" for name, (old, new) in pairs.items() if old != new]
 
 
 def _changed_splits(found: DatasetDiff) -> list[str]:
@@ -160,11 +160,13 @@ def _changed_splits(found: DatasetDiff) -> list[str]:
 
 
 def _format_items(
-    kind: str, found: Sequence[ChangedUtterance] | Sequence[Line], say: Callable[[Any], str], limit: int
+    kind: str, found: Sequence[ChangedUtterance] | Sequence[Line], describe: Callable[[Any], str], limit: int
 ) -> list[str]:
     if not found:
         return []
-    named = [f"  {one.id if isinstance(one, ChangedUtterance) else one['id']}  {say(one)}" for one in found[:limit]]
+    named = [
+        f"  {one.id if isinstance(one, ChangedUtterance) else one['id']}  {describe(one)}" for one in found[:limit]
+    ]
     return [f"{kind}: {len(found):,}", *named, *_omitted(len(found), limit)]
 
 
@@ -178,10 +180,10 @@ def _changed_speakers(found: DatasetDiff, limit: int) -> list[str]:
     seconds = found.seconds_by_speaker()
     if not seconds:
         return []
-    lines = [f"speakers: {len(seconds):,} speak for longer or shorter than before"]
+    lines = [f"speakers: {len(seconds):,} have more or less speech than before"]
     for speaker, (old, new) in list(seconds.items())[:limit]:
         note = "  new" if not old else "  gone" if not new else ""
-        lines.append(f"  {speaker or '(not told)'}  {old:,.1f} → {new:,.1f} s{note}")
+        lines.append(f"  {speaker or '(no speaker)'}  {old:,.1f} → {new:,.1f} s{note}")
     return lines + _omitted(len(seconds), limit)
 
 

@@ -1,4 +1,4 @@
-"""The commands of datasets: list, show, compact, gc, purge, seen and diff. They parse, call and print."""
+"""The commands of datasets: list, show, compact, gc, purge, seen, and diff. They parse, call and print."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +10,16 @@ Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speak
 
 def run_purge_command(
     speaker: Speaker,
-    store: Annotated[str, typer.Option(help="The store of the runs: a folder or bucket URI")],
+    store: Annotated[str, typer.Option(help="The runs' store, a folder or bucket URI.")],
     roots: Annotated[
-        list[str] | None, typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
+        list[str] | None,
+        typer.Option("--datasets", help="Folder or bucket URI of published datasets. Repeatable; give all of them."),
     ] = None,
-    registry: Annotated[str | None, typer.Option(help="The registry of models.")] = None,
+    registry: Annotated[str | None, typer.Option(help="Folder or bucket URI of the registry.")] = None,
     note: Annotated[str, typer.Option(help="For the record: who asked, and why.")] = "",
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Remove it; without this option, only report what there is.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only list it.")] = False,
 ) -> None:
-    """Erase a speaker: rows, clips, WAVs, manifests, reports, logs. This cannot be undone."""
+    """Erases a speaker: rows, clips, WAVs, manifests, reports, logs. This cannot be undone."""
     from voxline.pipelines.cli.dataset_views import format_purge_lines
 
     _print(format_purge_lines(speaker, store, roots or [], registry, note, do=yes))
@@ -28,27 +27,27 @@ def run_purge_command(
 
 def show_speaker_use(
     speaker: Speaker,
-    registry: Annotated[str | None, typer.Option(help="The folder or bucket URI of the registry")] = None,
+    registry: Annotated[str | None, typer.Option(help="Folder or bucket URI of the registry.")] = None,
     roots: Annotated[
-        list[str] | None, typer.Option("--datasets", help="Where datasets are published; repeated.")
+        list[str] | None, typer.Option("--datasets", help="Folder or bucket URI of published datasets. Repeatable.")
     ] = None,
 ) -> None:
-    """Says which models were trained on a speaker, and which versions of datasets hold them."""
-    from voxline.pipelines.cli.model_views import format_speaker_use as told
+    """Lists the models that were trained on a speaker, and the dataset versions that contain them."""
+    from voxline.pipelines.cli.model_views import format_speaker_use
 
-    _print(told(speaker, registry, roots or []))
+    _print(format_speaker_use(speaker, registry, roots or []))
 
 
 def show_training_data(
     model: Annotated[str, typer.Argument(help="The model's name.")],
-    version: Annotated[int, typer.Argument(help="Its version.")],
-    registry: Annotated[str, typer.Option(metavar="PLACE", help="The folder or bucket URI of the registry.")],
-    ids: Annotated[Path | None, typer.Option(help="A file to list the utterances in, JSON lines.")] = None,
+    version: Annotated[int, typer.Argument(help="The version.")],
+    registry: Annotated[str, typer.Option(metavar="PLACE", help="Folder or bucket URI of the registry.")],
+    ids: Annotated[Path | None, typer.Option(help="JSON lines file to write the utterances to.")] = None,
 ) -> None:
-    """Says which utterances a version was trained on."""
-    from voxline.pipelines.cli.model_views import format_training_data as told
+    """Shows the utterances that a version was trained on."""
+    from voxline.pipelines.cli.model_views import format_training_data
 
-    _print(told(registry, model, version, ids))
+    _print(format_training_data(registry, model, version, ids))
 
 
 def _print(lines: list[str]) -> None:
@@ -56,10 +55,10 @@ def _print(lines: list[str]) -> None:
         typer.echo(line)
 
 
-Datasets = Annotated[str, typer.Option("--datasets", help="Folder or bucket URI that holds <name>/<number>/.")]
+Datasets = Annotated[str, typer.Option("--datasets", help="Folder or bucket URI with <name>/<number>/.")]
 Name = Annotated[str, typer.Argument(help="The dataset's name.", metavar="NAME")]
 
-datasets = typer.Typer(help="List, show, compact and clean up the versions of datasets.", no_args_is_help=True)
+datasets = typer.Typer(help="Lists, shows, compacts and cleans up published datasets.", no_args_is_help=True)
 
 
 def add_dataset_commands(app: typer.Typer) -> None:
@@ -71,14 +70,14 @@ def add_dataset_commands(app: typer.Typer) -> None:
 
 
 def show_diff(
-    before: Annotated[str, typer.Argument(help="A dataset: a version, or what extract made; a path or bucket URI")],
+    before: Annotated[
+        str, typer.Argument(help="A dataset: a published version or an output of extract, as a path or bucket URI.")
+    ],
     after: Annotated[str, typer.Argument(help="The dataset to compare with it.")],
-    limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers to print of each kind.")] = 10,
-    html: Annotated[
-        Path | None, typer.Option(help="Also write a page with plots to this file.", show_default=False)
-    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers to list of each kind.")] = 10,
+    html: Annotated[Path | None, typer.Option(help="HTML report to write.", show_default=False)] = None,
 ) -> None:
-    """Says what changed from one dataset to another: utterances, audio, texts, splits, speakers, features."""
+    """Shows the changes between two datasets: utterances, audio, texts, splits, speakers, features."""
     from voxline.pipelines.cli.dataset_views import format_diff
 
     if html:
@@ -90,7 +89,7 @@ def show_diff(
 
 @datasets.command("list")
 def show_datasets(root: Datasets) -> None:
-    """Names each dataset, its latest version, and what that holds."""
+    """Lists the datasets with their latest versions."""
     from voxline.pipelines.cli.dataset_views import format_datasets
 
     _print(format_datasets(root))
@@ -100,12 +99,10 @@ def show_datasets(root: Datasets) -> None:
 def show_dataset(
     name: Name,
     root: Datasets,
-    version: Annotated[int | None, typer.Argument(help="All of one version.", show_default=False)] = None,
-    rows: Annotated[
-        bool, typer.Option("--rows", help="Its utterances, a line each: split, speaker, id, text.")
-    ] = False,
+    version: Annotated[int | None, typer.Argument(help="Show the details of one version.", show_default=False)] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="List the utterances: split, speaker, id, text.")] = False,
 ) -> None:
-    """Shows every version of a dataset, or all that is known of one, or its utterances."""
+    """Shows the history of a dataset, the details of one version, or its utterances."""
     from voxline.pipelines.cli.dataset_views import format_dataset_version, format_history, format_rows
 
     if rows:
@@ -119,11 +116,11 @@ def show_dataset(
 def compact_dataset(
     name: Name,
     root: Datasets,
-    below: Annotated[float, typer.Option(min=0, max=1, help="Live share of a shard below which it is copied.")] = 0.5,
+    below: Annotated[float, typer.Option(min=0, max=1, help="Rewrite shards whose live share is below this.")] = 0.5,
 ) -> None:
-    """Copies live records of shards with a low live ratio, and publishes the same content with the new shards.
+    """Copies the live records of shards with a low live share, and publishes the same content with the new shards.
 
-    Deletes nothing; `gc` does, once no version lists the old shards.
+    Nothing is deleted; `gc` deletes the old shards once no version references them.
     """
     from voxline.pipelines.cli.dataset_views import compact_latest
 
@@ -131,21 +128,20 @@ def compact_dataset(
 
 
 @datasets.command("gc")
-def delete_unused_shards(
-    store: Annotated[str, typer.Option(help="The store of the shards: a folder or bucket URI.")],
+def collect_shards(
+    store: Annotated[str, typer.Option(help="The store, a folder or bucket URI.")],
     root: Annotated[
-        list[str], typer.Option("--datasets", help="Where its datasets are published; repeated: all of them.")
+        list[str],
+        typer.Option("--datasets", help="Folder or bucket URI of published datasets. Repeatable; give all of them."),
     ],
     grace_days: Annotated[
-        float, typer.Option(min=0, help="Days that shards stay after the last extraction that used them.")
+        float, typer.Option(min=0, help="Days to keep shards after the last extraction that used them.")
     ] = 7.0,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Report what would be deleted, and delete nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")] = False,
 ) -> None:
-    """Deletes shards of a store that no version of a dataset lists.
+    """Deletes the shards of a store that no dataset version references.
 
-    Give all folders of datasets: shards of those left out are deleted.
+    Give all locations of published datasets: a dataset that is not listed loses its shards.
     """
     from voxline.pipelines.cli.dataset_views import format_garbage_collection
 

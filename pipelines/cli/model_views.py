@@ -1,4 +1,4 @@
-"""The registry as the command shows it."""
+"""What the commands of models print: versions, their history and their training data."""
 
 import dataclasses
 import json
@@ -18,18 +18,18 @@ from voxline.store.files import atomic_write
 
 
 def format_models(root: Path | str) -> list[str]:
-    """A line for each model: its name, the version in service, its error rate, since when."""
+    """A line for each model: its name, the version in service, its headline metric and its date."""
     lines = []
     for name in model_names(root):
         registry = Registry(root, name)
         version = registry.in_service()
         if version is not None:
             lines.append(f"{name}  {_format_event(registry.event(version))}  (of {len(registry.versions())} versions)")
-    return lines or [f"{root}: no model was pushed here yet"]
+    return lines or [f"{root}: no model has been pushed here yet"]
 
 
 def format_journal(root: Path | str, model: str) -> list[str]:
-    """A line for each change of a model, oldest first; the version in service is marked."""
+    """A line for each event in a model's journal, oldest first; the version in service is marked."""
     registry = _open_registry(root, model)
     serving = registry.in_service()
     return [
@@ -40,7 +40,7 @@ def format_journal(root: Path | str, model: str) -> list[str]:
 
 
 def format_model_version(root: Path | str, model: str, version: int) -> list[str]:
-    """All that is known of one version."""
+    """The details of one version."""
     registry = _open_registry(root, model)
     values = dataclasses.asdict(registry.event(version))
     shown = [f"{name:<10}{value}" for name, value in values.items() if value not in (None, "")]
@@ -48,14 +48,14 @@ def format_model_version(root: Path | str, model: str, version: int) -> list[str
 
 
 def roll_back(root: Path | str, model: str, to: int | None, note: str) -> str:
-    """Puts an older version back into service, under a new number."""
+    """Puts an older version back into service under a new number."""
     change = _open_registry(root, model).rollback(to, note)
     return f"{model}: version {change.version} is in service, the same model as version {change.copy_of}"
 
 
 def _open_registry(root: Path | str, model: str) -> Registry:
     if model not in model_names(root):
-        raise WorkError(f"{root}: no model {model!r} here; there: {', '.join(model_names(root)) or 'none'}")
+        raise WorkError(f"{root}: no model {model!r} here; the models are: {', '.join(model_names(root)) or 'none'}")
     return Registry(root, model)
 
 
@@ -67,7 +67,7 @@ def _format_event(change: RegistryEvent) -> str:
 
 
 def format_training_data(root: str, model: str, version: int, ids: Path | None) -> list[str]:
-    """What a version of a model was trained on.
+    """The training data of a model's version.
 
     Args:
       ids: a file to write the utterances to, a line each; ends in .jsonl.
@@ -76,29 +76,29 @@ def format_training_data(root: str, model: str, version: int, ids: Path | None) 
       WorkError: the version does not say.
     """
     registry = Registry(root, model)
-    lineage = _read_training_data(registry, version)
-    if lineage is None:
+    training_data = _training_data_of(registry, version)
+    if training_data is None:
         raise WorkError(
-            f"{registry.uri}/{version}: no {TRAINED_ON}: it was trained before such lists were kept; "
+            f"{registry.uri}/{version}: no {TRAINED_ON}: it was trained before such lists existed; "
             f"{PROVENANCE} there names its dataset"
         )
-    lines = [f"{'dataset':<10}{lineage.dataset}", f"{'rows':<10}{lineage.rows}"]
+    lines = [f"{'dataset':<10}{training_data.dataset}", f"{'rows':<10}{training_data.rows}"]
     for split in SPLITS:
-        chosen = [line for line in lineage.utterances if line["split"] == split]
+        chosen = [line for line in training_data.utterances if line["split"] == split]
         hours = sum(line["duration"] for line in chosen) / 3600
         speakers = len({line["speaker"] for line in chosen})
         lines.append(f"{split:<10}{len(chosen):,} utterances, {hours:,.2f} h, {speakers:,} speakers")
-    if lineage.purged:
-        lines.append(f"{'purged':<10}{lineage.purged:,} utterances more, whose lines a purge took out")
+    if training_data.purged:
+        lines.append(f"{'purged':<10}{training_data.purged:,} more utterances, whose lines were purged")
     if ids:
         with atomic_write(ids, "w") as file:
-            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lineage.utterances)
+            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in training_data.utterances)
         lines.append(f"{'listed in':<10}{ids}")
     return lines
 
 
 def format_speaker_use(speaker: str, registry: str | None, datasets: Sequence[str]) -> list[str]:
-    """Which models were trained on a speaker, and which versions of datasets hold them.
+    """The models that were trained on a speaker, and the dataset versions that contain them.
 
     Raises:
       SettingsError: there is nowhere to look.
@@ -132,18 +132,18 @@ def _models_with_speaker(speaker: str, root: str) -> list[str]:
     for model in model_names(root):
         registry = Registry(root, model)
         for version in registry.versions():
-            lineage = _read_training_data(registry, version)
-            if lineage is None:
+            training_data = _training_data_of(registry, version)
+            if training_data is None:
                 unknown.append(f"{model}/{version}")
-            elif counts := Counter(line["split"] for line in lineage.of_speaker(speaker)):
+            elif counts := Counter(line["split"] for line in training_data.of_speaker(speaker)):
                 serving = "  in service" if version == registry.in_service() else ""
                 lines.append(f"model {model} version {version}: {_format_counts(counts)}{serving}")
     if unknown:
-        lines.append(f"not known, trained before such lists were kept: {', '.join(unknown)}")
+        lines.append(f"unknown, trained before such lists existed: {', '.join(unknown)}")
     return lines
 
 
-def _read_training_data(registry: Registry, version: int) -> TrainingData | None:
+def _training_data_of(registry: Registry, version: int) -> TrainingData | None:
     data = registry.read_file(version, TRAINED_ON)
     return None if data is None else read_training_data(data, f"{registry.uri}/{version}/{TRAINED_ON}")
 

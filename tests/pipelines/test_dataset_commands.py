@@ -59,12 +59,14 @@ def test_the_rows_of_a_version_are_printed_for_a_person_and_for_grep(datasets: P
 
 def test_nothing_is_compacted_where_nothing_is_dead(datasets: Path) -> None:
     assert told("compact", "commands", "--datasets", datasets) == [
-        "commands: no shard of version 2 is less than 50% alive; nothing to do"
+        "commands: every shard of version 2 is at least 50% live; nothing to do"
     ]
 
 
 def test_what_is_not_there_is_told_with_what_is(datasets: Path, tmp_path: Path) -> None:
-    assert told("show", "digits", "--datasets", datasets) == [f"{datasets}: no dataset 'digits' here; there: commands"]
+    assert told("show", "digits", "--datasets", datasets) == [
+        f"{datasets}: no dataset 'digits' here; the datasets are: commands"
+    ]
     assert told("show", "commands", "7", "--datasets", datasets) == [
         f"{datasets}/commands: no version 7; existing: 1, 2"
     ]

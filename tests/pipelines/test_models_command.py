@@ -55,7 +55,7 @@ def test_several_recordings_are_told_apart_and_a_version_can_be_named(registry: 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["show", "tunes"], "no model 'tunes' here; there: tones"),
+        (["show", "tunes"], "no model 'tunes' here; the models are: tones"),
         (["show", "tones", "7"], "no version 7; existing: 1, 2"),
         (["rollback", "tones", "--to", "2"], "what version 2 serves already"),
     ],
