@@ -143,7 +143,7 @@ def test_an_unknown_kind_of_decoder_is_refused(voice: Path, tmp_path: Path) -> N
     folder = Path(shutil.copytree(voice, tmp_path / "model"))
     said = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps({**said, "decoder": "int4"}))
-    with pytest.raises(WorkError, match="'int4', this Voxline knows float32 and int8"):
+    with pytest.raises(WorkError, match="'int4'; this Voxline knows float32 and int8"):
         Synthesizer(folder)
 
 
