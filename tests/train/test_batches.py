@@ -84,7 +84,7 @@ def test_utterances_with_too_few_frames_are_left_out_and_listed(tmp_path: Path) 
 
     def cut(each: Any, features: Any) -> Any:
         labels = len(each.text) + sum(left == right for left, right in zip(each.text, each.text[1:], strict=False))
-        # Output frame k stands on frame k · 3: 3 · (labels − 1) + 1 frames are the fewest, cut one below.
+        # Output frame k is centered on frame 3k: 3 · (labels − 1) + 1 frames are enough, and one is cut.
         return features[: 3 * (labels - 1)] if each.id in short and labels > 1 else features
 
     dataset = write_dataset(tmp_path / "dataset", spoken, cut)

@@ -1,8 +1,8 @@
 """A stand-in for the Kubernetes API server: it keeps objects, and refuses what the real one refuses.
 
-It is no Kubernetes. It knows the calls that the train step makes, checks tokens, the rules of a Role, names, versions
-and preconditions, and answers with Kubernetes' own Status objects. Objects that are deleted in the foreground stay,
-with a deletionTimestamp, until whoever plays their operator has removed what they made.
+It knows the calls that the train step makes, checks tokens, the rules of a Role, names, versions and preconditions, and
+answers with Kubernetes' own Status objects. Objects that are deleted in the foreground stay, with a deletionTimestamp,
+until the operator has removed what they own.
 """
 
 import copy

@@ -29,7 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
         "encoder_lstm": 0,
         "attention": {"units": 16, "location_filters": 0, "smoothing": True},
     },
-    "tacotron": {  # as little as can be around the decoder: of what stands there nothing has 8 bits
+    "tacotron": {  # as small as possible around the decoder, which alone is int8
         "kind": "tacotron",
         **dict.fromkeys(("encoder_bank", "postnet_bank"), 1),
         **dict.fromkeys(("encoder_gru", "postnet_gru", "highways"), 0),

@@ -181,7 +181,7 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
     whole = start_process(run_train_step, tones.folder, tmp_path / "whole", settings, log=tmp_path / "whole.log")
     log = tmp_path / "killed.log"
     process = start_process(run_train_step, tones.folder, tmp_path / "killed", settings, log=log)
-    # Behind a look and the second stage of frames in a step.
+    # After a validation and the start of the second reduction stage.
     while process.is_alive() and not list(tmp_path.glob("killed/train/*/checkpoints/step-00000028")):
         time.sleep(0.01)
     time.sleep(0.02)
