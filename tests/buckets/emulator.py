@@ -74,7 +74,7 @@ def gcs_proxy() -> Iterator[Proxy]:
 def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """A bucket of its own, and a library that does not wait long.
 
-    What earlier tests left is wiped: the emulator writes the list of all objects anew whenever it gets one.
+    What earlier tests left is wiped: the emulator writes the list of all objects again whenever it gets one.
     """
     gcs_proxy.faults.clear()
     gcs_proxy.wipe()

@@ -19,7 +19,7 @@ class Fault:
         read; cut upload: in the middle of the body that is sent; lost answer: when the request was done; cut: in the
         middle of the answer's body.
       method: of the requests that it befalls; empty: of all.
-      path: what stands in their path or query; empty: anything.
+      path: part of their path or query; empty: any.
       changes: only of those that change something.
       after: requests of that kind that it lets pass first.
       met: it has befallen one.

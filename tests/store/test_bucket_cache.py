@@ -1,4 +1,4 @@
-"""What lies in a bucket is where its address says on every machine, is brought once, and never outside the mirror."""
+"""Objects are cached under the same path in every process, and downloaded when they are needed."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Finished work is reused while all of it is there; what a disk refuses is told to the person who can mend it."""
+"""Finished work is reused while all of it exists; errors of the disk name the folder and the remedy."""
 
 import json
 from pathlib import Path

@@ -164,7 +164,7 @@ def test_a_bucket_that_is_not_there_is_not_an_empty_one(gcs: Storage, ask) -> No
 
 
 def test_no_part_of_an_upload_session_stands_in_a_message(gcs: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever holds the address of a session may write to it."""
+    """The URL of an upload session is a credential."""
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.2")
     gcs.fails("reset", "PUT", "upload_id", times=10**6)
     with pytest.raises(TransientError) as told:

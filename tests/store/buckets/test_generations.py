@@ -10,7 +10,7 @@ from voxline.errors import WorkError
 from voxline.store.objects import RetentionPolicy
 
 pytestmark = pytest.mark.skipif(
-    bool(os.environ.get(FAKE_GCS)), reason="the proxy stands in for what gcp-storage-emulator leaves out"
+    bool(os.environ.get(FAKE_GCS)), reason="the proxy does what gcp-storage-emulator leaves out"
 )
 
 
