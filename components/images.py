@@ -1,12 +1,12 @@
-"""The container images that steps run in on a cluster; here, where they run as processes, they are only names.
+"""The container images that steps run in on a cluster. On this machine steps run as processes, without them.
 
-The registry and the tag come from the environment of whoever compiles a pipeline. The tag is a
-version, never `latest`: a compiled pipeline must run the same code next year.
+The registry and the tag come from the environment in which a pipeline is compiled. The tag is a version, never
+`latest`: a compiled pipeline must run the same code next year.
 """
 
 import os
 
-# A CI's variable that is not set comes as an empty one.
+# CI systems pass unset variables as empty ones.
 IMAGE_REGISTRY = os.environ.get("VOXLINE_IMAGE_REGISTRY", "").rstrip("/") or "voxline"
 IMAGE_TAG = os.environ.get("VOXLINE_IMAGE_TAG") or "0.1.0"
 

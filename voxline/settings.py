@@ -64,7 +64,7 @@ class Settings(pydantic.BaseModel):
         }
 
     def plain(self) -> dict[str, Any]:
-        """The settings as JSON values, as they stand in done.json, dataset.json and model.json."""
+        """The settings as JSON values, as in done.json, dataset.json and model.json."""
         return self.model_dump(mode="json")
 
 

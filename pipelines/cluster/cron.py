@@ -56,7 +56,7 @@ class Cron:
         for (name, bounds), field in zip(FIELDS.items(), fields, strict=True):
             _parse_field(name, field, bounds, text)
         if next(cron.firings(datetime(2024, 1, 1, tzinfo=UTC)), None) is None:
-            raise SettingsError(f"--cron {text!r}: there is no such date; it would never fire")
+            raise SettingsError(f"--cron {text!r}: the date never occurs, so it would never fire")
         return cron
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""All that a run needs, looked at before anything is booked: a line each, and for each problem what mends it.
+"""Checks everything that a run needs before it starts: one line for each check, with a fix for each problem.
 
-Nothing is written, created or started. What cannot be known from here is said to be not checked, and why.
+Nothing is written, created or started. What cannot be checked from here is reported as not checked, with the reason.
 """
 
 import contextlib
@@ -31,15 +31,15 @@ class Diagnostic:
     state: Literal["ok", "problem", "not checked"]
     what: str
     detail: str
-    mend: str = ""
+    fix: str = ""
 
     @classmethod
     def ok(cls, what: str, detail: str) -> "Diagnostic":
         return cls("ok", what, detail)
 
     @classmethod
-    def problem(cls, what: str, detail: str, mend: str = "") -> "Diagnostic":
-        return cls("problem", what, detail, mend)
+    def problem(cls, what: str, detail: str, fix: str = "") -> "Diagnostic":
+        return cls("problem", what, detail, fix)
 
     @classmethod
     def not_checked(cls, what: str, why: str) -> "Diagnostic":
@@ -53,13 +53,13 @@ class Diagnostic:
     def line(self) -> str:
         """
         >>> Diagnostic.problem("image", "data:1 is not there", "make images").line
-        'problem      image        data:1 is not there; mend: make images'
+        'problem      image        data:1 is not there; fix: make images'
         """
-        return f"{self.state:<12} {self.what:<12} {self.detail}" + (f"; mend: {self.mend}" if self.mend else "")
+        return f"{self.state:<12} {self.what:<12} {self.detail}" + (f"; fix: {self.fix}" if self.fix else "")
 
 
 def catch_errors(what: str, look: Callable[[], Iterable[Diagnostic]]) -> Iterator[Diagnostic]:
-    """Its findings; a refusal in its midst is a problem too, and no end of the examination."""
+    """The diagnostics of a check; an error in it is reported as a problem, and the other checks go on."""
     try:
         yield from look()
     except VoxlineError as error:
@@ -73,7 +73,7 @@ ABSENT_NAME = "voxline-doctor-looks-for-none"
 
 
 def check_permissions(cluster: KfpServer) -> Iterator[Diagnostic]:
-    """Whether this account may list, by listing, and create, by asking Kubernetes."""
+    """Whether this account may list objects, by listing them, and create them, by asking Kubernetes."""
     namespace = cluster.namespace
     client = cluster.client
     listings: dict[str, tuple[Callable[..., Any], str]] = {
@@ -86,14 +86,14 @@ def check_permissions(cluster: KfpServer) -> Iterator[Diagnostic]:
         try:
             find_named(method, key, ABSENT_NAME, namespace=namespace or "")
         except VoxlineError as error:
-            mend = (
+            fix = (
                 f"kubectl -n {namespace or 'kubeflow'} create rolebinding voxline-submits --role=voxline-ci --user=YOU"
             )
-            yield Diagnostic.problem("permissions", f"{what} cannot be listed: {error}", mend)
+            yield Diagnostic.problem("permissions", f"{what} cannot be listed: {error}", fix)
             return
     yield Diagnostic.ok("permissions", f"{', '.join(listings)} can be listed")
     if not namespace:
-        yield Diagnostic.ok("permissions", "a server of one user lets whoever reaches it create runs")
+        yield Diagnostic.ok("permissions", "everyone who reaches a single-user server may create runs")
         return
     yield from _with_kubernetes("permissions", lambda kubernetes: _check_creation(kubernetes, namespace))
 
@@ -112,7 +112,7 @@ def check_schedules(cluster: KfpServer) -> Iterator[Diagnostic]:
 
 
 def check_kubernetes_objects(access: KfpEndpoint, config: RunConfig) -> Iterator[Diagnostic]:
-    """Whether the namespace has the accounts and volumes that a config names."""
+    """Whether the namespace has the accounts and volumes that the config names."""
     yield from _with_kubernetes("namespace", lambda kubernetes: _check_objects(kubernetes, access, config))
 
 
@@ -125,7 +125,7 @@ def _with_kubernetes(what: str, look: Callable[[Any], Iterator[Diagnostic]]) -> 
         yield Diagnostic.not_checked(what, str(error))
     except Exception as error:  # a kubeconfig with plugins, and urllib3, raise many kinds
         told = f"{getattr(error, 'status', '')} {getattr(error, 'reason', '')}".strip() or type(error).__name__
-        yield Diagnostic.not_checked(what, f"the Kubernetes API does not answer ({told})")
+        yield Diagnostic.not_checked(what, f"the Kubernetes API does not respond ({told})")
 
 
 def _check_creation(kubernetes: Any, namespace: str) -> Iterator[Diagnostic]:
@@ -162,7 +162,7 @@ def _check_objects(kubernetes: Any, access: KfpEndpoint, config: RunConfig) -> I
     if config.cluster.secrets:
         names = ", ".join(secret.name for secret in config.cluster.secrets)
         yield Diagnostic.not_checked(
-            "secrets", f"{names}: to look would be to read them; `kubectl get secret` names them"
+            "secrets", f"{names}: checking them would mean reading them; `kubectl get secret` lists them"
         )
 
 
@@ -192,7 +192,7 @@ DEADLINE = "VOXLINE_BUCKETS_DEADLINE_SECONDS"
 
 
 def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
-    """Seen with the credentials of whoever looks; a pod has those of its service account.
+    """Checks the config's locations with the user's credentials; a pod has those of its service account.
 
     Args:
       deadline: seconds that one answer of a bucket may take, unless the environment says how many.
@@ -215,7 +215,7 @@ def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
 
 @contextlib.contextmanager
 def _short_deadline(seconds: float) -> Iterator[None]:
-    """A run waits for a storage for minutes; a person who asks whether it is there does not."""
+    """Shortens the deadline for a storage: a run waits for minutes, a person does not."""
     if DEADLINE in os.environ:
         yield
         return
@@ -228,7 +228,7 @@ def _short_deadline(seconds: float) -> Iterator[None]:
 
 def _check_path(config: RunConfig, key: str, place: str) -> Diagnostic:
     if config.cluster.mounts(place):
-        return Diagnostic.not_checked(key, f"{place}: it lies on a volume, which only pods see")
+        return Diagnostic.not_checked(key, f"{place}: it is on a volume, which only pods see")
     return Diagnostic.problem(
         key, f"{place}: no volume of the config is mounted there, so pods do not see it",
         f"--set {key}=gs://bucket/folder, or a claim under cluster.claims whose mount holds it",
@@ -240,7 +240,7 @@ def _check_bucket(key: str, place: str, needed: tuple[str, ...]) -> Iterator[Dia
     first = next(iter(bucket.list()), None)
     if key == "corpus.uri" and first is None:
         yield Diagnostic.problem(
-            key, f"{place}: nothing lies there", f"gcloud storage cp -r /your/corpus/* {place}/, or another corpus.uri"
+            key, f"{place}: it is empty", f"gcloud storage cp -r /your/corpus/* {place}/, or another corpus.uri"
         )
         return
     try:
@@ -263,7 +263,7 @@ def _check_bucket(key: str, place: str, needed: tuple[str, ...]) -> Iterator[Dia
 
 @dataclass(frozen=True)
 class DoctorRequest:
-    """What is looked at."""
+    """What to check."""
 
     access: Callable[[], KfpEndpoint]
     config: Callable[[], RunConfig] | None
@@ -271,7 +271,7 @@ class DoctorRequest:
 
 
 def diagnose(asked: DoctorRequest) -> Iterator[Diagnostic]:
-    """Each finding as soon as it is made."""
+    """Yields each diagnostic as soon as it is known."""
     yield Diagnostic.ok("client", f"kfp {version_of('kfp')}, voxline {version_of('voxline')}")
     access = None
     try:
@@ -350,7 +350,7 @@ def _check_image(name: str) -> Diagnostic:
 
 
 def config_loader(files: Sequence[Path], assignments: Sequence[str]) -> Callable[[], RunConfig]:
-    """A config that is read when it is looked at."""
+    """A function that loads the config when it is checked."""
 
     def read() -> RunConfig:
         from voxline.pipelines.config.load import load_config

@@ -14,7 +14,7 @@ from voxline.settings import Settings
 
 
 def _matches(pattern: str, accepted: str) -> pydantic.AfterValidator:
-    """Accepts a text of that form. A person reads no pattern, so it is told in words."""
+    """Accepts a text that matches a pattern. The error describes the pattern in words."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):

@@ -109,7 +109,7 @@ def test_each_line_says_what_is_well_and_what_mends_the_rest(shell: Shell, kfp: 
     assert any(line.startswith("ok           server") and "KFP 2.15.0" in line for line in lines)
     assert any(line.startswith("ok           image") and "team/data:v1" in line for line in lines)
     assert any(line.startswith("problem      image") and "model:v1" in line and "make images" in line for line in lines)
-    assert any(line.startswith("problem      store") and "mend: --set store=gs://" in line for line in lines)
+    assert any(line.startswith("problem      store") and "fix: --set store=gs://" in line for line in lines)
     assert any(line.startswith("not checked  namespace") for line in lines)
     assert not kfp.changes(), "nothing is booked"
     registry.images |= {f"team/{name}:v1" for name in ("model", "validate")}
@@ -138,4 +138,4 @@ def test_a_schedule_that_a_crash_has_halved_is_told(shell: Shell, kfp: StandIn) 
     one["status"] = "DISABLED"
     ended = shell("doctor")
     assert ended.status == 1
-    assert "nightly: 0 are enabled in place of 1; mend: run its `voxline schedule` command again" in ended.out
+    assert "nightly: 0 are enabled in place of 1; fix: run its `voxline schedule` command again" in ended.out

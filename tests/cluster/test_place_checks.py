@@ -27,7 +27,7 @@ def found(folder: Path, **given: str) -> list[str]:
 def test_a_corpus_is_there_or_it_is_not(gcs: Storage, tmp_path: Path) -> None:
     empty = found(tmp_path, corpus__uri=f"{gcs.uri}/LibriSpeech")
     assert empty[0].startswith("problem      corpus.uri")
-    assert "nothing lies there; mend: gcloud storage cp -r" in empty[0]
+    assert "it is empty; fix: gcloud storage cp -r" in empty[0]
     gcs.bucket("LibriSpeech").write("a.flac", b"fLaC")
     lines = found(tmp_path, corpus__uri=f"{gcs.uri}/LibriSpeech")
     assert lines == [f"ok           corpus.uri   {gcs.uri}/LibriSpeech: can be read"]

@@ -105,14 +105,14 @@ def test_accounts_volumes_and_rights_of_a_namespace_are_looked_at(
         "--set", "corpus.uri=/mnt/voxline/corpus",
     )  # fmt: skip
     ended = shell("doctor", *given)
-    assert "problem      namespace    there is no namespace team-speech; mend: kubectl apply -k k8s" in ended.out
+    assert "problem      namespace    there is no namespace team-speech; fix: kubectl apply -k k8s" in ended.out
     kubernetes.there = {"namespaces/team-speech", "namespaces/team-speech/serviceaccounts/voxline-steps"}
     kubernetes.allowed = False
     ended = shell("doctor", *given)
     assert ended.status == 1
     assert "ok           account      service account voxline-steps" in ended.out
     assert "problem      volume       team-speech has no volume claim work" in ended.out
-    assert "may not create experiments, runs, schedules, pipelines in team-speech; mend: kubectl -n team-s" in ended.out
+    assert "may not create experiments, runs, schedules, pipelines in team-speech; fix: kubectl -n team-s" in ended.out
     kubernetes.there.add("namespaces/team-speech/persistentvolumeclaims/work")
     kubernetes.allowed = True
     ended = shell("doctor", *given)
@@ -130,7 +130,7 @@ def test_what_the_server_has_lost_of_a_log_is_asked_of_kubernetes(
     kfp.state.pods_are_gone = True
     lost = shell("logs", run_id, "ingest", "--deadline", "3")
     assert lost.status == 1
-    assert "nothing that ingest printed is to be had" in lost.err
+    assert "the logs of ingest are not available" in lost.err
     name = "workflows.argoproj.io/node-name"
     mine = {"pipeline/runid": run_id}
     kubernetes.pods = {

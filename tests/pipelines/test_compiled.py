@@ -1,4 +1,4 @@
-"""The compiled graphs: a golden file each, the same whatever the process. VOXLINE_WRITE_GOLDEN=1 writes them anew."""
+"""The compiled graphs: a golden file each, the same whatever the process. VOXLINE_WRITE_GOLDEN=1 rewrites them."""
 
 import os
 import re
