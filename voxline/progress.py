@@ -1,7 +1,7 @@
-"""Telling a person how far the work is: plain lines that a terminal, a log and `voxline run` all read.
+"""Prints progress as plain lines that a terminal, a log and `voxline run` all read.
 
-A line that stays begins with `▸ `; one that the next may overwrite (how far a loop is) with `▹ `.
-Everything else that a process prints is left to the full log.
+A status line begins with `▸ `. A line that the next one may overwrite, such as the progress of a loop, begins with
+`▹ `. Everything else that a process prints goes to the full log only.
 """
 
 import time
@@ -11,12 +11,12 @@ PROGRESS_PREFIX = "▹ "
 
 
 def print_status(text: str) -> None:
-    """Prints one line that stays."""
+    """Prints one status line."""
     print(f"{STATUS_PREFIX}{text}", flush=True)
 
 
 class Progress:
-    """Counts a long loop, and prints how far it is at most once a second.
+    """Counts the items of a long loop, and prints its progress at most once a second.
 
     >>> progress = Progress("recordings", total=2, clock=iter([0.0, 2.0, 4.0]).__next__)
     >>> progress.advance()

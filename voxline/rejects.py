@@ -1,4 +1,4 @@
-"""The one way in which a recording turns out to be unusable."""
+"""Rejects: recordings that a step leaves out, each with a reason code and details."""
 
 import dataclasses
 import enum
@@ -8,7 +8,7 @@ DURATION_TOLERANCE_SECONDS = 0.1
 
 
 class Reason(enum.StrEnum):
-    """Why a recording is not in the output. Codes are stable: dashboards count them."""
+    """Why a recording was rejected. The codes are stable: dashboards count them."""
 
     MISSING_FILE = "missing_file"
     OUTSIDE_CORPUS = "outside_corpus"
@@ -30,7 +30,7 @@ class Reason(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reject:
-    """A recording that was left out, and why."""
+    """A rejected recording."""
 
     id: str
     reason: Reason
@@ -45,11 +45,11 @@ class Reject:
 
 
 class BadAudioError(Exception):
-    """A recording that must not go on, and why.
+    """A recording that must be rejected.
 
     Attributes:
       reason: the code under which it is counted.
-      detail: what was there and what was expected, in words.
+      detail: what was found and what is expected.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:

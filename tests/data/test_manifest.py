@@ -41,7 +41,7 @@ GOOD = '{"id": "a", "audio_filepath": "a.wav", "duration": 1, "text": "x"'
         (f'{GOOD}, "measured": 3}}'.encode(), "`measured` is 3"),
     ],
 )
-def test_a_line_that_is_no_utterance_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_line_that_is_not_an_utterance_is_refused_by_its_number(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "manifest.jsonl").write_bytes(content)
     with pytest.raises(WorkError, match=message) as refused:
         read_manifest(tmp_path)
@@ -88,13 +88,13 @@ def test_a_line_is_json_and_is_read_back(utterance: Utterance) -> None:
 
 
 @given(st.lists(_utterances, max_size=4))
-def test_a_manifest_is_named_by_the_sorted_hashes_of_what_its_utterances_are(utterances: list[Utterance]) -> None:
+def test_a_fingerprint_is_the_hash_of_the_sorted_identities(utterances: list[Utterance]) -> None:
     hashes = [hash_value(one.identity()) for one in utterances]
     assert [one.digest().hex() for one in utterances] == hashes
     assert fingerprint_utterances(utterances) == hash_value(sorted(hashes))
 
 
-def test_blank_lines_are_passed_over_and_counted(tmp_path: Path) -> None:
+def test_blank_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_text(f"{GOOD}}}\r\n\n \t\n  {GOOD}}}\n{{\n", encoding="utf-8")
     read = iter_manifest(tmp_path)
     assert [next(read).id, next(read).id] == ["a", "a"]

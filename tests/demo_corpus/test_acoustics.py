@@ -55,7 +55,7 @@ def test_noises_have_their_colour() -> None:
     rng = np.random.default_rng(5)
 
     def fall(kind: str) -> float:
-        """dB by which the octave at 2 kHz lies below that at 500 Hz, for a hertz."""
+        """How many dB less power density the octave at 2 kHz has than that at 500 Hz."""
         power = np.abs(np.fft.rfft(generate_noise(rng, kind, 10 * RATE, RATE))) ** 2
         return float(10 * np.log10(power[4000:8000].mean() / power[16000:32000].mean()))
 

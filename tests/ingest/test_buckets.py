@@ -94,7 +94,7 @@ def test_an_archive_in_a_bucket_is_brought_and_unpacked(
         (["a", "a/b.wav"], "the object 'a' would have to be both a file and the folder of 'a/b.wav'"),
     ],
 )
-def test_objects_that_no_folder_can_hold_are_refused_and_nothing_is_brought(
+def test_objects_that_no_folder_can_hold_are_refused_before_a_download(
     gcs: Storage, tmp_path: Path, names: list[str], told: str
 ) -> None:
     for name in names:
@@ -105,9 +105,7 @@ def test_objects_that_no_folder_can_hold_are_refused_and_nothing_is_brought(
     assert not (tmp_path / "store").exists()
 
 
-def test_more_than_the_settings_let_pass_is_refused_before_it_is_brought(
-    gcs: Storage, filled: str, tmp_path: Path
-) -> None:
+def test_a_folder_above_the_limits_is_refused_before_a_download(gcs: Storage, filled: str, tmp_path: Path) -> None:
     with pytest.raises(WorkError, match=r"5 objects, at most 3 are accepted \(corpus.max_unpacked_files\)"):
         open_corpus(tmp_path, CorpusSettings(uri=filled, max_unpacked_files=3))
     with pytest.raises(WorkError, match=r"GB, at most 1e-06 are accepted \(corpus.max_unpacked_gigabytes\)"):
@@ -135,7 +133,7 @@ def test_a_corpus_half_brought_when_the_storage_failed_is_gone_on_with(
     assert gcs.proxy.count("GET", "alt=media") == 2
 
 
-def test_whoever_finds_the_work_done_by_another_machine_brings_nothing(
+def test_a_machine_that_finds_the_step_done_downloads_nothing(
     gcs: Storage, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = CorpusSettings(uri=filled, format="manifest", split={"dev": 0}, splits={"train": ["*"]})

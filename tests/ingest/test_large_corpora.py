@@ -51,9 +51,7 @@ def test_an_utterance_has_the_values_of_its_entry(
 
 
 @given(st.dictionaries(PATH, STATE, max_size=8), st.lists(PATH, max_size=8), st.randoms())
-def test_files_are_found_in_whatever_order_they_are_looked_up(
-    files: dict[str, FileState], others: list[str], random: Any
-) -> None:
+def test_files_are_found_in_any_order_of_lookups(files: dict[str, FileState], others: list[str], random: Any) -> None:
     found = FileIndex((os.fsencode(path), REGULAR, state.packed()) for path, state in files.items())
     assert sorted(found, key=os.fsencode) == list(found) == sorted(files, key=os.fsencode)
     for looked_up in ([*sorted(files), *others], random.sample([*files, *others] * 2, 2 * len([*files, *others]))):
@@ -64,7 +62,7 @@ def test_files_are_found_in_whatever_order_they_are_looked_up(
 
 
 @given(st.lists(STATE, max_size=12), st.sets(STATE, max_size=12))
-def test_what_is_remembered_is_of_every_file_in_that_state_and_of_no_other(
+def test_a_cached_probe_is_used_for_every_file_in_its_state_and_no_other(
     files: list[FileState], known: set[FileState]
 ) -> None:
     found = FileIndex((b"%02d" % number, REGULAR, state.packed()) for number, state in enumerate(files))
@@ -94,7 +92,7 @@ def test_memory_does_not_grow_with_the_utterances(corpus: Path, record: Record, 
     assert peaks[1] - peaks[0] < 8  # megabytes; a hundred bytes of each utterance were four
 
 
-def test_no_room_for_what_is_held_meanwhile_is_told(
+def test_a_full_disk_says_how_to_make_room(
     corpus: Path, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record("a.wav")

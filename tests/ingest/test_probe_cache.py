@@ -61,7 +61,7 @@ def write(store: Path, corpus: Corpus, recordings: dict[str, ProbeResult]) -> No
 
 
 @pytest.mark.usefixtures("rested")
-def test_only_what_changed_is_read_again(corpus: Path, record: Record, read: list[str], tmp_path: Path) -> None:
+def test_only_changed_files_are_probed_again(corpus: Path, record: Record, read: list[str], tmp_path: Path) -> None:
     for name in "abc":
         record(f"{name}.wav")
     before = found(tmp_path / "store", corpus)
@@ -120,7 +120,9 @@ def test_a_corpus_that_was_moved_is_not_read_again_and_one_that_was_copied_is(
 
 
 @pytest.mark.usefixtures("rested")
-def test_what_is_damaged_is_read_again(corpus: Path, record: Record, read: list[str], tmp_path: Path) -> None:
+def test_files_of_a_damaged_cache_are_probed_again(
+    corpus: Path, record: Record, read: list[str], tmp_path: Path
+) -> None:
     record("a.wav")
     before = found(tmp_path / "store", corpus)
     (memory,) = (tmp_path / "store/probes").iterdir()
@@ -133,7 +135,7 @@ def test_what_is_damaged_is_read_again(corpus: Path, record: Record, read: list[
 
 
 @pytest.mark.usefixtures("rested")
-def test_runs_at_once_leave_one_memory_that_is_whole(corpus: Path, record: Record, tmp_path: Path) -> None:
+def test_concurrent_runs_leave_one_whole_cache(corpus: Path, record: Record, tmp_path: Path) -> None:
     for number in range(20):
         record(f"{number}.wav")
     results: list[Any] = []

@@ -56,7 +56,7 @@ def test_a_share_draws_at_least_one_and_never_all(names: set[str], share: float)
 
 
 @given(NAMES, st.floats(0, 0.5), st.floats(0, 0.49), st.integers(0, 3))
-def test_by_speaker_no_speaker_is_on_two_sides_and_everyone_has_one(
+def test_by_speaker_every_speaker_is_in_exactly_one_split(
     speakers: set[str], dev: float, test: float, seed: int
 ) -> None:
     entries = [entry(f"{speaker} {number}", speaker=speaker) for speaker in speakers for number in range(3)]
@@ -72,21 +72,21 @@ def test_by_speaker_no_speaker_is_on_two_sides_and_everyone_has_one(
     assert "dev" in found or not dev or len(speakers) < 3
 
 
-def test_the_shares_come_out_as_stated() -> None:
+def test_splits_have_their_shares() -> None:
     entries = [entry(str(number)) for number in range(10_000)]
     counts = collections.Counter(splits(entries, split={"by": "utterance", "dev": 0.2, "test": 0.3}).values())
     assert abs(counts["test"] - 3000) < 200
     assert abs(counts["dev"] - 2000) < 200
 
 
-def test_another_seed_draws_others_and_the_same_seed_the_same() -> None:
+def test_a_seed_decides_the_draw() -> None:
     entries = [entry(str(number)) for number in range(200)]
     zero, again, one = (splits(entries, split={"by": "utterance", "seed": seed}) for seed in (0, 0, 1))
     assert zero == again
     assert zero != one
 
 
-def test_the_dev_share_does_not_move_who_is_test() -> None:
+def test_the_dev_share_does_not_change_test() -> None:
     entries = [entry(str(number)) for number in range(500)]
     few, many = (splits(entries, split={"by": "utterance", "test": 0.2, "dev": dev}) for dev in (0.01, 0.5))
     assert {id for id in few if few[id] == "test"} == {id for id in many if many[id] == "test"}
@@ -108,7 +108,7 @@ def test_the_usual_names_of_splits_are_known(name: str, ours: str) -> None:
     assert splits([entry("a", name)], split={"dev": 0}) == {"a": ours}
 
 
-def test_dev_is_carved_out_of_train_only_where_the_corpus_has_none() -> None:
+def test_dev_is_drawn_from_train_only_where_the_corpus_has_none() -> None:
     entries = [entry(str(number), speaker=str(number % 10)) for number in range(100)] + [entry("t", "test")]
     carved = splits(entries, split={"dev": 0.2})
     assert 5 < list(carved.values()).count("dev") < 40
@@ -120,7 +120,7 @@ def test_dev_is_carved_out_of_train_only_where_the_corpus_has_none() -> None:
     assert len(sides) == 10
 
 
-def test_a_split_that_nothing_covers_is_refused_by_its_name_unless_it_is_left_out() -> None:
+def test_a_split_that_no_pattern_covers_is_refused_unless_it_is_left_out() -> None:
     entries = [entry("a", "train-clean-100"), entry("b", "dev-other"), entry("c", "extra")]
     with pytest.raises(SettingsError, match=r"covers the corpus' split 'extra'.*leave_out"):
         splits(entries)
@@ -164,7 +164,7 @@ def test_held_out_speakers_are_exactly_the_test_split() -> None:
         ({"max_reject_share": 1.5}, "max_reject_share"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused_with_what_is_accepted(values: dict[str, Any], message: str) -> None:
+def test_an_invalid_setting_is_refused_with_what_is_accepted(values: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError) as refused:
         CorpusSettings.of(values, "corpus")
     assert message in str(refused.value)

@@ -21,7 +21,7 @@ TRN = "绿 是 阳春\nlv4 shi4 yang2 chun1\nl v4 sh ix4 ii iang2 ch un1\n"
 # LJSpeech
 
 
-def test_ljspeech_reads_the_normalised_text_and_keeps_the_raw_one(corpus: Path, record: Record, ingest: Ingest) -> None:
+def test_ljspeech_reads_the_normalized_text_and_keeps_the_raw_one(corpus: Path, record: Record, ingest: Ingest) -> None:
     record("LJSpeech-1.1/wavs/LJ001-0007.wav")
     _write(corpus / "LJSpeech-1.1/metadata.csv", 'LJ001-0007|the "42-line" Bible|the "forty-two line" Bible\n')
     one = ingest("ljspeech").utterances["LJ001-0007"]
@@ -67,7 +67,7 @@ def test_ljspeech_bad_lines_are_rejects_by_name_and_the_rest_stays(
 
 
 @pytest.mark.parametrize("parted", ["\t", ",", ";"])
-def test_ljspeech_parted_by_anything_but_a_bar_is_refused_line_by_line(
+def test_ljspeech_rejects_lines_with_another_separator(
     parted: str, corpus: Path, record: Record, ingest: Ingest
 ) -> None:
     for id in "ab":
@@ -137,9 +137,7 @@ def test_thchs30_as_its_publisher_lays_it_out_with_links(corpus: Path, record: R
     assert ingest("thchs30", splits={}, split={}, text_key="pinyin").utterances["A11_0"].text == pinyin
 
 
-def test_thchs30_where_the_transcript_of_a_split_holds_the_way_to_it(
-    corpus: Path, record: Record, ingest: Ingest
-) -> None:
+def test_thchs30_follows_the_path_in_the_transcript_of_a_split(corpus: Path, record: Record, ingest: Ingest) -> None:
     for split, id in (("train", "A11_0"), ("test", "A11_1"), ("test", "A11_2")):
         record(f"{split}/{id}.wav")
         _write(corpus / split / f"{id}.wav.trn", f"../data/{id}.wav.trn\n")
@@ -173,7 +171,7 @@ def test_thchs30_by_its_lists_of_syllables_whose_numbers_are_padded(
     assert ingest("thchs30", splits={}, split={"dev": 0}, text_key="hanzi").rejects["A2_7"] == "transcript_missing"
 
 
-def test_thchs30_what_is_wrong_is_a_reject_by_name(corpus: Path, record: Record, ingest: Ingest) -> None:
+def test_thchs30_rejects_each_fault_by_its_id(corpus: Path, record: Record, ingest: Ingest) -> None:
     for number in range(8):
         record(f"data/A1_{number}.wav")
     _write(corpus / "data/A1_0.wav.trn", TRN)

@@ -224,7 +224,7 @@ def read_rejects(path: Path | str) -> list[Reject]:
     path = localize(path)
     path = path / REJECTS_FILE if path.is_dir() else path
     if not path.is_file():
-        raise WorkError(f"{path}: no such list of rejects; run the step that writes it first")
+        raise WorkError(f"{path}: there is no list of rejects; run the step that writes it first")
     rejects = []
     for number, line in iter_lines(path):
         try:

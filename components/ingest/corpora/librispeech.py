@@ -48,7 +48,7 @@ def _split(corpus: Corpus, transcript: PurePosixPath) -> str:
 
 
 def _read_speakers(corpus: Corpus) -> dict[str, dict[str, str]]:
-    """The columns of SPEAKERS.TXT by speaker; empty where there is no such file."""
+    """The columns of SPEAKERS.TXT by speaker; empty where the file is absent."""
     speakers = {}
     for path in corpus.find("speakers.txt"):
         if path.name.upper() != "SPEAKERS.TXT":
