@@ -1,4 +1,4 @@
-"""How a run of the stand-in goes on: a step further each time it is asked for, in the nodes that KFP tells of."""
+"""How a run of the stand-in advances: one step with each request, in the nodes that KFP reports."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -32,7 +32,7 @@ class Fault:
 
     status: int = 0
     reset: str = ""
-    """`before` the server has acted, or `after`: then it has, and nobody is told."""
+    """`before` the server acts, or `after`: then it has acted, but the client does not learn it."""
     slow: float = 0
     page: str = ""
     """HTML in place of an answer."""

@@ -94,7 +94,7 @@ def _clear_up_after(folder: Path, root: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(left.read_text(encoding="utf-8")), signal.SIGKILL)
     for line in reversed(Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()):
-        place = Path(line.split()[1].encode().decode("unicode_escape"))  # a space stands there as a number
+        place = Path(line.split()[1].encode().decode("unicode_escape"))  # a space is encoded as a number
         if place.is_relative_to(folder) or place.is_relative_to(root):
             subprocess.run(["umount", "--lazy", place], check=False)
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def sent(root: Path, scratch: Path) -> set[str]:
-    """The files that docker sends to a builder of what lies in a folder."""
+    """The files of a folder that docker sends to a builder."""
     name = "voxline-test/context:all"
     building = ["docker", "build", "--quiet", "--tag", name, "--file", "-", str(root)]
     subprocess.run(building, input="FROM scratch\nCOPY . /\n", text=True, check=True, capture_output=True)
@@ -46,7 +46,7 @@ def test_docker_sends_no_key_that_was_left_in_a_folder_of_code(running_engine: s
 
 @pytest.fixture
 def base_apart(base: str, tmp_path: Path) -> str:
-    """The base under another label: else later builds would go on from the layers of these, and install all anew."""
+    """The base under another label; otherwise later builds would start from these layers and install everything again."""
     (tmp_path / "Dockerfile").write_text(f"FROM {base}\nLABEL voxline.test=apart\n", encoding="utf-8")
     docker("build", "--quiet", "--tag", "voxline-test/base:apart", str(tmp_path))
     return "voxline-test/base:apart"

@@ -1,4 +1,4 @@
-"""Several configs laid over each other: what comes of them, and which of them a fault is told by."""
+"""Configs in layers: how they are merged, and which layer an error names."""
 
 from pathlib import Path
 

@@ -93,7 +93,7 @@ def test_the_page_of_a_refresh_names_what_changed_and_what_that_means(runs: dict
     assert "Text changed: 1" in page
     assert "pair insert" in page  # "now", under nothing
     assert "The test set" in page
-    assert "small_splits" in page  # what the checks found stands there too
+    assert "small_splits" in page  # the results of the checks are there, too
 
 
 def test_a_recogniser_trains_on_a_version_by_its_folder(house: House, runs: dict[str, Any]) -> None:

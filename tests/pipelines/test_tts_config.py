@@ -1,4 +1,4 @@
-"""The config of a voice: what it takes for granted, what follows from what, and how a wrong key is told."""
+"""The config of a TTS run: its defaults, its derived values, and its errors."""
 
 from pathlib import Path
 

@@ -39,7 +39,7 @@ def build() -> None:
             "GOMODCACHE": str(TOOLS / "modules"),
             "GOCACHE": str(TOOLS / "cache"),
             "GOFLAGS": "-modcacherw -mod=readonly",
-            "GOSUMDB": "off",  # every hash stands in go.sum
+            "GOSUMDB": "off",  # every hash is in go.sum
             "GOTOOLCHAIN": "local",
             "CGO_ENABLED": "0",
         }

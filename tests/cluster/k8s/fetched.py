@@ -43,7 +43,7 @@ DEFINITIONS = {
 
 
 def go(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Calls Go with a cache of ours. Hashes stand in this file and in go.sum, so no other server is asked for them."""
+    """Calls Go with a cache of ours. The hashes are in this file and in go.sum, so no other server is needed."""
     if shutil.which("go") is None:
         pytest.skip("no Go on the PATH, which brings the schemas of Kubernetes and of its extensions")
     environment = {

@@ -1,4 +1,4 @@
-"""What a step's pod asks of a cluster, as it stands in the compiled graph."""
+"""The resources and placement of a step's pod in the compiled graph."""
 
 import re
 from pathlib import Path
