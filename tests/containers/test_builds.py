@@ -46,7 +46,7 @@ def test_docker_sends_no_key_that_was_left_in_a_folder_of_code(running_engine: s
 
 @pytest.fixture
 def base_apart(base: str, tmp_path: Path) -> str:
-    """The base under another label; otherwise later builds would start from these layers and install everything again."""
+    """The base under another label; otherwise later builds would start from these layers and reinstall everything."""
     (tmp_path / "Dockerfile").write_text(f"FROM {base}\nLABEL voxline.test=apart\n", encoding="utf-8")
     docker("build", "--quiet", "--tag", "voxline-test/base:apart", str(tmp_path))
     return "voxline-test/base:apart"
