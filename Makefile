@@ -69,6 +69,7 @@ lint: $(READY) ## Check style, types, layers and language
 	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m mypy --no-error-summary
 	@report=$$($(VENV)/bin/lint-imports --no-logo 2>&1) || { echo "$$report"; exit 1; }
+	@$(PY) .ci/vocabulary.py
 	@echo "lint: clean"
 
 format: $(READY) ## Format the code

@@ -1,0 +1,54 @@
+"""The rules of the house that no linter knows: names and the size of modules."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import grimp
+
+from tests.conftest import ROOT
+
+ROLES = {"run", "main", "entries"}
+"""Names that stand for a role: a step's entry point, a program's, a corpus format's."""
+
+FEW_LINES = 60
+SMALL_ON_PURPOSE = {"__init__", "component", "settings", "families", "beam"}
+"""Faces, KFP signatures, settings, tables; and modules that keep a heavy import out of their neighbor."""
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Each module of the product with its file."""
+    for top in ("voxline", "components", "pipelines"):
+        for file in sorted((ROOT / top).rglob("*.py")):
+            path = file.relative_to(ROOT).with_suffix("")
+            if top != "voxline" or not path.parts[1:2] in (("components",), ("pipelines",)):
+                yield ".".join(path.parts if top == "voxline" else ("voxline", *path.parts)), file
+
+
+def test_no_public_name_means_two_things() -> None:
+    defined = defaultdict(set)
+    for module, file in modules():
+        if file.stem == "component":
+            continue  # a component bears the name of its step, in each family
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                defined[node.name].add(module)
+    twice = [f"{name}: {sorted(where)}" for name, where in defined.items() if len(where) > 1 and name not in ROLES]
+    assert twice == []
+
+
+def test_a_small_module_serves_more_than_one_neighbor() -> None:
+    """A short module with one importer belongs in that module: each file costs its reader a door."""
+    graph = grimp.build_graph("voxline")
+    lonely = {}
+    for module, file in modules():
+        source = file.read_text(encoding="utf-8")
+        lines = source.count("\n")
+        if not module.startswith(("voxline.components.", "voxline.pipelines.")) or ".corpora." in module:
+            continue  # the library is for everybody; a corpus format is a module by rule
+        if lines < FEW_LINES and file.stem not in SMALL_ON_PURPOSE and "if __name__" not in source:
+            importers = graph.find_modules_that_directly_import(module)
+            if len(importers) == 1:
+                lonely[module] = (lines, *importers)
+    assert lonely == {}
