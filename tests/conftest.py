@@ -18,7 +18,7 @@ from tests.tone_tts_model import make_tts_model as make_tts_model  # a fixture
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-# The tests start some hundred processes; where byte code is not kept, each compiles TensorFlow anew: 14 s, and not 6.
+# The tests start hundreds of processes. Without byte code each compiles TensorFlow again: 14 s instead of 6.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 

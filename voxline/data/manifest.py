@@ -213,7 +213,7 @@ def read_rejects(path: Path | str) -> list[Reject]:
       path: a list of rejects, or a folder that holds `rejects.jsonl`; on a disk or in a bucket.
 
     Raises:
-      WorkError: there is no such list, or a line of it is damaged.
+      WorkError: the list does not exist, or a line of it is damaged.
 
     >>> from voxline.rejects import Reason
     >>> write_rejects("demo/rejects.jsonl", [Reject("b", Reason.TRUNCATED, "1.0 s of 2.0 s")])
