@@ -22,7 +22,7 @@ def modules() -> Iterator[tuple[str, Path]]:
     for top in ("voxline", "components", "pipelines"):
         for file in sorted((ROOT / top).rglob("*.py")):
             path = file.relative_to(ROOT).with_suffix("")
-            if top != "voxline" or not path.parts[1:2] in (("components",), ("pipelines",)):
+            if top != "voxline" or path.parts[1:2] not in (("components",), ("pipelines",)):
                 yield ".".join(path.parts if top == "voxline" else ("voxline", *path.parts)), file
 
 
