@@ -3,9 +3,12 @@
 Guide with examples: docs/library.md.
 """
 
+import contextlib
 import dataclasses
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,7 +190,8 @@ def run(
     assignments = [f"{key}={_yaml_scalar(value)}" for key, value in (overrides or {}).items()]
     chosen = load_config(config, assignments, pipeline=pipeline)
     folder = Path(run_dir) if run_dir is not None else Path("runs") / chosen.name
-    record, failure = run_pipeline(chosen, folder, Console(sys.stdout))
+    with _restored_signal_handlers():
+        record, failure = run_pipeline(chosen, folder, Console(sys.stdout))
     if failure:
         errors: tuple[type[VoxlineError], ...] = (SettingsError, TransientError)
         kind = next((error for error in errors if error.exit_status == failure.exit_status), WorkError)
@@ -228,6 +232,21 @@ def _error_rate(
     interval = bootstrap.interval([one.as_metric for one in edits], list(speakers or [""] * len(edits)))
     total = sum_edits(edits)
     return ErrorRate(total.rate, interval, total, confidence)
+
+
+@contextlib.contextmanager
+def _restored_signal_handlers() -> Iterator[None]:
+    """Restores the signal handlers after a run: the command ends then, but a notebook continues."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 def _yaml_scalar(value: Any) -> str:

@@ -221,8 +221,8 @@ def _exclusive(run_dir: Path) -> Iterator[None]:
 def _interruptible() -> Iterator[None]:
     """Turns the first signal into an exception, so that the steps are stopped and the record is written.
 
-    Further signals are ignored until then, which takes seconds; a second Ctrl-C would leave a record that says
-    "running". Signals that are ignored already stay ignored: SIGHUP under nohup. Outside the main thread, where Python
+    Further signals are ignored, also after the block, because the command ends within seconds; a second Ctrl-C would
+    leave a record that says "running". Signals that are ignored already stay ignored: SIGHUP under nohup. Outside the main thread, where Python
     allows no handlers, signals keep their meaning.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -232,11 +232,11 @@ def _interruptible() -> Iterator[None]:
     handlers = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for handled in handlers:
-            signal.signal(handled, signal.SIG_IGN)
+        while handlers:  # none is restored: the command ends
+            signal.signal(handlers.popitem()[0], signal.SIG_IGN)
         raise RunInterrupted(number)
 
-    for number in handlers:
+    for number in list(handlers):
         signal.signal(number, stop)
     try:
         yield
