@@ -222,8 +222,8 @@ def _interruptible() -> Iterator[None]:
     """Turns the first signal into an exception, so that the steps are stopped and the record is written.
 
     Further signals are ignored, also after the block, because the command ends within seconds; a second Ctrl-C would
-    leave a record that says "running". Signals that are ignored already stay ignored: SIGHUP under nohup. Outside the main thread, where Python
-    allows no handlers, signals keep their meaning.
+    leave a record that says "running". Signals that are ignored already stay ignored: SIGHUP under nohup. Outside the
+    main thread, where Python allows no handlers, signals keep their meaning.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
