@@ -134,7 +134,7 @@ def test_the_screen_shows_words_for_a_person_and_the_log_all_the_rest(runs: dict
 
 def test_a_step_by_itself_takes_up_what_the_run_made(runs: dict[str, Any]) -> None:
     house: House = runs["house"]
-    process = house.start("step", "evaluate", "--config", "tiny.yaml", "--set", "evaluate.worst=3")
+    process = house.start("step", "evaluate", "--config", "tiny.yaml", "--set", "evaluate.worst_utterances=3")
     seen, _ = process.communicate(timeout=300)
     assert process.returncode == 0, seen
     assert "▸ evaluate: word error rate" in seen
