@@ -58,6 +58,16 @@ def test_a_number_that_json_has_not_is_refused_when_it_is_hashed_or_written(tmp_
     assert not (tmp_path / "manifest.jsonl").exists()
 
 
+@pytest.mark.parametrize(("text", "extra"), [("the null hypothesis", {}), ("x", {"accent": None})])
+def test_the_word_null_and_an_empty_value_are_no_number(text: str, extra: dict[str, object]) -> None:
+    utterance = Utterance("a", "/corpus/a.wav", 1.5, text, measured={"peak_db": -1.0}, extra=extra)
+    line = ManifestEncoder(Path("/corpus")).encode(utterance, measured='{"peak_db":-1.0}')
+    assert parse_utterance(line, "here", "/corpus") == utterance
+    broken = utterance.replace(extra={"accent": None, "snr": math.nan})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        ManifestEncoder(Path("/corpus")).encode(broken, measured='{"peak_db":-1.0}')
+
+
 _texts = st.text(st.characters(codec="utf-8"), max_size=12)
 _seconds = st.floats(0, 1e9, exclude_max=True) | st.integers(0, 10**6)
 _values = st.recursive(

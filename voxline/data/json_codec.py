@@ -38,8 +38,8 @@ def encode_json(value: Any) -> str:
     '{"text":"naïve","duration":1.5}'
     """
     data = _encoder.encode(value)
-    if b"null" in data:  # msgspec writes NaN as null
-        json.dumps(value, allow_nan=False)
+    if b"null" in data:  # perhaps a NaN, which msgspec writes so; perhaps a None, or the word in a text
+        json.dumps(value, allow_nan=False, default=_skip)
     return data.decode()
 
 
@@ -96,6 +96,10 @@ def absolute_path(folder: str, path: str) -> str:
 def is_seconds(value: Any) -> bool:
     """Whether a value of a manifest is a time: at least 0, and less than thirty years."""
     return type(value) in (float, int) and 0 <= value < 1e9
+
+
+def _skip(_: object) -> None:
+    """Passes over a value that `json` cannot encode: a `msgspec.Raw`, which is JSON already."""
 
 
 def _not_json(line: bytes | str, where: str, error: Exception) -> WorkError:
