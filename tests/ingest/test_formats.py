@@ -191,6 +191,27 @@ def test_a_bad_line_of_a_manifest_is_one_reject_and_the_rest_stays(
     assert "train.jsonl:2" in out.all_rejects[0].detail
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "detail"),
+    [
+        ("duration", "NaN", "`duration` is nan, seconds from 0 on are accepted"),
+        ("gain", "-Infinity", "Out of range float values are not JSON compliant"),
+        ("gain", "1e999", "Out of range float values are not JSON compliant"),
+        ("accent", '"\\ud800"', "surrogates not allowed"),
+    ],
+)
+def test_a_line_with_a_value_that_json_has_not_is_rejected_by_its_id_and_its_fault(
+    corpus: Path, record: Record, ingest: Ingest, key: str, value: str, detail: str
+) -> None:
+    record("a.wav")
+    good = '{"text": "x", "audio_filepath": "a.wav", "id": "good"}'
+    line = f'{{"text": "x", "audio_filepath": "a.wav", "id": "odd", "{key}": {value}}}'
+    write(corpus / "train.jsonl", f"{good}\n{line}\n")
+    out = ingest("manifest")
+    assert out.rejects == {"odd": "bad_entry"}
+    assert detail in out.details["odd"]
+
+
 def test_absolute_paths_inside_the_corpus_hold_also_through_a_link_to_it(
     corpus: Path, record: Record, ingest: Ingest, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ own manifests are such files too. Every `*.jsonl` and `*manifest*.json` below th
 the split (`train.jsonl`, `test_manifest.json`) unless the line has a `split`.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
@@ -40,7 +41,7 @@ def _is_manifest(path: PurePosixPath) -> bool:
 
 def _entry(line: str, source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
     try:
-        values = parse_json(line)
+        values = _parse(line)
     except (ValueError, RecursionError) as error:
         return Reject(source, Reason.BAD_ENTRY, f"{source}: not a line of JSON ({error})")
     if not isinstance(values, dict):
@@ -65,6 +66,14 @@ def _entry(line: str, source: str, folder: str, file_split: str) -> CorpusEntry 
         source,
         {} if values.keys() <= _KNOWN else {key: value for key, value in values.items() if key not in _KNOWN},
     )
+
+
+def _parse(line: str) -> Any:
+    """Decodes a line; also one with NaN or half a surrogate pair, so that its reject has its id and names the value."""
+    try:
+        return parse_json(line)
+    except ValueError:
+        return json.loads(line)
 
 
 def _fault(values: dict[str, Any], source: str) -> Reject | None:
