@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,16 @@ def test_the_word_null_and_an_empty_value_are_no_number(text: str, extra: dict[s
     broken = utterance.replace(extra={"accent": None, "snr": math.nan})
     with pytest.raises(ValueError, match="not JSON compliant"):
         ManifestEncoder(Path("/corpus")).encode(broken, measured='{"peak_db":-1.0}')
+
+
+def test_memory_does_not_grow_with_the_folders_of_a_corpus(tmp_path: Path) -> None:
+    encoder = ManifestEncoder(tmp_path)
+    tracemalloc.start()
+    for number in range(10_000):
+        encoder.relative(f"/corpus/{number}/recording.wav")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1_000_000
 
 
 _texts = st.text(st.characters(codec="utf-8"), max_size=12)

@@ -9,6 +9,7 @@ and of the rejects beside it:
 `in = out + rejects` holds for every step: nothing is lost in silence.
 """
 
+import functools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from voxline.store.hashing import Fingerprint, canonical_json, hash_digest
 
 MANIFEST_FILE = "manifest.jsonl"
 REJECTS_FILE = "rejects.jsonl"
+_CACHED_FOLDERS = 1024
 
 
 class Utterance(msgspec.Struct, frozen=True):
@@ -160,7 +162,8 @@ class ManifestEncoder:
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.abspath(folder)
         self._mirrored = is_cached(Path(self._folder))
-        self._prefixes: dict[str, str] = {}  # by folder of recordings
+        # Few folders hold many recordings, and a corpus may have a folder for each: memory must not grow with those.
+        self._prefix_of = functools.lru_cache(_CACHED_FOLDERS)(self._prefix)
 
     def encode(self, utterance: Utterance, measured: str = "") -> str:
         """The line of an utterance, with its end.
@@ -180,8 +183,7 @@ class ManifestEncoder:
     def relative(self, path: str) -> str:
         """The path under which the manifest names a file."""
         parent, _, name = path.rpartition("/")
-        if (prefix := self._prefixes.get(parent)) is None:
-            self._prefixes[parent] = prefix = self._prefix(parent or ("/" if path.startswith("/") else os.curdir))
+        prefix = self._prefix_of(parent or ("/" if path.startswith("/") else os.curdir))
         return os.path.normpath(prefix + name) if name in ("", os.curdir, os.pardir) else prefix + name
 
     def _prefix(self, parent: str) -> str:
