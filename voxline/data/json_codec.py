@@ -110,6 +110,10 @@ def _not_json(line: bytes | str, where: str, error: Exception) -> WorkError:
         return WorkError(
             f"{where}: not a manifest: not UTF-8 (byte {odd.start}); give the manifest that ingest or convert wrote"
         )
+    try:  # msgspec calls half a surrogate pair truncated; `json` says what is wrong
+        encode_json(json.loads(line))
+    except (ValueError, RecursionError) as clearer:
+        error = clearer
     return WorkError(
         f"{where}: not a JSON line ({error}); it was damaged or half copied, or has a value that JSON has not, such as "
         "NaN (ingest with corpus.format: manifest makes a reject of such a line)"
