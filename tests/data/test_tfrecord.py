@@ -115,5 +115,5 @@ def test_values_of_several_types_in_one_feature_are_refused_by_name() -> None:
 
 
 def test_bytes_that_are_no_example_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"3 bytes that are no tf\.train\.Example"):
+    with pytest.raises(ValueError, match=r"3 bytes that are not a tf\.train\.Example"):
         decode_example(b"\xff\xff\xff")
