@@ -7,7 +7,6 @@ import dataclasses
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,9 @@ from voxline.errors import SettingsError, WorkError
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+MAX_OPEN_SHARDS = 256
+"""A process may usually have 1,024 open files, and 300 hours of speech have more shards."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,14 +93,19 @@ class DatasetReader:
         rows = self._rows(split)
         column = self.info.speeds.index(1.0)
         locations = self.info.read_record_locations()
-        with ExitStack() as stack:
-            files: dict[int, int] = {}
+        files: dict[int, int] = {}  # descriptors by shard, the one opened first in front
+        try:
             for row in rows:
                 shard, offset, size, _ = locations[row.number, column].tolist()
+                path = self.info.file(self.info.shards[shard])
                 if shard not in files:
-                    files[shard] = _open_shard(self.info.file(self.info.shards[shard]))
-                    stack.callback(os.close, files[shard])
-                yield self._read(row, files[shard], offset, size, self.info.file(self.info.shards[shard]))
+                    if len(files) == MAX_OPEN_SHARDS:
+                        os.close(files.pop(next(iter(files))))
+                    files[shard] = _open_shard(path)
+                yield self._read(row, files[shard], offset, size, path)
+        finally:
+            for file in files.values():
+                os.close(file)
 
     def arrays(self, split: str) -> DatasetArrays:
         """A whole split in memory.
