@@ -4,17 +4,17 @@ from typing import Annotated, Any, ClassVar
 
 import pydantic
 
-from voxline.metrics.catalog import family_metrics
+from voxline.metrics.catalog import CATALOG, family_metrics
 from voxline.settings import Settings
 
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+MAX_SHARE, MAX_MARGIN = 10, 1
+"""Of a share: the highest limit (insertions can take an error rate above 1) and the widest margin. So `wer: 30`, meant
+as 30%, is refused; it would let any model pass."""
+
 Margin = Annotated[float, pydantic.Field(ge=0)]
-
-
-LIMITS = "metric: highest accepted value, or lowest if higher is better"
-REGRESSION = (
-    "metric: how much worse than in the model in service it may be, in its own unit (of a share, 0.01 is 1 point)"
-)
+LIMITS = "highest accepted value of a metric; lowest, if higher is better"
+REGRESSION = "how much worse than the model in service a metric may be, in its own unit (of a share, 0.01 is 1 point)"
 SLICE_REGRESSION = "the same for any one slice"
 SLICES = "slicings to judge; evaluate must report by each of them"
 
@@ -57,6 +57,10 @@ class PushSettings(Settings):
         ]
         if unknown := [key for key in values if key not in accepted]:
             raise ValueError(f"no metric {', '.join(unknown)}; accepted: {', '.join(accepted)}")
+        most = MAX_SHARE if name == "limits" else MAX_MARGIN
+        for key, value in values.items():
+            if CATALOG[key].unit == "%" and not 0 <= value <= most:
+                raise ValueError(f"{key} is a share (1 is 100%); 0 to {most:g} is accepted")
         return {**cls.model_fields[name].default, **values}
 
     def is_default_limit(self, metric: str) -> bool:
