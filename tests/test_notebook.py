@@ -145,6 +145,11 @@ def test_texts_that_cannot_be_scored_are_refused(references: Any, hypotheses: An
         voxline.wer(references, hypotheses, **more)
 
 
+def test_speakers_may_be_an_array() -> None:
+    rate = voxline.wer(["a"] * 10, ["a"] * 10, speakers=np.arange(10).astype(str))
+    assert rate.interval.over == "speakers"
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -184,3 +189,6 @@ def test_a_run_returns_its_record_and_leaves_the_signals_of_the_notebook(
     with pytest.raises(KeyboardInterrupt):
         voxline.run("asr", config, overrides={"train.epochs": 7})
     assert signal.getsignal(signal.SIGINT) is before
+    voxline.run("asr", {"corpus": {"uri": tmp_path / "a"}}, tmp_path, overrides={"name": "2026"})
+    voxline.run("asr", config, tmp_path, overrides={"corpus.uri": tmp_path / "b", "train.epochs": 3})
+    assert [uri for uri, *_ in seen[-2:]] == [str(tmp_path / "a"), str(tmp_path / "b")]

@@ -187,7 +187,7 @@ def run(
     from voxline.pipelines.local.runner import run_pipeline
 
     check_pipeline(pipeline)
-    assignments = [f"{key}={_yaml_scalar(value)}" for key, value in (overrides or {}).items()]
+    assignments = [f"{key}={_to_yaml(value)}" for key, value in (overrides or {}).items()]
     chosen = load_config(config, assignments, pipeline=pipeline)
     folder = Path(run_dir) if run_dir is not None else Path("runs") / chosen.name
     with _restored_signal_handlers():
@@ -229,7 +229,7 @@ def _error_rate(
         raise SettingsError(f"confidence is {confidence!r}; a number between 0 and 1 is accepted")
     edits = count_edits(references, hypotheses)
     bootstrap = Bootstrap(confidence=confidence)
-    interval = bootstrap.interval([one.as_metric for one in edits], list(speakers or [""] * len(edits)))
+    interval = bootstrap.interval([one.as_metric for one in edits], [""] * len(edits) if speakers is None else list(speakers))
     total = sum_edits(edits)
     return ErrorRate(total.rate, interval, total, confidence)
 
@@ -249,7 +249,7 @@ def _restored_signal_handlers() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _yaml_scalar(value: Any) -> str:
+def _to_yaml(value: Any) -> str:
     import json
 
-    return value if isinstance(value, str) else json.dumps(value)
+    return json.dumps(os.fspath(value) if isinstance(value, os.PathLike) else value, ensure_ascii=False)

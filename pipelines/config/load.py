@@ -107,9 +107,10 @@ def _read_layer(source: Source) -> tuple[str, Values]:
 
 
 def _resolve_paths(document: Values, folder: Path, keys: Iterable[str]) -> Values:
-    """Makes local paths absolute; a URI, an empty value and a value that is not a text stay as they are."""
+    """Makes local paths absolute; a URI, an empty value and a value that is no path stay as they are."""
     for key in keys:
         value = get_key(document, key)
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
         if isinstance(value, str) and value and "://" not in value:
             set_key(document, key, os.path.normpath(folder / Path(value).expanduser()))
     return document
