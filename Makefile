@@ -108,7 +108,7 @@ test-buckets: $(READY) ## Test buckets against fake-gcs-server and versitygw too
 	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS) && \
 	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) && \
 	  VOXLINE_FAKE_GCS="$$PWD/$(VENV)/bin/fake-gcs-server" VOXLINE_VERSITYGW="$$PWD/$(VENV)/bin/versitygw" \
-	    $(PY) -m pytest -q tests/store tests/ingest/test_buckets.py tests/registry/test_remote_registry.py; \
+	    $(PY) -m pytest -q tests/store tests/ingest/test_buckets.py tests/registry/test_registry_in_a_bucket.py; \
 	else echo "test-buckets: skipped, there is no Go here to build fake-gcs-server and versitygw"; fi
 
 test-containers: $(READY) ## Build the images and run the asr graph in them (Docker engine, or root to start one)
