@@ -229,7 +229,8 @@ def _error_rate(
         raise SettingsError(f"confidence is {confidence!r}; a number between 0 and 1 is accepted")
     edits = count_edits(references, hypotheses)
     bootstrap = Bootstrap(confidence=confidence)
-    interval = bootstrap.interval([one.as_metric for one in edits], [""] * len(edits) if speakers is None else list(speakers))
+    names = [""] * len(edits) if speakers is None else list(speakers)
+    interval = bootstrap.interval([one.as_metric for one in edits], names)
     total = sum_edits(edits)
     return ErrorRate(total.rate, interval, total, confidence)
 

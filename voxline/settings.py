@@ -138,7 +138,7 @@ def format_validation_errors(
         key = dotted_key(model, fault["loc"])
         if fault["type"] == "extra_forbidden":
             known = _keys_of(_resolve(model, fault["loc"][:-1])[1])
-            near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
             lines.append(f"{source}: unknown key {key!r}; {hint}")
         elif fault["type"] == "missing":
@@ -153,6 +153,8 @@ def format_validation_errors(
             lines.append(f"{source}: '{key}.{kind}' {was}; accepted: {accepted}")
         else:
             message = fault["msg"].removeprefix("Value error, ")
+            if fault["type"] == "dict_type":
+                message = "a mapping of keys to values is accepted, such as {key: value}"
             lines.append(f"{source}: {key!r} is {fault['input']!r}; {message}")
     return lines
 

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, ClassVar
 
 import pydantic
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from voxline.metrics.catalog import CATALOG, family_metrics
 from voxline.settings import Settings
@@ -55,12 +56,21 @@ class PushSettings(Settings):
             for metric in family_metrics(cls.family)
             if metric.better != "neither" and (metric.comparable or name == "limits")
         ]
-        if unknown := [key for key in values if key not in accepted]:
-            raise ValueError(f"no metric {', '.join(unknown)}; accepted: {', '.join(accepted)}")
         most = MAX_SHARE if name == "limits" else MAX_MARGIN
+        faults = {}
         for key, value in values.items():
-            if CATALOG[key].unit == "%" and not 0 <= value <= most:
-                raise ValueError(f"{key} is a share (1 is 100%); 0 to {most:g} is accepted")
+            if key not in accepted:
+                faults[key] = f"no metric {key}; accepted: {', '.join(accepted)}"
+            elif CATALOG[key].unit == "%" and not 0 <= value <= most:
+                faults[key] = f"{key} is a share (1 is 100%); 0 to {most:g} is accepted"
+        if faults:  # each under its own key, so that the message says which file or --set gave it
+            lines = [
+                InitErrorDetails(
+                    type=PydanticCustomError("metric", "{why}", {"why": why}), loc=(key,), input=values[key]
+                )
+                for key, why in faults.items()
+            ]
+            raise pydantic.ValidationError.from_exception_data(cls.__name__, lines)
         return {**cls.model_fields[name].default, **values}
 
     def is_default_limit(self, metric: str) -> bool:

@@ -41,7 +41,7 @@ def show_speaker_use(
 def show_training_data(
     model: Annotated[str, typer.Argument(help="The model's name.")],
     version: Annotated[int, typer.Argument(help="The version.")],
-    registry: Annotated[str, typer.Option(metavar="PLACE", help="Folder or bucket URI of the registry.")],
+    registry: Annotated[str, typer.Option(metavar="LOCATION", help="Folder or bucket URI of the registry.")],
     ids: Annotated[Path | None, typer.Option(help="JSON lines file to write the utterances to.")] = None,
 ) -> None:
     """Shows the utterances that a version was trained on."""

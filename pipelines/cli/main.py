@@ -134,9 +134,12 @@ def compile_(
 @corpus.command("demo")
 def demo_corpus(
     folder: Annotated[Path, typer.Argument(help="Folder of the corpus; a complete corpus there is left alone.")],
-    set_: Assignments = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Sets one of its settings: --set kind=digits. Repeatable."),
+    ] = None,
 ) -> None:
-    """Generates a small corpus of speech; --set kind=digits, phrases, mandarin or round_trip for TTS."""
+    """Generates a small corpus: commands for ASR; --set kind=digits, phrases, mandarin or round_trip for TTS."""
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.demo_corpus.step import run as generate
     from voxline.pipelines.cli.console import Console, redirect_stdout_to

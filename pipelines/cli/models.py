@@ -11,7 +11,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
 
 RegistryDir = Annotated[
-    str, typer.Option("--registry", metavar="PLACE", help="Folder or URI of the registry, with <model>/<version>/.")
+    str, typer.Option("--registry", metavar="LOCATION", help="Folder or URI of the registry, with <model>/<version>/.")
 ]
 
 

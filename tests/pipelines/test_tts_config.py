@@ -66,7 +66,12 @@ def test_the_network_is_chosen_by_its_kind(tmp_path: Path) -> None:
         ),
         ("reduction: 3", r"run\.yaml: unknown key 'reduction'; did you mean 'train\.model\.reduction'\?"),
         ("push: {limit: {mcd: 5}}", r"run\.yaml: unknown key 'push\.limit'; did you mean 'limits'\?"),
-        ("push: {limits: {wer: 0.1}}", r"run\.yaml: 'push\.limits' .*no metric wer; accepted: round_trip_wer, "),
+        ("push: {limits: {wer: 0.1}}", r"run\.yaml: 'push\.limits\.wer' is 0\.1; no metric wer; accepted: round_trip_"),
+        ("push: {limits: 0.1}", r"run\.yaml: 'push\.limits' is 0\.1; a mapping of keys to values is accepted"),
+        (
+            "evaluate: {listener: asr}",
+            r"run\.yaml: unknown key 'evaluate\.listener'; known here: .*round_trip_recognizer",
+        ),
     ],
 )
 def test_a_fault_is_told_by_its_key_whatever_kind_the_network_is(tmp_path: Path, text: str, told: str) -> None:

@@ -388,7 +388,7 @@ def test_a_metric_added_to_the_catalog_can_be_gated_on(
 
 def test_a_metric_that_cannot_be_judged_is_refused_by_the_settings() -> None:
     with pytest.raises(
-        SettingsError, match=r"'max_regression' .*no metric rtf; accepted: wer, cer, sentence_error_rate"
+        SettingsError, match=r"'max_regression\.rtf' is 0\.1; no metric rtf; accepted: wer, cer, sentence_error_rate"
     ):
         PushSettings.of({"max_regression": {"rtf": 0.1}}, "push")
     assert PushSettings.of({"limits": {"rtf": 0.5}}).limits == {"wer": 0.3, "rtf": 0.5}
@@ -398,6 +398,8 @@ def test_a_metric_that_cannot_be_judged_is_refused_by_the_settings() -> None:
     ("section", "accepted"), [({"limits": {"wer": 30}}, "0 to 10"), ({"max_regression": {"wer": 5}}, "0 to 1 ")]
 )
 def test_a_percentage_given_for_a_share_is_refused(section: dict[str, dict[str, float]], accepted: str) -> None:
-    with pytest.raises(SettingsError, match=rf"wer is a share \(1 is 100%\); {accepted}"):
+    with pytest.raises(
+        SettingsError, match=rf"push: '{next(iter(section))}\.wer' is .*; wer is a share \(1 is 100%\); {accepted}"
+    ):
         PushSettings.of(section, "push")
     assert PushSettings.of({"limits": {"rtf": 30}}).limits["rtf"] == 30
