@@ -6,6 +6,7 @@ appears in the pool.
 
 import dataclasses
 import functools
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, upload_sha
 from voxline.progress import Progress
 from voxline.rejects import BadAudioError, Reason
 from voxline.store.bucket_cache import local_path, localize, upload_new, uri_of
+from voxline.store.objects import is_remote
 
 
 class FailedClip(NamedTuple):
@@ -77,8 +79,8 @@ def write_shard(
       The clips that failed. The shard is then named by the clips that it holds, so a name never has two contents.
     """
     pool = shards_folder(store, settings.features)
-    if (pool / task.shard / SHARD_FILE).is_file():
-        upload_shard(ShardInfo.read(pool / task.shard), store)  # its writer may have been killed before it did
+    if finished := _find_finished(pool / task.shard, store):
+        upload_shard(finished, store)  # its writer may have been killed before it did
         advance(task.utterances)
         return []
     failed: list[FailedClip] = []
@@ -106,6 +108,20 @@ def write_shard(
     else:
         shard.discard()
     return failed
+
+
+def _find_finished(folder: Path, store: str) -> ShardInfo | None:
+    """The shard in a folder of the pool; None if there is none.
+
+    The bucket cache may hold the index alone, of a shard that garbage collection has deleted from the bucket since.
+    """
+    if not (folder / SHARD_FILE).is_file():
+        return None
+    info = ShardInfo.read(folder)
+    if is_remote(store) and not (info.path.is_file() and info.path.with_suffix(".npy").is_file()):
+        shutil.rmtree(folder)
+        return None
+    return info
 
 
 def _write_with_beam(

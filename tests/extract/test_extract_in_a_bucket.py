@@ -73,3 +73,16 @@ def test_a_shard_that_was_not_uploaded_does_not_count_and_is_uploaded(
     again = run(converted, f"{gcs.uri}/store", SMALL)
     assert again.reused
     assert sum(Dataset.read(localize(again.uri)).counts.values()) == 20
+
+
+def test_a_shard_that_was_deleted_from_the_bucket_is_written_again_where_its_index_is_cached(
+    gcs: Storage, converted: str, fresh_pod: Callable[[], Path]
+) -> None:
+    store = open_store(f"{gcs.uri}/store")
+    first = run(converted, store.uri, SMALL)
+    cache = fresh_pod()
+    store.pull([info for info in store.list() if info.name.endswith("/shard.json")])
+    store.delete_folder("extract")
+    store.delete_folder("shards")
+    assert not list(cache.rglob("*.tfrecord"))
+    assert run(converted, store.uri, SMALL).counts == first.counts
