@@ -1,8 +1,8 @@
-"""Settings that are typed and strict: an unknown or impossible value is refused by its key.
+"""Settings that are typed and strict: an unknown key or an impossible value is refused, and the message names the key.
 
-Each step derives its own from `Settings`; every field has a default that works and a description
-with its unit. The same class reads a section of a YAML file, `--set` on the command line, and the
-JSON that a pipeline hands to a component.
+Each step derives its settings from `Settings`; every field has a working default and a description with its unit. The
+same class reads a section of a YAML file, `--set` on the command line, and the JSON that a pipeline passes to a
+component.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ import pydantic
 
 from voxline.errors import SettingsError
 
-# For plugins, pydantic would look through whatever is installed beside it when the first class is made: a tenth of all
-# that a step which finds its work done costs.
+# Otherwise pydantic searches all installed packages for plugins when the first class is defined, which costs a tenth of
+# the time of a step that finds its work done.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
@@ -31,7 +31,7 @@ class Settings(pydantic.BaseModel):
 
     @classmethod
     def of(cls, value: str | dict[str, Any] = "{}", source: str = "settings", **named: Any) -> Self:
-        """Reads settings from a JSON text or a mapping; `named` ones win, `model__units` being `units` of `model`.
+        """Reads settings from a JSON text or a mapping; `named` ones win; `model__units` is `units` of `model`.
 
         Raises:
           SettingsError: naming `source`, the key, what it got and what it accepts.
@@ -53,8 +53,8 @@ class Settings(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _no_truth_for_a_number(cls, values: Any) -> Any:
-        # Python counts with True; a person who writes `epochs: true` does not mean 1. As a word it is refused.
+    def _refuse_booleans_as_numbers(cls, values: Any) -> Any:
+        # For Python True is 1, but `epochs: true` does not mean 1. As text it is refused.
         if not isinstance(values, dict):
             return values
         fields = _fields(cls)
@@ -101,7 +101,7 @@ def exposed_keys(model: type[Settings]) -> list[ExposedKey]:
     [ExposedKey(key='network.units', type=<class 'int'>, default=96, description='units of a layer')]
 
     Raises:
-      TypeError: a key is unknown, or its default is not a text or a number. KFP has no other parameters here.
+      TypeError: a key is unknown, or its default is not a text or a number.
     """
     return [_exposed_key(model, key) for key in model.EXPOSED]
 
@@ -111,7 +111,7 @@ def _exposed_key(model: type[Settings], key: str) -> ExposedKey:
     value: Any = None
     description, types, choices = "", set[Any](), list[str]()
     for part in key.split("."):
-        if isinstance(value, dict) and part in value:  # what describes the mapping describes each of its values
+        if isinstance(value, dict) and part in value:  # the description of the mapping serves for each of its values
             value = value[part]
             continue
         fields = [holder.model_fields[part] for holder in holders if part in holder.model_fields]
@@ -132,7 +132,7 @@ def _exposed_key(model: type[Settings], key: str) -> ExposedKey:
 def format_validation_errors(
     model: type[pydantic.BaseModel], error: pydantic.ValidationError, source: str
 ) -> list[str]:
-    """One line for each fault: where it is, what was there, what is accepted."""
+    """One line for each fault: its key, its value, and what is accepted."""
     lines = []
     for fault in error.errors(include_url=False):
         key = dotted_key(model, fault["loc"])
@@ -144,10 +144,10 @@ def format_validation_errors(
         elif fault["type"] == "missing":
             lines.append(f"{source}: {key!r} is missing; it has no default, give it a value")
         elif fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
-            told = fault["ctx"]
-            kind = told["discriminator"].strip("'")
-            was = f"is {told['tag']!r}" if "tag" in told else "is missing"
-            accepted = told.get("expected_tags") or ", ".join(
+            context = fault["ctx"]
+            kind = context["discriminator"].strip("'")
+            was = f"is {context['tag']!r}" if "tag" in context else "is missing"
+            accepted = context.get("expected_tags") or ", ".join(
                 repr(tag) for inner in _resolve(model, fault["loc"])[1] for tag in _tags(inner)
             )
             lines.append(f"{source}: '{key}.{kind}' {was}; accepted: {accepted}")
@@ -160,7 +160,7 @@ def format_validation_errors(
 
 
 def dotted_key(model: type[pydantic.BaseModel], loc: Sequence[int | str]) -> str:
-    """The dotted key of a fault, without the kinds that pydantic puts in where a section has several.
+    """The dotted key of a fault, without the `kind` that pydantic inserts for a section of several kinds.
 
     >>> from typing import Annotated
     >>> class Small(Settings):
@@ -177,14 +177,14 @@ def dotted_key(model: type[pydantic.BaseModel], loc: Sequence[int | str]) -> str
 
 
 def nested_models(annotation: Any) -> list[type[pydantic.BaseModel]]:
-    """The models that a field's type is made of."""
+    """The models within a field's type."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return [annotation]
     return [inner for part in getattr(annotation, "__args__", ()) for inner in nested_models(part)]
 
 
 def _set_nested(values: dict[str, Any], sections: list[str], key: str, value: Any) -> dict[str, Any]:
-    """A copy of nested mappings in which one value is another."""
+    """A copy of nested mappings with one value replaced."""
     if not sections:
         return {**values, key: value}
     inner = values.get(sections[0])
@@ -194,7 +194,7 @@ def _set_nested(values: dict[str, Any], sections: list[str], key: str, value: An
 def _resolve(
     model: type[pydantic.BaseModel], loc: Sequence[int | str]
 ) -> tuple[list[str], list[type[pydantic.BaseModel]]]:
-    """The key at the end of a way, and the models that it may hold there (none: a plain value)."""
+    """The key that a location names, and the models that are accepted there (none: a plain value)."""
     key, models = [], [model]
     for part in loc:
         chosen = [inner for inner in models if part in _tags(inner)]
@@ -202,14 +202,14 @@ def _resolve(
             models = chosen
             continue
         key.append(str(part))
-        if not isinstance(part, int):  # a place in a list of them: the models stay
+        if not isinstance(part, int):  # an index into a list of models: they stay
             fields = [_fields(inner)[part] for inner in models if part in _fields(inner)]
             models = [inner for field in fields for inner in nested_models(field.annotation)]
     return key, models
 
 
 def _fields(model: type[pydantic.BaseModel]) -> dict[str, Any]:
-    """Its fields, by the names that a config gives them."""
+    """The fields of a model, by their names in a config."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -218,7 +218,7 @@ def _keys_of(models: list[type[pydantic.BaseModel]]) -> list[str]:
 
 
 def _tags(model: type[pydantic.BaseModel]) -> tuple[Any, ...]:
-    """What the key `kind` of a model may be, where it tells several apart."""
+    """The values of a model's key `kind`, if it has one."""
     field = model.model_fields.get("kind")
     return _choices(field.annotation) if field else ()
 
@@ -228,13 +228,13 @@ def _choices(annotation: Any) -> tuple[Any, ...]:
 
 
 def _is_number(field: Any) -> bool:
-    """Whether a field takes numbers and neither truth nor settings (which look after themselves)."""
+    """Whether a field takes numbers, but neither booleans nor nested settings (which check themselves)."""
     types = _leaf_types(field.annotation)
     return bool(types & {int, float}) and not types & {bool, Any} and not nested_models(field.annotation)
 
 
 def _booleans_as_text(value: Any) -> Any:
-    """The value with `true` and `false` as words, in whatever lists and mappings they stand."""
+    """The value with each `true` and `false` as text, in lists and mappings too."""
     if isinstance(value, list | tuple):
         return [_booleans_as_text(one) for one in value]
     if isinstance(value, dict):
@@ -243,7 +243,7 @@ def _booleans_as_text(value: Any) -> Any:
 
 
 def _leaf_types(annotation: Any) -> set[Any]:
-    """The types that a field's type is made of, down to the innermost."""
+    """The innermost types within a field's type."""
     if get_origin(annotation) is Literal:
         return {type(one) for one in get_args(annotation)}
     parts = get_args(annotation)

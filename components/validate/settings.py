@@ -236,17 +236,19 @@ class ValidateSettings(RunnerSettings):
         ErrorCheckSettings(), description="features of another type than the schema's (a count; TFX's data validation)"
     )
     unexpected_values: CheckSettings = pydantic.Field(
-        CheckSettings(), description="features with values that the schema does not list (a count; likewise)"
+        CheckSettings(),
+        description="features with values that the schema does not list (a count; TFX's data validation)",
     )
     out_of_range: CheckSettings = pydantic.Field(
-        CheckSettings(), description="features with numbers outside the schema's bounds (a count; likewise)"
+        CheckSettings(),
+        description="features with numbers outside the schema's bounds (a count; TFX's data validation)",
     )
     other_anomalies: CheckSettings = pydantic.Field(
-        CheckSettings(), description="features that break the schema in any other way (a count; likewise)"
+        CheckSettings(), description="features that break the schema in any other way (a count; TFX's data validation)"
     )
     drift: DriftCheck = pydantic.Field(
         DriftCheck(),
-        description="features that differ from the training data of the model in service (likewise)",
+        description="features that differ from the training data of the model in service (TFX's data validation)",
     )
 
     frames_per_second: float | None = pydantic.Field(

@@ -33,9 +33,9 @@ def test_it_reads_what_it_writes() -> None:
         ({"images": {"registry": "https://x"}}, r"'images.registry' is 'https://x'; accepted: .*without https://"),
         ({"images": {"digests": {"data": "sha256:1"}}}, r"'images.digests.data' is 'sha256:1'; accepted: sha256: and"),
         ({"service_account": "Me"}, r"'service_account' is 'Me'; accepted: a Kubernetes name"),
-        ({"claims": [{"name": "a", "mount": "mnt"}]}, r"'claims.0.mount' is 'mnt'; accepted: a folder from the root"),
+        ({"claims": [{"name": "a", "mount": "mnt"}]}, r"'claims.0.mount' is 'mnt'; accepted: an absolute path"),
         ({"secrets": [{"name": "a"}]}, r"'secrets.0' is .*give `env`, `mount` or both"),
-        ({"steps": {"train": {"accelerator": {"kind": "tpu"}}}}, r"kind tpu takes a type and a topology"),
+        ({"steps": {"train": {"accelerator": {"kind": "tpu"}}}}, r"kind tpu requires a type and a topology"),
         ({"steps": {"train": {"accelerator": {"kind": "gpu", "topology": "2x2"}}}}, r"kind gpu has no topology"),
         ({"tolerations": [{"key": "a", "value": "b"}]}, r"operator Exists takes no value"),
         ({"user": {"uid": 0}}, r"'user.uid' is 0; .*greater than or equal to 1"),
@@ -48,6 +48,6 @@ def test_a_fault_is_told_by_its_key_with_what_is_accepted(said: dict[str, object
 
 @pytest.mark.parametrize("name", ["DB_PASSWORD", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "apikey", "MY_CREDENTIALS"])
 def test_a_secret_stands_in_no_compiled_pipeline(name: str) -> None:
-    with pytest.raises(SettingsError, match=f"{name} is a secret by its name.*`secrets`"):
+    with pytest.raises(SettingsError, match=f"{name} looks like a secret.*`secrets`"):
         ClusterSettings.of({"steps": {"push": {"env": {name: "hunter2"}}}})
     assert ClusterSettings.of({"env": {name: "/var/secrets/key.json"}})

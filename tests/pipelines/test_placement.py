@@ -156,7 +156,7 @@ def test_the_environment_names_images_where_the_config_does_not(
         ("REGISTRY", "https://ghcr.io/team", "'registry' is 'https://ghcr.io/team'; accepted: a host"),
         ("REGISTRY", "ghcr.io/Team", "'registry' is 'ghcr.io/Team'"),
         ("TAG", "latest", "'tag' is 'latest'; a compiled pipeline must run the same code"),
-        ("TAG", "a tag", "'tag' is 'a tag'; accepted: 128 letters"),
+        ("TAG", "a tag", "'tag' is 'a tag'; accepted: at most 128 letters"),
     ],
 )
 def test_what_the_environment_says_of_images_is_held_to_what_a_config_is(
