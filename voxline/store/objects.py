@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Self
 
 from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
+from voxline.store.files import is_unfinished
 
 SCHEMES = {
     "gs": "voxline.store.gcs:GcsStore",
@@ -126,7 +127,11 @@ def invalid_name_reason(name: str) -> str:
         return "would leave its folder: a name must be relative, with single / and without . and .."
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
         return "holds a control character"
-    if any(len(part.encode()) > 255 for part in name.split("/")):
+    try:
+        parts = [part.encode() for part in name.split("/")]
+    except UnicodeEncodeError:  # of a disk, where a name is any bytes
+        return "is not UTF-8"
+    if any(len(part) > 255 for part in parts):
         return "has a part of more than 255 bytes"
     return ""
 
@@ -259,6 +264,13 @@ class ObjectStore(abc.ABC):
     def delete_version(self, info: ObjectInfo) -> None:
         """Deletes exactly this version for good. Deleting one that does not exist is no error."""
         raise NotImplementedError
+
+    def abort_uploads(self) -> int:
+        """Deletes what killed uploads left below this folder, where the storage keeps that; returns of how many.
+
+        An upload that is under way starts over.
+        """
+        return 0
 
     def held_permissions(self, needed: Sequence[str]) -> set[str]:
         """Those of the storage's permissions that we have.
@@ -405,7 +417,7 @@ class ObjectStore(abc.ABC):
         store.download(objects, folder)
         current = {folder / info.name for info in objects}
         for path in folder.rglob("*"):
-            if path.is_file() and path not in current:
+            if path.is_file() and path not in current and not is_unfinished(path):
                 path.unlink(missing_ok=True)
         return folder
 

@@ -32,6 +32,7 @@ from voxline.store.objects import (
     crc32c,
     has_checksum,
     invalid_name_reason,
+    md5_of_parts,
     split_uri,
 )
 from voxline.store.transfer import SILENT_SECONDS, TransferSettings
@@ -41,7 +42,11 @@ _WRITE, _CRC32C = "voxline-write", "voxline-crc32c"
 
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
 _CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "Unauthorized"}
+_NO_PERMISSION_ERRORS = {"RequestTimeTooSkewed", "RequestExpired", "InvalidObjectState", "QuotaExceeded"}
+"""Refused with status 403 as well; the server's message says more."""
 _NOT_OFFERED = {"NotImplemented", "MethodNotAllowed", "501", "405"}
+_OTHER_PARTS = ("InvalidPart", "EntityTooSmall")
+"""Another process has sent its own parts to the same upload."""
 _MIN_PART, _MAX_PARTS = 5 << 20, 10_000
 
 Result = TypeVar("Result")
@@ -147,10 +152,13 @@ class S3Store(ObjectStore):
             return self.write(name, file.read_bytes(), if_version=if_version)
         self._check_name(name)
         part = max(chunk, _MIN_PART, -(-size // _MAX_PARTS >> 20) + 1 << 20 if size > chunk * _MAX_PARTS else 0)
-        try:
-            return self._upload_parts(file, name, part, if_version, self._unfinished_upload(name))
-        except _UploadGoneError:  # another process finished or replaced it
-            return self._upload_parts(file, name, part, if_version, "")
+        upload = self._unfinished_upload(name)
+        for _ in range(3):
+            try:
+                return self._upload_parts(file, name, part, if_version, upload)
+            except _UploadGoneError:  # another process took it for one of a killed process, and went on with it
+                upload = ""
+        raise TransientError(f"{self.uri_of(name)}: other processes upload it as well; start again")
 
     def delete(self, name: str, *, if_version: str | None = None) -> None:
         condition = {}
@@ -216,6 +224,29 @@ class S3Store(ObjectStore):
         key = {**self._key(info.name), "VersionId": info.version}
         self._request(self.uri_of(info.name), "delete", "delete_object", **key)
 
+    def abort_uploads(self) -> int:
+        marker: dict[str, str] = {}
+        count = 0
+        while True:
+            arguments = {"Bucket": self.bucket, "Prefix": self._base, **marker}
+            try:
+                page = self._request(f"{self.uri}/", "list", "list_multipart_uploads", **arguments)
+            except WorkError as error:
+                if _code(error) in _NOT_OFFERED:
+                    return count
+                raise
+            for one in page.get("Uploads", ()):
+                count += 1
+                name, request = one["Key"][len(self._base) :], {"Key": one["Key"], "UploadId": one["UploadId"]}
+                try:
+                    self._request(self.uri_of(name), "delete", "abort_multipart_upload", Bucket=self.bucket, **request)
+                except WorkError as error:
+                    if _code(error) != "NoSuchUpload":
+                        raise
+            if not page.get("IsTruncated"):
+                return count
+            marker = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
     def matches(self, source: Path | bytes, info: ObjectInfo) -> bool:
         if not _has_size(source, info.size):
             return False
@@ -225,7 +256,11 @@ class S3Store(ObjectStore):
         if info.checksum.startswith("crc32c:"):
             return False
         refined = self.stat(info.name)  # the ETag of an encrypted object is no MD5; ours have metadata
-        return refined is not None and refined.version == info.version and has_checksum(source, refined.checksum)
+        if refined is None or refined.version != info.version:
+            return False
+        if refined.checksum.startswith("md5-parts:") and (part := self._part_size(info)):
+            return md5_of_parts(source, part) == refined.checksum.removeprefix("md5-parts:")
+        return has_checksum(source, refined.checksum)
 
     def is_intact(self, source: Path | bytes, info: ObjectInfo) -> bool:
         if self.matches(source, info):
@@ -315,15 +350,26 @@ class S3Store(ObjectStore):
             found = self._head(name)
             if found and (found["Metadata"].get(_WRITE) == token or (resumed and found["ETag"].strip('"') == whole)):
                 return self._info(key["Key"], found["ContentLength"], found)
-            if isinstance(error, PreconditionError):
+            if isinstance(error, PreconditionError) or _code(error) in _OTHER_PARTS:
                 with contextlib.suppress(WorkError):
                     self._request(uri, "write", "abort_multipart_upload", **key, UploadId=upload)
-            if resumed and _code(error) in ("NoSuchUpload", "InvalidPart"):
+            if _code(error) in ("NoSuchUpload", *_OTHER_PARTS):
                 raise _UploadGoneError from error
             raise
         if (info := self.stat(name)) is None:
             raise PreconditionError(f"{uri}: another process deleted it; start again")
         return info
+
+    def _part_size(self, info: ObjectInfo) -> int:
+        """The bytes of the first part of an object that was uploaded in parts; 0 where the server does not say."""
+        try:
+            answer = self._request(self.uri_of(info.name), "read", "head_object", **self._key(info.name), PartNumber=1)
+        except TransientError:
+            raise
+        except WorkError:
+            return 0
+        size = int(answer["ContentLength"])
+        return size if size < info.size else 0
 
     def _upload_part(self, name: str, upload: str, number: int, chunk: bytes, digest: bytes) -> str:
         request = {**self._key(name), "UploadId": upload, "PartNumber": number, "Body": chunk}
@@ -502,7 +548,7 @@ def _explain(uri: str, action: str, error: Exception) -> Exception:
             "account a role or a secret, elsewhere run aws configure, or set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY (and AWS_ENDPOINT_URL_S3 for a server that is not Amazon's)"
         )
-    if status == 403:
+    if status == 403 and code not in _NO_PERMISSION_ERRORS:
         resource = f"arn:aws:s3:::{bucket}" if action == "list" else f"arn:aws:s3:::{bucket}/*"
         hint = (
             "" if action != "read" else " and, to tell absent objects from forbidden ones, s3:ListBucket on the bucket"

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from voxline.errors import TransientError, WorkError
+from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.store.objects import ObjectInfo, ObjectStore, open_store
 
@@ -49,13 +50,19 @@ def retention_of(uri: str) -> Retention:
 
 
 def delete_old_versions(uri: str, changed_uris: Collection[str]) -> Retention:
-    """Deletes the older versions of what a purge removed or changed, as far as that is permitted.
+    """Deletes older versions of what a purge removed or changed, and parts of unfinished uploads, where permitted.
 
     Args:
       uri: of the bucket.
       changed_uris: of files and folders.
     """
     store = open_store(uri)
+    try:
+        store.abort_uploads()  # of killed processes: their parts may hold anybody's clips
+    except TransientError:
+        raise
+    except WorkError as error:
+        print_status(f"purge: what unfinished uploads have left stays: {error}")
     theirs: list[ObjectInfo] = []
     others = 0
     for info in store.object_versions():

@@ -1,0 +1,80 @@
+"""What only S3 has: uploads in parts that others can see, and ETags that depend on the size of the parts."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.buckets.s3_server import S3Storage
+from voxline.components.publish.purge.retention import delete_old_versions
+from voxline.errors import WorkError
+from voxline.store.s3 import S3Store
+
+OTHER = b"x" * (5 << 20)
+"""As long as a part must be."""
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_of_two_machines_that_upload_other_bytes_at_once_one_is_first(
+    s3: S3Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """The second takes the first one's upload for that of a killed process, and goes on with it."""
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shard").write_bytes(os.urandom(11 << 20))
+    send, client, sent = S3Store._upload_part, s3.client(), []
+
+    def upload_part(self: S3Store, name: str, upload: str, number: int, chunk: bytes, digest: bytes) -> str:
+        tag = send(self, name, upload, number, chunk, digest)
+        sent.append(number)
+        if sent == [1, 2, 3] and first == "ours":
+            client.upload_part(Bucket=s3.name, Key="shard", UploadId=upload, PartNumber=1, Body=OTHER)
+        elif sent == [1, 2, 3]:
+            s3.bucket().upload(tmp_path / "theirs", ["shard"], absent_only=True)
+        return tag
+
+    monkeypatch.setattr(S3Store, "_upload_part", upload_part)
+    s3.bucket().upload(tmp_path / "ours", ["shard"], absent_only=True)
+    assert s3.bucket().read("shard") == (tmp_path / first / "shard").read_bytes()
+    assert not client.list_multipart_uploads(Bucket=s3.name).get("Uploads")
+
+
+def test_an_object_in_parts_of_any_size_is_known_to_be_whole(
+    s3: S3Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large.tar").write_bytes(os.urandom(21 << 20))
+    monkeypatch.setenv("VOXLINE_BUCKETS_CHUNK_MEGABYTES", "9")
+    s3.bucket().upload(tmp_path, ["large.tar"])
+    monkeypatch.setenv("VOXLINE_BUCKETS_CHUNK_MEGABYTES", "4")
+    for _ in range(2):
+        s3.proxy.requests.clear()
+        s3.bucket().download(s3.bucket().list(), tmp_path / "came")
+        assert (tmp_path / "came" / "large.tar").read_bytes() == (tmp_path / "large.tar").read_bytes()
+    assert s3.proxy.count("GET", "large.tar") == 0
+
+
+def test_a_purge_deletes_the_parts_of_killed_uploads(s3: S3Storage) -> None:
+    client = s3.client()
+    for name in ("store/shards/a", "store/shards/b", "storehouse"):
+        upload = client.create_multipart_upload(Bucket=s3.name, Key=name)["UploadId"]
+        client.upload_part(Bucket=s3.name, Key=name, UploadId=upload, PartNumber=1, Body=b"clip")
+    delete_old_versions(f"{s3.uri}/store", set())
+    left = client.list_multipart_uploads(Bucket=s3.name)["Uploads"]
+    assert [one["Key"] for one in left] == ["storehouse"]
+
+
+@pytest.mark.parametrize("code", ["RequestTimeTooSkewed", "InvalidObjectState"])
+def test_what_no_permission_mends_is_not_called_one(s3: S3Storage, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.exceptions import ClientError
+
+    store = s3.bucket("a")
+    answer: Any = {"Error": {"Code": code, "Message": "why"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+
+    def refuse(**arguments: Any) -> None:
+        raise ClientError(answer, "PutObject")
+
+    assert isinstance(store, S3Store)
+    monkeypatch.setattr(store.connection.client, "put_object", refuse)
+    with pytest.raises(WorkError, match=rf"the storage refused to write it: 403 {code}: why"):
+        store.write("x", b"1")
