@@ -174,6 +174,19 @@ def test_unreferenced_shards_are_deleted_after_the_grace_period(extracted: Extra
     assert len(list(Dataset.read(extracted()).rows())) == 20
 
 
+def test_versions_and_shards_behind_links_count(extracted: Extract, tmp_path: Path) -> None:
+    store, datasets = tmp_path / "store", tmp_path / "datasets"
+    version = run(extracted(), store, datasets, KEEP).folder
+    expected = content(version)
+    for number, folder in enumerate([*(store / "shards").glob("*/"), version]):
+        folder.rename(tmp_path / f"other disk {number}")
+        folder.symlink_to(tmp_path / f"other disk {number}")
+    for folder in (store, *tmp_path.glob("other disk *")):
+        old(folder, days=9)
+    assert collect_garbage(store, [datasets], grace_days=1, dry_run=False).shards == 0
+    assert content(version) == expected
+
+
 def test_shards_that_a_process_reads_are_not_deleted(extracted: Extract, tmp_path: Path) -> None:
     store = tmp_path / "store"
     reading = Batches(Dataset.read(extracted()), "train", batch_size=4)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from voxline.errors import WorkError
-from voxline.store.files import read_json
+from voxline.store.files import is_unfinished, read_json
 from voxline.store.hashing import hash_file, hash_value
 
 MODEL_JSON = "model.json"
@@ -59,7 +59,11 @@ def model_files(folder: Path) -> list[Path]:
     files: list[Path] = []
     for name in MODEL_PARTS:
         part = folder / name
-        files += [part] if part.is_file() else sorted(path for path in part.rglob("*") if path.is_file())
+        files += (
+            [part]
+            if part.is_file()
+            else sorted(path for path in part.rglob("*") if path.is_file() and not is_unfinished(path))
+        )
     return sorted(path.relative_to(folder) for path in files)
 
 

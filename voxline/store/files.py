@@ -65,6 +65,11 @@ def atomic_write(path: Path, mode: str = "wb", *, durable: bool = True) -> Itera
         raise
 
 
+def is_unfinished(path: Path) -> bool:
+    """Whether a process of this machine is still writing or downloading a file, or was killed at it."""
+    return path.name.startswith(".") and path.suffix in (".part", ".ranges")
+
+
 def remove_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: float = ABANDONED_SECONDS) -> None:
     """Removes what killed processes left half written in a folder.
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import datetime
+import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +17,7 @@ from voxline.store.files import atomic_write, fsync_folder
 from voxline.store.objects import ABSENT, ObjectInfo, ObjectStore, invalid_name_reason, safe_join
 
 _LOCK = ".objects.lock"
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class LocalStore(ObjectStore):
@@ -30,16 +33,20 @@ class LocalStore(ObjectStore):
         self.uri = str(self.folder)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        below = self.folder / prefix.rpartition("/")[0]
-        names = (path.relative_to(self.folder).as_posix() for path in below.rglob("*") if path.is_file())
-        for name in sorted(names):
-            if name.startswith(prefix) and not _is_unfinished(name) and (info := self.stat(name)):
-                yield info
+        """As that of a bucket. Links are followed, as they are when a file is read.
+
+        Raises:
+          WorkError: a folder cannot be read, so what it holds is unknown.
+        """
+        below, slash, _ = prefix.rpartition("/")
+        found = _walk(str(self.folder / below), below + slash, prefix)
+        for name, status in sorted(found, key=lambda one: one[0]):
+            if not _is_unfinished(name):
+                yield _info(name, status)
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         """As that of a bucket; empty folders are listed as well."""
-        folder = self.folder / prefix
-        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        return sorted(entry.name for entry in _scan(str(self.folder / prefix)) if entry.is_dir())
 
     def exists(self) -> bool:
         return self.folder.is_dir()
@@ -49,8 +56,7 @@ class LocalStore(ObjectStore):
             found = self._file(name).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        updated = datetime.datetime.fromtimestamp(found.st_mtime, datetime.UTC)
-        return ObjectInfo(name, found.st_size, _version(found), "", updated)
+        return _info(name, found)
 
     def read_range(self, info: ObjectInfo, start: int, end: int) -> bytes:
         with contextlib.suppress(FileNotFoundError), open(self._file(info.name), "rb") as file:
@@ -73,7 +79,7 @@ class LocalStore(ObjectStore):
         return target.upload_file(self._file(name), name, if_version=if_version)
 
     def delete(self, name: str, *, if_version: str | None = None) -> None:
-        with self._unchanged(name, if_version or None):
+        with self._unchanged(name, if_version):
             self._file(name).unlink(missing_ok=True)
 
     def matches(self, source: Path | bytes, info: ObjectInfo) -> bool:
@@ -161,6 +167,59 @@ class LocalStore(ObjectStore):
 
     def _file(self, name: str) -> Path:
         return safe_join(self.folder, name, self.uri)
+
+
+def _walk(
+    folder: str, name: str, prefix: str, above: tuple[tuple[int, int], ...] = ()
+) -> Iterator[tuple[str, os.stat_result]]:
+    """The files below a folder whose names begin with `prefix`. What other processes delete meanwhile is left out.
+
+    Args:
+      name: of the folder: empty, or with a / at its end.
+      above: the folders that lead here, to notice a link to one of them.
+    """
+    if not (here := _identity(folder)) or here in above:
+        return
+    for entry in _scan(folder):
+        child = name + entry.name
+        try:
+            found = entry.stat()
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
+            continue
+        if stat.S_ISDIR(found.st_mode):
+            if f"{child}/"[: len(prefix)] == prefix[: len(child) + 1]:
+                yield from _walk(entry.path, f"{child}/", prefix, (*above, here))
+        elif stat.S_ISREG(found.st_mode) and child.startswith(prefix):
+            yield child, found
+
+
+def _identity(folder: str) -> tuple[int, int] | None:
+    """The same for all paths that lead to a folder; None where there is none."""
+    try:
+        found = Path(folder).stat()
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _scan(folder: str) -> Sequence[os.DirEntry[str]]:
+    """What a folder holds; nothing where there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return []
+        raise WorkError(f"{folder}: cannot be read ({error.strerror}); mend that, and start again") from error
+
+
+def _info(name: str, found: os.stat_result) -> ObjectInfo:
+    updated = datetime.datetime.fromtimestamp(found.st_mtime, datetime.UTC)
+    return ObjectInfo(name, found.st_size, _version(found), "", updated)
 
 
 def _version(found: os.stat_result) -> str:

@@ -1,0 +1,91 @@
+"""A folder as an object store: what only a disk has: links, names of any bytes, permissions, unfinished files."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.buckets.s3_server import S3Storage
+from voxline.errors import PreconditionError, WorkError
+from voxline.inference.saved_model import model_files
+from voxline.store.objects import ABSENT, open_store
+
+
+def names(folder: Path, prefix: str = "") -> list[str]:
+    return [info.name for info in open_store(folder).list(prefix)]
+
+
+def test_links_are_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "pool").mkdir(parents=True)
+    (tmp_path / "disk" / "pool" / "shard.json").write_text("{}")
+    (tmp_path / "store" / "shards").mkdir(parents=True)
+    (tmp_path / "store" / "shards" / "pool").symlink_to(tmp_path / "disk" / "pool")
+    (tmp_path / "store" / "shards" / "back").symlink_to(tmp_path / "store")
+    (tmp_path / "store" / "none").symlink_to(tmp_path / "none")
+    (tmp_path / "store" / "itself").symlink_to(tmp_path / "store" / "itself")
+    assert names(tmp_path / "store") == ["shards/pool/shard.json"]
+    assert names(tmp_path / "store", "shards/po") == ["shards/pool/shard.json"]
+    assert names(tmp_path / "store", "shards/x") == []
+
+
+def test_names_of_any_bytes_are_listed_and_refused_in_words(tmp_path: Path) -> None:
+    for name in (b"caf\xe9.txt", b"a\\b", b"line\nbreak"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).touch()
+    assert len(names(tmp_path)) == 3
+    with pytest.raises(WorkError, match="is not UTF-8"):
+        open_store(tmp_path).read("caf\udce9.txt")
+
+
+def test_a_folder_that_is_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("1", ".incoming-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "version.json").write_text("{}")
+    scan = os.scandir
+
+    def scandir(folder: Any) -> Any:
+        if str(folder).endswith("/.incoming-2"):
+            shutil.rmtree(folder)
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert names(tmp_path) == ["1/version.json"]
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_and_never_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1").mkdir()
+    scan = os.scandir
+
+    def scandir(folder: Any) -> Any:
+        if str(folder).endswith("/1"):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(WorkError, match=r"/1: cannot be read \(Permission denied\); mend that"):
+        names(tmp_path)
+
+
+def test_an_object_is_not_deleted_where_none_was_expected(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.write("x", b"1")
+    with pytest.raises(PreconditionError):
+        store.delete("x", if_version=ABSENT)
+    assert store.read("x") == b"1"
+
+
+def test_what_another_process_is_downloading_stays(s3: S3Storage, tmp_path: Path) -> None:
+    store = s3.bucket("registry/asr")
+    store.write("1/variables/data", b"1")
+    folder = store.local_path("1")
+    unfinished = folder / "variables" / ".data.0123.part"
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.touch()
+    (folder / "old").touch()
+    assert store.localize("1") == folder
+    assert unfinished.exists()
+    assert not (folder / "old").exists()
+    assert [file.as_posix() for file in model_files(folder)] == ["variables/data"]
