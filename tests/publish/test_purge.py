@@ -119,6 +119,14 @@ def test_a_speaker_is_removed_and_all_others_are_kept(places: Folders) -> None:
     assert not find_speaker(GONE, places.scope)
 
 
+def test_line_caches_are_deleted_though_nothing_else_is_left_of_a_speaker(tmp_path: Path) -> None:
+    cache = tmp_path / "store" / "lines" / "convert-0123"
+    cache.parent.mkdir(parents=True)
+    cache.write_text("a line of somebody whose output was deleted")
+    assert not purge_speaker(GONE, PurgeScope(tmp_path / "store"))
+    assert not cache.exists()
+
+
 def test_a_purge_is_recorded_without_naming_the_speaker(places: Folders) -> None:
     purge_speaker(GONE, places.scope, note="asked by letter")
     (line,) = [json.loads(line) for line in (places.datasets[0] / RECORD_FILE).read_text().splitlines()]

@@ -144,10 +144,14 @@ def find_wav_logs(store: Path, wavs: set[str]) -> list[Path]:
     return [log for log in sorted((store / WAVS / "log").glob("*.jsonl")) if _contains_any(log.read_bytes(), names)]
 
 
-def remove_wav_lines(store: Path, wavs: set[str], workspace: Workspace) -> None:
-    """Removes lines about WAVs from the logs, and the line caches, which name WAVs."""
+def remove_line_caches(store: Path) -> None:
+    """Deletes the line caches, which hold the texts of all speakers."""
     for cache in (store / LINE_CACHE_FOLDER).glob("*"):
         cache.unlink(missing_ok=True)
+
+
+def remove_wav_lines(store: Path, wavs: set[str], workspace: Workspace) -> None:
+    """Removes lines about WAVs from the logs."""
     names = [name.encode() for name in wavs]
     for log in find_wav_logs(store, wavs):
         lines = log.read_bytes().splitlines(keepends=True)

@@ -27,6 +27,7 @@ from voxline.components.publish.purge.footprint import (
     find_wav_logs,
     find_wavs,
     purge_training,
+    remove_line_caches,
     remove_wav_lines,
     step_output_files,
 )
@@ -120,6 +121,7 @@ def purge_speaker(speaker: str, scope: PurgeScope, note: str = "") -> PurgeFindi
         for versions in locations.versions_to_recover():
             stack.enter_context(versions.locked_here())
             datasets.recover_versions(versions, locations.workspace)
+        remove_line_caches(locations.store)  # they may hold lines of a speaker of whom nothing else is left
         findings = _find(speaker, locations)
         if not findings:
             return findings
