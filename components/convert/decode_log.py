@@ -101,7 +101,7 @@ class DecodeLogs:
             path, inode = self._logs[number]
             self._open[number] = open(path, "rb")  # noqa: SIM115 -- closed in `close`
             if os.fstat(self._open[number].fileno()).st_ino != inode:
-                raise WorkError(f"{path}: was replaced while it was read, as by a purge; run this again")
+                raise WorkError(f"{path}: replaced while it was being read, probably by a purge; run this again")
         self._open[number].seek(offset)
         line = self._open[number].readline()
         values = _decode(line)

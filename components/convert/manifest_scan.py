@@ -135,7 +135,7 @@ class ManifestScan:
             return open(self.file, "rb")
         except FileNotFoundError:
             raise WorkError(
-                f"{self.file}: went away while it was read, as by a purge; run ingest again, then this"
+                f"{self.file}: removed while it was being read, probably by a purge; run ingest again, then this"
             ) from None
 
     def _reuse_all(self) -> bool:

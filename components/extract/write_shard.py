@@ -94,8 +94,8 @@ def write_shard(
             clip = clip_of_line(utterance.as_line(), task.speed)
             try:
                 if clip in suspects and crashes_worker(utterance, task.speed, settings):
-                    died = "the process that read it, and one" if alone else f"{suspects[clip]} workers, and a process"
-                    raise BadAudioError(Reason.UNREADABLE, f"ended {died} of its own")
+                    died = "the process that read it" if alone else f"{suspects[clip]} workers"
+                    raise BadAudioError(Reason.UNREADABLE, f"crashed {died}, and then a process of its own")
                 note(clip)
                 features = utterance_features(utterance, task.speed, settings)
             except BadAudioError as error:

@@ -126,7 +126,9 @@ def test_an_output_that_is_replaced_during_the_run_changes_nothing(
     assert [one.text for one in read_manifest(again.folder)] == ["sings a", "says a", "says b"]
 
 
-@pytest.mark.parametrize(("purged", "said"), [("store/lines", "as by a purge"), ("corpus/manifest.jsonl", "went away")])
+@pytest.mark.parametrize(
+    ("purged", "said"), [("store/lines", "by a purge"), ("corpus/manifest.jsonl", "run ingest again")]
+)
 def test_what_a_purge_removes_after_the_scan_is_not_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purged: str, said: str
 ) -> None:
@@ -219,7 +221,7 @@ def test_a_log_that_is_replaced_during_the_run_is_refused(tmp_path: Path, monkey
         return real_decode_new(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(step, "decode_new", decode_late)
-    with pytest.raises(WorkError, match=r"jsonl: was replaced while it was read"):
+    with pytest.raises(WorkError, match=r"jsonl: replaced while it was being read"):
         run(manifest, store, ConvertSettings())
     monkeypatch.undo()
     made, expected = (run(manifest, place, ConvertSettings()) for place in (store, tmp_path / "another store"))

@@ -87,5 +87,5 @@ def test_a_cache_that_a_purge_removes_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "convert", ["a"])
     with LineCache(tmp_path / "convert") as cache:
         (tmp_path / "convert").unlink()
-        with pytest.raises(WorkError, match="removed while it was read, as by a purge"):
+        with pytest.raises(WorkError, match="removed while it was being read, probably by a purge"):
             cache.check()

@@ -52,7 +52,7 @@ def test_a_recording_that_crashes_two_workers_is_a_reject_at_the_third_attempt(
     third = write(tmp_path)
     assert third.returncode == 0, third.stderr
     assert third.stdout.count("FailedClip(") == 1
-    assert "reason='unreadable', detail='ended 2 workers, and a process of its own'" in third.stdout
+    assert "reason='unreadable', detail='crashed 2 workers, and then a process of its own'" in third.stdout
 
 
 @pytest.mark.usefixtures("deadly")
@@ -106,6 +106,6 @@ def test_a_recording_that_crashes_the_step_is_a_reject_when_the_step_is_started_
     (done,) = (tmp_path / "store" / "extract").glob("*/done.json")
     (reject,) = read_rejects(done.parent)
     assert (reject.id, reject.reason) == (utterances[which].id, Reason.UNREADABLE)
-    assert reject.detail == "ended the process that read it, and one of its own"
+    assert reject.detail == "crashed the process that read it, and then a process of its own"
     assert json.loads(done.read_text())["counts"]["utterances"] == 11
     assert not (done.parent / "unfinished").exists()

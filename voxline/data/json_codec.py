@@ -32,7 +32,7 @@ def encode_json(value: Any) -> str:
     """Encodes a value as one line of JSON, without its end.
 
     Raises:
-      ValueError: it holds a number that JSON has not, such as NaN.
+      ValueError: it holds a number that JSON does not have, such as NaN.
 
     >>> encode_json({"text": "naïve", "duration": 1.5})
     '{"text":"naïve","duration":1.5}'
@@ -115,8 +115,8 @@ def _not_json(line: bytes | str, where: str, error: Exception) -> WorkError:
     except (ValueError, RecursionError) as clearer:
         error = clearer
     return WorkError(
-        f"{where}: not a JSON line ({error}); it was damaged or half copied, or has a value that JSON has not, such as "
-        "NaN (ingest with corpus.format: manifest makes a reject of such a line)"
+        f"{where}: not a JSON line ({error}); it was damaged or half copied, or holds a value that JSON does not have, "
+        "such as NaN (ingest with corpus.format: manifest makes a reject of such a line)"
     )
 
 

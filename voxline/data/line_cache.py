@@ -108,7 +108,7 @@ class LineCache:
           WorkError: one has, so the entries may name what is gone.
         """
         if self.count and not self.file.exists():  # a run replaces the file, it never removes it
-            raise WorkError(f"{self.file}: removed while it was read, as by a purge; run this again")
+            raise WorkError(f"{self.file}: removed while it was being read, probably by a purge; run this again")
 
     def _open(self) -> None:
         """Opens and verifies the file.

@@ -90,7 +90,7 @@ class Utterance(msgspec.Struct, frozen=True):
         """The hash of the identity: the 16 bytes whose hexadecimal form `hash_value` gives.
 
         Raises:
-          WorkError: a further key has a value that JSON has not, such as NaN.
+          WorkError: a further key has a value that JSON does not have, such as NaN.
         """
         try:
             return hash_digest(canonical_json(self.identity()).encode())
@@ -172,7 +172,7 @@ class ManifestEncoder:
           measured: its measurements, where they are JSON already.
 
         Raises:
-          ValueError: a value is a number that JSON has not, such as NaN.
+          ValueError: a value is a number that JSON does not have, such as NaN.
         """
         values = utterance.as_line()
         values["audio_filepath"] = self.relative(utterance.audio_filepath)
