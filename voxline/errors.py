@@ -1,4 +1,4 @@
-"""Errors that a person can mend.
+"""Errors that a person can fix.
 
 `WorkError` ends a command with exit status 1, `SettingsError` with 2, `TransientError` and `PreconditionError` with
 75: only these are worth running again unchanged. Every message names the utterance, file or key, what was there, what
@@ -7,7 +7,7 @@ is accepted, and what to do next.
 
 
 class VoxlineError(Exception):
-    """An error that a person can mend; shown as one line, without a traceback."""
+    """An error that a person can fix; shown as one line, without a traceback."""
 
     exit_status = 1
 

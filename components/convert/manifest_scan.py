@@ -215,8 +215,8 @@ def _hash_recording(utterance: Utterance) -> str:
         return hash_file(Path(utterance.audio_filepath))
     except OSError as error:
         raise WorkError(
-            f"convert: {utterance.id}: {utterance.audio_filepath} cannot be read ({error.strerror}); mend its "
-            "permissions, or take its line out of the manifest"
+            f"convert: {utterance.id}: {utterance.audio_filepath} cannot be read ({error.strerror}); fix its "
+            "permissions, or remove its line from the manifest"
         ) from None
 
 

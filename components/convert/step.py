@@ -111,7 +111,7 @@ def decode_new(
         os.sync()
     except OSError as error:
         raise WorkError(
-            f"convert: cannot write to {pool.folder}: {error.strerror or error}; make room or mend the permissions, "
+            f"convert: cannot write to {pool.folder}: {error.strerror or error}; make room or fix the permissions, "
             "and start again: what is converted stays"
         ) from error
     if decoding.changed:

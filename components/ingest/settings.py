@@ -16,8 +16,10 @@ class SplitNames(Settings):
     """
 
     train: list[str] = pydantic.Field(["train*"], description="patterns of the corpus' splits to train on")
-    dev: list[str] = pydantic.Field(["dev*", "valid*"], description="patterns of the splits to stop and tune by")
-    test: list[str] = pydantic.Field(["test*", "eval*"], description="patterns of the splits to evaluate on")
+    dev: list[str] = pydantic.Field(
+        ["dev*", "valid*"], description="patterns of the splits to validate on while training"
+    )
+    test: list[str] = pydantic.Field(["test*", "eval*"], description="patterns of the splits to test on")
     leave_out: list[str] = pydantic.Field(
         [], description="patterns of the splits to leave out, if no other covers them"
     )

@@ -308,7 +308,7 @@ def _format_retained_in(retention: Retention) -> Iterator[str]:
         permission = "storage.objects.delete" if google else "s3:DeleteObjectVersion"
         yield (
             f"{uri}: {retention.left:,} older versions of their objects REMAIN, they could not be deleted "
-            f"({permission}, holds, retention); mend that, and delete noncurrent versions by a lifecycle rule"
+            f"({permission}, holds, retention); fix that, and delete noncurrent versions by a lifecycle rule"
         )
     if retention.others:
         rule = "that deletes what is not live (isLive: false)" if google else "with NoncurrentVersionExpiration"

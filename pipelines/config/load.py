@@ -235,9 +235,9 @@ def _parse(text: str, source: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f"{source}:{mark.line + 1}" if mark else source
         problem = getattr(error, "problem", None) or str(error)
-        raise SettingsError(f"{line}: not YAML as it is accepted here: {problem}") from None
+        raise SettingsError(f"{line}: cannot be read as YAML: {problem}") from None
     except RecursionError:
-        raise SettingsError(f"{source}: not YAML as it is accepted here: it is nested too deeply") from None
+        raise SettingsError(f"{source}: cannot be read as YAML: it is nested too deeply") from None
 
 
 def _count_values(node: yaml.Node, counts: dict[int, int]) -> int:

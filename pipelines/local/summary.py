@@ -130,7 +130,7 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
     version = Dataset.read(published.folder, shards=False)
     counts = published.counts
     made = Page(
-        record.reason, lead=f"What {record.config['corpus']['uri']} held, as a dataset.", footer=published.folder
+        record.reason, lead=f"The content of {record.config['corpus']['uri']} as a dataset.", footer=published.folder
     )
     made.add_opening(
         verdict_banner(record.reason, f"{counts['utterances']:,} utterances in version {counts['version']:,}.", "good"),
@@ -144,7 +144,7 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
 
 def _change_blocks(published: StepRecord, version: Dataset) -> list[Block]:
     if published.reused:
-        return [small_print(f"Nothing has, since version {published.counts['version']:,} was published.")]
+        return [small_print(f"Nothing has changed since version {published.counts['version']:,} was published.")]
     replaced = read_json(localize(published.outputs["version"]))["replaces"]
     if replaced is None:
         return [small_print("This is the first version.")]
@@ -162,13 +162,13 @@ def _step_table(steps: list[StepRecord]) -> Block:
     for step in steps:
         counted = ", ".join(f"{n:,} {what}" for what, n in step.counts.items() if what != "version")
         rows.append((step.name, f"{step.seconds:.1f}", step.reused, counted))
-    return data_table(["step", "seconds", "reused", "what it counted"], rows)
+    return data_table(["step", "seconds", "reused", "counts"], rows)
 
 
 def _check_blocks(record: RunRecord) -> list[Block]:
     validated = record.step("validate")
     if validated is None or "validation" not in validated.outputs:
-        return [small_print("Validate left nothing to read.")]
+        return [small_print("Validate wrote no results.")]
     found = read_json(localize(validated.outputs["validation"]))
     rows = [
         (check["name"], check["severity"], check["detail"]) for check in found["checks"] if check["outcome"] == "failed"

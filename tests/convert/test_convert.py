@@ -211,7 +211,7 @@ def test_a_recording_that_changed_since_ingest_stops_the_step_and_says_what_to_d
 
 def test_a_recording_that_the_system_cannot_read_stops_the_step_by_its_id(tmp_path: Path) -> None:
     unreadable = Utterance("take-1", "/proc/self/mem", 1.0, "Hello.")
-    with pytest.raises(WorkError, match=r"take-1: /proc/self/mem cannot be read \(.+\); mend"):
+    with pytest.raises(WorkError, match=r"take-1: /proc/self/mem cannot be read \(.+\); fix"):
         run(manifest_of(tmp_path, [unreadable]), tmp_path / "store", SETTINGS)
 
 

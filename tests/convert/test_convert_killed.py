@@ -124,6 +124,6 @@ def test_a_wav_that_cannot_be_written_is_reported_in_one_line(manifest: Path, tm
     (tmp_path / "wavs").mkdir()
     for prefix in range(0, 256, 8):  # a file where a folder must be
         (tmp_path / "wavs" / f"{prefix:02x}").touch()
-    with pytest.raises(WorkError, match=r"cannot write to .*wavs: .*; make room or mend the permissions"):
+    with pytest.raises(WorkError, match=r"cannot write to .*wavs: .*; make room or fix the permissions"):
         run(manifest, tmp_path, SETTINGS)
     assert not list(tmp_path.rglob("done.json"))

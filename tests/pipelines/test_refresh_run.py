@@ -76,7 +76,7 @@ def test_a_corpus_that_has_not_changed_costs_no_work_and_makes_no_version(runs: 
     assert all(step["reused"] for step in record["steps"])
     assert record["dataset"] == runs["first"]["record"]["dataset"]
     assert runs["again"]["seen"][-1] == "Nothing has changed since version 1 of commands"
-    assert "Nothing has, since version 1 was published." in runs["again"]["page"]
+    assert "Nothing has changed since version 1 was published." in runs["again"]["page"]
 
 
 def test_a_corrected_transcript_makes_a_version_and_costs_no_audio_work(runs: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ def map_with_beam(
                 thread.join(results.pause)
     except _PipelineError as failure:
         raise WorkError(
-            f"{step}: the Beam pipeline on {settings.runner} failed: {failure.__cause__}; mend that and run it again: "
+            f"{step}: the Beam pipeline on {settings.runner} failed: {failure.__cause__}; fix that and run it again: "
             "finished work stays"
         ) from failure.__cause__
     yield from results.new()

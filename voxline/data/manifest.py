@@ -96,7 +96,7 @@ class Utterance(msgspec.Struct, frozen=True):
             return hash_digest(canonical_json(self.identity()).encode())
         except ValueError as error:
             raise WorkError(
-                f"{self.id}: a further key of its line is NaN or infinite ({error}); mend it: "
+                f"{self.id}: a further key of its line is NaN or infinite ({error}); fix it: "
                 "ingest (corpus.format: manifest) makes a reject of such a line"
             ) from None
 

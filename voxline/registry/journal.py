@@ -121,7 +121,7 @@ class Journal:
             except (ValueError, TypeError, AttributeError) as error:
                 raise WorkError(
                     f"{self._store.uri_of(JOURNAL_FILE)}:{number}: not a line of a journal ({error}); "
-                    "mend or remove that line"
+                    "fix or remove that line"
                 ) from None
         return events
 

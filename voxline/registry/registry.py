@@ -158,7 +158,7 @@ class Registry:
         except OSError as error:
             raise WorkError(
                 f"{self.uri}: the registry cannot be changed ({error.strerror or error}: {error.filename}); "
-                "the version in service has not changed; mend that and try again"
+                "the version in service has not changed; fix that and try again"
             ) from error
 
     @contextlib.contextmanager

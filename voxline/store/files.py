@@ -125,7 +125,7 @@ def explain_disk_errors(step: str, folder: Path) -> Iterator[None]:
         if error.errno not in USER_FIXABLE_ERRNOS:
             raise
         raise WorkError(
-            f"{step}: {error.filename or folder}: {error.strerror}; make room there or mend its permissions "
+            f"{step}: {error.filename or folder}: {error.strerror}; make room there or fix its permissions "
             "(or set `store` to another folder), and start again"
         ) from error
 

@@ -28,15 +28,17 @@ _PREFIX = "VOXLINE_BUCKETS_"
 class TransferSettings(Settings):
     """Read from the environment: `VOXLINE_BUCKETS_DEADLINE_SECONDS` and so on."""
 
-    deadline_seconds: float = pydantic.Field(300, gt=0, description="s for which one request is retried")
-    first_wait_seconds: float = pydantic.Field(
-        1, gt=0, description="s before the first retry; doubled for each further"
+    deadline_seconds: float = pydantic.Field(300, gt=0, description="seconds for which a request is retried")
+    first_wait_seconds: float = pydantic.Field(1, gt=0, description="seconds before the first retry; doubles with each")
+    longest_wait_seconds: float = pydantic.Field(30, gt=0, description="longest wait between two retries, in seconds")
+    timeout_seconds: float = pydantic.Field(
+        60, gt=0, description="seconds without a byte after which a request has failed"
     )
-    longest_wait_seconds: float = pydantic.Field(30, gt=0, description="s between two retries, at most")
-    timeout_seconds: float = pydantic.Field(60, gt=0, description="s without a byte after which a request has failed")
-    lease_seconds: float = pydantic.Field(60, gt=0, description="s after which a lock that nobody renews is free")
+    lease_seconds: float = pydantic.Field(
+        60, gt=0, description="seconds after which a lock that is not renewed expires"
+    )
     connections: int = pydantic.Field(8, ge=1, le=64, description="requests at a time")
-    chunk_megabytes: int = pydantic.Field(16, ge=1, le=1024, description="MiB of a large file that one request moves")
+    chunk_megabytes: int = pydantic.Field(16, ge=1, le=1024, description="MiB of a large file per request")
 
     @classmethod
     def of_environment(cls) -> Self:
