@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from voxline.data.manifest import read_manifest, read_rejects
     from voxline.errors import SettingsError, TransientError, VoxlineError, WorkError
     from voxline.registry.registry import Registry
+    from voxline.rejects import BadAudioError
 
     __version__: str
 
 __all__ = [
+    "BadAudioError",
     "FeatureSettings",
     "Registry",
     "SettingsError",
@@ -52,6 +54,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BadAudioError": "voxline.rejects",
     "FeatureSettings": "voxline.audio.feature_settings",
     "Registry": "voxline.registry.registry",
     "SettingsError": "voxline.errors",
