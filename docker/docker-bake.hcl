@@ -1,15 +1,15 @@
-# The same images by BuildKit: side by side, and with one time on every file (buildx with a container driver).
+# Builds the same images by BuildKit, in parallel, with one timestamp on every file (buildx with a container driver).
 #
 #   export TAG=$(python -m voxline.pipelines.images tag)
 #   REGISTRY=registry.example.org/voxline docker buildx bake -f docker/docker-bake.hcl --push all
 #
-# A base of your own belongs to the content, and so to the tag:
+# Your own base is part of the content, and therefore of the tag:
 #
 #   export BASE=python:3.11-slim-trixie@sha256:...
 #   export TAG=$(python -m voxline.pipelines.images tag --base "$BASE")
 
 variable "REGISTRY" { default = "voxline" }
-variable "TAG" { default = "" }  # the content tag; `latest` names nothing
+variable "TAG" { default = "" }  # the content tag; never `latest`
 variable "BASE" { default = "python:3.11-slim-trixie" }
 variable "BUILDER" { default = "" }
 variable "REVISION" { default = "unknown" }

@@ -1,9 +1,9 @@
-"""Resolves each image's requirements into its requirements.lock, within the versions of the project's own lock.
+"""Resolves each image's requirements into its requirements.lock, within the versions of the project's own locks.
 
     python docker/lock.py [IMAGE ...]
 
-The images run Python 3.11 on Linux, so theirs are no universal locks. Two images cannot have all of the project's
-versions; which packages are free there is said below, and nothing else is.
+The images run Python 3.11 on Linux, so their locks are not universal. Two images cannot have all of the project's
+versions; `Image.free` lists the exceptions.
 """
 
 import re
@@ -18,12 +18,12 @@ LOCKS = ("requirements.lock", "requirements.bootstrap")
 
 @dataclass(frozen=True)
 class Image:
-    """How one image's lock is made.
+    """How to resolve one image's lock.
 
     Attributes:
-      overrides: files beside this one; they replace what packages ask for.
-      free: packages that need not have the version of the project's lock.
-      platform: the oldest Linux that it may be installed on.
+      overrides: uv's override files, relative to this folder; they replace the requirements of packages.
+      free: packages that need not have the version of the project's locks.
+      platform: the oldest Linux that the image supports.
     """
 
     overrides: tuple[str, ...] = ("requirements.override",)
@@ -36,9 +36,9 @@ IMAGES = {
     "data": Image(overrides=("requirements.override", "data/requirements.override")),
     "model": Image(),
     "model-gpu": Image(),
-    # TensorFlow for TPUs is one version behind, and asks for a TensorBoard of the same.
+    # TensorFlow for TPUs is one version behind, and requires a TensorBoard of that version.
     "model-tpu": Image(free=frozenset({"tensorboard"}), platform="x86_64-manylinux_2_31"),
-    # TFDV asks for an absl-py below 2, and its wheels for glibc 2.39.
+    # TFDV requires absl-py below 2, and its wheels require glibc 2.39.
     "validate": Image(
         overrides=("validate/requirements.override",), free=frozenset({"absl-py"}), platform="x86_64-manylinux_2_39"
     ),
@@ -57,7 +57,7 @@ def lock(name: str, image: Image) -> None:
 
 
 def constraints(image: Image) -> list[str]:
-    """The versions of the project's locks, without their hashes: `numpy==2.4.6` and what marker it has."""
+    """The versions of the project's locks, without hashes: `numpy==2.4.6`, with its marker if it has one."""
     lines = "\n".join((HERE.parent / name).read_text(encoding="utf-8") for name in LOCKS)
     pinned = re.findall(r"^(([a-z0-9._-]+)==[^\\\n]+?) *\\?$", lines, flags=re.MULTILINE)
     return [line for line, package in pinned if package not in image.free]
@@ -66,5 +66,5 @@ def constraints(image: Image) -> list[str]:
 if __name__ == "__main__":
     for chosen in sys.argv[1:] or IMAGES:
         if chosen not in IMAGES:
-            sys.exit(f"lock: no image {chosen!r}; there are {', '.join(IMAGES)}")
+            sys.exit(f"lock: image {chosen!r}: accepted: {', '.join(IMAGES)}")
         lock(chosen, IMAGES[chosen])

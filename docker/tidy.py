@@ -1,9 +1,9 @@
-"""Makes an installed folder small and repeatable: no tests, no headers; compiled once; one time on every file.
+"""Makes an installed folder small and reproducible: no tests, no headers; byte code; one timestamp on every file.
 
     SOURCE_DATE_EPOCH=1767225600 python3 tidy.py FOLDER
 
-Byte code is named by the hash of its source and never checked again: a file's time does not get into it, and a
-read-only image need not compile at each start.
+Byte code is validated by the hash of its source instead of the file's time, and not checked at run time: it is
+reproducible, and a read-only image need not compile at each start.
 """
 
 import compileall
@@ -13,45 +13,45 @@ import sys
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-LEFT_OUT = ("tensorflow/include", "pyarrow/include", "numpy/_core/include")
-"""Headers, for those who compile against a library: a fifth of what TensorFlow unpacks to."""
+HEADER_FOLDERS = ("tensorflow/include", "pyarrow/include", "numpy/_core/include")
+"""C headers: a fifth of TensorFlow's unpacked size."""
 
-INSTALLATION = ("uv_cache.json", "direct_url.json")
+INSTALL_RECORDS = ("uv_cache.json", "direct_url.json")
 
 
 def tidy(folder: Path, epoch: int) -> None:
-    """Removes what a running step never opens, compiles the rest, and gives everything one time and plain modes."""
+    """Removes what a running step never opens, compiles the rest, and sets the time and the mode of every file."""
     for packages in folder.rglob("site-packages"):
-        for name in LEFT_OUT:
+        for name in HEADER_FOLDERS:
             shutil.rmtree(packages / name, ignore_errors=True)
-        for about in packages.glob("*.dist-info"):
-            _forget_the_installation(about)
-    for found in sorted(folder.rglob("*")):
-        if found.name in ("tests", "__pycache__") and found.is_dir() and not found.is_symlink():
-            shutil.rmtree(found)
+        for metadata in packages.glob("*.dist-info"):
+            _remove_install_records(metadata)
+    for path in sorted(folder.rglob("*")):
+        if path.name in ("tests", "__pycache__") and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
     compileall.compile_dir(
         folder,
         quiet=2,
         workers=0,
         invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,
         stripdir=folder,
-        prependdir="/",  # tracebacks name the file where it will lie
+        prependdir="/",  # tracebacks name the path in the image
     )
-    for found in (folder, *folder.rglob("*")):
-        if not found.is_symlink():
-            found.chmod(0o755 if found.is_dir() or os.access(found, os.X_OK) else 0o644)
-        os.utime(found, (epoch, epoch), follow_symlinks=False)
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
-def _forget_the_installation(about: Path) -> None:
-    """Removes what says when, and from which folder, a package was installed; from the list of its files too."""
-    for name in INSTALLATION:
-        (about / name).unlink(missing_ok=True)
-    record = about / "RECORD"
+def _remove_install_records(metadata: Path) -> None:
+    """Removes the files that record when and from where a package was installed, and their entries in RECORD."""
+    for name in INSTALL_RECORDS:
+        (metadata / name).unlink(missing_ok=True)
+    record = metadata / "RECORD"
     if record.is_file():
         lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
         record.write_text(
-            "".join(line for line in lines if not line.split(",")[0].endswith(INSTALLATION)), encoding="utf-8"
+            "".join(line for line in lines if not line.split(",")[0].endswith(INSTALL_RECORDS)), encoding="utf-8"
         )
 
 

@@ -77,4 +77,4 @@ def test_a_lock_holds_all_that_is_asked_for_by_name(image: str) -> None:
 def test_an_unknown_image_is_told_by_name() -> None:
     ran = subprocess.run([sys.executable, ROOT / "docker" / "lock.py", "nosuch"], capture_output=True, text=True)
     assert ran.returncode == 1
-    assert "no image 'nosuch'; there are tools, data, model" in ran.stderr
+    assert "image 'nosuch': accepted: tools, data, model" in ran.stderr
