@@ -1,7 +1,7 @@
 """The container images that steps run in on a cluster. On this machine steps run as processes, without them.
 
 The registry and the tag come from the environment in which a pipeline is compiled. The tag is a version, never
-`latest`: a compiled pipeline must run the same code next year.
+`latest`: a compiled pipeline must always run the same code.
 """
 
 import os

@@ -80,7 +80,7 @@ def test_registry_and_base_come_from_one_setting_each_and_the_last_line_says_wha
         (["../docker/data"], "image '../docker/data': accepted"),
         (["--registry", "https://ghcr.io/team"], "'registry' is 'https://ghcr.io/team'; accepted: a host and a path"),
         (["--registry", "ghcr.io/Team"], "'registry' is 'ghcr.io/Team'"),
-        (["--tag", "latest"], "'tag' is 'latest'; a compiled pipeline must run the same code next year"),
+        (["--tag", "latest"], "'tag' is 'latest'; a compiled pipeline must always run the same code"),
         (["--tag", "a b"], "'tag' is 'a b'; accepted: 128 letters"),
     ],
 )
