@@ -17,4 +17,4 @@ MODEL_IMAGE = f"{IMAGE_REGISTRY}/model:{IMAGE_TAG}"
 """TensorFlow and Keras: train, evaluate, push."""
 
 VALIDATE_IMAGE = f"{IMAGE_REGISTRY}/validate:{IMAGE_TAG}"
-"""TensorFlow Data Validation, and what reads audio: validate."""
+"""TensorFlow Data Validation and audio decoding: validate."""

@@ -105,8 +105,8 @@ def https_url(remote: str) -> str:
     >>> https_url("git@git.example.org:team/voxline.git"), https_url("/srv/voxline.git")
     ('https://git.example.org/team/voxline', '')
     """
-    found = re.fullmatch(r"(?:https://(?:[^/@]*@)?([^/@]+)/|git@([^/@:]+):)(.+?)(?:\.git)?/?", remote)
-    return f"https://{found[1] or found[2]}/{found[3]}" if found else ""
+    match = re.fullmatch(r"(?:https://(?:[^/@]*@)?([^/@]+)/|git@([^/@:]+):)(.+?)(?:\.git)?/?", remote)
+    return f"https://{match[1] or match[2]}/{match[3]}" if match else ""
 
 
 def main(arguments: list[str]) -> None:
@@ -123,12 +123,12 @@ def main(arguments: list[str]) -> None:
     building.add_argument(
         "--builder",
         default="",
-        help="the image that installs the requirements, if your network needs more than the base has",
+        help="the image that installs the requirements, if your network needs a CA or pip.conf that the base lacks",
     )
     building.add_argument("--registry", default=IMAGE_REGISTRY, help="the part before an image's name")
     building.add_argument("--tag", default="", help="instead of the content tag")
     building.add_argument("--source", default=source_url(), help="the label org.opencontainers.image.source")
-    building.add_argument("--output", type=Path, default=ROOT / "dist" / "images", help="where the records go")
+    building.add_argument("--output", type=Path, default=ROOT / "dist" / "images", help="folder for the records")
     ours, more = _split(arguments)
     chosen = parser.parse_args(ours)
     if chosen.command == "tag":
@@ -184,10 +184,10 @@ def _git(*arguments: str) -> str:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise FileNotFoundError(2, "not on the PATH; install it", name)
-    return found
+    return path
 
 
 IGNORE_FILE = ".dockerignore"
@@ -196,8 +196,8 @@ IGNORE_FILE = ".dockerignore"
 def content_tag(root: Path, base: str = "") -> str:
     """The tag of all images: the version and a hash of what goes into them, such as `0.1.0-3f9c1d2e4b5a`.
 
-    What goes in is what .dockerignore admits, and the base. A compiled pipeline names one registry and one tag, so all
-    images share the tag. YAML never reads it as a number.
+    The hash covers the files that .dockerignore admits, and the base. A compiled pipeline has one registry and one tag,
+    so all images share the tag. YAML never reads it as a number.
 
     Args:
       root: the project's folder.

@@ -26,7 +26,7 @@ FIELDS = {
     "weekday": (0, 6),
 }
 HORIZON_DAYS = 366 * 8 + 2
-"""The next 29th of February may be eight years away."""
+"""Days to search for a firing: the next 29th of February may be eight years away."""
 
 
 @dataclass(frozen=True)

@@ -58,17 +58,17 @@ class Diagnostic:
         return f"{self.state:<12} {self.what:<12} {self.detail}" + (f"; fix: {self.fix}" if self.fix else "")
 
 
-def catch_errors(what: str, look: Callable[[], Iterable[Diagnostic]]) -> Iterator[Diagnostic]:
-    """The diagnostics of a check; an error in it is reported as a problem, and the other checks go on."""
+def catch_errors(what: str, check: Callable[[], Iterable[Diagnostic]]) -> Iterator[Diagnostic]:
+    """The diagnostics of a check; an error in it is reported as a problem, and the other checks continue."""
     try:
-        yield from look()
+        yield from check()
     except VoxlineError as error:
         yield Diagnostic.problem(what, str(error))
 
 
 GROUP = "pipelines.kubeflow.org"
 CREATED_RESOURCES = {"experiments": "experiments", "runs": "runs", "jobs": "schedules", "pipelines": "pipelines"}
-"""Resource of KFP's RBAC → what a person calls it."""
+"""Resource of KFP's RBAC → its name in messages."""
 ABSENT_NAME = "voxline-doctor-looks-for-none"
 
 
@@ -107,7 +107,7 @@ def check_schedules(cluster: KfpServer) -> Iterator[Diagnostic]:
             yield Diagnostic.ok("schedule", name)
         else:
             yield Diagnostic.problem(
-                "schedule", f"{name}: {enabled} are enabled in place of 1", "run its `voxline schedule` command again"
+                "schedule", f"{name}: {enabled} are enabled instead of 1", "run its `voxline schedule` command again"
             )
 
 
@@ -116,16 +116,16 @@ def check_kubernetes_objects(access: KfpEndpoint, config: RunConfig) -> Iterator
     yield from _with_kubernetes("namespace", lambda kubernetes: _check_objects(kubernetes, access, config))
 
 
-def _with_kubernetes(what: str, look: Callable[[Any], Iterator[Diagnostic]]) -> Iterator[Diagnostic]:
+def _with_kubernetes(what: str, check: Callable[[Any], Iterator[Diagnostic]]) -> Iterator[Diagnostic]:
     from voxline.pipelines.cluster import kubernetes_api
 
     try:
-        yield from look(kubernetes_api)
+        yield from check(kubernetes_api)
     except WorkError as error:
         yield Diagnostic.not_checked(what, str(error))
     except Exception as error:  # a kubeconfig with plugins, and urllib3, raise many kinds
-        told = f"{getattr(error, 'status', '')} {getattr(error, 'reason', '')}".strip() or type(error).__name__
-        yield Diagnostic.not_checked(what, f"the Kubernetes API does not respond ({told})")
+        reason = f"{getattr(error, 'status', '')} {getattr(error, 'reason', '')}".strip() or type(error).__name__
+        yield Diagnostic.not_checked(what, f"the Kubernetes API does not respond ({reason})")
 
 
 def _check_creation(kubernetes: Any, namespace: str) -> Iterator[Diagnostic]:
@@ -152,8 +152,8 @@ def _check_objects(kubernetes: Any, access: KfpEndpoint, config: RunConfig) -> I
         return
     yield Diagnostic.ok("namespace", namespace)
     if account := config.cluster.service_account:
-        there = _exists(lambda: core.read_namespaced_service_account(account, namespace, _request_timeout=15))
-        yield _existence("account", f"service account {account}", namespace, there)
+        exists = _exists(lambda: core.read_namespaced_service_account(account, namespace, _request_timeout=15))
+        yield _existence("account", f"service account {account}", namespace, exists)
     for claim in config.cluster.claims:
         read = functools.partial(
             core.read_namespaced_persistent_volume_claim, claim.name, namespace, _request_timeout=15
@@ -166,10 +166,10 @@ def _check_objects(kubernetes: Any, access: KfpEndpoint, config: RunConfig) -> I
         )
 
 
-def _existence(what: str, told: str, namespace: str, there: bool) -> Diagnostic:
-    if there:
-        return Diagnostic.ok(what, told)
-    return Diagnostic.problem(what, f"{namespace} has no {told}", "kubectl apply -k k8s/overlays/…, or make it")
+def _existence(what: str, item: str, namespace: str, exists: bool) -> Diagnostic:
+    if exists:
+        return Diagnostic.ok(what, item)
+    return Diagnostic.problem(what, f"{namespace} has no {item}", "kubectl apply -k k8s/overlays/…, or create it")
 
 
 def _exists(read: Callable[[], Any]) -> bool:
@@ -215,7 +215,7 @@ def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
 
 @contextlib.contextmanager
 def _short_deadline(seconds: float) -> Iterator[None]:
-    """Shortens the deadline for a storage: a run waits for minutes, a person does not."""
+    """Shortens the deadline for a storage, so that a person does not wait for minutes, as a run does."""
     if DEADLINE in os.environ:
         yield
         return
@@ -226,39 +226,39 @@ def _short_deadline(seconds: float) -> Iterator[None]:
         del os.environ[DEADLINE]
 
 
-def _check_path(config: RunConfig, key: str, place: str) -> Diagnostic:
-    if config.cluster.mounts(place):
-        return Diagnostic.not_checked(key, f"{place}: it is on a volume, which only pods see")
+def _check_path(config: RunConfig, key: str, path: str) -> Diagnostic:
+    if config.cluster.mounts(path):
+        return Diagnostic.not_checked(key, f"{path}: it is on a volume, which only pods see")
     return Diagnostic.problem(
-        key, f"{place}: no volume of the config is mounted there, so pods do not see it",
-        f"--set {key}=gs://bucket/folder, or a claim under cluster.claims whose mount holds it",
+        key, f"{path}: no volume of the config is mounted there, so pods do not see it",
+        f"--set {key}=gs://bucket/folder, or a claim under cluster.claims whose mount contains it",
     )  # fmt: skip
 
 
-def _check_bucket(key: str, place: str, needed: tuple[str, ...]) -> Iterator[Diagnostic]:
-    bucket = open_store(place)
+def _check_bucket(key: str, uri: str, needed: tuple[str, ...]) -> Iterator[Diagnostic]:
+    bucket = open_store(uri)
     first = next(iter(bucket.list()), None)
     if key == "corpus.uri" and first is None:
         yield Diagnostic.problem(
-            key, f"{place}: it is empty", f"gcloud storage cp -r /your/corpus/* {place}/, or another corpus.uri"
+            key, f"{uri}: it is empty", f"gcloud storage cp -r /your/corpus/* {uri}/, or another corpus.uri"
         )
         return
     try:
-        held = bucket.held_permissions(needed)
-    except Exception as error:  # storages that speak Google's protocol need not know this call
-        yield Diagnostic.ok(key, f"{place}: can be listed")
-        yield Diagnostic.not_checked(key, f"{place}: the storage does not say what is allowed ({type(error).__name__})")
+        granted = bucket.held_permissions(needed)
+    except Exception as error:  # other storages with Google's protocol may not support this call
+        yield Diagnostic.ok(key, f"{uri}: can be listed")
+        yield Diagnostic.not_checked(key, f"{uri}: the storage does not report permissions ({type(error).__name__})")
         return
-    missing = [one for one in needed if one not in held]
+    missing = [permission for permission in needed if permission not in granted]
     if missing:
         role = "roles/storage.objectViewer" if needed == READ else "roles/storage.objectUser"
         yield Diagnostic.problem(
             key,
-            f"{place}: you lack {', '.join(missing)}",
-            f"gcloud storage buckets add-iam-policy-binding gs://{place.split('/')[2]} --member=… --role={role}",
+            f"{uri}: you lack {', '.join(missing)}",
+            f"gcloud storage buckets add-iam-policy-binding gs://{uri.split('/')[2]} --member=… --role={role}",
         )
     else:
-        yield Diagnostic.ok(key, f"{place}: can be {'read' if needed == READ else 'read and written'}")
+        yield Diagnostic.ok(key, f"{uri}: can be {'read' if needed == READ else 'read and written'}")
 
 
 @dataclass(frozen=True)
@@ -270,26 +270,26 @@ class DoctorRequest:
     deadline: float
 
 
-def diagnose(asked: DoctorRequest) -> Iterator[Diagnostic]:
+def diagnose(request: DoctorRequest) -> Iterator[Diagnostic]:
     """Yields each diagnostic as soon as it is known."""
     yield Diagnostic.ok("client", f"kfp {version_of('kfp')}, voxline {version_of('voxline')}")
     access = None
     try:
-        access = asked.access()
+        access = request.access()
     except VoxlineError as error:
         yield Diagnostic.problem("server", str(error))
     if access:
-        cluster = KfpServer(access, deadline=asked.deadline)
+        cluster = KfpServer(access, deadline=request.deadline)
         reached = yield from _check_server(cluster)
         if reached:
             yield from catch_errors("permissions", lambda: check_permissions(cluster))
             yield from catch_errors("schedules", lambda: check_schedules(cluster))
-    if not asked.config:
-        for what in ("images", "places"):
+    if not request.config:
+        for what in ("images", "locations"):
             yield Diagnostic.not_checked(what, "no --config was given")
         return
     try:
-        config = asked.config()
+        config = request.config()
         compiled = _compiled_images(config)
     except VoxlineError as error:
         yield Diagnostic.problem("config", str(error))
@@ -299,7 +299,7 @@ def diagnose(asked: DoctorRequest) -> Iterator[Diagnostic]:
         yield from check_kubernetes_objects(access, config)
     for image in sorted(set(compiled)):
         yield _check_image(image)
-    yield from check_locations(config, asked.deadline)
+    yield from check_locations(config, request.deadline)
 
 
 def _check_server(cluster: KfpServer) -> Any:
@@ -308,7 +308,9 @@ def _check_server(cluster: KfpServer) -> Any:
         namespace = cluster.namespace
     except VoxlineError as error:
         yield Diagnostic.problem(
-            "server", str(error), f"`{PORT_FORWARD}` leads to a server without a gateway; a token and --ca to others"
+            "server",
+            str(error),
+            f"run `{PORT_FORWARD}` for a server without a gateway; give a token and --ca for others",
         )
         return False
     users = f"namespace {namespace}" if namespace else "one user"
@@ -327,7 +329,7 @@ def _compiled_images(config: RunConfig) -> Sequence[str]:
     document = next(
         iter(yaml.load_all(CompiledPipeline.of(config).text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     )
-    return [one["container"]["image"] for one in document["deploymentSpec"]["executors"].values()]
+    return [executor["container"]["image"] for executor in document["deploymentSpec"]["executors"].values()]
 
 
 def _check_image(name: str) -> Diagnostic:
@@ -337,15 +339,15 @@ def _check_image(name: str) -> Diagnostic:
             "image", f"{name}: it names no registry, so only the nodes know; set cluster.images.registry"
         )
     try:
-        there = image_exists(image)
+        exists = image_exists(image)
     except ImageUnknownError as reason:
         return Diagnostic.not_checked("image", f"{name}: {reason}")
-    if there:
+    if exists:
         return Diagnostic.ok("image", name)
     return Diagnostic.problem(
         "image",
-        f"{name}: {image.registry} has none",
-        "`make images`, then push it; or name one that is there: --set cluster.images.tag=…",
+        f"{name}: {image.registry} does not have it",
+        "`make images`, then push it; or give a tag that exists: --set cluster.images.tag=…",
     )
 
 

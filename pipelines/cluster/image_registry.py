@@ -32,7 +32,7 @@ class ImageReference:
     """Registry, name and tag or digest.
 
     >>> ImageReference.read("europe-docker.pkg.dev/team/voxline/data:1a2b")
-    Image(registry='europe-docker.pkg.dev', name='team/voxline/data', version='1a2b')
+    ImageReference(registry='europe-docker.pkg.dev', name='team/voxline/data', version='1a2b')
     >>> ImageReference.read("voxline/data:1a2b").registry
     'docker.io'
     """
@@ -59,9 +59,10 @@ class ImageReference:
 
 
 def image_exists(image: ImageReference) -> bool:
-    """
+    """Whether the registry has the image.
+
     Raises:
-      NotToldError: it cannot be known from here.
+      ImageUnknownError: the registry cannot be reached, or refuses to say.
     """
     scheme = "http" if image.registry.partition(":")[0] in ("localhost", "127.0.0.1") else "https"
     host = "registry-1.docker.io" if image.registry == "docker.io" else image.registry
@@ -121,7 +122,7 @@ def _docker_login(registry: str) -> str:
 
 def _login_from_helper(helper: str, registry: str) -> str:
     try:
-        told = subprocess.run(  # noqa: S603 - docker's own helper, named by docker's config; no shell
+        result = subprocess.run(  # noqa: S603 - docker's own helper, named by docker's config; no shell
             [f"docker-credential-{helper}", "get"],
             input=registry,
             capture_output=True,
@@ -129,7 +130,7 @@ def _login_from_helper(helper: str, registry: str) -> str:
             timeout=TIMEOUT_SECONDS,
             check=True,
         )
-        login = json.loads(told.stdout)
+        login = json.loads(result.stdout)
         return base64.b64encode(f"{login['Username']}:{login['Secret']}".encode()).decode()
     except (OSError, subprocess.SubprocessError, ValueError, KeyError):
         return ""

@@ -62,8 +62,8 @@ class RetryingCalls:
         """One call.
 
         Raises:
-          RefusalError: the server refused.
-          NoAnswer: the deadline has passed; for a call that creates, the first failure.
+          RequestRefusedError: the server refused.
+          NoResponse: the deadline has passed; for a call that creates, after the first failure.
         """
         repeatable = method in ("GET", "HEAD", "DELETE") or ":" in url.rpartition("/")[2]
         until, tries = time.monotonic() + self._deadline, 0
@@ -94,9 +94,9 @@ class RetryingCalls:
         until, tries = time.monotonic() + self._deadline, 0
         while True:
             tries += 1
-            found = find()
-            if found is not None:
-                return found
+            existing = find()
+            if existing is not None:
+                return existing
             try:
                 return create()
             except NoResponse:
@@ -115,27 +115,28 @@ class RetryingCalls:
         )
 
     def _refusal(self, error: ApiException, method: str, url: str) -> WorkError:
-        said = self._access.without_token(_server_message(error.body))
+        message = self._access.without_token(_server_message(error.body))
         path = url.removeprefix(self._access.host).partition("?")[0]
         return RequestRefusedError(
-            f"{self._access.host}: {self._meaning(error, said)} ({method} {path})", error.status or 0
+            f"{self._access.host}: {self._explain(error, message)} ({method} {path})", error.status or 0
         )
 
-    def _meaning(self, error: ApiException, said: str) -> str:
+    def _explain(self, error: ApiException, message: str) -> str:
         token, namespace = self._access.token, self._access.namespace
         if error.status == 0:
             return f"TLS failed: {' '.join((error.reason or '').split())}; --ca names the authority's PEM file"
         if 300 <= error.status < 400:
             return f"{error.status}: it redirects to a login page; give a token by {TOKEN_FILE} or --token-file"
         if error.status == HTTPStatus.UNAUTHORIZED:
-            whose = (
+            reason = (
                 f"the token of {token.source} was not accepted; it may have expired" if token else "it requires a token"
             )
-            return f"401: {whose}; give one by {TOKEN_FILE} or --token-file. {said}"
+            return f"401: {reason}; give one by {TOKEN_FILE} or --token-file. {message}"
         if error.status == HTTPStatus.FORBIDDEN:
-            where = f"do this in namespace {namespace!r}" if namespace else "do this"
-            return f"403: this account is not allowed to {where}; ask for the role, or give another --namespace. {said}"
-        return f"{error.status} {error.reason}: {said}"
+            action = f"do this in namespace {namespace!r}" if namespace else "do this"
+            fix = "ask for the role, or give another --namespace"
+            return f"403: this account is not allowed to {action}; {fix}. {message}"
+        return f"{error.status} {error.reason}: {message}"
 
 
 def _is_transient(status: int | None, tries: int) -> bool:
@@ -156,8 +157,8 @@ def _server_message(body: Any) -> str:
     """The error message in a server's JSON, at most 500 characters."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
     try:
-        told = json.loads(text)
-        text = str(told.get("error_message") or told.get("message") or told.get("error") or text)
+        content = json.loads(text)
+        text = str(content.get("error_message") or content.get("message") or content.get("error") or text)
     except (ValueError, AttributeError):
         text = "" if "<html" in text.lower() else text
     return printable(" ".join(text.split())[:500])
@@ -272,8 +273,8 @@ def list_all(method: Callable[..., Any], key: str, **query: Any) -> Iterator[Any
     """All items of a listing, oldest first.
 
     Args:
-      method: of the generated client, such as `run_service_list_runs`.
-      key: of the response, that holds the items.
+      method: a method of the generated client, such as `run_service_list_runs`.
+      key: attribute of the response that holds the items.
     """
     token = ""
     while True:

@@ -10,7 +10,7 @@ def core_api() -> Any:
     """`CoreV1Api`.
 
     Raises:
-      WorkError: there is neither.
+      WorkError: there is neither a service account nor a kubeconfig.
     """
     from kubernetes.client import CoreV1Api
 

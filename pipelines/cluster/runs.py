@@ -39,7 +39,7 @@ def list_steps(run: Any) -> list[StepStatus]:
 
 
 def find_failed_step(run: Any) -> StepStatus | None:
-    """The first that failed."""
+    """The first step that failed; None if none did."""
     return next((step for step in list_steps(run) if step.state == "FAILED"), None)
 
 
@@ -59,10 +59,10 @@ def _keys(node: Any) -> list[str]:
 
 def _is_step(detail: Any, children: set[str]) -> bool:
     name = detail.display_name or ""
-    made_by_kfp = name in ("", "root", "executor") or name.endswith("-driver")
+    is_internal = name in ("", "root", "executor") or name.endswith("-driver")
     # The whole workflow is a node, too, with a generated name and without a parent.
     is_workflow = bool(children) and children.isdisjoint(_keys(detail))
-    return not made_by_kfp and not is_workflow
+    return not is_internal and not is_workflow
 
 
 def _subtree(detail: Any, nodes: dict[str, Any]) -> list[Any]:
@@ -152,8 +152,8 @@ def follow_run(
     """Writes each change of a step, until the run is over.
 
     Raises:
-      NoAnswer: the server has not responded for long; the run continues.
-      RefusalError: the server refuses further requests; the run continues.
+      NoResponse: the server has not responded for `outage` seconds; the run continues.
+      RequestRefusedError: the server refuses further requests; the run continues.
     """
     written: dict[str, str] = {}
     answered = last_line = time.monotonic()

@@ -43,7 +43,7 @@ class Schedule:
 
     @property
     def content(self) -> str:
-        """Hash of everything that matters."""
+        """Hash of everything that a run depends on."""
         parts = [self.version.version_id, str(self.cron), self.experiment, self.pipeline_root, self.service_account]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
@@ -69,13 +69,13 @@ class Schedules:
             self._end([one for one in generations if one.recurring_run_id != kept])
             write(f"{wanted.name}: unchanged" + (", leftovers removed" if len(generations) > 1 else ""))
             return str(kept)
-        self._wait_for_a_calm_moment([wanted.cron, *filter(None, map(_cron_of, enabled))], zone, write)
+        self._wait_until_no_firing_is_near([wanted.cron, *filter(None, map(_cron_of, enabled))], zone, write)
         # Always a new one: a schedule that was disabled would start its missed runs as soon as it is enabled.
-        created = self._created_disabled(wanted)
+        created = self._create_disabled(wanted)
         self._swap(enabled, created.recurring_run_id)
         self._end([one for one in generations if one.recurring_run_id != created.recurring_run_id])
         write(f"{wanted.name}: {'changed' if generations else 'set'}")
-        return self._sole_survivor(wanted.name, created)
+        return self._keep_youngest(wanted.name, created)
 
     def remove(self, name: str) -> None:
         """Removes a schedule.
@@ -113,7 +113,7 @@ class Schedules:
                 )
         return found
 
-    def _created_disabled(self, wanted: Schedule) -> Any:
+    def _create_disabled(self, wanted: Schedule) -> Any:
         description = f"{DESCRIPTION_PREFIX}{wanted.content}, {secrets.token_hex(4)}"
         body = kfp_server_api.V2beta1RecurringRun(
             display_name=wanted.name,
@@ -176,17 +176,17 @@ class Schedules:
             if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def _sole_survivor(self, name: str, created: Any) -> str:
+    def _keep_youngest(self, name: str, created: Any) -> str:
         """If two commands ran at once, keeps the youngest schedule; both commands choose the same one."""
         enabled = [one for one in self._generations(name) if is_enabled(one)]
         youngest = max(enabled, key=lambda one: (one.created_at, one.recurring_run_id), default=created)
         self._end([one for one in enabled if one.recurring_run_id != youngest.recurring_run_id])
         return str(youngest.recurring_run_id)
 
-    def _wait_for_a_calm_moment(self, crons: list[Cron], zone: str, write: Callable[[str], None]) -> None:
+    def _wait_until_no_firing_is_near(self, crons: list[Cron], zone: str, write: Callable[[str], None]) -> None:
         while True:
             now = self._clock().astimezone(load_time_zone(zone, "--cluster-time-zone"))
-            # A firing of a moment ago counts, too, because our clock and the cluster's differ.
+            # A firing just before now counts, too, because our clock and the cluster's differ.
             earliest = min(next(cron.firings(now - timedelta(seconds=15))) for cron in crons)
             if (earliest - now).total_seconds() > SWAP_SECONDS or _fires_too_often(crons, now):
                 return
@@ -197,7 +197,7 @@ class Schedules:
 
 @contextlib.contextmanager
 def _block_signals() -> Iterator[None]:
-    """Delays SIGINT, SIGTERM and SIGHUP until the swap is done; in its middle none is enabled."""
+    """Delays SIGINT, SIGTERM and SIGHUP until the swap is done: halfway through, no schedule is enabled."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
@@ -229,10 +229,10 @@ def format_schedules(generations: list[Any]) -> Iterator[str]:
         shown = (enabled or mine)[-1]
         cron = shown.trigger.cron_schedule.cron if shown.trigger and shown.trigger.cron_schedule else "by interval"
         state = {0: "disabled", 1: "enabled"}.get(len(enabled), f"{len(enabled)} enabled")
-        mend = (
+        fix = (
             "" if len(enabled) == 1 else "  half changed, or changed by hand: run its `voxline schedule` command again"
         )
-        yield f"{name:<20} {cron:<18} {state:<10} {shown.recurring_run_id}{mend}"
+        yield f"{name:<20} {cron:<18} {state:<10} {shown.recurring_run_id}{fix}"
 
 
 def _cron_of(recurring: Any) -> Cron | None:
@@ -241,7 +241,7 @@ def _cron_of(recurring: Any) -> Cron | None:
 
 
 def _fires_too_often(crons: list[Cron], now: datetime) -> bool:
-    """Whether a schedule fires every few minutes, so that there is no calm time to wait for."""
+    """Whether a schedule fires so often that waiting for a pause is useless."""
     for cron in crons:
         firings = cron.firings(now)
         if (-(next(firings) - next(firings))).total_seconds() < 4 * SWAP_SECONDS:

@@ -131,10 +131,10 @@ def start_run(
 ) -> str:
     """Starts a run of a version, once. Returns the run's id."""
     runs = cluster.client.runs
-    experiment_ = get_experiment_id(cluster, experiment)
+    experiment_id = get_experiment_id(cluster, experiment)
     wanted = kfp_server_api.V2beta1Run(
         display_name=name,
-        experiment_id=experiment_,
+        experiment_id=experiment_id,
         pipeline_version_reference=kfp_server_api.V2beta1PipelineVersionReference(
             pipeline_id=version.pipeline_id, pipeline_version_id=version.version_id
         ),
@@ -142,7 +142,7 @@ def start_run(
         service_account=service_account or None,
     )
     run = cluster.calls.once(
-        lambda: find_named(runs.run_service_list_runs, "runs", name, experiment_id=experiment_),
+        lambda: find_named(runs.run_service_list_runs, "runs", name, experiment_id=experiment_id),
         lambda: runs.run_service_create_run(wanted),
     )
     return str(run.run_id)

@@ -157,7 +157,7 @@ def _graph_process(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Pope
     environment = {
         **os.environ,
         "TMPDIR": scratch,
-        CACHE_ENV: str(cache_root()),  # and not below that scratch, where it would be gone after the run
+        CACHE_ENV: str(cache_root()),  # not below the scratch folder, which is deleted after the run
         "PYTHONUNBUFFERED": "1",
         "PYTHONUTF8": "1",
         "PYTHONSAFEPATH": "1",  # a folder `components` in the current folder must not be imported

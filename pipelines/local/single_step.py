@@ -29,17 +29,17 @@ def make_run_dir(run_dir: Path) -> Path:
     return run_dir
 
 
-def record_output(run_dir: Path, step: str, place: str) -> None:
+def record_output(run_dir: Path, step: str, uri: str) -> None:
     file = run_dir / LAST_OUTPUTS
-    made = read_json(file) if file.is_file() else {}
-    write_json(file, {**made, step: place})
+    outputs = read_json(file) if file.is_file() else {}
+    write_json(file, {**outputs, step: uri})
 
 
 def last_output(run_dir: Path, step: str) -> str | None:
     """The location of a step's last output in this run; None if there is none."""
     file = run_dir / LAST_OUTPUTS
-    place: str | None = read_json(file).get(step) if file.is_file() else None
-    return place
+    uri: str | None = read_json(file).get(step) if file.is_file() else None
+    return uri
 
 
 INPUT_ORDER = ("model", "manifest", "dataset", "evaluation")
@@ -61,29 +61,30 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
         raise SettingsError(f"step {name!r}: accepted: {', '.join(steps)}")
     needed = steps[name]
     for extra in given.keys() - needed.keys():
-        takes = ", ".join(f"--{one}" for one in needed) or "no input; it reads corpus.uri"
+        takes = ", ".join(f"--{name}" for name in needed) or "no input; it reads corpus.uri"
         raise SettingsError(f"--{extra}: {name} does not take it; it takes {takes}")
     run_dir = run_dir.absolute()
     config = config.with_default_folders(run_dir)
     inputs = [
-        given.get(one) or _last_output(run_dir, one, needed[one], name) for one in sorted(needed, key=INPUT_ORDER.index)
+        given.get(kind) or _last_output(run_dir, kind, needed[kind], name)
+        for kind in sorted(needed, key=INPUT_ORDER.index)
     ]
-    places: list[Any] = [config.registry] if name in ("evaluate", "push") else []
-    after: list[Any] = [config.datasets] if isinstance(config, RefreshConfig) and name == "publish" else []
+    registries: list[Any] = [config.registry] if name in ("evaluate", "push") else []
+    datasets: list[Any] = [config.datasets] if isinstance(config, RefreshConfig) and name == "publish" else []
     in_service = {"registry": config.registry, "model_name": config.model} if name == "validate" else {}
     step = importlib.import_module(f"voxline.components.{name}.step")
     make_run_dir(run_dir)
-    work: StepOutput = step.run(*inputs, *places, config.store, *after, config.section(name), **in_service)
-    record_output(run_dir, name, work.uri)
-    return work
+    output: StepOutput = step.run(*inputs, *registries, config.store, *datasets, config.section(name), **in_service)
+    record_output(run_dir, name, output.uri)
+    return output
 
 
-def _last_output(run_dir: Path, wanted: str, maker: str, step: str) -> str:
-    """The last output of the step that makes an input."""
-    place = last_output(run_dir, maker)
-    if place is None:
+def _last_output(run_dir: Path, kind: str, producer: str, step: str) -> str:
+    """The last output of the step that produces an input."""
+    uri = last_output(run_dir, producer)
+    if uri is None:
         raise WorkError(
-            f"{step}: --{wanted} is not given, and {maker} has no output in {run_dir} yet; "
-            f"run `voxline step {maker}` first, or give --{wanted} the folder of its output"
+            f"{step}: --{kind} is not given, and {producer} has no output in {run_dir} yet; "
+            f"run `voxline step {producer}` first, or give --{kind} the folder of its output"
         )
-    return place
+    return uri

@@ -67,9 +67,9 @@ def _report_page(record: RunRecord) -> Path | None:
     return None
 
 
-def _existing(place: str) -> Path | None:
+def _existing(uri: str) -> Path | None:
     try:
-        page = localize(place)
+        page = localize(uri)
     except WorkError:
         return None
     return page if page.is_file() else None
@@ -99,10 +99,10 @@ def summary_lines(record: RunRecord) -> list[str]:
 def _metric_lines(record: RunRecord) -> list[str]:
     """A line for each headline metric, with its interval if it is known."""
     if published := record.step("publish"):
-        shown = [
+        splits = [
             f"{published.counts[split]:,} {split}" for split in ("train", "dev", "test") if split in published.counts
         ]
-        return [f"{'utterances':<17}{', '.join(shown)}"] if shown else []
+        return [f"{'utterances':<17}{', '.join(splits)}"] if splits else []
     if not record.metrics:
         return []
     confidence = f"{100 * record.config['evaluate']['confidence']:g}%"
@@ -129,17 +129,17 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
     """The report of a refresh that finished."""
     version = Dataset.read(published.folder, shards=False)
     counts = published.counts
-    made = Page(
+    page = Page(
         record.reason, lead=f"The content of {record.config['corpus']['uri']} as a dataset.", footer=published.folder
     )
-    made.add_opening(
+    page.add_opening(
         verdict_banner(record.reason, f"{counts['utterances']:,} utterances in version {counts['version']:,}.", "good"),
         stat_cards({"hours": sum(version.seconds.values()) / 3600, **version.counts}),
     )
-    made.add_section("What changed", *_change_blocks(published, version))
-    made.add_section("Steps", _step_table(record.steps))
-    made.add_section("Checks", *_check_blocks(record))
-    return made
+    page.add_section("What changed", *_change_blocks(published, version))
+    page.add_section("Steps", _step_table(record.steps))
+    page.add_section("Checks", *_check_blocks(record))
+    return page
 
 
 def _change_blocks(published: StepRecord, version: Dataset) -> list[Block]:
@@ -148,20 +148,20 @@ def _change_blocks(published: StepRecord, version: Dataset) -> list[Block]:
     replaced = read_json(localize(published.outputs["version"]))["replaces"]
     if replaced is None:
         return [small_print("This is the first version.")]
-    place = published.folder.rpartition("/")[0]
-    found = diff_datasets(Dataset.read(f"{place}/{replaced}", shards=False), version)
+    folder = published.folder.rpartition("/")[0]
+    diff = diff_datasets(Dataset.read(f"{folder}/{replaced}", shards=False), version)
     return [
-        counts_table(found, f"since version {replaced}"),
-        small_print(describe_comparability(found)),
-        *utterance_lists(found),
+        counts_table(diff, f"since version {replaced}"),
+        small_print(describe_comparability(diff)),
+        *utterance_lists(diff),
     ]
 
 
 def _step_table(steps: list[StepRecord]) -> Block:
     rows = []
     for step in steps:
-        counted = ", ".join(f"{n:,} {what}" for what, n in step.counts.items() if what != "version")
-        rows.append((step.name, f"{step.seconds:.1f}", step.reused, counted))
+        counts = ", ".join(f"{count:,} {what}" for what, count in step.counts.items() if what != "version")
+        rows.append((step.name, f"{step.seconds:.1f}", step.reused, counts))
     return data_table(["step", "seconds", "reused", "counts"], rows)
 
 
@@ -169,13 +169,15 @@ def _check_blocks(record: RunRecord) -> list[Block]:
     validated = record.step("validate")
     if validated is None or "validation" not in validated.outputs:
         return [small_print("Validate wrote no results.")]
-    found = read_json(localize(validated.outputs["validation"]))
+    validation = read_json(localize(validated.outputs["validation"]))
     rows = [
-        (check["name"], check["severity"], check["detail"]) for check in found["checks"] if check["outcome"] == "failed"
+        (check["name"], check["severity"], check["detail"])
+        for check in validation["checks"]
+        if check["outcome"] == "failed"
     ]
-    page = f"All of them, with plots and players: {validated.outputs['report']}"
+    page = f"All checks, with plots and players: {validated.outputs['report']}"
     return (
-        [data_table(["check", "severity", "in words"], rows), small_print(page)]
+        [data_table(["check", "severity", "detail"], rows), small_print(page)]
         if rows
         else [small_print("No warnings."), small_print(page)]
     )

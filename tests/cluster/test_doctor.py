@@ -138,4 +138,4 @@ def test_a_schedule_that_a_crash_has_halved_is_told(shell: Shell, kfp: StandIn) 
     one["status"] = "DISABLED"
     ended = shell("doctor")
     assert ended.status == 1
-    assert "nightly: 0 are enabled in place of 1; fix: run its `voxline schedule` command again" in ended.out
+    assert "nightly: 0 are enabled instead of 1; fix: run its `voxline schedule` command again" in ended.out

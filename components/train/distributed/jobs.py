@@ -21,8 +21,8 @@ class JobSpec:
     """What the workers of a job train.
 
     Attributes:
-      key: of the step's output; the job is named by it, so that a restarted pod finds its job.
-      image: of the workers: that of the pod that launches them.
+      key: key of the step's output; the job's name contains it, so that a restarted pod finds its job.
+      image: image of the workers: that of the pod that launches them.
     """
 
     key: str
@@ -138,7 +138,7 @@ def job_outcome(job: Object) -> JobOutcome | None:
     """The outcome of a job; None while it runs.
 
     >>> job_outcome({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "MaxRestarts"}]}})
-    End(succeeded=False, reason='MaxRestarts', message='')
+    JobOutcome(succeeded=False, reason='MaxRestarts', message='')
     """
     for condition in job.get("status", {}).get("conditions", []):
         kind = condition["type"]

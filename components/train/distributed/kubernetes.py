@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 300.0
 """How long to retry an API server that does not answer: longer than its restart takes."""
 RETRIED_STATUSES = (429, 500, 502, 503, 504)
 LOG_BYTES = 1_000_000
-"""Of a log, per request."""
+"""Bytes of a log to request at once."""
 
 
 class JobExists(Exception):  # noqa: N818 - expected and handled, not an error
@@ -66,8 +66,8 @@ class KubernetesClient:
         return self._get("v1", "pods", name) or _raise_missing(f"pod {name} of namespace {self.namespace}")
 
     def pods(self, selector: str) -> list[Object]:
-        found: list[Object] = self._call("GET", self._path("v1", "pods"), query={"labelSelector": selector})["items"]
-        return found
+        pods: list[Object] = self._call("GET", self._path("v1", "pods"), query={"labelSelector": selector})["items"]
+        return pods
 
     def log(self, pod: str, container: str, since: str) -> list[tuple[str, str]]:
         """(time, line) of a container's log, from the time `since` on ("": all).
@@ -93,7 +93,7 @@ class KubernetesClient:
         """Creates an object.
 
         Raises:
-          AlreadyThere: there is one of that name.
+          JobExists: there is one of that name.
         """
         try:
             created: Object = self._call("POST", self._path(api, plural), body=body)
@@ -117,12 +117,12 @@ class KubernetesClient:
 
     def _get(self, api: str, plural: str, name: str) -> Object | None:
         try:
-            found: Object = self._call("GET", self._path(api, plural, name))
+            item: Object = self._call("GET", self._path(api, plural, name))
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
-        return found
+        return item
 
     def _path(self, api: str, plural: str, *rest: str) -> str:
         root = "/apis" if "/" in api else "/api"

@@ -34,7 +34,7 @@ def launch_workers(key: str, dataset: str, store: str, settings: TrainSettings, 
     """Trains with a job of workers. Returns False if the result was there already.
 
     Args:
-      key: of the step's output.
+      key: key of the step's output.
       finished: whether the store holds the result.
 
     Raises:
@@ -81,19 +81,19 @@ class JobLauncher:
 
     def _create(self) -> None:
         """Creates the job unless it exists, and makes this pod one of its owners."""
-        found = self._found()
-        if found and job_outcome(found):
+        job = self._find()
+        if job and job_outcome(job):
             print_status(f"train: {self.spec.name} ended before without a result; creating it again")
-            self._remove(found)
-            found = None
-        while found is None:
+            self._remove(job)
+            job = None
+        while job is None:
             try:
-                found = self.cluster.create(self.kind.api, self.kind.plural, self._body())
-                print_status(f"train: launched {self.spec.count} workers ({found['kind']} {self.spec.name})")
+                job = self.cluster.create(self.kind.api, self.kind.plural, self._body())
+                print_status(f"train: launched {self.spec.count} workers ({job['kind']} {self.spec.name})")
             except JobExists:
-                found = self._found()
-        self.uid = found["metadata"]["uid"]
-        self._own(found)
+                job = self._find()
+        self.uid = job["metadata"]["uid"]
+        self._own(job)
 
     def _own(self, job: Object) -> None:
         owners = job["metadata"].get("ownerReferences", [])
@@ -106,13 +106,13 @@ class JobLauncher:
         }
         self.cluster.merge(self.kind.api, self.kind.plural, self.spec.name, change)
 
-    def _found(self) -> Object | None:
-        """The job; None if there is none, or once it is gone if it is being deleted."""
-        found = self.cluster.get(self.kind.api, self.kind.plural, self.spec.name)
-        if found and found["metadata"].get("deletionTimestamp"):
-            self._await_gone(found["metadata"]["uid"])
+    def _find(self) -> Object | None:
+        """The job; None if there is none. Waits for a job that is being deleted, and returns None."""
+        job = self.cluster.get(self.kind.api, self.kind.plural, self.spec.name)
+        if job and job["metadata"].get("deletionTimestamp"):
+            self._await_gone(job["metadata"]["uid"])
             return None
-        return found
+        return job
 
     def _body(self) -> Object:
         metadata = {
@@ -126,7 +126,7 @@ class JobLauncher:
         template = self.cluster.get(self.kind.templates_api, self.kind.templates, workers.template)
         if template is None:
             raise SettingsError(
-                f"train.workers.template is {workers.template!r}, and namespace {self.cluster.namespace} has no such "
+                f"train.workers.template is {workers.template!r}, but namespace {self.cluster.namespace} has no such "
                 f"{self.kind.templates}; apply one of k8s/ (docs/cluster/multi-worker.md), and check that "
                 f"{self.kind.installed_by} is installed (train.workers.kind is {workers.kind!r})"
             )
@@ -140,7 +140,7 @@ class JobLauncher:
         """Prints what the workers do until the job has ended; None if somebody else deleted the job."""
         deadline = time.monotonic() + 60 * self.spec.settings.workers.start_minutes
         while True:
-            job = self._found()
+            job = self._find()
             if job is None or job["metadata"]["uid"] != self.uid:
                 print_status(f"train: {self.spec.name} was deleted by somebody else")
                 return None
@@ -162,7 +162,7 @@ class JobLauncher:
         if outcome.succeeded:
             if not self.finished():
                 raise WorkError(
-                    f"train: the workers of {self.spec.name} succeeded, and their result is not in {self.spec.store} "
+                    f"train: the workers of {self.spec.name} succeeded, but their result is not in {self.spec.store} "
                     f"as this pod sees it; mount the same volume at the same path in the template "
                     f"{self.spec.settings.workers.template!r} and in this step (cluster.claims), or use a bucket"
                 )
@@ -176,7 +176,7 @@ class JobLauncher:
 
     @contextlib.contextmanager
     def _delete_at_exit(self) -> Iterator[None]:
-        """Deletes the job however the block ends: its pods must not train on for a run that has ended."""
+        """Deletes the job however the block ends: its pods must not keep training for a run that has ended."""
         try:
             yield
         except BaseException:

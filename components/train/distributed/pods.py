@@ -35,7 +35,7 @@ class PodWatcher:
         """Reads the state of all pods, and prints what is new.
 
         Args:
-          count: workers that the job should have.
+          count: number of workers that the job should have.
         """
         pods = self.cluster.pods(self.selector)
         for pod in sorted(pods, key=self._index):

@@ -80,7 +80,7 @@ def make_tf_config(job: str, count: int, environment: Mapping[str, str], port: i
     Args:
       job: name of the TrainJob.
       count: number of its workers.
-      environment: of the worker's process. Kubernetes sets JOB_COMPLETION_INDEX to the index of the pod, and HOSTNAME.
+      environment: variables of the process. Kubernetes sets JOB_COMPLETION_INDEX to the index of the pod, and HOSTNAME.
 
     >>> config = make_tf_config("digits", 2, {"JOB_COMPLETION_INDEX": "1", "HOSTNAME": "digits-node-0-1"})
     >>> json.loads(config)["cluster"]
@@ -89,19 +89,19 @@ def make_tf_config(job: str, count: int, environment: Mapping[str, str], port: i
     {'type': 'worker', 'index': 1}
 
     Raises:
-      SettingsError: the pod is not one of the workers; the TrainingRuntime has another shape.
+      SettingsError: the pod is not one of the workers, or the TrainingRuntime has another structure.
     """
     index = environment.get("JOB_COMPLETION_INDEX", "")
     if not index.isdecimal() or int(index) >= count:
         raise SettingsError(
-            f"JOB_COMPLETION_INDEX is {index!r}, and the {count} workers of {job} have 0 to {count - 1}; the "
+            f"JOB_COMPLETION_INDEX is {index!r}, but the {count} workers of {job} have 0 to {count - 1}; the "
             "TrainingRuntime's replicated job must be an indexed Job with as many pods as the TrainJob has nodes"
         )
     hosts = [f"{job}-{REPLICATED_JOB}-0-{number}" for number in range(count)]
     host = environment.get("HOSTNAME", "")
     if host != hosts[int(index)]:
         raise SettingsError(
-            f"the host name of this pod is {host!r}, and the other workers expect worker {index} at "
+            f"the host name of this pod is {host!r}, but the other workers expect worker {index} at "
             f"{hosts[int(index)]!r}; the TrainingRuntime's only replicated job must be called {REPLICATED_JOB!r}, with "
             "DNS hostnames enabled"
         )
