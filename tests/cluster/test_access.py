@@ -68,7 +68,7 @@ def test_no_message_traceback_or_file_holds_the_token(
     assert not [file for file in kept if TOKEN in file.read_text(encoding="utf-8", errors="replace")]
 
 
-def test_a_token_that_is_replaced_while_a_run_is_followed_is_read_anew(shell: Shell, guarded: StandIn) -> None:
+def test_a_replaced_token_is_read_again(shell: Shell, guarded: StandIn) -> None:
     file = shell.folder / "token"
     file.write_text(TOKEN, encoding="utf-8")
     route = guarded.state.create_run
@@ -82,7 +82,7 @@ def test_a_token_that_is_replaced_while_a_run_is_followed_is_read_anew(shell: Sh
     assert shell.submit("--wait", "--poll", "0.05", "--token-file", str(file)).status == 0
 
 
-def test_a_token_that_expires_while_a_run_is_followed_ends_the_command_and_not_the_run(
+def test_an_expired_token_ends_the_command_and_not_the_run(
     shell: Shell, guarded: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOXLINE_KFP_TOKEN", TOKEN)
@@ -94,7 +94,7 @@ def test_a_token_that_expires_while_a_run_is_followed_ends_the_command_and_not_t
     assert f"the run continues; `voxline status {run_id}` shows it" in ended.err
 
 
-def test_what_lies_in_the_home_folder_is_neither_read_nor_written(shell: Shell, kfp: StandIn) -> None:
+def test_the_home_folder_is_neither_read_nor_written(shell: Shell, kfp: StandIn) -> None:
     kept = shell.folder / "home" / ".config" / "kfp" / "context.json"
     kept.parent.mkdir(parents=True)
     kept.write_text(json.dumps({"namespace": "of-last-year", "client_authentication_cookie": "c"}), encoding="utf-8")
@@ -126,7 +126,7 @@ def test_what_lies_in_the_home_folder_is_neither_read_nor_written(shell: Shell, 
         (Fault(slow=30, times=1), 75, "timed out"),
     ],
 )
-def test_what_a_server_or_a_gateway_says_is_told_with_what_to_do(
+def test_server_errors_are_reported_with_a_remedy(
     shell: Shell, kfp: StandIn, fault: Fault, status: int, told: str
 ) -> None:
     kfp.faults.append(fault)
@@ -136,14 +136,14 @@ def test_what_a_server_or_a_gateway_says_is_told_with_what_to_do(
     assert "Traceback" not in ended.err
 
 
-def test_nobody_there_is_told(shell: Shell) -> None:
+def test_an_unreachable_server_is_reported(shell: Shell) -> None:
     ended = shell("schedule", "list", "--host", "http://localhost:1", "--deadline", "1")
     assert ended.status == 75
     assert "http://localhost:1: no response after" in ended.err
     assert "voxline doctor" in ended.err
 
 
-def test_a_server_of_several_users_wants_a_namespace(shell: Shell, kfp: StandIn) -> None:
+def test_a_multi_user_server_requires_a_namespace(shell: Shell, kfp: StandIn) -> None:
     kfp.state.multi_user = True
     assert "no namespace is given; give --namespace" in shell.submit().err
     assert shell.submit("--namespace", "team-speech").status == 0
@@ -162,20 +162,20 @@ def test_a_server_of_several_users_wants_a_namespace(shell: Shell, kfp: StandIn)
         ({"host": "https://kfp.example.com", "ca": "absent.pem"}, "absent.pem: no such file"),
     ],
 )
-def test_what_cannot_be_or_is_not_safe_is_refused(given: dict[str, str], told: str) -> None:
+def test_invalid_and_unsafe_settings_are_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         KfpEndpoint.resolve(**given, env={})
 
 
 @pytest.mark.parametrize(("text", "told"), [("", "is empty"), ("a b", "has spaces"), ("a\nX-Other: b", "has spaces")])
-def test_what_is_no_token_is_not_sent(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_token_is_not_sent(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "token").write_text(text, encoding="utf-8")
     access = KfpEndpoint.resolve(host="https://kfp.example.com", token_file=str(tmp_path / "token"), env={})
     with pytest.raises(SettingsError, match=f"--token-file {told}"):
         access.token.read()  # type: ignore[union-attr]
 
 
-def test_in_a_pod_all_is_found(tmp_path: Path) -> None:
+def test_everything_is_resolved_in_a_pod(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t", encoding="utf-8")
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KF_PIPELINES_SA_TOKEN_PATH": str(tmp_path / "token")}
     access = KfpEndpoint.resolve(env=pod)
@@ -214,7 +214,7 @@ def tls_server(tmp_path: Path) -> Iterator[str]:
     server.server_close()
 
 
-def test_an_authority_of_ones_own_is_named_by_ca(shell: Shell, tls_server: str) -> None:
+def test_ca_names_a_private_authority(shell: Shell, tls_server: str) -> None:
     refused = shell("schedule", "list", "--host", tls_server)
     assert refused.status == 1
     assert "TLS failed" in refused.err
@@ -223,6 +223,6 @@ def test_an_authority_of_ones_own_is_named_by_ca(shell: Shell, tls_server: str) 
 
 
 @pytest.mark.parametrize("host", ["http://[::1", "https://kfp:99999", "https://kfp:port", "ftp://kfp", "https://"])
-def test_what_is_no_address_is_refused_by_the_name_of_who_gave_it(host: str) -> None:
+def test_an_invalid_address_is_refused_with_its_source(host: str) -> None:
     with pytest.raises(SettingsError, match=r"--host '.*': accepted: https://name\[:port\]\[/path\]"):
         KfpEndpoint.resolve(host=host, env={})

@@ -64,7 +64,7 @@ def registry() -> Iterator[Registry]:
     server.server_close()
 
 
-def test_an_image_is_there_or_not_for_anybody_and_for_who_has_logged_in(
+def test_images_are_looked_up_anonymously_and_with_a_login(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
@@ -88,16 +88,16 @@ def test_an_image_is_there_or_not_for_anybody_and_for_who_has_logged_in(
         ("debian", ImageReference("docker.io", "library/debian", "latest")),
     ],
 )
-def test_names_of_images_are_read_as_docker_does(text: str, image: ImageReference) -> None:
+def test_image_names_are_parsed_as_docker_does(text: str, image: ImageReference) -> None:
     assert ImageReference.read(text) == image
 
 
-def test_a_registry_that_cannot_be_reached_is_no_verdict() -> None:
+def test_an_unreachable_registry_is_not_checked() -> None:
     with pytest.raises(ImageUnknownError, match="cannot be reached"):
         image_exists(ImageReference("127.0.0.1:1", "data", "1"))
 
 
-def test_each_line_says_what_is_well_and_what_mends_the_rest(shell: Shell, kfp: StandIn, registry: Registry) -> None:
+def test_each_line_is_ok_or_names_a_fix(shell: Shell, kfp: StandIn, registry: Registry) -> None:
     given = ["--config", "nightly.yaml"]
     for key in ("store", "registry", "corpus.uri"):
         given += ["--set", f"{key}=/mnt/voxline/{key}"]
@@ -117,13 +117,13 @@ def test_each_line_says_what_is_well_and_what_mends_the_rest(shell: Shell, kfp: 
     assert shell("doctor", *given, "--set", claim).status == 0
 
 
-def test_without_a_config_the_server_alone_is_looked_at(shell: Shell, kfp: StandIn) -> None:
+def test_without_a_config_only_the_server_is_checked(shell: Shell, kfp: StandIn) -> None:
     ended = shell("doctor")
     assert ended.status == 0, ended.out
     assert "not checked  images       no --config was given" in ended.out
 
 
-def test_a_server_that_is_down_is_a_problem_and_the_rest_is_looked_at_all_the_same(shell: Shell) -> None:
+def test_an_unreachable_server_does_not_stop_the_other_checks(shell: Shell) -> None:
     ended = shell("doctor", "--host", "http://localhost:1", "--deadline", "1", "--config", "nightly.yaml",
                   "--set", "store=/s", "--set", "registry=/r", "--set", "corpus.uri=/c")  # fmt: skip
     assert ended.status == 1
@@ -132,7 +132,7 @@ def test_a_server_that_is_down_is_a_problem_and_the_rest_is_looked_at_all_the_sa
     assert "compiles to 7 steps" in ended.out
 
 
-def test_a_schedule_that_a_crash_has_halved_is_told(shell: Shell, kfp: StandIn) -> None:
+def test_a_half_changed_schedule_is_a_problem(shell: Shell, kfp: StandIn) -> None:
     shell("schedule", "asr", "--config", "nightly.yaml", "--cron", "0 12 1 * *")
     (one,) = kfp.state.recurring.values()
     one["status"] = "DISABLED"

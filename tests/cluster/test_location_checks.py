@@ -24,7 +24,7 @@ def found(folder: Path, **given: str) -> list[str]:
     return [finding.line for finding in check_locations(config, 30)]
 
 
-def test_a_corpus_is_there_or_it_is_not(gcs: Storage, tmp_path: Path) -> None:
+def test_a_missing_corpus_is_a_problem(gcs: Storage, tmp_path: Path) -> None:
     empty = found(tmp_path, corpus__uri=f"{gcs.uri}/LibriSpeech")
     assert empty[0].startswith("problem      corpus.uri")
     assert "it is empty; fix: gcloud storage cp -r" in empty[0]
@@ -38,12 +38,12 @@ def test_a_corpus_is_there_or_it_is_not(gcs: Storage, tmp_path: Path) -> None:
     assert gcs.names() == ["LibriSpeech/a.flac"], "nothing is written"
 
 
-def test_a_bucket_that_is_not_there_is_a_problem(gcs: Storage, tmp_path: Path) -> None:
+def test_a_missing_bucket_is_a_problem(gcs: Storage, tmp_path: Path) -> None:
     lines = found(tmp_path, corpus__uri=gcs.uri, store="gs://voxline-of-nobody/store")
     assert any(line.startswith("problem      store") and "voxline-of-nobody" in line for line in lines)
 
 
-def test_a_storage_that_does_not_answer_is_a_problem_within_the_deadline(
+def test_an_unresponsive_storage_is_a_problem_within_the_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")

@@ -23,7 +23,7 @@ def commands() -> list[str]:
     return [line.removesuffix(" &") for block in blocks for line in block.splitlines()]
 
 
-def test_every_voxline_command_of_the_page_works_in_its_order(
+def test_the_voxline_commands_of_the_page_work_in_order(
     shell: Shell, kfp: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -55,7 +55,7 @@ def id_in(ended: Ended) -> str:
     return found[1] if found else ""
 
 
-def test_what_the_other_commands_name_is_there() -> None:
+def test_the_other_commands_refer_to_existing_objects() -> None:
     manifests = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "k8s" / "base").glob("*.yaml"))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for line in commands():

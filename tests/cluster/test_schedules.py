@@ -45,14 +45,14 @@ def the_only(kfp: StandIn) -> Any:
     return one
 
 
-def test_a_schedule_has_one_run_at_a_time_and_catches_nothing_up(kfp: StandIn, version: PipelineVersion) -> None:
+def test_a_schedule_runs_one_at_a_time_without_catch_up(kfp: StandIn, version: PipelineVersion) -> None:
     set_(kfp, nightly(version))
     one = the_only(kfp)
     assert (one["max_concurrency"], one["no_catchup"]) == ("1", True)
     assert one["trigger"] == {"cron_schedule": {"cron": "0 0 2 * * *"}}
 
 
-def test_the_same_again_changes_nothing_and_another_replaces_it(kfp: StandIn, version: PipelineVersion) -> None:
+def test_the_same_schedule_changes_nothing_and_another_replaces_it(kfp: StandIn, version: PipelineVersion) -> None:
     set_(kfp, nightly(version))
     before, asked = the_only(kfp), len(kfp.changes())
     set_(kfp, nightly(version))
@@ -65,7 +65,7 @@ def test_the_same_again_changes_nothing_and_another_replaces_it(kfp: StandIn, ve
 
 @pytest.mark.parametrize("calls", range(12))
 @pytest.mark.parametrize("old", [0, 1, 2])
-def test_a_crash_after_any_call_is_mended_by_the_same_command(
+def test_repeating_the_command_repairs_a_crash_after_any_call(
     kfp: StandIn, version: PipelineVersion, calls: int, old: int
 ) -> None:
     """The server stops answering for good after so many calls: to it, that is a client that was killed."""
@@ -85,7 +85,7 @@ def test_a_crash_after_any_call_is_mended_by_the_same_command(
     assert max(kfp.state.enabled_at_each_moment, default=1) <= most_before
 
 
-def test_only_between_two_calls_that_touch_could_a_crash_leave_none(kfp: StandIn, version: PipelineVersion) -> None:
+def test_a_crash_leaves_none_enabled_only_between_two_adjacent_calls(kfp: StandIn, version: PipelineVersion) -> None:
     none_enabled = 0
     for calls in range(12):
         kfp.state.recurring.clear()
@@ -100,7 +100,7 @@ def test_only_between_two_calls_that_touch_could_a_crash_leave_none(kfp: StandIn
 
 @pytest.mark.parametrize("action", [":disable", ":enable", "DELETE", "POST .*recurringruns$"])
 @pytest.mark.parametrize("fault", [{"reset": "before"}, {"reset": "after"}, {"status": 503}])
-def test_a_fault_that_passes_leaves_one_as_well(
+def test_a_transient_error_leaves_exactly_one_schedule(
     kfp: StandIn, version: PipelineVersion, action: str, fault: dict[str, Any]
 ) -> None:
     set_(kfp, nightly(version, "0 3 * * *"))
@@ -110,7 +110,7 @@ def test_a_fault_that_passes_leaves_one_as_well(
     assert max(kfp.state.enabled_at_each_moment) == 1
 
 
-def test_where_the_new_one_cannot_be_enabled_the_old_one_is_again(kfp: StandIn, version: PipelineVersion) -> None:
+def test_the_old_schedule_is_enabled_again_if_the_new_one_cannot_be(kfp: StandIn, version: PipelineVersion) -> None:
     set_(kfp, nightly(version, "0 3 * * *"))
     kfp.faults.append(Fault(status=403, where=":enable"))
     with pytest.raises(VoxlineError, match="403"):
@@ -121,7 +121,7 @@ def test_where_the_new_one_cannot_be_enabled_the_old_one_is_again(kfp: StandIn, 
     the_only(kfp)
 
 
-def test_one_that_lay_disabled_is_not_enabled_again_or_it_would_start_what_it_missed(
+def test_a_disabled_schedule_is_replaced_so_that_it_starts_no_missed_runs(
     kfp: StandIn, version: PipelineVersion
 ) -> None:
     set_(kfp, nightly(version))
@@ -131,7 +131,7 @@ def test_one_that_lay_disabled_is_not_enabled_again_or_it_would_start_what_it_mi
     assert the_only(kfp)["recurring_run_id"] != before["recurring_run_id"]
 
 
-def test_no_swap_begins_when_a_firing_is_near(
+def test_no_swap_starts_shortly_before_a_firing(
     kfp: StandIn, version: PipelineVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_(kfp, nightly(version))
@@ -148,7 +148,7 @@ def test_no_swap_begins_when_a_firing_is_near(
     the_only(kfp)
 
 
-def test_of_two_commands_at_once_one_schedule_stays(kfp: StandIn, version: PipelineVersion) -> None:
+def test_two_concurrent_commands_leave_one_schedule(kfp: StandIn, version: PipelineVersion) -> None:
     """Another command has enabled its own while this one was in its swap."""
     set_(kfp, nightly(version))
     other = {**the_only(kfp), "recurring_run_id": "other", "created_at": "2099-01-01T00:00:00Z"}
@@ -181,7 +181,7 @@ def test_the_command_sets_lists_and_removes(shell: Shell, kfp: StandIn) -> None:
     assert "the schedules are: none" in shell("schedule", "remove", "nightly").err
 
 
-def test_a_schedule_that_a_person_made_is_not_touched(shell: Shell, kfp: StandIn) -> None:
+def test_a_schedule_created_by_a_person_is_not_changed(shell: Shell, kfp: StandIn) -> None:
     kfp.state.recurring["by-hand"] = {
         "recurring_run_id": "by-hand",
         "display_name": "nightly",

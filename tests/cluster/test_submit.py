@@ -28,7 +28,7 @@ def test_a_run_is_followed_to_its_end(shell: Shell, kfp: StandIn) -> None:
     assert not list((shell.folder / "home").rglob("*")), "kfp.Client keeps a context in a person's home"
 
 
-def test_the_same_content_is_uploaded_once_and_another_one_again(shell: Shell, kfp: StandIn) -> None:
+def test_only_new_content_is_uploaded(shell: Shell, kfp: StandIn) -> None:
     first, second = shell.submit(), shell.submit()
     other = shell.submit("--set", "train.epochs=3")
     assert [first.status, second.status, other.status] == [0, 0, 0]
@@ -53,7 +53,7 @@ def test_a_failure_names_the_step_and_its_message(shell: Shell, kfp: StandIn) ->
     assert not {"\x1b", "\x07"} & set(seen.out), "a log must not steer the terminal"
 
 
-def test_a_value_that_a_cluster_needs_is_asked_for_before_anything_is_sent(shell: Shell, kfp: StandIn) -> None:
+def test_a_missing_required_value_is_refused_before_any_request(shell: Shell, kfp: StandIn) -> None:
     config = shell.folder / "nightly.yaml"
     config.write_text(config.read_text().replace("store: gs://voxline-work/store\n", ""), encoding="utf-8")
     ended = shell.submit()
@@ -62,7 +62,7 @@ def test_a_value_that_a_cluster_needs_is_asked_for_before_anything_is_sent(shell
     assert not kfp.changes()
 
 
-def test_a_path_that_no_pod_sees_is_told(shell: Shell) -> None:
+def test_a_path_that_no_pod_sees_is_a_problem(shell: Shell) -> None:
     quiet, told = shell.submit(), shell.submit("--set", "corpus.uri=/data/LibriSpeech")
     assert (quiet.status, told.status) == (0, 0)
     assert "corpus.uri is" not in quiet.err
@@ -71,9 +71,7 @@ def test_a_path_that_no_pod_sees_is_told(shell: Shell) -> None:
 
 @pytest.mark.parametrize("reset", ["before", "after"])
 @pytest.mark.parametrize("where", ["POST .*/pipelines$", "upload_version", "POST .*experiments", "POST .*/runs$"])
-def test_what_is_created_is_created_once_though_an_answer_is_lost(
-    shell: Shell, kfp: StandIn, reset: str, where: str
-) -> None:
+def test_a_lost_response_creates_nothing_twice(shell: Shell, kfp: StandIn, reset: str, where: str) -> None:
     kfp.faults.append(Fault(reset=reset, where=where))
     ended = shell.submit()
     assert ended.status == 0, ended.err
@@ -81,7 +79,7 @@ def test_what_is_created_is_created_once_though_an_answer_is_lost(
     assert [len(kind) for kind in (state.pipelines, state.versions, state.experiments, state.runs)] == [1, 1, 1, 1]
 
 
-def test_a_server_that_restarts_while_a_run_is_followed_is_waited_for(shell: Shell, kfp: StandIn) -> None:
+def test_following_a_run_survives_a_server_restart(shell: Shell, kfp: StandIn) -> None:
     kfp.faults += [
         Fault(status=503, where="GET .*/runs/", times=2),
         Fault(reset="before", where="GET .*/runs/", times=2),
@@ -94,7 +92,7 @@ def test_a_server_that_restarts_while_a_run_is_followed_is_waited_for(shell: She
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_leaves_the_run_going_and_says_what_now(
+def test_a_signal_leaves_the_run_running_and_prints_the_next_commands(
     shell: Shell, kfp: StandIn, number: signal.Signals, status: int
 ) -> None:
     kfp.state.hanging = True

@@ -94,9 +94,7 @@ def kubernetes(tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
     server.server_close()
 
 
-def test_accounts_volumes_and_rights_of_a_namespace_are_looked_at(
-    shell: Shell, kfp: StandIn, kubernetes: Kubernetes
-) -> None:
+def test_accounts_volumes_and_permissions_are_checked(shell: Shell, kfp: StandIn, kubernetes: Kubernetes) -> None:
     kfp.state.multi_user = True
     given = (
         "--config", "nightly.yaml", "--namespace", "team-speech",
@@ -120,9 +118,7 @@ def test_accounts_volumes_and_rights_of_a_namespace_are_looked_at(
     assert "can be created in team-speech" in ended.out
 
 
-def test_what_the_server_has_lost_of_a_log_is_asked_of_kubernetes(
-    shell: Shell, kfp: StandIn, kubernetes: Kubernetes
-) -> None:
+def test_logs_that_the_server_has_lost_come_from_kubernetes(shell: Shell, kfp: StandIn, kubernetes: Kubernetes) -> None:
     kfp.state.hanging = True
     shell.submit()
     (run_id,) = kfp.state.runs
@@ -144,7 +140,7 @@ def test_what_the_server_has_lost_of_a_log_is_asked_of_kubernetes(
     assert found.out.splitlines() == ["== ingest, pod a", "▸ 12 recordings"]
 
 
-def test_a_step_that_a_run_does_not_have_is_told(shell: Shell, kfp: StandIn) -> None:
+def test_an_unknown_step_of_a_run_is_refused(shell: Shell, kfp: StandIn) -> None:
     kfp.state.hanging = True
     shell.submit()
     (run_id,) = kfp.state.runs

@@ -35,7 +35,7 @@ def test_the_content_tag_reads_the_files_that_docker_sends(running_engine: str, 
     assert sent(ROOT, tmp_path) == set(context_files(ROOT))
 
 
-def test_docker_sends_no_key_that_was_left_in_a_folder_of_code(running_engine: str, tmp_path: Path) -> None:
+def test_docker_sends_no_key_from_a_code_folder(running_engine: str, tmp_path: Path) -> None:
     project = tmp_path / "a project é"
     for name in (*LEFT_BEHIND, "components/ingest/step.py", "docker/data/requirements.lock"):
         (project / name).parent.mkdir(parents=True, exist_ok=True)

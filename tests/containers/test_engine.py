@@ -14,7 +14,7 @@ from tests.containers.engine import ROOT_VARIABLE, NoEngineError, docker, engine
 NOWHERE = "unix:///nowhere/docker.sock"
 
 
-def test_an_engine_of_our_own_ends_with_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_engine_stops_with_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("only root may start dockerd, where it is installed")
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
@@ -25,9 +25,7 @@ def test_an_engine_of_our_own_ends_with_the_tests(tmp_path: Path, monkeypatch: p
     assert not Path(address.removeprefix("unix://")).exists()
 
 
-def test_an_engine_that_was_killed_leaves_nothing_mounted_and_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_engine_leaves_no_mount_and_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("only root may start dockerd, where it is installed")
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
@@ -50,7 +48,7 @@ def test_an_engine_that_was_killed_leaves_nothing_mounted_and_no_process(
         time.sleep(0.05)
 
 
-def test_why_there_is_no_engine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_engine_gives_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
     program = shutil.which("docker")
     assert program

@@ -74,7 +74,7 @@ def digests(run: Path, pattern: str) -> dict[str, str]:
     return {str(file.relative_to(run / "store")): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def test_the_same_work_is_done_under_the_same_keys(stores: tuple[Path, Path]) -> None:
+def test_the_steps_have_the_same_keys(stores: tuple[Path, Path]) -> None:
     """Up to train; what evaluates a model is keyed by its bytes, in which training's last digits are."""
     here, there = map(works, stores)
     assert set(there) == set(here) == set(STEPS)
@@ -89,7 +89,7 @@ def test_the_dataset_has_the_same_bytes(stores: tuple[Path, Path], pattern: str)
     assert there == here
 
 
-def test_the_model_makes_the_same_figures_and_is_pushed(stores: tuple[Path, Path]) -> None:
+def test_the_model_has_the_same_metrics_and_is_pushed(stores: tuple[Path, Path]) -> None:
     here, there = map(works, stores)
     for step in STEPS:
         assert there[step]["counts"] == here[step]["counts"], step
@@ -101,6 +101,6 @@ def test_the_model_makes_the_same_figures_and_is_pushed(stores: tuple[Path, Path
         assert [path.name for path in (run / "registry" / "asr").iterdir() if path.name.isdigit()] == ["1"]
 
 
-def test_what_is_written_belongs_to_the_numbered_user(stores: tuple[Path, Path]) -> None:
+def test_files_belong_to_the_numeric_user(stores: tuple[Path, Path]) -> None:
     written = [path for path in (stores[1] / "store").rglob("*") if path.is_file()]
     assert {path.stat().st_uid for path in written} == {65532}

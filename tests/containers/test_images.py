@@ -18,7 +18,7 @@ SITE = "/opt/voxline/lib/python3.11/site-packages"
 
 
 @each_image
-def test_the_command_runs_as_a_numbered_user_on_a_read_only_root_without_network(which: str, ran: Ran) -> None:
+def test_the_command_runs_as_a_numeric_user_on_a_read_only_root_without_network(which: str, ran: Ran) -> None:
     assert re.fullmatch(r"voxline \d\S+\n", ran(which, "voxline", "--version").stdout)
     seen = ran(which, "python3", "-c", "import os; print(os.getuid(), os.getgid()); open('/opt/x', 'w')", status=1)
     assert seen.stdout == "65532 65532\n"
@@ -49,7 +49,7 @@ def test_the_data_image_has_no_tensorflow(ran: Ran) -> None:
 
 
 @each_image
-def test_nothing_that_installs_or_compiles_is_left(which: str, ran: Ran) -> None:
+def test_no_installer_or_compiler_is_left(which: str, ran: Ran) -> None:
     program = (
         "import importlib.util as i, shutil; "
         "print([n for n in ('pip', 'uv', 'setuptools', 'ensurepip', 'hatchling') if i.find_spec(n)], "
@@ -63,7 +63,7 @@ def test_nothing_that_installs_or_compiles_is_left(which: str, ran: Ran) -> None
 
 
 @each_image
-def test_nothing_of_how_the_index_was_reached_is_left(which: str, ran: Ran, inspected: Inspected) -> None:
+def test_no_trace_of_the_package_index_is_left(which: str, ran: Ran, inspected: Inspected) -> None:
     names = {entry.partition("=")[0] for entry in json.loads(inspected(which, "{{json .Config.Env}}"))}
     assert names == {
         *(
@@ -85,7 +85,7 @@ def test_nothing_of_how_the_index_was_reached_is_left(which: str, ran: Ran, insp
 
 
 @each_image
-def test_labels_say_what_it_is_where_from_and_whose(which: str, inspected: Inspected) -> None:
+def test_labels_name_the_title_the_source_and_the_license(which: str, inspected: Inspected) -> None:
     labels = json.loads(inspected(which, "{{json .Config.Labels}}"))
     found = {name.removeprefix("org.opencontainers.image."): value for name, value in labels.items()}
     assert found["title"] == f"voxline {which}"
@@ -97,7 +97,7 @@ def test_labels_say_what_it_is_where_from_and_whose(which: str, inspected: Inspe
 
 
 @each_image
-def test_the_bill_of_materials_names_what_the_lock_holds(which: str, ran: Ran) -> None:
+def test_the_bill_of_materials_matches_the_lock(which: str, ran: Ran) -> None:
     sbom = json.loads(ran(which, "python3", "-c", "print(open('/opt/voxline/sbom.cdx.json').read())").stdout)
     assert sbom["bomFormat"] == "CycloneDX"
     lock = (ROOT / "docker" / which / "requirements.lock").read_text(encoding="utf-8")

@@ -93,7 +93,7 @@ def spoilt() -> list[Take]:
     return takes
 
 
-def test_a_fit_corpus_breaks_nothing_of_the_schema(fit_work: Path) -> None:
+def test_a_valid_corpus_has_no_anomalies(fit_work: Path) -> None:
     tfdv = read_json(fit_work / VALIDATION)["tfdv"]
     assert tfdv["ran"] is True
     assert tfdv["anomalies"] == []
@@ -104,7 +104,7 @@ def test_a_fit_corpus_breaks_nothing_of_the_schema(fit_work: Path) -> None:
     assert (fit_work / STATISTICS).stat().st_size > 1000
 
 
-def test_the_data_of_the_model_in_service_is_no_drift_from_itself(in_service: None, validated: Validated) -> None:
+def test_identical_data_has_no_drift(in_service: None, validated: Validated) -> None:
     work = validated("fit")
     measured = read_json(work / VALIDATION)["tfdv"]["drift"]
     assert {one["feature"]: one["distance"] for one in measured if one["measure"] != "utterances"} == dict.fromkeys(
@@ -113,9 +113,7 @@ def test_the_data_of_the_model_in_service_is_no_drift_from_itself(in_service: No
     assert checks(work)["drift"]["outcome"] == "passed"
 
 
-def test_anomalies_and_drift_are_found_and_the_utterances_named(
-    in_service: None, place: Path, validated: Validated
-) -> None:
+def test_anomalies_and_drift_name_their_utterances(in_service: None, place: Path, validated: Validated) -> None:
     written(place / "spoilt", spoilt())
     work = validated("spoilt")
     found = checks(work)
@@ -140,27 +138,25 @@ def test_an_anomaly_of_severity_error_fails_the_step(in_service: None, validated
     assert "unexpected_values is 1, at most 0 accepted (split: " in told
 
 
-def test_a_threshold_of_drift_is_set_by_its_feature(in_service: None, validated: Validated) -> None:
+def test_a_drift_threshold_is_set_per_feature(in_service: None, validated: Validated) -> None:
     thresholds = {"duration": 1.0, "level": 1.0, "speaking_rate": 1.0, "speaker": 0.5, "tokens": 0.5}
     work = validated("spoilt", drift={"thresholds": thresholds})
     assert checks(work)["drift"]["outcome"] == "passed"
 
 
-def test_a_threshold_of_what_is_not_compared_is_refused_by_its_key(in_service: None, validated: Validated) -> None:
+def test_a_threshold_for_a_feature_without_drift_is_refused(in_service: None, validated: Validated) -> None:
     told = validated("fit", status=1, drift={"thresholds": {"frames": 0.1}})
     assert "'drift.thresholds.frames' is 0.1" in told
 
 
-def test_a_schema_that_is_none_is_refused_by_its_line(place: Path, validated: Validated) -> None:
+def test_an_invalid_schema_is_refused_with_its_line(place: Path, validated: Validated) -> None:
     (place / "own.pbtxt").write_text('feature {\n  nam: "duration"\n}')
     told = validated("fit", status=1, schema=str(place / "own.pbtxt"))
     assert "own.pbtxt', and line 2:" in told
     assert 'no field named "nam"' in told
 
 
-def test_a_bare_manifest_lacks_what_convert_measures_and_is_examined_all_the_same(
-    place: Path, validated: Validated
-) -> None:
+def test_a_manifest_without_converts_measurements_is_validated(place: Path, validated: Validated) -> None:
     """TFX's slicing has crashed on columns of nothing but nulls."""
     written(place / "bare", fit())
     lines = [json.loads(line) for line in (place / "bare" / MANIFEST_FILE).read_text(encoding="utf-8").splitlines()]
@@ -172,5 +168,5 @@ def test_a_bare_manifest_lacks_what_convert_measures_and_is_examined_all_the_sam
 
 
 @pytest.mark.parametrize("schema", ["recognition", "synthesis"])
-def test_every_curated_schema_is_one(schema: str, validated: Validated) -> None:
+def test_every_curated_schema_is_valid(schema: str, validated: Validated) -> None:
     assert read_json(validated("fit", schema=schema) / VALIDATION)["tfdv"]["schema"] == schema

@@ -23,7 +23,7 @@ def test_every_image_has_a_target_and_a_lock() -> None:
     assert all((ROOT / "docker" / image / "requirements.lock").is_file() for image in IMAGES + VARIANTS)
 
 
-def test_its_defaults_are_the_dockerfiles() -> None:
+def test_its_defaults_equal_those_of_the_dockerfile() -> None:
     defaults = dict(re.findall(r'^variable "(\w+)" { default = "(.*?)" }', RECIPE, re.MULTILINE))
     recipe = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
     arguments = dict(re.findall(r"^ARG (\w+)=(\S+)$", recipe, flags=re.MULTILINE))
@@ -31,7 +31,7 @@ def test_its_defaults_are_the_dockerfiles() -> None:
         assert defaults[name] == arguments[name], name
 
 
-def test_bake_itself_reads_it() -> None:
+def test_bake_accepts_the_file() -> None:
     buildx = shutil.which("docker-buildx") or shutil.which("buildx")
     if buildx is None:
         pytest.skip("no buildx on the PATH")

@@ -61,7 +61,7 @@ def build(tmp_path: Path) -> Build:
     return run
 
 
-def test_registry_and_base_come_from_one_setting_each_and_the_last_line_says_what_to_compile_with(build: Build) -> None:
+def test_the_last_line_of_a_build_sets_registry_and_tag_for_compile(build: Build) -> None:
     base = "python:3.11-slim-trixie@sha256:" + "ab" * 32
     ended, calls = build("data", "--", "--quiet", VOXLINE_IMAGE_REGISTRY="ghcr.io/team/", VOXLINE_IMAGE_BASE=base)
     assert ended.returncode == 0, ended.stderr
@@ -81,23 +81,23 @@ def test_registry_and_base_come_from_one_setting_each_and_the_last_line_says_wha
         (["--registry", "https://ghcr.io/team"], "'registry' is 'https://ghcr.io/team'; accepted: a host and a path"),
         (["--registry", "ghcr.io/Team"], "'registry' is 'ghcr.io/Team'"),
         (["--tag", "latest"], "'tag' is 'latest'; a compiled pipeline must always run the same code"),
-        (["--tag", "a b"], "'tag' is 'a b'; accepted: 128 letters"),
+        (["--tag", "a b"], "'tag' is 'a b'; accepted: at most 128 letters"),
     ],
 )
-def test_what_cannot_be_named_or_built_is_refused_before_anything_is(build: Build, wrong: list[str], told: str) -> None:
+def test_invalid_arguments_are_refused_before_a_build(build: Build, wrong: list[str], told: str) -> None:
     ended, calls = build(*wrong)
     assert (ended.returncode, calls) == (2, [])
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_without_docker_that_is_what_is_told(build: Build, tmp_path: Path) -> None:
+def test_a_missing_docker_is_reported(build: Build, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     ended, _ = build("data", "--tag", "7", PATH=str(tmp_path / "none"))
     assert (ended.returncode, ended.stderr) == (1, "images: not on the PATH; install it: docker\n")
 
 
-def test_a_tree_that_differs_from_its_commit_is_told_and_another_repository_is_none_of_ours(
+def test_the_revision_marks_a_dirty_tree_and_ignores_another_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def git(*arguments: str) -> None:

@@ -40,7 +40,7 @@ def test_an_image_has_the_versions_of_the_projects_lock(image: str) -> None:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_a_lock_is_one_version_and_hashes_for_each_package_and_names_no_index(image: str) -> None:
+def test_a_lock_pins_each_package_with_hashes_and_names_no_index(image: str) -> None:
     file = ROOT / "docker" / image / "requirements.lock"
     text = file.read_text(encoding="utf-8")
     assert all(len(versions) == 1 for versions in pins(file).values())
@@ -51,7 +51,7 @@ def test_a_lock_is_one_version_and_hashes_for_each_package_and_names_no_index(im
 
 
 @pytest.mark.parametrize("image", sorted(STEPS))
-def test_what_the_steps_of_an_image_import_is_in_its_lock(image: str) -> None:
+def test_a_lock_has_what_the_steps_of_its_image_import(image: str) -> None:
     graph = grimp.build_graph("voxline", include_external_packages=True)
     roots = [f"voxline.components.{step}" for step in STEPS[image]]
     modules = {module for root in roots for module in (root, *graph.find_descendants(root))}
@@ -65,7 +65,7 @@ def test_what_the_steps_of_an_image_import_is_in_its_lock(image: str) -> None:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_a_lock_holds_all_that_is_asked_for_by_name(image: str) -> None:
+def test_a_lock_has_all_listed_requirements(image: str) -> None:
     """Nobody edits a list and forgets `make image-locks`."""
     asked = (ROOT / "docker" / image / "requirements.in").read_text(encoding="utf-8")
     if "-r ../model/requirements.base" in asked:
@@ -74,7 +74,7 @@ def test_a_lock_holds_all_that_is_asked_for_by_name(image: str) -> None:
     assert names <= set(pins(ROOT / "docker" / image / "requirements.lock"))
 
 
-def test_an_unknown_image_is_told_by_name() -> None:
+def test_an_unknown_image_is_refused_by_name() -> None:
     ran = subprocess.run([sys.executable, ROOT / "docker" / "lock.py", "nosuch"], capture_output=True, text=True)
     assert ran.returncode == 1
     assert "image 'nosuch': accepted: tools, data, model" in ran.stderr

@@ -49,7 +49,7 @@ def state(root: Path) -> dict[str, tuple[int, int, str]]:
     }
 
 
-def test_what_a_step_never_opens_is_gone(tmp_path: Path) -> None:
+def test_files_that_no_step_opens_are_removed(tmp_path: Path) -> None:
     packages = installed(tmp_path)
     tidy(tmp_path)
     left = {path.name for path in (*packages.glob("speech/*"), *packages.glob("speech-1.dist-info/*"))}
@@ -58,7 +58,7 @@ def test_what_a_step_never_opens_is_gone(tmp_path: Path) -> None:
     assert not (packages / "tensorflow" / "include").exists()
 
 
-def test_everything_has_one_time_and_a_plain_mode(tmp_path: Path) -> None:
+def test_every_file_has_the_same_time_and_a_plain_mode(tmp_path: Path) -> None:
     installed(tmp_path)
     tidy(tmp_path)
     found = state(tmp_path)
@@ -69,7 +69,7 @@ def test_everything_has_one_time_and_a_plain_mode(tmp_path: Path) -> None:
     }
 
 
-def test_two_folders_installed_at_other_times_become_the_same(tmp_path: Path) -> None:
+def test_folders_installed_at_different_times_become_identical(tmp_path: Path) -> None:
     for name in ("one", "two"):
         packages = installed(tmp_path / name)
         if name == "two":
@@ -78,7 +78,7 @@ def test_two_folders_installed_at_other_times_become_the_same(tmp_path: Path) ->
     assert state(tmp_path / "one") == state(tmp_path / "two")
 
 
-def test_byte_code_is_used_and_its_source_never_looked_at(tmp_path: Path) -> None:
+def test_byte_code_is_used_without_checking_its_source(tmp_path: Path) -> None:
     packages = installed(tmp_path)
     tidy(tmp_path)
     (packages / "speech" / "__init__.py").write_text("", encoding="utf-8")

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 LEFT_BEHIND = ("components/id_rsa", "voxline/report/key.json", "pipelines/.netrc", "pipelines/notes.txt")
 
 
-def test_the_wheel_holds_our_code_and_no_key_that_was_left_in_its_folder(tmp_path: Path) -> None:
+def test_the_wheel_has_our_code_and_no_stray_key(tmp_path: Path) -> None:
     ours = [name for name in context_files(ROOT) if not name.startswith("docker/")]
     for name in (*ours, *LEFT_BEHIND, "README.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from voxline.components.validate.step import run
 pytestmark = pytest.mark.timeout(1_800)
 
 
-def test_two_task_managers_find_what_one_process_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_task_managers_and_one_process_have_equal_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beam, "RANGE_BYTES", 2_000)  # a few lines each
     manifest = written(tmp_path / "corpus", fit(), rejects=1)
     alone = run(manifest, tmp_path / "alone", ValidateSettings.of(SMALL))

@@ -20,7 +20,7 @@ def voxline(*arguments: str | Path, cwd: Path | None = None, **environment: str)
     )
 
 
-def test_help_and_version_import_nothing_that_takes_long() -> None:
+def test_help_and_version_import_nothing_heavy() -> None:
     heavy = "{'kfp','tensorflow','apache_beam','numpy','librosa'}"
     code = f"import voxline.pipelines.cli.main, sys; print(*(set(sys.modules) & {heavy}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -72,9 +72,7 @@ def test_help_and_version_import_nothing_that_takes_long() -> None:
         (["step"], 2, "Missing argument"),
     ],
 )
-def test_what_goes_wrong_is_told_in_a_line_without_a_traceback(
-    tmp_path: Path, arguments: list[str], status: int, told: str
-) -> None:
+def test_errors_are_one_line_without_a_traceback(tmp_path: Path, arguments: list[str], status: int, told: str) -> None:
     (tmp_path / "run.yaml").write_text("name: small\ncorpus: {uri: recordings}\n", encoding="utf-8")
     ended = voxline(*arguments, cwd=tmp_path)
     assert ended.returncode == status, ended.stderr
@@ -83,7 +81,7 @@ def test_what_goes_wrong_is_told_in_a_line_without_a_traceback(
     assert not (tmp_path / "gs:").exists()
 
 
-def test_a_terminal_that_cannot_show_our_characters_is_no_reason_to_stop(tmp_path: Path) -> None:
+def test_an_ascii_terminal_does_not_stop_the_command(tmp_path: Path) -> None:
     ended = voxline("corpus", "demo", tmp_path / "é", "--set", "seed=x", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert ended.returncode == 2
     assert "'seed' is 'x'" in ended.stderr

@@ -27,7 +27,7 @@ def test_every_config_of_ours_is_accepted(file: Path) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda file: file.stem)
-def test_every_overlay_of_ours_lies_over_a_config_of_each_pipeline(overlay: Path) -> None:
+def test_every_overlay_can_be_merged_with_every_pipeline(overlay: Path) -> None:
     for pipeline in PIPELINES:
         chosen = load_config([OURS / pipeline / "demo.yaml", overlay])
         assert chosen.cluster.service_account == ("voxline-data" if pipeline == "refresh" else "voxline-train")
@@ -53,25 +53,25 @@ def test_every_default_works(tmp_path: Path) -> None:
         ("convert: {alphabet: aab}", r"run\.yaml: 'convert\.alphabet' is 'aab'; .*repeated"),
     ],
 )
-def test_a_fault_is_told_with_file_key_value_and_what_is_accepted(tmp_path: Path, text: str, told: str) -> None:
+def test_an_error_names_file_key_value_and_what_is_accepted(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         config(tmp_path, text)
 
 
-def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as refused:
         config(tmp_path, "train: {epochs: 0}\npush: {max_wre: 1}\n")
     assert len(str(refused.value).splitlines()) == 2
 
 
-def test_a_fault_on_the_command_line_is_told_as_such(tmp_path: Path) -> None:
+def test_an_error_names_the_option_with_the_fault(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"^--set train\.epohcs: unknown key .* did you mean 'epochs'\?"):
         config(tmp_path, "", "train.epohcs=3")
     with pytest.raises(SettingsError, match=r"^--set train\.epochs: 'train\.epochs' is -1"):
         config(tmp_path, "train: {epochs: 3}", "train.epochs=-1")
 
 
-def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     assert config(tmp_path, "train: {epochs: 3, seed: 7}", "train.epochs=4").train.epochs == 4
 
 
@@ -94,7 +94,7 @@ def test_a_path_in_a_section_on_the_command_line_is_relative_to_the_current_fold
     assert config(tmp_path, "", "corpus={uri: here}").corpus.uri == str(tmp_path / "elsewhere" / "here")
 
 
-def test_what_follows_from_another_setting_is_filled_in(tmp_path: Path) -> None:
+def test_derived_values_are_filled_in(tmp_path: Path) -> None:
     chosen = config(
         tmp_path,
         "model: digits\nconvert: {sample_rate: 8000, alphabet: ' ab'}\n"
@@ -112,7 +112,7 @@ def test_speech_played_faster_leaves_ctc_fewer_frames(tmp_path: Path) -> None:
     assert chosen.validate_.frames_per_second == 20
 
 
-def test_a_value_given_twice_and_differently_is_refused_naming_both_keys(tmp_path: Path) -> None:
+def test_contradicting_values_are_refused_with_both_keys(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"'extract\.features\.sample_rate' is 16000, but 'convert\.sample_rate'"):
         config(tmp_path, "convert: {sample_rate: 8000}\nextract: {features: {sample_rate: 16000}}\n")
     with pytest.raises(SettingsError, match=r"^--set push\.model_name: .*'model'"):
@@ -127,7 +127,7 @@ def test_the_effective_config_starts_the_same_run_again(tmp_path: Path) -> None:
     assert load_config(again) == first
 
 
-def test_the_record_of_a_run_here_says_nothing_of_clusters_unless_somebody_did(tmp_path: Path) -> None:
+def test_the_record_omits_the_default_cluster_section(tmp_path: Path) -> None:
     assert "cluster" not in config(tmp_path).to_yaml()
     assert "spot: true" in config(tmp_path, "cluster: {spot: true}\n").to_yaml()
     assert config(tmp_path, 'cluster: {service_account: ""}\n').cluster.service_account == ""

@@ -11,7 +11,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_on_a_terminal_a_passing_line_is_overwritten_by_the_next() -> None:
+def test_a_status_line_is_overwritten_by_the_next() -> None:
     terminal = Terminal()
     screen = Console(terminal)
     for line in ("▹ 1/2 recordings", "▹ 2/2 recordings", "▸ convert: 2 recordings"):
@@ -20,7 +20,7 @@ def test_on_a_terminal_a_passing_line_is_overwritten_by_the_next() -> None:
     assert terminal.getvalue() == f"  1/2 recordings{erase}  2/2 recordings{erase}▸ convert: 2 recordings\n"
 
 
-def test_a_passing_line_is_cut_to_the_width_of_the_terminal() -> None:
+def test_a_status_line_is_cut_to_the_width_of_the_terminal() -> None:
     terminal = Terminal()
     Console(terminal).line("▹ " + "long " * 200)
     assert "\n" not in terminal.getvalue()
@@ -33,7 +33,7 @@ def test_colours_and_indentation_of_kfp_do_not_hide_a_line() -> None:
     assert out.getvalue() == "▸ train: done\n"
 
 
-def test_what_this_process_prints_goes_to_the_screen_whole_lines_at_a_time() -> None:
+def test_output_reaches_the_screen_in_whole_lines() -> None:
     out = io.StringIO()
     with redirect_stdout_to(Console(out)):
         print("▸ convert: ", end="")
@@ -43,7 +43,7 @@ def test_what_this_process_prints_goes_to_the_screen_whole_lines_at_a_time() -> 
     assert out.getvalue() == "▸ convert: 2 recordings\na note of a library\n"
 
 
-def test_a_reader_that_goes_away_stops_no_run() -> None:
+def test_a_closed_pipe_does_not_stop_the_run() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as out:

@@ -39,7 +39,7 @@ def told(*arguments: str | Path, status: int = 0) -> list[str]:
     return [str(result.exception)] if result.exception else result.output.splitlines()
 
 
-def test_datasets_their_versions_and_one_version_are_told(datasets: Path) -> None:
+def test_datasets_and_versions_are_listed_and_shown(datasets: Path) -> None:
     (line,) = told("list", "--datasets", datasets)
     assert line.startswith("commands  version 2  20")
     assert line.endswith("8 train, 1 dev  (1 removed)  (of 2 versions)")
@@ -50,20 +50,20 @@ def test_datasets_their_versions_and_one_version_are_told(datasets: Path) -> Non
     assert "shards       2, 0.0 MB, 100% live" in shown
 
 
-def test_the_rows_of_a_version_are_printed_for_a_person_and_for_grep(datasets: Path) -> None:
+def test_the_rows_of_a_version_are_printed_one_per_line(datasets: Path) -> None:
     lines = told("show", "commands", "1", "--rows", "--datasets", datasets)
     assert len(lines) == 10
     assert lines[0].split("\t") == ["train", "anna", "u0", "a word"]
     assert len(told("show", "commands", "--rows", "--datasets", datasets)) == 9
 
 
-def test_nothing_is_compacted_where_nothing_is_dead(datasets: Path) -> None:
+def test_nothing_is_compacted_without_dead_bytes(datasets: Path) -> None:
     assert told("compact", "commands", "--datasets", datasets) == [
         "commands: every shard of version 2 is at least 50% live; nothing to do"
     ]
 
 
-def test_what_is_not_there_is_told_with_what_is(datasets: Path, tmp_path: Path) -> None:
+def test_a_missing_name_is_reported_with_the_existing_ones(datasets: Path, tmp_path: Path) -> None:
     assert told("show", "digits", "--datasets", datasets) == [
         f"{datasets}: no dataset 'digits' here; the datasets are: commands"
     ]
@@ -74,6 +74,6 @@ def test_what_is_not_there_is_told_with_what_is(datasets: Path, tmp_path: Path) 
     assert "absent: there are no datasets here; give the folder that refresh publishes to" in absent
 
 
-def test_what_would_be_collected_is_told_and_stays(datasets: Path, tmp_path: Path) -> None:
+def test_a_dry_run_lists_what_would_be_collected(datasets: Path, tmp_path: Path) -> None:
     arguments = ("--store", tmp_path / "store", "--datasets", datasets, "--grace-days", "0", "--dry-run")
     assert told("gc", *arguments) == [f"{tmp_path / 'store'}: 0 shards, 0.0 MB, would be deleted"]

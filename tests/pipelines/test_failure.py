@@ -15,7 +15,7 @@ def printed(code: str, indentation: str = "    ") -> list[str]:
     return [indentation + line for line in done.stderr.splitlines()] + [indentation, ""]
 
 
-def test_an_error_of_ours_is_its_message_alone() -> None:
+def test_our_own_error_is_shown_without_a_traceback() -> None:
     told = parse_failure(printed("from voxline.errors import WorkError; raise WorkError('a.flac: cut short')"))
     assert told == Failure("a.flac: cut short")
 
@@ -26,18 +26,18 @@ def test_a_wrong_setting_keeps_all_its_lines_and_its_exit_status() -> None:
 
 
 @pytest.mark.parametrize("error", ["TransientError", "PreconditionError"])
-def test_what_a_retry_may_mend_is_told_by_its_exit_status(error: str) -> None:
+def test_a_transient_error_has_its_own_exit_status(error: str) -> None:
     code = f"from voxline.errors import {error}; raise {error}('gs://a/b: start again')"
     assert parse_failure(printed(code)) == Failure("gs://a/b: start again", exit_status=75)
 
 
-def test_any_other_error_comes_with_the_way_through_our_code() -> None:
+def test_other_errors_show_the_frames_of_our_code() -> None:
     told = parse_failure(printed("from voxline.store.files import read_json; read_json(7)"))
     assert told.message.startswith("AttributeError: 'int' object has no attribute")
     assert [frame.split(":")[0] for frame in told.frames] == ["voxline/store/files.py"]
 
 
-def test_of_chained_errors_the_last_one_counts() -> None:
+def test_the_last_of_chained_errors_counts() -> None:
     code = """
         from voxline.errors import WorkError
         try:
@@ -48,5 +48,5 @@ def test_of_chained_errors_the_last_one_counts() -> None:
     assert parse_failure(printed(code, "")).message == "no frames"
 
 
-def test_a_process_that_was_killed_is_told_as_such() -> None:
+def test_a_killed_process_is_reported() -> None:
     assert "out of memory" in parse_failure(["    epoch 1", ""]).message

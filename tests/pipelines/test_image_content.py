@@ -37,7 +37,7 @@ def test_the_tag_is_the_version_and_a_hash_that_yaml_reads_as_text(project: Path
 
 
 @pytest.mark.parametrize("name", KEPT_OUT)
-def test_what_the_allow_list_keeps_out_does_not_change_the_tag(project: Path, name: str) -> None:
+def test_excluded_files_do_not_change_the_tag(project: Path, name: str) -> None:
     before = content_tag(project)
     (project / name).parent.mkdir(exist_ok=True)
     (project / name).write_text("anything", encoding="utf-8")
@@ -58,7 +58,7 @@ def _add(project: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [_edit, _rename, _add])
-def test_any_change_of_what_goes_in_changes_the_tag(project: Path, change: Callable[[Path], None]) -> None:
+def test_any_change_of_the_content_changes_the_tag(project: Path, change: Callable[[Path], None]) -> None:
     before = content_tag(project)
     change(project)
     assert content_tag(project) != before
@@ -68,13 +68,13 @@ def test_another_base_is_another_tag(project: Path) -> None:
     assert content_tag(project, "python:3.11@sha256:aa") != content_tag(project)
 
 
-def test_a_wildcard_in_a_folder_that_is_not_let_in_is_refused_with_its_line(project: Path) -> None:
+def test_a_wildcard_in_a_folder_that_is_not_admitted_is_refused(project: Path) -> None:
     (project / ".dockerignore").write_text("*\n!code/*.py\n", encoding="utf-8")
     with pytest.raises(SettingsError, match=r"\.dockerignore, line 2: '!code/\*\.py'"):
         context_files(project)
 
 
-def test_of_a_folder_that_is_let_in_one_kind_of_file_may_be(project: Path) -> None:
+def test_one_file_type_of_an_admitted_folder_can_be_admitted(project: Path) -> None:
     """As our own list does: what it keeps out of a folder by a wildcard, it lets in again by a narrower one."""
     rules = "*\n!code\n!pyproject.toml\ncode/**/*.*\n!code/**/*.py\n**/.*\n"
     (project / ".dockerignore").write_text(rules, encoding="utf-8")
@@ -105,7 +105,7 @@ LEFT_BEHIND = (
 """What a person, a run or a build may leave in the project's folder."""
 
 
-def test_keys_and_notes_that_lie_in_the_folders_of_code_stay_out(tmp_path: Path) -> None:
+def test_keys_and_notes_in_code_folders_are_excluded(tmp_path: Path) -> None:
     ours = ("components/ingest/step.py", "docker/data/requirements.lock", "voxline/report/style.css")
     for name in (*LEFT_BEHIND, *ours):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def test_keys_and_notes_that_lie_in_the_folders_of_code_stay_out(tmp_path: Path)
     assert context_files(tmp_path) == sorted(ours)
 
 
-def test_all_that_git_knows_of_our_code_goes_in() -> None:
+def test_all_tracked_code_is_in_the_build_context() -> None:
     """A new kind of file, or an image of its own, asks for a line of .dockerignore."""
     folders = ("components", "pipelines", "voxline", "configs/validation", "docker/*/requirements.lock")
     listed = subprocess.run(
@@ -128,7 +128,7 @@ def test_all_that_git_knows_of_our_code_goes_in() -> None:
     assert there - set(context_files(ROOT)) == set()
 
 
-def test_no_test_document_or_run_of_ours_goes_in() -> None:
+def test_no_test_document_or_run_is_in_the_build_context() -> None:
     files = context_files(ROOT)
     assert {file.split("/")[0] for file in files} == {
         "LICENSE",

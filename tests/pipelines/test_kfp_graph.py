@@ -81,7 +81,7 @@ def test_a_setting_is_added_by_its_field_and_a_line_of_exposed() -> None:
     assert "label_smoothing: float = 0" in inspect.getsource(component.python_func)
 
 
-def test_the_component_hands_its_parameters_to_the_step_as_settings(tmp_path: Any) -> None:
+def test_the_component_passes_its_parameters_to_the_step_as_settings(tmp_path: Any) -> None:
     component = step_component("image", section="train")(train)
     arguments = {name: spec.default for name, spec in component.component_spec.inputs.items()}
     arguments |= {"store": str(tmp_path), "label_smoothing": 0.1, "settings": '{"model": {"units": 8}}'}
@@ -99,6 +99,6 @@ class Listed(Settings):
 
 
 @pytest.mark.parametrize(("settings", "fault"), [(Nothing, "no such key: 'epohcs'"), (Listed, "a text or a number")])
-def test_a_key_that_cannot_be_exposed_raises_where_components_are_made(settings: type[Settings], fault: str) -> None:
+def test_an_invalid_exposed_key_raises_when_components_are_created(settings: type[Settings], fault: str) -> None:
     with pytest.raises(TypeError, match=fault):
         exposed_keys(settings)

@@ -17,12 +17,12 @@ def files(folder: Path, overlay: str) -> list[Path]:
     return [folder / "run.yaml", folder / "team" / "cluster.yaml"]
 
 
-def test_mappings_are_joined_and_lists_are_replaced(tmp_path: Path) -> None:
+def test_mappings_are_merged_and_lists_are_replaced(tmp_path: Path) -> None:
     chosen = load_config(files(tmp_path, "extract: {speeds: [1.0], workers: 5}\n"))
     assert (chosen.extract.features.mels, chosen.extract.speeds, chosen.extract.workers) == (40, [1.0], 5)
 
 
-def test_what_is_assigned_lies_over_all_files(tmp_path: Path) -> None:
+def test_assignments_override_all_files(tmp_path: Path) -> None:
     assert load_config(files(tmp_path, "extract: {workers: 5}\n"), ["extract.workers=6"]).extract.workers == 6
 
 
@@ -33,7 +33,7 @@ def test_a_path_is_relative_to_the_file_that_gives_it(tmp_path: Path) -> None:
     assert chosen.registry == str(Path.cwd() / "models")
 
 
-def test_a_fault_is_told_by_the_file_that_has_it(tmp_path: Path) -> None:
+def test_an_error_names_the_file_with_the_fault(tmp_path: Path) -> None:
     layers = files(tmp_path, "cluster: {steps: {train: {memory: much}}}\nextract: {features: {mells: 3}}\n")
     with pytest.raises(SettingsError) as refused:
         load_config(layers, ["convert.sample_rate=loud"])
@@ -45,7 +45,7 @@ def test_a_fault_is_told_by_the_file_that_has_it(tmp_path: Path) -> None:
     ]
 
 
-def test_a_missing_key_is_told_with_all_files(tmp_path: Path) -> None:
+def test_a_missing_key_names_all_files(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("corpus: {uri: x}\n", encoding="utf-8")
     (tmp_path / "b.yaml").write_text("train: {epochs: 3}\n", encoding="utf-8")
     with pytest.raises(SettingsError, match=r"a\.yaml \+ .*b\.yaml: 'name' is missing"):

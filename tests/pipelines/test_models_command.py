@@ -47,7 +47,7 @@ def test_models_are_listed_shown_and_rolled_back(registry: Path, recording: Path
     assert str(registry / "tones" / "1") in voxline("models", "show", "tones", "1", "--registry", registry).stdout
 
 
-def test_several_recordings_are_told_apart_and_a_version_can_be_named(registry: Path, recording: Path) -> None:
+def test_several_recordings_are_labeled_and_a_version_can_be_chosen(registry: Path, recording: Path) -> None:
     ended = voxline("transcribe", recording, recording, "--model", registry / "tones" / "1")
     assert ended.stdout == f"{recording}\tone two\n" * 2
 
@@ -60,7 +60,7 @@ def test_several_recordings_are_told_apart_and_a_version_can_be_named(registry: 
         (["rollback", "tones", "--to", "2"], "what version 2 serves already"),
     ],
 )
-def test_a_model_or_version_that_is_not_there_is_refused(registry: Path, arguments: list[str], told: str) -> None:
+def test_a_missing_model_or_version_is_refused(registry: Path, arguments: list[str], told: str) -> None:
     ended = voxline("models", *arguments, "--registry", registry)
     assert ended.returncode == 1
     assert told in ended.stderr

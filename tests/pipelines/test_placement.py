@@ -49,7 +49,7 @@ def image(compiled: Compiled, step: str) -> str:
     return str(compiled.container(step)["image"]).removeprefix("registry.example/voxline/")
 
 
-def test_without_a_word_pods_ask_for_what_a_step_needs_and_are_no_root(tmp_path: Path) -> None:
+def test_pods_request_the_defaults_of_their_step_and_are_not_root(tmp_path: Path) -> None:
     compiled = Compiled(tmp_path, "{}")
     for step in ("ingest", "convert", "validate", "extract", "train", "evaluate", "push"):
         pod, resources = compiled.pod(step), compiled.container(step)["resources"]
@@ -65,7 +65,7 @@ def test_without_a_word_pods_ask_for_what_a_step_needs_and_are_no_root(tmp_path:
     assert compiled.kubernetes["pipelineConfig"] == {"resourceTtlOnCompletion": 7 * 86400}
 
 
-def test_gpus_are_asked_for_by_number_and_kind_with_the_image_that_can_use_them(tmp_path: Path) -> None:
+def test_gpus_are_requested_with_their_image(tmp_path: Path) -> None:
     compiled = Compiled(
         tmp_path, "{steps: {train: {accelerator: {kind: gpu, count: 4, type: nvidia-l4}, shared_memory: 16Gi}}}"
     )
@@ -80,7 +80,7 @@ def test_gpus_are_asked_for_by_number_and_kind_with_the_image_that_can_use_them(
     assert "accelerator" not in compiled.container("evaluate")["resources"]
 
 
-def test_tpus_are_asked_for_by_chips_kind_and_topology(tmp_path: Path) -> None:
+def test_tpus_are_requested_by_chips_type_and_topology(tmp_path: Path) -> None:
     compiled = Compiled(
         tmp_path,
         "{steps: {train: {accelerator: {kind: tpu, type: tpu-v5-lite-podslice, topology: 2x2, count: 4}}}}",
@@ -101,7 +101,7 @@ def test_an_accelerator_of_none_stays_none_under_an_overlay_that_names_its_type(
     assert image(compiled, "train") == "model:7"
 
 
-def test_what_holds_for_all_steps_is_joined_by_what_holds_for_one(tmp_path: Path) -> None:
+def test_the_settings_of_a_step_are_added_to_the_common_ones(tmp_path: Path) -> None:
     compiled = Compiled(
         tmp_path,
         """
@@ -127,7 +127,7 @@ def test_what_holds_for_all_steps_is_joined_by_what_holds_for_one(tmp_path: Path
     assert len(compiled.container("ingest")["env"]) == 1
 
 
-def test_images_by_digest_are_taken_whatever_the_tag(tmp_path: Path) -> None:
+def test_a_digest_overrides_the_tag(tmp_path: Path) -> None:
     digest = "sha256:" + "ab" * 32
     compiled = Compiled(tmp_path, f"{{images: {{digests: {{data: '{digest}'}}, pull_secrets: [registry]}}}}")
     assert image(compiled, "ingest") == f"data@{digest}"
@@ -138,9 +138,7 @@ def test_images_by_digest_are_taken_whatever_the_tag(tmp_path: Path) -> None:
 UNSAID = "{images: {registry: '', tag: ''}}"
 
 
-def test_the_environment_names_images_where_the_config_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_sets_images_that_the_config_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOXLINE_IMAGE_REGISTRY", "ghcr.io/team/speech/")
     monkeypatch.setenv("VOXLINE_IMAGE_TAG", "0.1.0-0123456789ab")
     assert image(Compiled(tmp_path, UNSAID), "ingest") == "ghcr.io/team/speech/data:0.1.0-0123456789ab"
@@ -159,7 +157,7 @@ def test_the_environment_names_images_where_the_config_does_not(
         ("TAG", "a tag", "'tag' is 'a tag'; accepted: at most 128 letters"),
     ],
 )
-def test_what_the_environment_says_of_images_is_held_to_what_a_config_is(
+def test_images_in_the_environment_are_validated_like_a_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str, told: str
 ) -> None:
     monkeypatch.setenv(f"VOXLINE_IMAGE_{name}", said)
@@ -167,9 +165,7 @@ def test_what_the_environment_says_of_images_is_held_to_what_a_config_is(
         Compiled(tmp_path, UNSAID)
 
 
-def test_where_no_image_can_be_told_of_the_setting_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_tag_asks_for_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the package was installed alone: an image that nobody built would be found missing by a pod."""
     monkeypatch.setattr(
         "voxline.pipelines.cluster.compiler.__file__", str(tmp_path / "site-packages" / "pipelines" / "placing.py")
@@ -180,7 +176,7 @@ def test_where_no_image_can_be_told_of_the_setting_is_asked_for(
 
 
 @pytest.mark.parametrize("hours", [0.5, 168.0])
-def test_every_attempt_has_its_whole_time(tmp_path: Path, hours: float) -> None:
+def test_every_attempt_has_its_full_timeout(tmp_path: Path, hours: float) -> None:
     """Argo counts a back-off's longest duration from the first attempt's start, and ends the attempt that runs then."""
     compiled = Compiled(
         tmp_path,
@@ -193,7 +189,7 @@ def test_every_attempt_has_its_whole_time(tmp_path: Path, hours: float) -> None:
     assert "retryPolicy" not in compiled.task("push")
 
 
-def test_an_attempt_knows_its_number_so_that_it_need_not_fail_for_good_twice(tmp_path: Path) -> None:
+def test_a_step_knows_the_number_of_its_attempt(tmp_path: Path) -> None:
     compiled = Compiled(tmp_path, "{}")
     (variable,) = compiled.pod("train")["fieldPathAsEnv"]
     assert variable == {"name": ATTEMPT_ENV, "fieldPath": "metadata.annotations['workflows.argoproj.io/node-name']"}
@@ -205,7 +201,7 @@ def test_a_step_may_have_more_scratch_than_others(tmp_path: Path) -> None:
     assert (mount["mountPath"], mount["sizeLimit"]) == ("/tmp", "500Gi")
 
 
-def test_a_path_that_no_pod_sees_is_told(tmp_path: Path) -> None:
+def test_a_path_that_no_pod_sees_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(
         """
 name: nightly

@@ -57,7 +57,7 @@ def runs(house: House) -> dict[str, Any]:
     return runs
 
 
-def test_what_a_corpus_holds_is_published_as_a_version(house: House, runs: dict[str, Any]) -> None:
+def test_a_corpus_is_published_as_a_version(house: House, runs: dict[str, Any]) -> None:
     record = runs["first"]["record"]
     assert [step["name"] for step in record["steps"]] == list(GRAPHS["refresh"])
     assert (record["pipeline"], record["status"]) == ("refresh", "succeeded")
@@ -71,7 +71,7 @@ def test_the_parts_of_each_steps_key_are_pinned(runs: dict[str, Any]) -> None:
     check_step_keys("refresh", runs["first"]["record"])
 
 
-def test_a_corpus_that_has_not_changed_costs_no_work_and_makes_no_version(runs: dict[str, Any]) -> None:
+def test_an_unchanged_corpus_is_reused_and_publishes_no_version(runs: dict[str, Any]) -> None:
     record = runs["again"]["record"]
     assert all(step["reused"] for step in record["steps"])
     assert record["dataset"] == runs["first"]["record"]["dataset"]
@@ -79,7 +79,7 @@ def test_a_corpus_that_has_not_changed_costs_no_work_and_makes_no_version(runs: 
     assert "Nothing has changed since version 1 was published." in runs["again"]["page"]
 
 
-def test_a_corrected_transcript_makes_a_version_and_costs_no_audio_work(runs: dict[str, Any]) -> None:
+def test_a_corrected_transcript_publishes_a_version_without_audio_work(runs: dict[str, Any]) -> None:
     record = runs["corrected"]["record"]
     steps = {step["name"]: step for step in record["steps"]}
     assert steps["convert"]["counts"]["decoded"] == 0
@@ -88,7 +88,7 @@ def test_a_corrected_transcript_makes_a_version_and_costs_no_audio_work(runs: di
     assert sum("now" in json.dumps(row) for row in rows) == 1
 
 
-def test_the_page_of_a_refresh_names_what_changed_and_what_that_means(runs: dict[str, Any]) -> None:
+def test_the_refresh_report_shows_the_changes(runs: dict[str, Any]) -> None:
     page = runs["corrected"]["page"]
     assert "Text changed: 1" in page
     assert "pair insert" in page  # "now", under nothing
@@ -96,7 +96,7 @@ def test_the_page_of_a_refresh_names_what_changed_and_what_that_means(runs: dict
     assert "small_splits" in page  # the results of the checks are there, too
 
 
-def test_a_recogniser_trains_on_a_version_by_its_folder(house: House, runs: dict[str, Any]) -> None:
+def test_a_recognizer_trains_on_a_dataset_version(house: House, runs: dict[str, Any]) -> None:
     version = runs["first"]["record"]["dataset"]
     process = house.start("step", "train", "--config", "tiny.yaml", "--dataset", version)
     seen, _ = process.communicate(timeout=300)

@@ -70,7 +70,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[str, An
     return found
 
 
-def test_a_run_that_was_killed_goes_on_and_ends(runs: dict[str, Any]) -> None:
+def test_a_killed_run_can_be_resumed(runs: dict[str, Any]) -> None:
     refused = runs["refused"]
     assert refused["status"] == 0, refused["seen"]
     steps = refused["record"]["steps"]
@@ -83,7 +83,7 @@ def test_the_parts_of_each_steps_key_are_pinned(runs: dict[str, Any]) -> None:
     check_step_keys("asr", runs["refused"]["record"])
 
 
-def test_a_refused_model_is_a_run_that_succeeded_and_says_why(runs: dict[str, Any]) -> None:
+def test_a_run_whose_model_is_refused_succeeds_and_gives_the_reason(runs: dict[str, Any]) -> None:
     refused = runs["refused"]
     assert refused["record"]["status"] == "succeeded"
     assert refused["record"]["pushed"] is False
@@ -92,7 +92,7 @@ def test_a_refused_model_is_a_run_that_succeeded_and_says_why(runs: dict[str, An
     assert refused["seen"][-1] == refused["record"]["reason"]
 
 
-def test_a_pushed_model_stands_in_the_registry_and_the_record_says_where(runs: dict[str, Any]) -> None:
+def test_the_record_names_the_pushed_model_in_the_registry(runs: dict[str, Any]) -> None:
     pushed = runs["pushed"]
     assert pushed["status"] == 0, pushed["seen"]
     assert pushed["record"]["pushed"] is True
@@ -102,7 +102,7 @@ def test_a_pushed_model_stands_in_the_registry_and_the_record_says_where(runs: d
     assert pushed["seen"][-1] == "Pushed as version 1"
 
 
-def test_once_more_reuses_everything_and_pushes_nothing(runs: dict[str, Any]) -> None:
+def test_a_second_run_reuses_everything_and_pushes_nothing(runs: dict[str, Any]) -> None:
     again = runs["again"]
     assert again["status"] == 0, again["seen"]
     assert [step["name"] for step in again["record"]["steps"] if not step["reused"]] == ["push"]
@@ -110,7 +110,7 @@ def test_once_more_reuses_everything_and_pushes_nothing(runs: dict[str, Any]) ->
     assert "already in service as version 1" in again["seen"][-1]
 
 
-def test_the_record_holds_what_a_reader_needs(runs: dict[str, Any]) -> None:
+def test_the_record_is_complete(runs: dict[str, Any]) -> None:
     found = runs["pushed"]["record"]
     assert (found["pipeline"], found["name"]) == ("asr", "tiny")
     assert 0 <= found["metrics"]["wer_low"] <= found["metrics"]["wer"] <= found["metrics"]["wer_high"]
@@ -124,7 +124,7 @@ def test_the_record_holds_what_a_reader_needs(runs: dict[str, Any]) -> None:
     assert "<html" in page
 
 
-def test_the_screen_shows_words_for_a_person_and_the_log_all_the_rest(runs: dict[str, Any]) -> None:
+def test_the_screen_shows_a_summary_and_the_log_everything(runs: dict[str, Any]) -> None:
     seen, log = runs["refused"]["seen"], (runs["house"].run_dir / "run.log").read_text(encoding="utf-8")
     assert any(line.startswith("▸ evaluate: word error rate") for line in seen)
     assert not [line for line in seen if "INFO" in line or "executorInput" in line or "Traceback" in line]
@@ -132,7 +132,7 @@ def test_the_screen_shows_words_for_a_person_and_the_log_all_the_rest(runs: dict
     assert "Streamed logs" in log
 
 
-def test_a_step_by_itself_takes_up_what_the_run_made(runs: dict[str, Any]) -> None:
+def test_a_single_step_uses_the_outputs_of_the_run(runs: dict[str, Any]) -> None:
     house: House = runs["house"]
     process = house.start("step", "evaluate", "--config", "tiny.yaml", "--set", "evaluate.worst_utterances=3")
     seen, _ = process.communicate(timeout=300)
@@ -151,14 +151,14 @@ def test_a_step_that_fails_is_named_and_the_record_is_written(house: House) -> N
     assert "so none is left; see " in found["reason"]
 
 
-def test_a_corpus_that_is_not_there_is_a_wrong_config(house: House) -> None:
+def test_a_missing_corpus_is_a_settings_error(house: House) -> None:
     status, seen = house.run("--set", "corpus.uri=nowhere")
     assert status == 2
     assert "nowhere" in seen[-1]
     assert record(house)["status"] == "failed"
 
 
-def test_the_report_of_a_failed_validation_is_the_page_of_the_run(house: House) -> None:
+def test_the_run_shows_the_report_of_a_failed_validation(house: House) -> None:
     status, _ = house.run("--set", "validate.small_splits.severity=error")
     assert status == 1
     assert record(house)["failed_step"] == "validate"
@@ -166,7 +166,7 @@ def test_the_report_of_a_failed_validation_is_the_page_of_the_run(house: House) 
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_run_that_is_asked_to_stop_leaves_no_process_and_a_record(house: House, number: int, status: int) -> None:
+def test_an_interrupted_run_leaves_a_record_and_no_process(house: House, number: int, status: int) -> None:
     # Where the tests run in the background, a shell has told them to ignore Ctrl-C, and a child would inherit that.
     before = signal.signal(number, signal.SIG_DFL)
     try:

@@ -59,7 +59,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @on_each_storage
-def test_pods_with_empty_disks_find_each_others_work_and_do_nothing_twice(cluster: Cluster) -> None:
+def test_pods_with_empty_disks_reuse_each_others_outputs(cluster: Cluster) -> None:
     first = cluster.run(*TO_A_DATASET)
     assert [work.reused for work in first.values()] == [False] * 4
     assert {work.uri.partition("/store/")[0] for work in first.values()} == {cluster.storage.uri}
@@ -72,7 +72,7 @@ def test_pods_with_empty_disks_find_each_others_work_and_do_nothing_twice(cluste
     assert not [path for path in files(cluster.disk) if path.suffix in (".wav", ".tfrecord")]
 
 
-def test_a_pod_that_converts_more_decodes_only_what_is_new(cluster: Cluster) -> None:
+def test_a_second_convert_decodes_only_new_recordings(cluster: Cluster) -> None:
     cluster.run("ingest", "convert")
     again = cluster.run("convert", settings=("convert.max_seconds=20",))["convert"]
     assert not again.reused
@@ -80,7 +80,7 @@ def test_a_pod_that_converts_more_decodes_only_what_is_new(cluster: Cluster) -> 
     assert not [path for path in files(cluster.disk) if path.suffix == ".wav"]
 
 
-def test_a_convert_that_was_cut_off_leaves_nothing_that_looks_finished(cluster: Cluster) -> None:
+def test_an_interrupted_convert_leaves_no_marker(cluster: Cluster) -> None:
     cluster.run("ingest")
     cluster.storage.fails("status", "POST", after=20, times=1_000, code=403)
     with pytest.raises(WorkError, match="permission denied"):
@@ -90,7 +90,7 @@ def test_a_convert_that_was_cut_off_leaves_nothing_that_looks_finished(cluster: 
     assert not cluster.run("convert")["convert"].reused
 
 
-def test_a_pod_plays_in_its_report_what_it_has_to_bring(cluster: Cluster) -> None:
+def test_the_report_embeds_recordings_that_must_be_downloaded(cluster: Cluster) -> None:
     cluster.run("ingest", "convert")
     strict = ("validate.level.min_db=-10", "validate.level.severity=warning", "validate.level.threshold=0")
     judged = cluster.run("validate", settings=strict)["validate"]
@@ -100,7 +100,7 @@ def test_a_pod_plays_in_its_report_what_it_has_to_bring(cluster: Cluster) -> Non
 
 @pytest.mark.timeout(600)
 @on_each_storage
-def test_a_preempted_training_goes_on_in_another_pod_and_its_model_is_judged_and_served(
+def test_preempted_training_resumes_in_another_pod_and_its_model_is_pushed(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from voxline.pipelines.cli.model_views import format_models

@@ -20,7 +20,7 @@ def config(folder: Path, text: str = "", *assignments: str) -> TtsConfig:
     return chosen
 
 
-def test_a_voice_has_defaults_of_its_own(tmp_path: Path) -> None:
+def test_tts_has_its_own_defaults(tmp_path: Path) -> None:
     chosen = config(tmp_path)
     assert (chosen.corpus.format, chosen.convert.frontend.kind, chosen.convert.alphabet) == (
         "ljspeech",
@@ -30,7 +30,7 @@ def test_a_voice_has_defaults_of_its_own(tmp_path: Path) -> None:
     assert chosen.train.name == chosen.evaluate.model_name == chosen.push.model_name == "tts"
 
 
-def test_one_speaker_is_no_fault_and_ctc_is_not_asked(tmp_path: Path) -> None:
+def test_tts_accepts_one_speaker_and_skips_the_ctc_check(tmp_path: Path) -> None:
     checks = config(tmp_path, "validate: {silence: {threshold: 0.5}}\n").validate_
     for check in (checks.ctc_feasibility, checks.speaker_overlap, checks.dominant_speaker):
         assert check.severity == "off"
@@ -40,7 +40,7 @@ def test_one_speaker_is_no_fault_and_ctc_is_not_asked(tmp_path: Path) -> None:
     )
 
 
-def test_the_dataset_remembers_how_text_was_read(tmp_path: Path) -> None:
+def test_the_dataset_records_the_text_frontend(tmp_path: Path) -> None:
     chosen = config(tmp_path, "convert: {frontend: {kind: mandarin, sandhi: false}}\n")
     assert chosen.extract.frontend == chosen.convert.frontend
     assert chosen.extract.alphabet == chosen.convert.alphabet == "pinyin_speech"
@@ -74,7 +74,7 @@ def test_the_network_is_chosen_by_its_kind(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_fault_is_told_by_its_key_whatever_kind_the_network_is(tmp_path: Path, text: str, told: str) -> None:
+def test_an_error_names_the_key_for_every_kind_of_model(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         config(tmp_path, text)
 

@@ -74,7 +74,7 @@ def record(house: Path) -> dict[str, Any]:
     return found
 
 
-def test_every_step_comes_to_an_end_and_the_record_names_the_figures(record: dict[str, Any]) -> None:
+def test_every_step_finishes_and_the_record_has_the_metrics(record: dict[str, Any]) -> None:
     assert (record["pipeline"], record["status"]) == ("tts", "succeeded")
     assert [step["name"] for step in record["steps"]] == list(GRAPHS["tts"])
     assert {"mel_l1", "mel_dtw", "mcd", "attention_diagonality", "hit_limit", "rtf"} <= record["metrics"].keys()
@@ -85,11 +85,11 @@ def test_the_parts_of_each_steps_key_are_pinned(record: dict[str, Any]) -> None:
     check_step_keys("tts", record)
 
 
-def test_the_page_of_the_run_is_there(house: Path, record: dict[str, Any]) -> None:
+def test_the_run_has_a_report(house: Path, record: dict[str, Any]) -> None:
     assert "<html" in (house / "runs" / "tiny" / record["report"]).read_text(encoding="utf-8")
 
 
-def test_the_pushed_voice_speaks_a_text_into_a_wav(house: Path, record: dict[str, Any]) -> None:
+def test_the_pushed_model_synthesizes_a_wav(house: Path, record: dict[str, Any]) -> None:
     assert record["pushed"] is True, record["reason"]
     assert record["model"] == str(house / "runs" / "tiny" / "registry" / "tts" / "1")
     ended = voxline(house, "synthesize", "3 1 4.", "--model", "runs/tiny/registry/tts", "--output", "said é.wav")
@@ -105,7 +105,7 @@ def test_the_pushed_voice_speaks_a_text_into_a_wav(house: Path, record: dict[str
     ("text", "told"),
     [("", "the text is empty"), ("\x07 one", "the control character U+0007"), ("one 三", "'三'"), ("?!", "no letter")],
 )
-def test_a_text_that_the_voice_cannot_read_is_refused_and_leaves_no_file(house: Path, text: str, told: str) -> None:
+def test_an_unreadable_text_is_refused_and_leaves_no_file(house: Path, text: str, told: str) -> None:
     ended = voxline(house, "synthesize", "-", "--model", "runs/tiny/registry/tts", "-o", "refused.wav", text=text)
     assert ended.returncode == 2, ended.stderr
     assert told in ended.stderr

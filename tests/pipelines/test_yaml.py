@@ -35,7 +35,7 @@ def document(folder: Path, text: str) -> dict[str, Any]:
         ("'é'", "é"),
     ],
 )
-def test_values_are_what_they_look_like(tmp_path: Path, text: str, value: Any) -> None:
+def test_values_have_their_yaml_types(tmp_path: Path, text: str, value: Any) -> None:
     found = document(tmp_path, f"key: {text}\n")["key"]
     assert (found, type(found)) == (value, type(value))
 
@@ -66,7 +66,7 @@ BOMB = "\n".join(["- &a0 [x, x]", *(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]"
     ],
     ids=["bomb", "circle", "deep", "list as key", "int", "digits", "bool"],
 )
-def test_what_would_end_in_a_traceback_or_fill_the_memory_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_yaml_that_is_unsafe_or_too_large_is_refused(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(SettingsError, match=r"^\S+run\.yaml.*: cannot be read as YAML: ") as refused:
         document(tmp_path, text)
     assert told in str(refused.value)
@@ -89,7 +89,7 @@ def test_an_absent_file_is_named(tmp_path: Path) -> None:
         read_yaml(tmp_path / "absent.yaml")
 
 
-def test_assignments_win_over_the_document_and_leave_it_as_it_was() -> None:
+def test_assignments_override_the_document_without_changing_it() -> None:
     before = {"train": {"epochs": 5, "seed": 1}}
     after, keys = apply_assignments(before, ["train.epochs=3", "train.model.units=8", "corpus.uri=a: b = c"])
     assert after == {"train": {"epochs": 3, "seed": 1, "model": {"units": 8}}, "corpus": {"uri": "a: b = c"}}

@@ -44,7 +44,7 @@ def _all(path: str, namespace: str = "voxline") -> list[Object]:
 
 
 @pytest.mark.parametrize("path", BUILDABLE)
-def test_the_server_takes_every_object(server: Path, path: str) -> None:
+def test_the_server_accepts_every_object(server: Path, path: str) -> None:
     objects = _all(path, f"voxline-{path.replace('/', '-')}")
     how = ("apply", "--server-side", "--validate=strict", "-f", "-")
     done = kubectl(server, *how, given=yaml.safe_dump_all(objects))
@@ -53,7 +53,7 @@ def test_the_server_takes_every_object(server: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", BUILDABLE)
-def test_pod_security_lets_every_pod_of_ours_in(server: Path, path: str) -> None:
+def test_pod_security_admits_every_pod(server: Path, path: str) -> None:
     made = [
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}", "namespace": "voxline"}, "spec": spec}
         for number, spec in enumerate(template["spec"] for _, template in pods(built(path)))
@@ -63,7 +63,7 @@ def test_pod_security_lets_every_pod_of_ours_in(server: Path, path: str) -> None
     assert "Warning" not in done.stderr
 
 
-def test_pod_security_refuses_a_pod_that_says_nothing(server: Path) -> None:
+def test_pod_security_refuses_a_pod_without_a_security_context(server: Path) -> None:
     done = kubectl(server, "run", "plain", "--image=busybox:1", "-n", "voxline", "--dry-run=server")
     assert 'violates PodSecurity "restricted:v1.32"' in done.stderr
 
@@ -111,7 +111,7 @@ def test_an_account_may_do_what_its_role_is_for(server: Path, account: str, verb
 
 
 @pytest.mark.parametrize("kind", sorted(JOB_KINDS))
-def test_the_server_takes_the_jobs_that_the_train_step_asks_for(server: Path, kind: str) -> None:
+def test_the_server_accepts_the_jobs_of_the_train_step(server: Path, kind: str) -> None:
     settings = tiny_asr_settings(strategy="auto", workers={"count": 256, "kind": kind})
     task = JobSpec("0f" * 16, "/mnt/store/extract/ab", "/mnt/store", settings, "registry.example/model:1")
     template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
@@ -122,7 +122,7 @@ def test_the_server_takes_the_jobs_that_the_train_step_asks_for(server: Path, ki
     assert done.returncode == 0, done.stderr
 
 
-def test_the_quota_refuses_accelerators_that_no_overlay_gave(server: Path) -> None:
+def test_the_quota_refuses_accelerators_without_an_overlay(server: Path) -> None:
     objects = _all("base", "voxline-without")
     assert kubectl(server, "apply", "--server-side", "-f", "-", given=yaml.safe_dump_all(objects)).returncode == 0
     quota = next(one for one in objects if one["kind"] == "ResourceQuota")["spec"]["hard"]

@@ -24,12 +24,12 @@ def test_no_container_runs_as_root_or_can_become_it(objects: list[Object]) -> No
         assert {**pod, **here}["seccompProfile"] == {"type": "RuntimeDefault"}, name
 
 
-def test_no_container_writes_but_to_its_volumes(objects: list[Object]) -> None:
+def test_containers_write_only_to_volumes(objects: list[Object]) -> None:
     for name, container, _ in containers(objects):
         assert container["securityContext"]["readOnlyRootFilesystem"] is True, name
 
 
-def test_every_container_says_what_it_takes(objects: list[Object]) -> None:
+def test_every_container_has_requests_and_limits(objects: list[Object]) -> None:
     for name, container, _ in containers(objects):
         limits, requests = container["resources"]["limits"], container["resources"]["requests"]
         assert {"cpu", "memory", "ephemeral-storage"} <= limits.keys(), name
@@ -42,7 +42,7 @@ def test_a_worker_reserves_the_memory_that_it_may_use(objects: list[Object]) -> 
             assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"], name
 
 
-def test_what_lives_in_memory_or_on_a_nodes_disk_has_a_size(objects: list[Object]) -> None:
+def test_every_empty_dir_has_a_size_limit(objects: list[Object]) -> None:
     for name, template in pods(objects):
         for volume in template["spec"].get("volumes", []):
             assert set(volume) - {"name"} <= ALLOWED_VOLUMES, f"{name}: {volume}"
@@ -63,7 +63,7 @@ def test_no_pod_shares_anything_with_its_node(objects: list[Object]) -> None:
             assert key not in NODE_OWN or value in (False, None), f"{named(one)}: {key}"
 
 
-def test_what_serves_is_asked_whether_it_does(objects: list[Object]) -> None:
+def test_every_server_has_probes(objects: list[Object]) -> None:
     for one in objects:
         if one["kind"] not in ("Deployment", "StatefulSet"):
             continue
@@ -81,7 +81,7 @@ def test_there_is_no_secret_among_the_manifests(objects: list[Object]) -> None:
             assert not (LOOKS_SECRET.search(str(key)) and isinstance(value, str)), f"{named(one)}: {key}: {value}"
 
 
-def test_every_account_is_ours_and_gets_a_token_only_where_a_run_needs_one(objects: list[Object]) -> None:
+def test_only_accounts_of_runs_mount_a_token(objects: list[Object]) -> None:
     accounts = {one["metadata"]["name"]: one for one in objects if one["kind"] == "ServiceAccount"}
     with_token = {name for name, one in accounts.items() if one["automountServiceAccountToken"]}
     assert with_token <= {"voxline-data", "voxline-train", "voxline-push"}, "of runs: KFP's launcher calls the API"
@@ -90,7 +90,7 @@ def test_every_account_is_ours_and_gets_a_token_only_where_a_run_needs_one(objec
         assert template["spec"]["automountServiceAccountToken"] is False, f"{name}: no pod of ours here calls the API"
 
 
-def test_no_rule_is_wider_than_what_it_is_for(objects: list[Object]) -> None:
+def test_no_rule_has_wildcards(objects: list[Object]) -> None:
     for one in objects:
         assert one["kind"] not in ("ClusterRole", "ClusterRoleBinding"), f"{named(one)}: rights end at the namespace"
         for rule in one.get("rules", []):
@@ -103,7 +103,7 @@ def test_no_rule_is_wider_than_what_it_is_for(objects: list[Object]) -> None:
             assert "pods" not in rule["resources"] or "create" not in rule["verbs"], "a pod may mount any secret"
 
 
-def test_every_binding_leads_from_an_account_to_a_role_that_are_there(objects: list[Object]) -> None:
+def test_every_binding_refers_to_an_existing_account_and_role(objects: list[Object]) -> None:
     there = {(one["kind"], one["metadata"]["name"]) for one in objects}
     for one in objects:
         if one["kind"] == "RoleBinding":
@@ -113,21 +113,21 @@ def test_every_binding_leads_from_an_account_to_a_role_that_are_there(objects: l
                 assert subject.get("namespace", OURS) == OURS, f"{named(one)}: {subject}"
 
 
-def test_everything_lies_in_our_namespace_and_is_labelled(objects: list[Object]) -> None:
+def test_every_object_is_labeled_and_in_our_namespace(objects: list[Object]) -> None:
     for one in objects:
         if one["kind"] not in CLUSTER_SCOPED:
             assert one["metadata"].get("namespace") == OURS, named(one)
         assert one["metadata"]["labels"]["app.kubernetes.io/part-of"] == OURS, named(one)
 
 
-def test_the_namespace_refuses_what_is_not_restricted(objects: list[Object]) -> None:
+def test_the_namespace_enforces_restricted_pod_security(objects: list[Object]) -> None:
     (namespace,) = (one for one in objects if one["kind"] == "Namespace")
     labels = namespace["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     assert labels["pod-security.kubernetes.io/enforce-version"] != "latest", "an upgrade must not refuse pods by itself"
 
 
-def test_all_traffic_is_refused_that_no_policy_names(objects: list[Object]) -> None:
+def test_traffic_is_denied_by_default(objects: list[Object]) -> None:
     policies = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "NetworkPolicy"}
     assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     for name, spec in policies.items():
@@ -141,7 +141,7 @@ def test_all_traffic_is_refused_that_no_policy_names(objects: list[Object]) -> N
             assert value, f"{name}: {key}"
 
 
-def test_selectors_find_the_pods_that_they_are_for(objects: list[Object]) -> None:
+def test_selectors_match_their_pods(objects: list[Object]) -> None:
     labels = [template["metadata"].get("labels", {}) for _, template in pods(objects)]
     for one in objects:
         if one["kind"] in ("Service", "PodDisruptionBudget", "Deployment"):
@@ -150,7 +150,7 @@ def test_selectors_find_the_pods_that_they_are_for(objects: list[Object]) -> Non
             assert any(wanted.items() <= found.items() for found in labels), named(one)
 
 
-def test_claims_and_config_maps_that_pods_mount_are_there(objects: list[Object]) -> None:
+def test_mounted_claims_and_config_maps_exist(objects: list[Object]) -> None:
     there = {(one["kind"], one["metadata"]["name"]) for one in objects}
     for name, template in pods(objects):
         for volume in template["spec"].get("volumes", []):
@@ -163,7 +163,7 @@ def test_claims_and_config_maps_that_pods_mount_are_there(objects: list[Object])
         assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}, name
 
 
-def test_serving_survives_the_drain_of_a_node_and_training_does_not_hold_one_up(objects: list[Object]) -> None:
+def test_only_serving_has_a_disruption_budget(objects: list[Object]) -> None:
     budgets = [one for one in objects if one["kind"] == "PodDisruptionBudget"]
     replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in objects if one["kind"] == "Deployment"}
     if "serving" not in replicas:  # KServe keeps its own replicas
@@ -173,7 +173,7 @@ def test_serving_survives_the_drain_of_a_node_and_training_does_not_hold_one_up(
         assert one["spec"]["minAvailable"] < replicas["serving"], "else no node could ever be drained"
 
 
-def test_the_trainers_of_both_kinds_are_one_description(objects: list[Object]) -> None:
+def test_both_kinds_of_job_share_one_worker_template(objects: list[Object]) -> None:
     by_kind: dict[str, Any] = {one["kind"]: one for one in objects if one["metadata"]["name"] == "voxline-train"}
     if "TrainingRuntime" in by_kind:
         (node,) = by_kind["TrainingRuntime"]["spec"]["template"]["spec"]["replicatedJobs"]

@@ -36,18 +36,18 @@ def faults(objects: list[Object], folder: Path) -> list[str]:
     return [f"{one['kind']} {one['name']}: {one['msg']}" for one in told["resources"]]
 
 
-def test_every_object_is_what_the_cluster_takes(objects: list[Object], schema_folder: Path) -> None:
+def test_every_object_is_valid(objects: list[Object], schema_folder: Path) -> None:
     assert faults(objects, schema_folder) == []
 
 
-def test_a_field_that_nobody_knows_is_found(schema_folder: Path) -> None:
+def test_an_unknown_field_is_reported(schema_folder: Path) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}, "automountToken": False}
     (fault,) = faults([account], schema_folder)
     assert "automountToken" in fault
 
 
 @pytest.mark.parametrize("kind", sorted(JOB_KINDS))
-def test_the_jobs_that_the_train_step_asks_for_are_what_their_operators_take(kind: str, schema_folder: Path) -> None:
+def test_the_jobs_of_the_train_step_match_their_schemas(kind: str, schema_folder: Path) -> None:
     task = JobSpec(
         "0f" * 16,
         "/mnt/store/extract/ab",

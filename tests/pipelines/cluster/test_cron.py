@@ -29,19 +29,19 @@ def test_it_fires_when_kfp_does(text: str, next_: str) -> None:
     assert f"{next(Cron.read(text).firings(START)):%F %T}" == next_
 
 
-def test_five_fields_mean_what_they_mean_elsewhere() -> None:
+def test_five_fields_have_the_usual_meaning() -> None:
     assert str(Cron.read("0 2 * * *")) == "0 0 2 * * *"
 
 
 @pytest.mark.parametrize(
     "text", ["0 2 * *", "0 0 24 * * *", "0 0 2 * * 7", "0 0 2 * * 5-1", "0 0/0 * * * *", "0 0 2 31 2 *", "@daily", ""]
 )
-def test_what_kfp_refuses_or_what_never_fires_is_refused(text: str) -> None:
+def test_an_invalid_or_unreachable_cron_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="--cron"):
         Cron.read(text)
 
 
-def test_a_cron_moves_between_time_zones_that_keep_their_distance() -> None:
+def test_a_cron_is_converted_between_zones_with_a_constant_offset() -> None:
     assert str(Cron.read("30 2 * * *").converted("Asia/Shanghai", "UTC")) == "0 30 18 * * *"
     assert str(Cron.read("0 2 * * *").converted("Europe/Berlin", "Europe/Berlin")) == "0 0 2 * * *"
 
@@ -55,7 +55,7 @@ def test_a_cron_moves_between_time_zones_that_keep_their_distance() -> None:
         ("0 2 * * *", "Mars/Olympus", "accepted: a name in the tz database"),
     ],
 )
-def test_what_cannot_be_moved_is_refused_with_a_way_out(cron: str, zone: str, told: str) -> None:
+def test_a_cron_that_cannot_be_converted_is_refused_with_a_remedy(cron: str, zone: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         Cron.read(cron).converted(zone, "UTC")
 
