@@ -21,6 +21,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, merge, set_key
 from voxline.pipelines.config.run_config import PATH_KEYS, AsrConfig, RefreshConfig, RunConfig, TtsConfig
 from voxline.settings import dotted_key, format_validation_errors
+from voxline.store.objects import is_remote
 
 CONFIG_CLASSES: dict[str, type[RunConfig]] = {"asr": AsrConfig, "tts": TtsConfig, "refresh": RefreshConfig}
 """Pipeline → the class of its config."""
@@ -107,11 +108,21 @@ def _read_layer(source: Source) -> tuple[str, Values]:
 
 
 def _resolve_paths(document: Values, folder: Path, keys: Iterable[str]) -> Values:
-    """Makes local paths absolute; a URI, an empty value and a value that is no path stay as they are."""
+    """Makes local paths absolute; a URI, an empty value and a value that is no path stay as they are.
+
+    Raises:
+      SettingsError: a URI has a scheme that is not supported, or one / after it.
+    """
     for key in keys:
         value = get_key(document, key)
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
-        if isinstance(value, str) and value and "://" not in value:
+        if not isinstance(value, str) or not value:
+            continue
+        try:
+            remote = is_remote(value)
+        except SettingsError as error:
+            raise SettingsError(f"{key}: {error}") from None
+        if not remote:
             set_key(document, key, os.path.normpath(folder / Path(value).expanduser()))
     return document
 

@@ -46,6 +46,8 @@ def test_help_and_version_import_nothing_heavy() -> None:
         ),
         (["run", "asr", "--config", "run.yaml", "--set", "train.epohcs=3"], 2, "did you mean 'epochs'?"),
         (["run", "asr", "--config", "run.yaml", "--set", "store=az://b/s"], 2, "az:// is not supported"),
+        (["run", "asr", "--config", "run.yaml", "--set", "registry=s3:/b/r"], 2, "registry: 's3:/b/r': s3:/ is not"),
+        (["run", "asr", "--config", "run.yaml", "--set", "corpus.uri=az://b"], 2, "corpus.uri: 'az://b': az:// is not"),
         (["run", "asr", "--config", "run.yaml", "--set", "registry=gs://B!/r"], 2, "is not the URI of a bucket"),
         (["run", "asr", "--config", "run.yaml", "--run-dir", "gs://b/r"], 2, "keeps its files on a local disk"),
         (["step", "trian", "--config", "run.yaml"], 2, "step 'trian': accepted: ingest, convert"),
