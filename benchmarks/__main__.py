@@ -1,4 +1,4 @@
-"""Figures of the README in one table, each benchmark in a process of its own: what `make bench` prints, or some of it.
+"""Prints the benchmark table of the README, or some of its rows; each benchmark runs in a separate process.
 
 python -m benchmarks [NAME …]
 """
@@ -9,32 +9,32 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BENCHMARKS = ("conversion", "features", "extraction", "griffin_lim", "training", "synthesis", "orchestration")
-"""What runs where none is named."""
+"""Run by default."""
 PARTS = ("__init__", "__main__", "table")
 
 
 def main(names: list[str]) -> None:
-    """Prints the rows of the named benchmarks; ends with status 1 where one missed its target or failed."""
+    """Prints the rows of the given benchmarks; exits with status 1 if one missed its target or failed."""
     known = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in PARTS)
     unknown = [name for name in names if name not in known]
     if unknown:
-        sys.exit(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(known)}")
+        sys.exit(f"benchmark {', '.join(unknown)}: accepted: {', '.join(known)}")
     failed: list[str] = []
     head: list[str] = []
     for name in names or BENCHMARKS:
         print(f"benchmarks.{name} …", file=sys.stderr, flush=True)
-        head, well = _run(name, head)
-        if not well:
+        head, succeeded = _run(name, head)
+        if not succeeded:
             failed.append(name)
     if failed:
         sys.exit(f"missed or failed: {', '.join(failed)}")
 
 
 def _run(name: str, head: list[str]) -> tuple[list[str], bool]:
-    """Prints a benchmark's rows as they come, and above them its head, if that is not `head`.
+    """Prints a benchmark's rows as they come, after its table head if that differs from `head`.
 
     Returns:
-      its head, and whether it ended well.
+      the table head, and whether the benchmark succeeded.
     """
     command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{name}"]
     with subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True) as running:

@@ -1,8 +1,8 @@
-"""FLAC to 16-bit mono WAV on one core: ours, against a process of ffmpeg for each file.
+"""FLAC to 16-bit mono WAV on one core: ours, against one ffmpeg process per file.
 
-Ours does more: it compares the file's hash and the FLAC's MD5, and measures levels. The peer is the ffmpeg
-on the PATH, as people run it, and otherwise the static one of the wheel, which starts in a fraction of the
-time that one from a distribution takes to find its libraries; the row says which it was.
+Ours does more: it checks the file's hash and the FLAC's MD5, and measures levels. The peer is the ffmpeg on the PATH,
+as people run it, or else the wheel's static one, which starts much faster than a dynamically linked one; the row says
+which.
 
   python -m benchmarks.conversion
 """
@@ -63,18 +63,18 @@ def conversion() -> Row:
 
 
 def _flacs(folder: Path) -> list[Path]:
-    """Utterances of 2 to 10 s whose spectrum falls as speech's does, with syllables and pauses."""
+    """Noise of 2 to 10 s with a speech-like spectrum, syllables and pauses."""
     generator = np.random.default_rng(7)
     files = []
     for number in range(FILES):
         seconds = generator.uniform(2, 10)
         noise = np.fft.rfft(generator.standard_normal(int(seconds * SAMPLE_RATE)))
         hertz = np.fft.rfftfreq(int(seconds * SAMPLE_RATE), 1 / SAMPLE_RATE)
-        coloured = np.fft.irfft(noise / (1 + (hertz / 500) ** 2), int(seconds * SAMPLE_RATE))
+        colored = np.fft.irfft(noise / (1 + (hertz / 500) ** 2), int(seconds * SAMPLE_RATE))
         peaks = np.arange(0, seconds, 0.15)
         loudness = generator.uniform(0, 1, len(peaks)) ** 2
-        syllables = np.interp(np.arange(len(coloured)) / SAMPLE_RATE, peaks, loudness)
-        samples = 0.5 * coloured / np.abs(coloured).max() * syllables + 1e-3 * generator.standard_normal(len(coloured))
+        syllables = np.interp(np.arange(len(colored)) / SAMPLE_RATE, peaks, loudness)
+        samples = 0.5 * colored / np.abs(colored).max() * syllables + 1e-3 * generator.standard_normal(len(colored))
         files.append(folder / f"{number}.flac")
         soundfile.write(files[-1], samples, SAMPLE_RATE, subtype="PCM_16")
     return files

@@ -1,8 +1,8 @@
 """extract on a Flink cluster with one and with two workers, against the in-process runner and a plain process pool.
 
-Wall time of the whole step, as a person waits for it: starting Beam's job server and the Python workers is in it, the
-cluster itself runs already. On a machine with two cores, two workers, two JVMs and the runner fight for them: what the
-rows say is what distribution costs, and not how it grows over machines.
+Wall time of the whole step, including the start of Beam's job server and the Python workers; the cluster itself is
+running already. On two cores, two workers, two JVMs and the runner compete, so the rows show the overhead of
+distribution, not how it scales over machines.
 
   python -m benchmarks.distributed [UTTERANCES]
 """
@@ -37,36 +37,36 @@ def distributed(utterances: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_corpus(folder / "corpus", utterances)
-        run_it = _on(folder)
-        rates = {"Beam in one process": run_it("beam", IN_PROCESS)}
-        rates["no Beam, one process"] = run_it("alone", ALONE)
+        measure = _measure_in(folder)
+        rates = {"Beam in one process": measure("beam", IN_PROCESS)}
+        rates["no Beam, one process"] = measure("alone", ALONE)
         rates["a plain pool of 2 processes"] = _pool(folder)
         for workers in (1, 2):
             with Cluster(folder / f"flink-{workers}", task_managers=workers) as cluster:
                 update = {"runner": "FlinkRunner", "beam_options": cluster.beam_options(workers)}
-                rates[f"Flink, {workers} worker(s)"] = run_it(f"on-{workers}", IN_PROCESS.model_copy(update=update))
+                rates[f"Flink, {workers} worker(s)"] = measure(f"on-{workers}", IN_PROCESS.model_copy(update=update))
     base = rates.pop("Beam in one process")
-    told = f"extract, {utterances:,} utterances of {SECONDS} s on {os.cpu_count()} cores"
+    workload = f"extract, {utterances:,} utterances of {SECONDS} s on {os.cpu_count()} cores"
     return [
-        Row.of(f"{told}: {how}, x Beam in one process", f"{rate:,.0f}/s", f"{base:,.0f}/s", rate / base, ">=", 0)
-        for how, rate in rates.items()
+        Row.of(f"{workload}: {runner}, x Beam in one process", f"{rate:,.0f}/s", f"{base:,.0f}/s", rate / base, ">=", 0)
+        for runner, rate in rates.items()
     ]
 
 
-def _on(folder: Path) -> Callable[[str, ExtractSettings], float]:
-    def measured(store: str, settings: ExtractSettings) -> float:
+def _measure_in(folder: Path) -> Callable[[str, ExtractSettings], float]:
+    def measure(store: str, settings: ExtractSettings) -> float:
         start = time.perf_counter()
         with contextlib.redirect_stdout(io.StringIO()):
-            work = run(folder / "corpus", folder / store, settings)
-        rate = work.counts["utterances"] / (time.perf_counter() - start)
+            output = run(folder / "corpus", folder / store, settings)
+        rate = output.counts["utterances"] / (time.perf_counter() - start)
         print(store, f"{rate:.0f}/s", os.getloadavg(), file=sys.stderr, flush=True)
         return rate
 
-    return measured
+    return measure
 
 
 def _pool(folder: Path) -> float:
-    """A plain pool of processes, a shard each, that does not survive a crash."""
+    """A plain process pool, one task per shard, which does not survive a crash."""
     start = time.perf_counter()
     unfinished = folder / "pool" / "unfinished"
     unfinished.mkdir(parents=True)
@@ -80,7 +80,6 @@ def _pool(folder: Path) -> float:
 
 
 def _write(task: ShardTask, store: str, unfinished: str) -> None:
-
     write_shard(task, ALONE, store, Path(unfinished))
 
 

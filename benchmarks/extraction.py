@@ -1,8 +1,8 @@
 """FLAC to TFRecord: the whole extract step through Beam, against a plain hand-written loop.
 
-The loop decodes, makes features, adds them to the statistics and writes records. The step also reads, plans, names and
-hashes, and lists shards and rejects. Processor time of all threads, so that a busy machine does not show; importing
-Beam (2 s, once a process) and waiting for the disk are not in it.
+The loop decodes, computes features, adds them to the statistics and writes records. The step also scans the manifest,
+plans, hashes, and lists shards and rejects. The figure is processor time of all threads, so that a busy machine
+matters little; it excludes importing Beam (2 s, once per process) and waiting for the disk.
 
   python -m benchmarks.extraction
 """
@@ -67,17 +67,16 @@ def _loop(utterances: list[Utterance], path: Path) -> None:
     frames, sums = 0, np.zeros((2, SETTINGS.features.bins))
     with open(path, "wb") as file:
         for utterance in utterances:
-            made = compute_features(
-                load_audio(utterance.audio_filepath, SETTINGS.features.sample_rate), SETTINGS.features
-            )
-            frames += len(made)
-            sums += compute_cmvn_stats(made)
+            samples = load_audio(utterance.audio_filepath, SETTINGS.features.sample_rate)
+            features = compute_features(samples, SETTINGS.features)
+            frames += len(features)
+            sums += compute_cmvn_stats(features)
             example = {
                 "id": utterance.id.encode(),
                 "text": utterance.text.encode(),
                 "speaker": utterance.speaker.encode(),
-                "features": made.tobytes(),
-                "frames": len(made),
+                "features": features.tobytes(),
+                "frames": len(features),
                 "labels": np.array(alphabet.encode(utterance.text), "<i4").tobytes(),
                 "speed": 1.0,
             }
@@ -98,7 +97,7 @@ def _corpus(folder: Path) -> list[Utterance]:
         soundfile.write(path, noise * level, SETTINGS.features.sample_rate, subtype="PCM_16")
         files.append((path, samples / SETTINGS.features.sample_rate, hash_file(path)))
     return [
-        # As if each were a recording of its own: one that is there already is not extracted again.
+        # A distinct hash each, because a recording that is in the store is not extracted again.
         Utterance(
             f"u{number}",
             str(path),

@@ -1,4 +1,4 @@
-"""Log-mel features on one core, against librosa's mel spectrogram (to which a logarithm would still be added).
+"""Log-mel features on one core, against librosa's mel spectrogram, which lacks the logarithm.
 
 python -m benchmarks.features
 """
@@ -21,13 +21,13 @@ SETTINGS = FeatureSettings(mels=80, fft_size=512)
 
 
 def log_mel() -> Row:
-    """Processor time of both in turns, utterance by utterance as a pipeline would call them."""
+    """Measures the processor time of both alternately, utterance by utterance as in a pipeline."""
     random = np.random.default_rng(1)
     recordings = [
         (0.1 * random.standard_normal(int(seconds * SETTINGS.sample_rate))).astype(np.float32)
         for seconds in random.uniform(2, 15, UTTERANCES)
     ]
-    _same(compute_features(recordings[0], SETTINGS), _librosa(recordings[0]))
+    _check_equal(compute_features(recordings[0], SETTINGS), _librosa(recordings[0]))
     ours, peer = [], []
     with threadpool_limits(1):
         for _ in range(ROUNDS):
@@ -56,9 +56,9 @@ def _librosa(samples: FloatArray) -> FloatArray:
     return mels
 
 
-def _same(ours: FloatArray, theirs: FloatArray) -> None:
+def _check_equal(ours: FloatArray, theirs: FloatArray) -> None:
     if not np.allclose(ours, np.log(np.maximum(theirs.T, SETTINGS.log_floor)), atol=1e-3):
-        raise SystemExit("benchmarks.features: the two do not compute the same; their times say nothing")
+        raise SystemExit("benchmarks.features: the two compute different values, so their times cannot be compared")
 
 
 def _seconds(compute: Callable[[FloatArray], FloatArray], recordings: Sequence[FloatArray]) -> float:

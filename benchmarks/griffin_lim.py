@@ -1,8 +1,8 @@
 """Griffin-Lim with momentum, 60 iterations on one core, against librosa.griffinlim, at equal quality.
 
-Quality is spectral convergence: by how much the magnitudes of the waveform differ from the given ones, as a share of
-their norm. Both start from phases of their own, and where each ends differs by a few parts in a hundred from one
-recording to another, either way: the mean over the recordings has to be equal within one in a hundred.
+Quality is spectral convergence: the difference between the magnitudes of the waveform and the given ones, relative to
+their norm. The two start from different phases, so their convergence differs by a few percent per recording, in
+either direction; the means over the recordings must agree within one percent.
 
   python -m benchmarks.griffin_lim
   python -m benchmarks.griffin_lim --closeness FOLDER_OF_WAVS    # the table of docs/decisions/0014
@@ -45,7 +45,7 @@ TACOTRON_2 = FeatureSettings.of(
 
 
 def inversion() -> Row:
-    """Processor time of both in turns on the spectrograms of generated recordings."""
+    """Measures the processor time of both alternately, on the spectrograms of generated recordings."""
     how = TACOTRON_2
     spectrograms = [magnitude_spectrogram(_voice(seed, how.sample_rate), how) for seed in range(RECORDINGS)]
     ours, peer, quality = [], [], []
@@ -75,7 +75,7 @@ def inversion() -> Row:
 
 
 def closeness(folder: Path) -> None:
-    """Prints how far re-analysed waveforms lie from the features that they were made of."""
+    """Prints the distance between given features and those of the waveforms inverted from them."""
     print("| features | inverted from | momentum | iterations | mel, dB | linear, dB | convergence, dB |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, how, parts in (
@@ -133,7 +133,7 @@ def _convergence(made: FloatArray, magnitudes: FloatArray) -> float:
 
 
 def _voice(seed: int, rate: int) -> FloatArray:
-    """Two to six seconds of harmonics of a wandering pitch with breath between them; as hard to invert as speech."""
+    """Two to six seconds of harmonics with a varying pitch and noise in between; as hard to invert as speech."""
     random = np.random.default_rng(seed)
     samples = int(random.uniform(2, 6) * rate)
     time_ = np.arange(samples) / rate

@@ -1,10 +1,10 @@
 """How cost grows with the corpus: processor time and memory per utterance of convert and extract, as table and plot.
 
-Tiny recordings (0.12 s), so that what shows is what each utterance costs besides its audio. Each step is a process of
-its own, imports and all, measured with those that it starts; memory is its largest at any moment, beyond what the same
-step takes for a corpus of ten.
+The recordings are tiny (0.12 s), to show the cost of an utterance besides its audio. Each step runs in a separate
+process, and its child processes count, as do its imports. Memory is the peak beyond that of the same step with ten
+utterances.
 
-  python -m benchmarks.growth [UTTERANCES …]       1,000 10,000 100,000; draws docs/growth.svg where none is named
+  python -m benchmarks.growth [UTTERANCES …]       default: 1,000 10,000 100,000, which also draws docs/growth.svg
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ STEPS = {
 }
 COLORS = {"--line": "#dfe1e5", "--series-1": "#2f6f9f", "--series-2": "#c4602f", "--series-3": "#4f8a4a"}
 DARK = {"--line": "#353b43", "--series-1": "#74b3e0", "--series-2": "#ec9a6a", "--series-3": "#8cc785"}
-"""Copied from the report's style.css, since a picture in a document has no style sheet."""
+"""Copied from the report's style.css, because a picture in a document has no style sheet."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,26 +107,26 @@ def rows(costs: dict[str, dict[int, Cost]]) -> list[Row]:
 
 
 def table(costs: dict[str, dict[int, Cost]]) -> str:
-    """As docs/distributed.md has it."""
-    told = ["| step | utterances | processor time an utterance | memory an utterance |", "| --- | --- | --- | --- |"]
+    """The table of docs/distributed.md."""
+    lines = ["| step | utterances | processor time an utterance | memory an utterance |", "| --- | --- | --- | --- |"]
     for step, by_size in costs.items():
         for size, cost in by_size.items():
-            told.append(
+            lines.append(
                 f"| {step} | {size:,} | {1e3 * cost.seconds / size:.2f} ms | {cost.memory / size / 1e3:.2f} KB |"
             )
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 def plot(costs: dict[str, dict[int, Cost]]) -> str:
     """Both figures over the size of the corpus, as one picture."""
     time = {step: {size: 1e3 * cost.seconds / size for size, cost in of.items()} for step, of in costs.items()}
     memory = {step: {size: cost.memory / size / 1e3 for size, cost in of.items()} for step, of in costs.items()}
-    return _standing_alone([_curves(time, "ms an utterance"), _curves(memory, "KB an utterance")])
+    return _standalone_svg([_curves(time, "ms an utterance"), _curves(memory, "KB an utterance")])
 
 
 @dataclasses.dataclass(frozen=True)
 class _OfSizes(Scale):
-    """An axis on which each size stands by its logarithm, and bears its name."""
+    """A logarithmic axis with a tick at each size."""
 
     sizes: tuple[int, ...] = ()
 
@@ -154,8 +154,8 @@ def _curves(values: dict[str, dict[int, float]], unit: str) -> str:
     return str(drawing.svg())
 
 
-def _standing_alone(pictures: list[str]) -> str:
-    """Pictures of a page side by side, with the colours that they take from it."""
+def _standalone_svg(pictures: list[str]) -> str:
+    """The pictures next to each other in one SVG, with the colors that a page would define."""
     (width, height), *_ = [map(float, found) for found in re.findall(r'viewBox="0 0 (\S+) (\S+)"', pictures[0])]
     style = f"svg{{color:#23272e;{_css(COLORS)}}}@media(prefers-color-scheme:dark){{svg{{color:#dfe3e8;{_css(DARK)}}}}}"
     parts = [

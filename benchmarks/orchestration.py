@@ -1,4 +1,4 @@
-"""What running the demo as a graph costs beyond its steps' own work; and what importing a step costs.
+"""The overhead of running the demo as a graph, beyond its steps' own work; and the cost of importing a step.
 
 python -m benchmarks.orchestration
 """
@@ -19,7 +19,7 @@ ROUNDS = 5
 
 
 def overhead() -> Row:
-    """Runs the demo from nothing; all that is not inside a step's `run` counts as orchestration."""
+    """Runs the demo from scratch; all time outside the steps' `run` functions counts as orchestration."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         _voxline("corpus", "demo", f"{folder}/corpus")
@@ -43,7 +43,7 @@ def overhead() -> Row:
 
 
 def imports() -> Row:
-    """The slowest import of a step, each in processes of its own, beside TensorFlow's."""
+    """The slowest import of a step, measured in separate processes, next to TensorFlow's."""
     seconds = {f"voxline.components.{step}.step": _import_seconds(f"voxline.components.{step}.step") for step in STEPS}
     slowest = max(seconds, key=lambda module: seconds[module])
     return Row.of(

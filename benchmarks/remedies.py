@@ -1,4 +1,4 @@
-"""What each remedy for attention that never aligns does: the same voice and strings of digits, with it and without.
+"""Compares remedies for attention that never aligns: the same voice and strings of digits, with and without each.
 
 Not part of `make bench`: it trains a small Tacotron 2 a dozen times, some minutes each on one core.
 
@@ -58,7 +58,7 @@ MODEL: dict[str, Any] = {
     "decoder_dropout": 0.0,
     "postnet_layers": 0,
 }
-"""With a bidirectional LSTM in the encoder, as in the paper: what goes wrong, goes wrong with it."""
+"""With a bidirectional LSTM in the encoder, as in the paper, which is where attention fails to align."""
 
 GUIDED = {"guided_attention": {"weight": 0.3}}
 REMEDIES: dict[str, dict[str, Any]] = {
@@ -104,7 +104,7 @@ def _features(samples: np.ndarray, rate: int) -> np.ndarray:
 
 
 def row(name: str, changes: dict[str, Any], data: Dataset, folder: Path) -> list[str]:
-    """Trains with one remedy, and says when free running aligned and how good it was in the end."""
+    """Trains with one remedy; returns when autoregressive attention aligned, and the final metrics."""
     changes = {**changes}
     model = {**MODEL, **changes.pop("model", {})}
     settings = TtsTrainSettings.of({**BASE, **changes, "model": model})

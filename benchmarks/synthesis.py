@@ -1,10 +1,10 @@
-"""Tacotron 2 in full size beside the same in PyTorch eager: a teacher-forced training step, and decoding alone.
+"""Tacotron 2 in full size next to the same in PyTorch eager: a teacher-forced training step, and decoding only.
 
 Decoding is measured twice: as a SavedModel whose loop XLA has compiled, in float32 as the peer's (compiling is not
 measured); and with a decoder of 8 bits, as `train.export.decoder: int8` exports it and `voxline synthesize` runs it.
 
-PyTorch lives in an environment of its own (`make bench` sets it up), so the peer is a process that times itself; the
-two take turns, so that a busy machine slows both alike. One core, one thread.
+PyTorch is in a separate environment (`make bench` sets it up), so the peer is a process that times itself; the two
+alternate, so that a busy machine slows both equally. One core, one thread.
 
   python -m benchmarks.synthesis
 """
@@ -88,26 +88,26 @@ def _row(name: str, mine: list[float], theirs: list[float]) -> Row:
 
 
 class _Voice(tf.Module):  # type: ignore[misc]
-    """A model that speaks, as a SavedModel has it; a stop token never comes."""
+    """A TTS model as in a SavedModel, which never predicts the stop token."""
 
     def __init__(self, model: Tacotron2) -> None:
         super().__init__()
         model.decoder.stop_bias.assign(model.decoder.stop_bias - 1e4)
         self.held = [variable.value for variable in model.weights]
         noise, compiler = (7, 0), functools.partial(tf.function, autograph=False, jit_compile=True)
-        self._speak = lambda *text: (
+        self._synthesize = lambda *text: (
             model.synthesize(*text, max_steps=SPOKEN_STEPS, noise=tf.constant(noise), compiler=compiler).mels
         )
 
     @tf.function(  # type: ignore[untyped-decorator]
         input_signature=(tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)), autograph=False
     )
-    def speak(self, labels: Any, counts: Any) -> Any:
-        return {"mels": self._speak(labels, counts)}
+    def synthesize(self, labels: Any, counts: Any) -> Any:
+        return {"mels": self._synthesize(labels, counts)}
 
 
 class _Around(tf.Module):  # type: ignore[misc]
-    """What stands around a decoder of 8 bits, as a SavedModel has it."""
+    """The parts of the model around an 8-bit decoder, as in a SavedModel."""
 
     def __init__(self, model: Tacotron2) -> None:
         super().__init__()

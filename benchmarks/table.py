@@ -1,4 +1,4 @@
-"""The table that `make bench` prints: each figure beside a peer's, measured in the same run."""
+"""The table that `make bench` prints: each figure next to a peer's, measured in the same run."""
 
 import dataclasses
 import sys
@@ -12,10 +12,10 @@ class Row:
 
     Attributes:
       name: what was measured.
-      ours, peer: both figures in words, with their unit: "2.1 ms a file".
-      ratio: of the two, as `target` means it.
-      target: what the ratio has to be: ">= 15".
-      ok: whether it is.
+      ours, peer: both figures as text, with their unit: "2.1 ms a file".
+      ratio: the ratio that `target` bounds.
+      target: the bound on the ratio, such as ">= 15".
+      ok: whether the ratio meets the target.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Row:
 
 
 def print_table(rows: Iterable[Row]) -> None:
-    """Prints the rows as a Markdown table; ends the program with status 1 where one misses its target.
+    """Prints the rows as a Markdown table; exits with status 1 if one misses its target.
 
     >>> print_table([Row.of("reading", "1 ms", "30 ms", 30.0, ">=", 20)])
     | what    | ours | peer  | ratio | target |    |

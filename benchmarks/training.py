@@ -1,7 +1,7 @@
-"""A training step of the demo's Deep Speech 2 beside the same model in PyTorch eager; and reading its batches.
+"""A training step of the demo's Deep Speech 2 next to the same model in PyTorch eager; and reading its batches.
 
-PyTorch lives in an environment of its own (`make bench` sets it up), so the peer is a process that times
-itself; the two take turns, so that a busy machine slows both alike.
+PyTorch is in a separate environment (`make bench` sets it up), so the peer is a process that times itself; the two
+alternate, so that a busy machine slows both equally.
 
   python -m benchmarks.training
 """
@@ -40,7 +40,7 @@ SETTINGS = AsrTrainSettings(batch_size=BATCH, model=DeepSpeech2Settings(dropout=
 
 
 def rows() -> list[Row]:
-    """A step of learning against PyTorch's, and a batch of reading against a step of learning."""
+    """A training step against PyTorch's, and reading a batch against a training step."""
     frames = np.linspace(360, 140, BATCH).astype(int)  # 1.4 to 3.6 s, as the demo's commands
     labels = (frames / 12).astype(int)
     alphabet = Alphabet.from_name("english")
@@ -122,7 +122,7 @@ def _peer_seconds(frames: np.ndarray, labels: np.ndarray, weights: int) -> float
 
 
 def _reading_seconds(dataset: Dataset, folder: Path) -> float:
-    """Seconds a batch, over epochs of 800 utterances as the demo has them, on the threads that training uses."""
+    """Seconds per batch, over epochs of 800 utterances as in the demo, on the threads that training uses."""
     random = np.random.default_rng(2)
     spoken = []
     for number in range(800):
