@@ -55,11 +55,11 @@ def test_seed_epoch_and_utterance_determine_the_augmentation(tones: Dataset) -> 
     def noisy(features: Any, fewest: int, random: np.random.Generator) -> Any:
         return features + random.standard_normal(features.shape).astype(np.float32)
 
-    def heard(first: int, epoch: int = 1) -> Batch:
+    def last_batch(first: int, epoch: int = 1) -> Batch:
         return list(batches(tones, augment=noisy).epoch(epoch, first))[-1]
 
-    np.testing.assert_array_equal(heard(0).features, heard(15).features)
-    assert not np.array_equal(heard(0).features[:, :5], heard(0, epoch=2).features[:, :5])
+    np.testing.assert_array_equal(last_batch(0).features, last_batch(15).features)
+    assert not np.array_equal(last_batch(0).features[:, :5], last_batch(0, epoch=2).features[:, :5])
 
 
 def test_batches_hold_similar_lengths(tones: Dataset) -> None:

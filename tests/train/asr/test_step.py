@@ -101,14 +101,14 @@ def test_model_json_records_settings_dataset_and_provenance(
     trained: tuple[Any, AsrTrainSettings], tones: Dataset
 ) -> None:
     work, settings = trained
-    said = read_model_json(work.folder)
-    assert said["alphabet"] == LETTERS
-    assert said["sample_rate"] == 8_000
-    assert said["features"] == tones.features.plain()
-    assert said["settings"] == settings.plain()
-    assert said["dataset"]["key"] == tones.key
-    assert said["provenance"]["trained"]["dev_wer"] == work.metrics["dev_wer"]
-    assert {"tensorflow", "keras"} <= set(said["provenance"]["versions"])
+    model_info = read_model_json(work.folder)
+    assert model_info["alphabet"] == LETTERS
+    assert model_info["sample_rate"] == 8_000
+    assert model_info["features"] == tones.features.plain()
+    assert model_info["settings"] == settings.plain()
+    assert model_info["dataset"]["key"] == tones.key
+    assert model_info["provenance"]["trained"]["dev_wer"] == work.metrics["dev_wer"]
+    assert {"tensorflow", "keras"} <= set(model_info["provenance"]["versions"])
 
 
 def test_a_second_run_reuses_the_output(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
@@ -195,7 +195,7 @@ def _looks(log: Path) -> list[str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port

@@ -138,8 +138,8 @@ def test_a_template_with_another_container_name_is_refused() -> None:
 @pytest.mark.parametrize(("kind", "succeeded"), [("Complete", True), ("Succeeded", True), ("Failed", False)])
 def test_the_outcome_of_a_job_is_its_condition(kind: str, succeeded: bool) -> None:
     job = {"status": {"conditions": [{"type": "Suspended", "status": "False"}, {"type": kind, "status": "True"}]}}
-    found = job_outcome(job)
-    assert found is not None
-    assert found.succeeded == succeeded
+    outcome = job_outcome(job)
+    assert outcome is not None
+    assert outcome.succeeded == succeeded
     assert job_outcome({"status": {"conditions": [{"type": kind, "status": "False"}]}}) is None
     assert job_outcome({}) is None

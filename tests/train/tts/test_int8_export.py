@@ -141,8 +141,8 @@ def test_a_truncated_decoder_is_named(voice: Path, tmp_path: Path) -> None:
 
 def test_an_unknown_kind_of_decoder_is_refused(voice: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(voice, tmp_path / "model"))
-    said = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps({**said, "decoder": "int4"}))
+    model_info = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**model_info, "decoder": "int4"}))
     with pytest.raises(WorkError, match="'int4'; this Voxline knows float32 and int8"):
         Synthesizer(folder)
 
@@ -162,8 +162,8 @@ def test_a_new_process_synthesizes_without_keras_and_without_warnings(voice: Pat
         "PYTHONPATH": str(Path(__file__).parents[3]),
         "CUDA_VISIBLE_DEVICES": "",
     }
-    found = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert found.returncode == 0, found.stderr[-2_000:]
-    assert found.stdout.split()[1:] == ["False", "False"]
-    assert "TensorFlow Lite" not in found.stderr
-    assert "deprecated" not in found.stderr
+    process = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert process.returncode == 0, process.stderr[-2_000:]
+    assert process.stdout.split()[1:] == ["False", "False"]
+    assert "TensorFlow Lite" not in process.stderr
+    assert "deprecated" not in process.stderr

@@ -41,14 +41,14 @@ def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[S
 
 def test_model_json_records_what_synthesis_needs(trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset) -> None:
     work, settings = trained
-    said = json.loads((work.path("model") / "model.json").read_text())
-    assert said["kind"] == "tacotron2"
-    assert said["alphabet"] == LETTERS
-    assert said["frontend"] == tones.frontend
-    assert said["settings"] == settings.plain()
+    model_info = json.loads((work.path("model") / "model.json").read_text())
+    assert model_info["kind"] == "tacotron2"
+    assert model_info["alphabet"] == LETTERS
+    assert model_info["frontend"] == tones.frontend
+    assert model_info["settings"] == settings.plain()
     frames = tones.features.count_frames(round(settings.max_seconds * tones.features.sample_rate))
-    assert said["max_steps"] == -(-frames // settings.trained_reduction(int(work.metrics["best_step"])))
-    assert said["provenance"]["trained"]["dev_mel_dtw"] == work.metrics["dev_mel_dtw"]
+    assert model_info["max_steps"] == -(-frames // settings.trained_reduction(int(work.metrics["best_step"])))
+    assert model_info["provenance"]["trained"]["dev_mel_dtw"] == work.metrics["dev_mel_dtw"]
 
 
 def test_the_exported_model_equals_the_trained_one(
@@ -66,24 +66,24 @@ def test_the_exported_model_equals_the_trained_one(
     ours = module.synthesize(
         batch, step, tones.features.count_frames(round(settings.max_seconds * tones.features.sample_rate))
     )
-    found = {name: value.numpy() for name, value in exported.signatures["synthesize"](**text).items()}
-    np.testing.assert_array_equal(found["frames"], ours.frames)
-    np.testing.assert_array_equal(found["hit_limit"], ours.hit_limit)
-    np.testing.assert_allclose(found["alignments"], ours.alignment, atol=1e-4)
+    outputs = {name: value.numpy() for name, value in exported.signatures["synthesize"](**text).items()}
+    np.testing.assert_array_equal(outputs["frames"], ours.frames)
+    np.testing.assert_array_equal(outputs["hit_limit"], ours.hit_limit)
+    np.testing.assert_allclose(outputs["alignments"], ours.alignment, atol=1e-4)
     mels = module.denormalize(ours)[0].numpy()
     for row, frames in enumerate(ours.frames):
-        np.testing.assert_allclose(found["mels"][row, :frames], mels[row, :frames], atol=1e-4)
-        assert not found["mels"][row, frames:].any()
-        samples = found["samples"][row]
+        np.testing.assert_allclose(outputs["mels"][row, :frames], mels[row, :frames], atol=1e-4)
+        assert not outputs["mels"][row, frames:].any()
+        samples = outputs["samples"][row]
         assert samples == tones.features.count_samples(int(frames))
         # By their spectra: Griffin-Lim makes much of a rounding.
         wanted = griffin_lim.features_to_waveform(
             mels[row, :frames], tones.features, iterations=settings.griffin_lim.iterations
         )
-        heard = [
-            spectra.compute_features(sound, tones.features) for sound in (found["waveforms"][row, :samples], wanted)
+        spectra_of_both = [
+            spectra.compute_features(sound, tones.features) for sound in (outputs["waveforms"][row, :samples], wanted)
         ]
-        np.testing.assert_allclose(heard[0].mean(0), heard[1].mean(0), atol=1e-2)
+        np.testing.assert_allclose(spectra_of_both[0].mean(0), spectra_of_both[1].mean(0), atol=1e-2)
 
     recorded = {"features": tf.constant(batch.features), "frames": tf.constant(batch.frames)}
     forced = {name: value.numpy() for name, value in exported.signatures["teacher_forced"](**text, **recorded).items()}
@@ -123,16 +123,16 @@ def test_the_export_works_in_a_process_without_voxline(
     trained: tuple[StepOutput, TtsTrainSettings], tmp_path: Path
 ) -> None:
     work, _ = trained
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", "-c", FRESH, str(work.path("model"))], cwd=tmp_path, capture_output=True, text=True
     )
-    assert found.returncode == 0, found.stderr[-2_000:]
-    said = json.loads(found.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr[-2_000:]
+    printed = json.loads(process.stdout.splitlines()[-1])
     voice = tf.saved_model.load(str(work.path("model"))).signatures["synthesize"]
     made = voice(symbols=tf.constant([[0, 1, 2, 3]]), lengths=tf.constant([4]))
-    assert said["ours"] == []
-    assert said["frames"] == made["frames"].numpy().tolist()
-    assert said["mean"] == pytest.approx(float(tf.reduce_mean(made["mels"])), abs=1e-4)
+    assert printed["ours"] == []
+    assert printed["frames"] == made["frames"].numpy().tolist()
+    assert printed["mean"] == pytest.approx(float(tf.reduce_mean(made["mels"])), abs=1e-4)
 
 
 def test_trains_on_a_generated_corpus(tmp_path: Path) -> None:

@@ -118,9 +118,9 @@ def test_a_text_with_more_symbols_than_frames_is_left_out_or_stops_the_run(
     task = TtsTask(tiny_tts_settings(max_infeasible_share=0.5), dataset)
     assert (task.train.infeasible, task.dev.infeasible) == (["train-002"], ["dev-007"])
     assert (task.train.utterances, task.dev.utterances) == (5, 1)
-    told = capsys.readouterr().out
-    assert "left out: train-002" in told
-    assert "left out: dev-007" in told
+    output = capsys.readouterr().out
+    assert "left out: train-002" in output
+    assert "left out: dev-007" in output
 
 
 def test_features_of_the_wrong_kind_are_refused(tones: Dataset) -> None:
