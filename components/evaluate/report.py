@@ -56,7 +56,7 @@ def _cards(metrics: dict[str, Any]) -> Block:
     values = metrics["metrics"]
     cards = {metric.title: metric.format(values[metric.name]["value"]) for metric in _headline(metrics)}
     rtf = values["rtf"]["value"]
-    return stat_cards({**cards, "real-time factor": f"{rtf:.3g} ({1 / rtf:.0f}× real time)" if rtf else "—"})
+    return stat_cards({**cards, "real-time factor": f"{rtf:.3g} ({1 / rtf:.3g}× real time)" if rtf else "—"})
 
 
 def _metrics_table(metrics: dict[str, Any]) -> list[Block]:

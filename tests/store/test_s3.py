@@ -19,7 +19,7 @@ OTHER = b"x" * (5 << 20)
 def test_of_two_machines_that_upload_other_bytes_at_once_one_is_first(
     s3: S3Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    """The second takes the first one's upload for that of a killed process, and goes on with it."""
+    """The second mistakes the live upload of the first for that of a killed process and continues it."""
     for name in ("ours", "theirs"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "shard").write_bytes(os.urandom(11 << 20))
