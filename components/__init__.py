@@ -1,1 +1,1 @@
-"""How each step works: a folder a step, and `speech`, the domain that they share."""
+"""The steps: a folder each."""

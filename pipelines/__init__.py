@@ -1,1 +1,1 @@
-"""In which order the steps run, and how a run is started, watched and recorded."""
+"""Graphs of steps, and everything that configures, runs, submits and records them."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.audio.decoding import decode_audio, resample, to_int16, to_mono
+from voxline.audio.decoding import decode_audio, resample, to_mono
 from voxline.audio.loudness import integrated_loudness
-from voxline.audio.wav import read_wav, write_wav
+from voxline.audio.wav import read_wav, to_int16, write_wav
 from voxline.components.convert.jobs import ConversionJob, Converted, RejectedRecording, Shaping, SourceChanged
 from voxline.rejects import BadAudioError, Reason
 from voxline.store.hashing import hash_file

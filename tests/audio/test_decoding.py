@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from voxline.audio.decoding import decode_audio, load_audio, read_header, resample, to_int16, to_mono
+from voxline.audio.decoding import decode_audio, load_audio, read_header, resample, to_mono
+from voxline.audio.wav import to_int16
 from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000

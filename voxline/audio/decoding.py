@@ -16,6 +16,7 @@ import soundfile
 
 from voxline.audio import flac, wav
 from voxline.audio.ffmpeg import decode_with_ffmpeg, ffmpeg_format
+from voxline.audio.wav import full_scale
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, BadAudioError, Reason
 
 __all__ = [
@@ -26,7 +27,6 @@ __all__ = [
     "load_audio",
     "read_header",
     "resample",
-    "to_int16",
     "to_mono",
 ]
 
@@ -170,36 +170,20 @@ def to_mono(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if samples.shape[1] == 1:
         only: npt.NDArray[Any] = samples[:, 0]
         return only
-    mean: npt.NDArray[np.float64] = samples.mean(axis=1, dtype=np.float64) / _full_scale(samples.dtype)
+    mean: npt.NDArray[np.float64] = samples.mean(axis=1, dtype=np.float64) / full_scale(samples.dtype)
     return mean.astype(np.float32)
 
 
 def resample(samples: npt.NDArray[Any], rate: int, to: int) -> npt.NDArray[np.float32]:
     """Resamples to `to` Hz with soxr (HQ): float32 `[samples]`; integers are scaled to [-1, 1]."""
     if samples.dtype != np.float32:
-        samples = (samples / _full_scale(samples.dtype)).astype(np.float32)
+        samples = (samples / full_scale(samples.dtype)).astype(np.float32)
     if rate == to:
         return samples
     import soxr
 
     resampled: npt.NDArray[np.float32] = soxr.resample(samples, rate, to, quality="HQ")
     return resampled
-
-
-def to_int16(samples: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
-    """Samples as int16, rounded to nearest and clipped at full scale. int16 is returned unchanged.
-
-    >>> to_int16(np.array([0.5, -1.0, 1.2, 0.00002], np.float32))
-    array([ 16384, -32768,  32767,      1], dtype=int16)
-    """
-    if samples.dtype == np.int16:
-        return samples
-    scaled = samples * (32768.0 / _full_scale(samples.dtype))
-    return np.clip(np.rint(scaled), -32768, 32767).astype(np.int16)
-
-
-def _full_scale(dtype: np.dtype[Any]) -> float:
-    return float(2 ** (8 * dtype.itemsize - 1)) if dtype.kind == "i" else 1.0
 
 
 def _read_first_bytes(path: Path) -> bytes:

@@ -99,14 +99,32 @@ def write_wav(path: Path | str, samples: "npt.NDArray[Any]", sample_rate: int, *
             "floats in [-1, 1] is accepted"
         )
     if samples.dtype != np.int16:
-        from voxline.audio.decoding import to_int16
-
         if not np.isfinite(samples).all():
             raise ValueError("some samples are not finite; floats in [-1, 1] are accepted")
         samples = to_int16(samples)
     data = np.ascontiguousarray(samples, dtype="<i2").tobytes()
     with atomic_write(Path(path), durable=durable) as file:
         file.write(wav_header(len(samples), sample_rate) + data)
+
+
+def to_int16(samples: "npt.NDArray[Any]") -> "npt.NDArray[np.int16]":
+    """Samples as int16, rounded to nearest and clipped at full scale. int16 is returned unchanged.
+
+    >>> import numpy as np
+    >>> to_int16(np.array([0.5, -1.0, 1.2, 0.00002], np.float32))
+    array([ 16384, -32768,  32767,      1], dtype=int16)
+    """
+    import numpy as np
+
+    if samples.dtype == np.int16:
+        return samples
+    scaled = samples * (32768.0 / full_scale(samples.dtype))
+    return np.clip(np.rint(scaled), -32768, 32767).astype(np.int16)
+
+
+def full_scale(dtype: "np.dtype[Any]") -> float:
+    """The amplitude of a sample at full scale: 1.0 for floats, 2^(bits - 1) for integers."""
+    return float(2 ** (8 * dtype.itemsize - 1)) if dtype.kind == "i" else 1.0
 
 
 def wav_header(samples: int, sample_rate: int) -> bytes:

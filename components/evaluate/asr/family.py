@@ -165,7 +165,7 @@ def _write_clip(job: EvaluationJob, recognizer: Recognizer, results: Sequence[As
     """
     import soundfile
 
-    from voxline.audio.decoding import to_int16
+    from voxline.audio.wav import to_int16
 
     def preference(index: int) -> tuple[Any, ...]:
         result, utterance = results[index], job.utterances[index]
