@@ -115,5 +115,5 @@ def test_every_step_of_the_image_can_be_imported_in_it(which: str, ran: Ran) -> 
         "model": ("train", "evaluate", "push"),
         "validate": ("validate",),
     }[which]
-    program = "".join(f"import components.{step}.step as s; assert s.__cached__; " for step in steps)
+    program = "".join(f"import voxline.components.{step}.step as s; assert s.__cached__; " for step in steps)
     ran(which, "python3", "-c", program + "import os; assert os.path.exists(s.__cached__)")

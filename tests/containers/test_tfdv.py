@@ -167,6 +167,6 @@ def test_a_manifest_without_converts_measurements_is_validated(place: Path, vali
     assert read_json(validated("bare") / VALIDATION)["tfdv"]["anomalies"] == []
 
 
-@pytest.mark.parametrize("schema", ["recognition", "synthesis"])
+@pytest.mark.parametrize("schema", ["asr", "tts"])
 def test_every_curated_schema_is_valid(schema: str, validated: Validated) -> None:
     assert read_json(validated("fit", schema=schema) / VALIDATION)["tfdv"]["schema"] == schema
