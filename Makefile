@@ -17,7 +17,7 @@ FAKE_GCS ?= v1.56.1
 VERSITYGW ?= v1.8.0
 SPEAKERS := george jackson lucas nicolas theo yweweler
 
-.PHONY: help setup demo demo-tts test test-browser test-buckets lint format bench bench-refresh leave-one-out golden images test-containers test-cluster test-flink cluster-server lock image-locks clean
+.PHONY: help setup demo demo-tts test test-browser test-buckets lint format bench bench-refresh leave-one-out golden images test-containers test-cluster test-flink cluster-server lock image-locks clean clean-runs
 
 help: ## Explain every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -137,6 +137,19 @@ lock: $(READY) ## Resolve the requirements into requirements.lock and requiremen
 image-locks: $(READY) ## Resolve the images' requirements within requirements.lock
 	@$(PY) docker/lock.py
 
-clean: ## Remove runs and caches, keep .venv
-	@rm -rf runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ## Remove the caches of tools; runs, registries, datasets and .venv stay
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find voxline pipelines components tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Runs, with the store, the datasets and the registry that lie there by default.
+clean-runs: ## Remove runs/ with its models, datasets and stores, after naming them (YES=1: without asking)
+	@if [ ! -d runs ]; then echo "clean-runs: there is no folder runs"; exit 0; fi; \
+	echo "clean-runs: removes runs/ ($$(du -sh runs | cut -f1)):"; \
+	for folder in runs/*/; do echo "  $$folder"; done; \
+	find runs -name saved_model.pb -path '*/registry/*' | sed 's|/saved_model.pb$$||; s|^|  model in a registry: |'; \
+	find runs -name version.json -path '*/datasets/*' | sed 's|/version.json$$||; s|^|  dataset version: |'; \
+	if [ -z "$(YES)" ]; then \
+	  printf 'Remove all of it? [y/N] '; read answer || answer=; \
+	  case "$$answer" in y|Y|yes) ;; *) echo "clean-runs: nothing was removed"; exit 1 ;; esac; \
+	fi; \
+	rm -rf runs

@@ -16,7 +16,7 @@ import fcntl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from voxline.components.publish.versions import DatasetVersions, list_datasets
+from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
 from voxline.errors import WorkError
@@ -25,6 +25,7 @@ from voxline.store.bucket_cache import ensure_local, private_cache, uri_of
 from voxline.store.bucket_locks import UNFINISHED_PURGE, exclusive_store_lock
 from voxline.store.bucket_step import LAST_USE_FILE
 from voxline.store.files import DONE
+from voxline.store.layout import check_store
 from voxline.store.objects import ObjectInfo, ObjectStore, is_remote, open_store
 
 ABANDONED = datetime.timedelta(days=1)
@@ -57,9 +58,14 @@ def collect_garbage(
       dry_run: deletes nothing.
 
     Raises:
+      SettingsError: the store is none, or a folder of datasets holds none: their shards would be deleted.
       WorkError: a process adds to the store; a purge of it is unfinished; or a version cannot be read, so that its
         shards are unknown.
     """
+    datasets = [*datasets]
+    check_store(store)
+    for root in datasets:
+        check_datasets(root)
     objects, grace = open_store(store), datetime.timedelta(days=grace_days)
     with _exclusive(store, dry_run) as (now, check_lock):
         if any(objects.list(UNFINISHED_PURGE)):

@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.store.bucket_locks import shared_store_lock
 from voxline.store.files import read_json, write_json
-from voxline.store.objects import open_store
+from voxline.store.objects import ObjectStore, open_store
 
 VERSION_FILE = "version.json"
 PURGED_FILE = "purged.jsonl"
 """In a version that a purge changed: when, and how many rows it removed."""
+PURGE_STAGING = ".purged-"
+"""Of a version without a speaker's rows, until it replaces the version of that number."""
 _STAGING = ".incoming-"
 _LOCK = ".lock"
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
@@ -161,6 +163,28 @@ class DatasetVersions:
         while not self._store.reserve(str(number)):
             number += 1
         return number
+
+
+def check_datasets(root: Path | str) -> None:
+    """Checks that datasets are published to a location, before what they do not need is deleted.
+
+    Raises:
+      SettingsError: nothing in it is a dataset's version.
+    """
+    store = open_store(root)
+    if not any(_holds_version(store, name) for name in store.list_folders() if _NAME.fullmatch(name)):
+        raise SettingsError(
+            f"{root}: no dataset is published here, as <name>/<number>/{VERSION_FILE}; give the `datasets` of the "
+            "runs' config"
+        )
+
+
+def _holds_version(store: ObjectStore, name: str) -> bool:
+    """Whether a folder is a dataset's, also while a killed purge has replaced its only version by half."""
+    folders = (store / name).list_folders()
+    return any(_NUMBER.fullmatch(one) and store.stat(f"{name}/{one}/{VERSION_FILE}") for one in folders) or any(
+        one.startswith(PURGE_STAGING) for one in folders
+    )
 
 
 def list_datasets(root: Path | str) -> list[str]:

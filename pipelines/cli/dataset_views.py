@@ -16,7 +16,7 @@ from voxline.components.publish.diff import (
 )
 from voxline.components.publish.garbage_collection import collect_garbage
 from voxline.components.publish.purge.locations import PurgeScope
-from voxline.components.publish.purge.purge import PurgeFindings, find_speaker, purge_speaker
+from voxline.components.publish.purge.purge import PurgeFindings, find_speaker, past_purges, purge_speaker
 from voxline.components.publish.purge.retention import Retention
 from voxline.components.publish.step import lock_dataset, low_live_shards, publish_version
 from voxline.components.publish.versions import DatasetVersions, VersionInfo, list_datasets
@@ -208,14 +208,12 @@ def _format_change(one: ChangedUtterance, key: str) -> str:
 
 
 NOT_COVERED = (
-    "not searched: the corpus itself (a refresh brings back speakers who are still in it), archives, backups, reports "
-    "in run folders, artifacts of a KFP server, other stores"
+    "not touched: the corpus itself (a refresh brings back speakers who are still in it), weights of models, reports "
+    "in run folders, artifacts of a KFP server, archives, exports, backups, other stores"
 )
 
 
-def format_purge_lines(
-    speaker: str, store: str, datasets: Sequence[str], registry: str | None, note: str, *, do: bool
-) -> list[str]:
+def format_purge_lines(speaker: str, scope: PurgeScope, note: str, *, do: bool) -> list[str]:
     """Lines that say what there is of a speaker, or what was removed.
 
     Args:
@@ -223,23 +221,24 @@ def format_purge_lines(
     """
     if not speaker:
         raise SettingsError("--speaker is empty: that would remove all utterances without a speaker; give an id")
-    scope = PurgeScope(store, tuple(datasets), registry)
     findings = purge_speaker(speaker, scope, note) if do else find_speaker(speaker, scope)
+    stays = [*_format_trained_models(findings), *_format_run_files(findings), *_format_retained(findings), NOT_COVERED]
     if not findings:
-        return [
-            f"nothing of {speaker!r} in {', '.join(scope.uris)}",
-            *_format_trained_models(findings),
-            *_format_retained(findings),
-            NOT_COVERED,
-        ]
+        missing = f"nothing of {speaker!r} in {', '.join(scope.uris)}"
+        if do and not past_purges(speaker, scope.datasets or (scope.store,)):
+            raise WorkError(
+                f"{missing}, so nothing was removed; check the id (`voxline datasets show NAME --rows` lists the "
+                "speakers) and the locations"
+            )
+        return [f"{missing}, except:" if len(stays) > 1 else missing, *stays]
     done = "removed" if do else "would be removed"
     lines = [f"{done}: {findings.bytes / 1e6:,.1f} MB of {len(findings.footprint.ids):,} utterances"]
-    lines += [*_format_purge_findings(findings), *_format_trained_models(findings)]
+    lines += _format_purge_findings(findings)
     if findings.footprint.shared:
         lines.append(f"kept: {len(findings.footprint.shared):,} WAVs and clips that another speaker has too")
     if findings.unfinished:
         lines.append(f"not searched: {findings.unfinished:,} unfinished trainings; remove those that you do not need")
-    lines += [*_format_retained(findings), NOT_COVERED]
+    lines += stays
     if do:
         lines.append(f"recorded in {', '.join(findings.records)}")
     else:
@@ -276,7 +275,13 @@ def _format_trained_models(findings: PurgeFindings) -> list[str]:
     """Models that were trained on the speaker, and stay."""
     models = [f"  {use.name}" for use in findings.registry_uses if use.trained]
     models += [f"  train/{training.folder.name}" for training in findings.trainings]
-    return ["models trained on them, which stay; train again where that is not allowed", *models] if models else []
+    return [f"models trained on them, which keep their weights: {len(models)}; train again", *models] if models else []
+
+
+def _format_run_files(findings: PurgeFindings) -> list[str]:
+    """Files of run folders that show or play the speaker; a person removes those."""
+    files = [f"  {file}" for file in findings.run_files]
+    return [f"files of runs that show them, which stay: {len(files)}; delete them", *files] if files else []
 
 
 def _format_retained(findings: PurgeFindings) -> list[str]:

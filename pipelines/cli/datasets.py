@@ -16,13 +16,22 @@ def run_purge_command(
         typer.Option("--datasets", help="Folder or bucket URI of published datasets. Repeatable; give all of them."),
     ] = None,
     registry: Annotated[str | None, typer.Option(help="Folder or bucket URI of the registry.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Option(help="Folder of runs, in which reports that show the speaker are named.")
+    ] = None,
     note: Annotated[str, typer.Option(help="For the record: who asked, and why.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only list it.")] = False,
 ) -> None:
-    """Erases a speaker: rows, clips, WAVs, manifests, reports, logs. This cannot be undone."""
+    """Erases a speaker: rows, clips, WAVs, manifests, reports, logs. This cannot be undone.
+
+    Models keep their weights, and reports in run folders stay; both are named. Exit status 1 if --yes finds nothing to
+    remove and no earlier purge of the speaker is on record; 2 if a location is not what it should be.
+    """
+    from voxline.components.publish.purge.locations import PurgeScope
     from voxline.pipelines.cli.dataset_views import format_purge_lines
 
-    _print(format_purge_lines(speaker, store, roots or [], registry, note, do=yes))
+    scope = PurgeScope(store, tuple(roots or ()), registry, tuple(runs or ()))
+    _print(format_purge_lines(speaker, scope, note, do=yes))
 
 
 def show_speaker_use(

@@ -75,5 +75,14 @@ def test_a_missing_name_is_reported_with_the_existing_ones(datasets: Path, tmp_p
 
 
 def test_a_dry_run_lists_what_would_be_collected(datasets: Path, tmp_path: Path) -> None:
-    arguments = ("--store", tmp_path / "store", "--datasets", datasets, "--grace-days", "0", "--dry-run")
-    assert told("gc", *arguments) == [f"{tmp_path / 'store'}: 0 shards, 0.0 MB, would be deleted"]
+    arguments = ("--store", tmp_path / "store" / "10", "--datasets", datasets, "--grace-days", "0", "--dry-run")
+    assert told("gc", *arguments) == [f"{tmp_path / 'store' / '10'}: 0 shards, 0.0 MB, would be deleted"]
+
+
+def test_garbage_collection_refuses_a_folder_that_is_no_store_or_holds_no_datasets(
+    datasets: Path, tmp_path: Path
+) -> None:
+    (line,) = told("gc", "--store", tmp_path, "--datasets", datasets)
+    assert "this is no store" in line
+    (line,) = told("gc", "--store", tmp_path / "store" / "10", "--datasets", tmp_path)
+    assert "no dataset is published here" in line

@@ -3,6 +3,7 @@
 import fcntl
 import gzip
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from tests.publish.conftest import HOW
@@ -22,7 +24,7 @@ from voxline.components.publish.step import run as publish
 from voxline.components.publish.versions import DatasetVersions
 from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
-from voxline.errors import WorkError
+from voxline.errors import VoxlineError, WorkError
 from voxline.metrics.evaluation import Evaluation
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import EVALUATION, Registry
@@ -122,6 +124,7 @@ def test_a_speaker_is_removed_and_all_others_are_kept(places: Folders) -> None:
 def test_line_caches_are_deleted_though_nothing_else_is_left_of_a_speaker(tmp_path: Path) -> None:
     cache = tmp_path / "store" / "lines" / "convert-0123"
     cache.parent.mkdir(parents=True)
+    (tmp_path / "store" / "wavs" / "3f").mkdir(parents=True)
     cache.write_text("a line of somebody whose output was deleted")
     assert not purge_speaker(GONE, PurgeScope(tmp_path / "store"))
     assert not cache.exists()
@@ -272,6 +275,58 @@ def test_an_unknown_speaker_changes_nothing(places: Folders) -> None:
     found = purge_speaker("nobody", places.scope)
     assert not found
     assert not (places.datasets[0] / RECORD_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "message"),
+    [
+        ("--store", ".", r"this is no store: .*; did you mean \S+/made\d*/store\?"),
+        ("--store", "store/wavs", r"this is no store: .*; did you mean \S+/made\d*/store\?"),
+        ("--store", "absent", "this folder does not exist; did you mean"),
+        ("--datasets", "store", "no dataset is published here"),
+        ("--registry", "store", "there is no registry here"),
+        ("--registry", ".", r"there is no registry here, .*; did you mean \S+/made\d*/registry\?"),
+    ],
+)
+def test_a_wrong_location_is_refused_before_the_search(made: Path, option: str, given: str, message: str) -> None:
+    right = {"--store": made / "store", "--datasets": made / "datasets", "--registry": made / "registry"}
+    arguments = [str(part) for one in (right | {option: made / given}).items() for part in one]
+    result = CliRunner().invoke(app, ["datasets", "purge", "--speaker", GONE, "--yes", *arguments])
+    assert isinstance(result.exception, VoxlineError)
+    assert re.search(message, str(result.exception)), result.exception
+
+
+def test_nothing_found_is_a_failure_unless_an_earlier_purge_is_on_record(places: Folders) -> None:
+    """A request to erase somebody must not be closed because of a misspelled id."""
+
+    def purge(speaker: str, *more: str) -> Result:
+        arguments = ["--store", str(places.store), "--datasets", str(places.datasets[0]), *more]
+        return CliRunner().invoke(app, ["datasets", "purge", "--speaker", speaker, *arguments])
+
+    assert purge("nobody").exit_code == 0
+    assert "nothing of 'nobody'" in purge("nobody").output
+    failed = purge("nobody", "--yes")
+    assert isinstance(failed.exception, WorkError)
+    assert "so nothing was removed; check the id" in str(failed.exception)
+    assert purge(GONE, "--yes").exit_code == 0
+    assert purge(GONE, "--yes").exit_code == 0, "a repeated request"
+
+
+def test_reports_of_runs_that_show_the_speaker_are_named_and_stay(places: Folders) -> None:
+    run = places.store.parent
+    (run / "run.json").write_text("{}")
+    (run / "report.html").write_text(f"<td>{GONE}-2</td>")
+    (run / "other.html").write_text("<td>ada-0</td>")
+    elsewhere = run.parent / "runs" / "nightly" / "report.html"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.write_text(f"<td>{GONE}-2</td>")
+    arguments = ["--speaker", GONE, "--store", str(places.store), "--datasets", str(places.datasets[0])]
+    arguments += ["--registry", str(places.registry), "--runs", str(run.parent / "runs"), "--yes"]
+    result = CliRunner().invoke(app, ["datasets", "purge", *arguments])
+    assert result.exit_code == 0, result.output
+    named = result.output.split("files of runs that show them, which stay: 2; delete them\n")[1].splitlines()
+    assert named[:2] == [f"  {elsewhere}", f"  {run / 'report.html'}"]
+    assert (run / "report.html").exists()
 
 
 def test_an_empty_speaker_is_refused(places: Folders) -> None:

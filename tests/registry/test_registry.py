@@ -239,3 +239,17 @@ def test_a_second_push_waits_for_the_first(tmp_path: Path) -> None:
         model_digest(second),
     ]
     assert [(change.version, change.replaces) for change in registry.journal()] == [(1, None), (2, 1)]
+
+
+def test_a_folder_that_is_no_registry_is_refused_and_nothing_in_it_is_to_be_renamed(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "wavs" / "00").mkdir(parents=True)
+    (store / "wavs" / "00" / "00ab.wav").write_bytes(b"RIFF")
+    (tmp_path / "registry" / "asr" / "1").mkdir(parents=True)
+    (tmp_path / "registry" / "asr" / "1" / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(WorkError, match="there is no registry here") as refused:
+        model_names(store)
+    assert "rename" not in str(refused.value)
+    with pytest.raises(WorkError, match=f"did you mean {tmp_path}/registry\\?"):
+        model_names(tmp_path)
+    assert model_names(tmp_path / "registry") == ["asr"]

@@ -28,11 +28,11 @@ from typing import Any
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, model_files
 from voxline.progress import print_status
-from voxline.registry.journal import Journal, RegistryEvent, format_utc
+from voxline.registry.journal import JOURNAL_FILE, Journal, RegistryEvent, format_utc
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import localize
 from voxline.store.files import write_json
-from voxline.store.objects import is_remote, open_store
+from voxline.store.objects import ObjectStore, is_remote, open_store
 
 VERSION_FILE = "version.json"
 MODEL_CARD = "model_card.md"
@@ -330,15 +330,28 @@ def model_names(root: Path | str) -> list[str]:
 
     Raises:
       SettingsError: the URI is not accepted.
-      WorkError: the registry does not exist.
+      WorkError: the registry does not exist, or the folder is something else.
     """
     store = open_store(root)
     names = store.list_folders()
-    if not names and not store.exists():
-        raise WorkError(
-            f"{root}: there is no registry here; give the one that runs push to (the first push creates it)"
-        )
-    return sorted(name for name in names if _NAME.fullmatch(name) and Registry(root, name).versions())
+    models = [name for name in names if _NAME.fullmatch(name) and _is_model(store / name)]
+    if not models and (names or not store.exists()):
+        near = [(store / name).uri for name in names if any(map(_is_model, _folders(store / name)))]
+        hint = f"did you mean {near[0]}?" if near else "give the one that runs push to (the first push creates it)"
+        raise WorkError(f"{root}: there is no registry here, no <model>/{JOURNAL_FILE} or <model>/<version>/; {hint}")
+    return sorted(name for name in models if Registry(root, name).versions())
+
+
+def _folders(store: ObjectStore) -> Iterator[ObjectStore]:
+    return (store / name for name in store.list_folders() if _NAME.fullmatch(name))
+
+
+def _is_model(store: ObjectStore) -> bool:
+    """Whether a folder holds a journal, versions, or what a killed push left."""
+    return store.stat(JOURNAL_FILE) is not None or any(
+        name.startswith(STAGING) or (name.isdecimal() and store.stat(f"{name}/saved_model.pb"))
+        for name in store.list_folders()
+    )
 
 
 def find_model(location: Path | str) -> Path:

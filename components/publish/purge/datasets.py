@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from voxline.components.publish.purge.locations import Workspace
-from voxline.components.publish.versions import PURGED_FILE, VERSION_FILE, DatasetVersions, VersionInfo
+from voxline.components.publish.versions import PURGE_STAGING, PURGED_FILE, VERSION_FILE, DatasetVersions, VersionInfo
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.record_locations import write_record_locations
 from voxline.data.rows import ROWS_FILE, read_rows
@@ -30,8 +30,6 @@ from voxline.errors import WorkError
 from voxline.store.bucket_cache import ensure_local, is_cached
 from voxline.store.files import DONE, atomic_write, read_json, write_json
 from voxline.store.hashing import hash_file, hash_value
-
-_STAGING = ".purged-"
 
 
 def find_shards(store: Path, clips: set[str]) -> Iterator[tuple[ShardInfo, int]]:
@@ -84,9 +82,9 @@ def rewrite_shard(info: ShardInfo, clips: set[str], workspace: Workspace) -> Rew
 def recover_versions(versions: DatasetVersions, workspace: Workspace) -> None:
     """Completes or removes what a killed purge left of versions. Call it with their lock held."""
     for staging in workspace.folders(versions.folder):
-        if staging.name.startswith(_STAGING):
+        if staging.name.startswith(PURGE_STAGING):
             if workspace.exists(staging / VERSION_FILE):
-                number = staging.name.removeprefix(_STAGING)
+                number = staging.name.removeprefix(PURGE_STAGING)
                 workspace.replace_folder(staging, versions.folder / number, VERSION_FILE)
             else:
                 workspace.remove(staging)
@@ -107,7 +105,7 @@ def purge_version(
     if not rows:
         remap_dataset(dataset, rewritten, workspace)
         return 0
-    staging = versions.folder / f"{_STAGING}{number}"
+    staging = versions.folder / f"{PURGE_STAGING}{number}"
     workspace.remove(staging)
     staging.mkdir()
     purged = _write_without(dataset, speaker, rewritten, staging, target)

@@ -20,9 +20,8 @@ from typing import Any
 from voxline.components.publish.purge.locations import (
     BINARY_SUFFIXES,
     NAMELESS_FOLDERS,
+    SOURCES,
     TRAIN,
-    UNPACKED,
-    WAVS,
     Workspace,
 )
 from voxline.data.dataset import DATASET_FILE, Dataset
@@ -34,6 +33,7 @@ from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.bucket_locks import UNFINISHED_PURGE
 from voxline.store.files import DONE, atomic_write, read_json, write_json
 from voxline.store.hashing import hash_bytes
+from voxline.store.layout import WAVS
 from voxline.store.step_cache import read_done
 
 USUAL_SPEEDS = (0.9, 1.0, 1.1)
@@ -267,7 +267,7 @@ def _search_manifest(file: Path, store: Path, footprint: Footprint, others: set[
         footprint.outputs.add(_output_of(file.parent, store))
         if parts[0] == WAVS:
             footprint.wavs.add(audio.stem)
-        elif parts[0] in UNPACKED:
+        elif parts[0] in SOURCES:
             footprint.sources.add("/".join(parts[:2]))
 
 

@@ -9,20 +9,24 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from voxline.components.publish.versions import DatasetVersions, list_datasets
+from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
-from voxline.errors import SettingsError, WorkError
-from voxline.registry.registry import EVALUATION, PROVENANCE
+from voxline.errors import WorkError
+from voxline.registry.registry import EVALUATION, PROVENANCE, model_names
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import cache_root, ensure_local, is_cached, private_cache, uri_of
 from voxline.store.bucket_locks import UNFINISHED_PURGE, Lease, exclusive_store_lock
 from voxline.store.files import DONE, open_lock_file
+from voxline.store.layout import CORPORA, UNPACKED, WAVS, check_store
 from voxline.store.objects import ABSENT, CLAIM, ObjectInfo, ObjectStore, is_remote, open_store
 
-WAVS, TRAIN, UNPACKED = "wavs", "train", ("unpacked", "corpora")
-NAMELESS_FOLDERS = ("fingerprints", "probes", *UNPACKED)
+TRAIN, SOURCES = "train", (UNPACKED, CORPORA)
+NAMELESS_FOLDERS = ("fingerprints", "probes", *SOURCES)
 """Folders of a store that name nobody. The content of unpacked corpora is known from manifests."""
 BINARY_SUFFIXES = (".wav", ".npy", ".npz", ".tfrecord", ".flac")
+RUN_FILE = "run.json"
+_PAGE_SUFFIXES = ("", ".html", ".log")
+"""Of a run's pages and logs; KFP's copies of pages have no suffix."""
 MARKERS = ("version.json", "done.json", "shard.json")
 """Files that make their folder count. They are written last and deleted first."""
 
@@ -170,11 +174,13 @@ class PurgeScope:
       store: of the runs.
       datasets: all folders to which datasets of that store are published.
       registry: of the models; None to leave it out.
+      runs: run folders, or folders that hold them. Reports there that show the speaker are named, and stay.
     """
 
     store: Path | str
     datasets: tuple[Path | str, ...] = ()
     registry: Path | str | None = None
+    runs: tuple[Path | str, ...] = ()
 
     @property
     def uris(self) -> list[str]:
@@ -182,17 +188,41 @@ class PurgeScope:
         given = (self.store, *self.datasets, *([self.registry] if self.registry else []))
         return list(dict.fromkeys(_normalized(uri) for uri in given))
 
+    def check(self) -> None:
+        """Checks that each location is what it should be: in a wrong folder nothing would be found of anybody.
+
+        Raises:
+          SettingsError, WorkError: one is not.
+        """
+        check_store(self.store)
+        for root in self.datasets:
+            check_datasets(root)
+        if self.registry:
+            model_names(self.registry)
+
+    def run_files(self) -> Iterator[Path]:
+        """The pages and logs in run folders; of the run that has its store within, without being told."""
+        beside = [] if is_remote(self.store) else [Path(self.store).absolute().parent]
+        given = [*map(Path, self.runs), *(folder for folder in beside if (folder / RUN_FILE).is_file())]
+        searched = {str(Path(uri)) for uri in self.uris}
+        for top in given:
+            for folder, folders, files in os.walk(top.absolute()):
+                folders[:] = [name for name in folders if f"{folder}/{name}" not in searched]
+                yield from (Path(folder, name) for name in sorted(files) if Path(name).suffix in _PAGE_SUFFIXES)
+
 
 @dataclasses.dataclass(frozen=True)
 class PurgeLocations:
     """The folders of a scope on this machine.
 
     Attributes:
+      scope: what they are the folders of.
       workspace: in which they are changed.
       leases: the locks of buckets.
       usual_cache: this machine's bucket cache; the purge uses a private one.
     """
 
+    scope: PurgeScope
     store: Path
     datasets: tuple[Path, ...]
     registry: Path | None
@@ -233,12 +263,10 @@ def open_locations(scope: PurgeScope, *, to_change: bool) -> Iterator[PurgeLocat
       to_change: locks them against all other processes.
 
     Raises:
-      SettingsError: a folder does not exist.
+      SettingsError: a location is no store, holds no datasets, or is no registry.
       WorkError: a process works in the store or reads its shards.
     """
-    for uri in scope.uris:
-        if not is_remote(uri) and not Path(uri).is_dir():
-            raise SettingsError(f"{uri}: this folder does not exist; give the store, datasets and registry of the runs")
+    scope.check()
     with contextlib.ExitStack() as stack:
         usual_cache = stack.enter_context(private_cache()) if any(map(is_remote, scope.uris)) else None
         leases: list[Lease] = []
@@ -252,7 +280,7 @@ def open_locations(scope: PurgeScope, *, to_change: bool) -> Iterator[PurgeLocat
         store = workspace.add(_normalized(scope.store), _is_read_of_store)
         datasets = tuple(workspace.add(_normalized(root), _is_read_of_datasets) for root in scope.datasets)
         registry = workspace.add(_normalized(scope.registry), _is_read_of_registry) if scope.registry else None
-        yield PurgeLocations(store, datasets, registry, workspace, tuple(leases), usual_cache)
+        yield PurgeLocations(scope, store, datasets, registry, workspace, tuple(leases), usual_cache)
 
 
 def _normalized(uri: Path | str) -> str:

@@ -29,6 +29,7 @@ from voxline.components.publish.purge.footprint import (
     purge_training,
     remove_line_caches,
     remove_wav_lines,
+    shows_name,
     step_output_files,
 )
 from voxline.components.publish.purge.locations import PurgeLocations, PurgeScope, open_locations
@@ -61,6 +62,7 @@ class PurgeFindings:
       unfinished: trainings whose data is not known yet.
       retention: what buckets keep of what is deleted; after a purge, what they still have.
       records: files in which purges are recorded.
+      run_files: files in run folders that show the speaker, and stay.
       started: an unfinished purge of the speaker exists.
       bytes: of clips, outputs, WAVs and TensorBoard files.
     """
@@ -76,6 +78,7 @@ class PurgeFindings:
     unfinished: int
     retention: list[Retention]
     records: list[str]
+    run_files: list[Path]
     started: bool
     bytes: int = 0
 
@@ -169,6 +172,7 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
         count_unfinished_trainings(store, workspace),
         [retention_of(uri) for uri in locations.bucket_uris()],
         [uri_of(file) for file in _record_files(locations)],
+        [file for file in locations.scope.run_files() if shows_name(file, footprint.names_in_text())],
         footprint.file(store).is_file(),
     )
     tensorboard = (file for training in findings.trainings for file in training.tensorboard)

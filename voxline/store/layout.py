@@ -1,0 +1,58 @@
+"""What is in a store, by the names of its folders; and whether a location is a store at all.
+
+  <step>/<key>/             the output of a step
+  wavs/<2 digits>/, log/    WAVs by the hash of their content, and what was measured of them
+  shards/<settings>/        features
+  lines/                    line caches: what a step made of each line of its last manifest
+  unpacked/, corpora/       archives that were unpacked, corpora that were downloaded
+  fingerprints/, probes/    what is known of manifests and recordings; names nobody
+  failures/                 why a step of a cluster's run failed
+"""
+
+import re
+from pathlib import Path
+
+from voxline.errors import SettingsError
+from voxline.store.objects import ObjectStore, open_store
+
+WAVS, UNPACKED, CORPORA = "wavs", "unpacked", "corpora"
+
+_KEY, _PREFIX = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{2}")
+_SEARCHED = 100
+"""Folders in which a store is looked for, to name it."""
+
+
+def check_store(location: Path | str) -> None:
+    """Checks that a location is a store, before something is searched or deleted there.
+
+    Raises:
+      SettingsError: it does not exist, or nothing of a store is in it. Names a store that is near.
+    """
+    store = open_store(location)
+    if is_store(store):
+        return
+    near = _near_stores(store)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; give the `store` of the runs' config"
+    if not store.exists():
+        raise SettingsError(f"{location}: this folder does not exist{hint}")
+    raise SettingsError(f"{location}: this is no store: it holds no step's output, no WAVs and no shards{hint}")
+
+
+def is_store(store: ObjectStore) -> bool:
+    """Whether a folder holds step outputs, WAVs or shards, by their names."""
+    return any(
+        (_PREFIX if name == WAVS else _KEY).fullmatch(child)
+        for name in store.list_folders()
+        if not name.startswith(".")
+        for child in store.list_folders(f"{name}/")
+    )
+
+
+def _near_stores(store: ObjectStore) -> list[str]:
+    """Stores one or two levels below a folder, or above it."""
+    parent, _, _ = store.uri.rpartition("/")
+    below = [store / name for name in store.list_folders()[:_SEARCHED]]
+    further = [child / "store" for child in below if "store" in child.list_folders()]
+    above = [open_store(parent)] if parent.count("/") > (2 if store.is_remote else 1) else []
+    beside = [one / "store" for one in above]
+    return [one.uri for one in (*below, *further, *above, *beside) if is_store(one)][:3]
