@@ -1,12 +1,12 @@
 """What is in a store, by the names of its folders; and whether a location is a store at all.
 
-  <step>/<key>/             the output of a step
-  wavs/<2 digits>/, log/    WAVs by the hash of their content, and what was measured of them
-  shards/<settings>/        features
-  lines/                    line caches: what a step made of each line of its last manifest
-  unpacked/, corpora/       archives that were unpacked, corpora that were downloaded
-  fingerprints/, probes/    what is known of manifests and recordings; names nobody
-  failures/                 why a step of a cluster's run failed
+<step>/<key>/             the output of a step
+wavs/<2 digits>/, log/    WAVs by the hash of their content, and what was measured of them
+shards/<settings>/        features
+lines/                    line caches: what a step made of each line of its last manifest
+unpacked/, corpora/       archives that were unpacked, corpora that were downloaded
+fingerprints/, probes/    what is known of manifests and recordings; names nobody
+failures/                 why a step of a cluster's run failed
 """
 
 import re
