@@ -141,9 +141,9 @@ clean: ## Remove the caches of tools; runs, registries, datasets and .venv stay
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find voxline pipelines components tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Runs, with the store, the datasets and the registry that lie there by default.
+# The default place of stores, datasets and registries.
 clean-runs: ## Remove runs/ with its models, datasets and stores, after naming them (YES=1: without asking)
-	@if [ ! -d runs ]; then echo "clean-runs: there is no folder runs"; exit 0; fi; \
+	@if [ ! -d runs ]; then echo "clean-runs: nothing to remove, runs does not exist"; exit 0; fi; \
 	echo "clean-runs: removes runs/ ($$(du -sh runs | cut -f1)):"; \
 	for folder in runs/*/; do echo "  $$folder"; done; \
 	find runs -name saved_model.pb -path '*/registry/*' | sed 's|/saved_model.pb$$||; s|^|  model in a registry: |'; \
