@@ -5,7 +5,6 @@ utterances are kept in memory.
 """
 
 import dataclasses
-import difflib
 import itertools
 import math
 import re
@@ -17,6 +16,7 @@ from typing import Any
 from voxline.data.dataset import Dataset
 from voxline.data.json_codec import parse_json
 from voxline.data.rows import ROWS_FILE
+from voxline.report.texts import word_edits
 
 Line = dict[str, Any]
 CHANGE_KINDS = {
@@ -204,9 +204,11 @@ def count_word_changes(utterances: list[ChangedUtterance]) -> Counter[tuple[str,
 
 def _word_edits(before: str, after: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """The operations that turn one text into the other, each with the words on both sides."""
-    old, new = split_words(before), split_words(after)
-    for operation, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        yield operation, old[a:b], new[c:d]
+    edits = word_edits(split_words(before), split_words(after))
+    for equal, group in itertools.groupby(edits, key=lambda edit: edit[0] == "equal"):
+        words = list(group)
+        old, new = [word for _, word, _ in words if word], [word for _, _, word in words if word]
+        yield "equal" if equal else "change", old, new
 
 
 NOTABLE_DRIFT = 0.1

@@ -22,6 +22,7 @@ from voxline.report import (
     data_table,
     details,
     figure,
+    format_duration,
     histogram,
     line_plot,
     side_by_side,
@@ -34,6 +35,7 @@ from voxline.report import (
 MAX_UTTERANCES = 200
 """Utterances of a kind on the page; `voxline diff` prints more."""
 MAX_SPEAKERS = 20
+_CONTENTS = {"Text changed": "words", "Audio changed": "duration", "Split changed": "split and text"}
 
 
 def diff_page(before: str, after: str) -> Page:
@@ -61,7 +63,7 @@ def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page
     page = Page(f"Version {number} of {name}", lead=info.note or info.at, footer=versions.uri_of(number))
     page.add_opening(
         verdict_banner(f"{page.title} {state}", f"{sum(dataset.counts.values()):,} utterances.", "good"),
-        stat_cards({"hours": sum(dataset.seconds.values()) / 3600, **dataset.counts}),
+        stat_cards({"audio": format_duration(sum(dataset.seconds.values())), **dataset.counts}),
     )
     previous = info.replaces
     if reused:
@@ -97,7 +99,7 @@ def utterance_lists(diff: DatasetDiff) -> list[Block]:
         *_folded("Audio changed", diff.audio_changed, _seconds_row),
         *_folded("Split changed", diff.split_changed, _split_row),
     ]
-    legend = "Above: before. Below: after. Struck through: deleted. Underlined: inserted. Boxed: substituted."
+    legend = "Struck through: deleted. Underlined: inserted. Boxed: substituted."
     return [*blocks, small_print(legend)] if diff.text_changed else blocks
 
 
@@ -114,7 +116,12 @@ def _folded(kind: str, items: Sequence[Any], row: Callable[[Any], tuple[Any, ...
     if len(items) > MAX_UTTERANCES:
         caption = f"The first {MAX_UTTERANCES:,} of {len(items):,}; `voxline diff` prints them all."
     rows = map(row, items[:MAX_UTTERANCES])
-    return [details(f"{kind}: {len(items):,}", data_table(["utterance", "split", ""], rows, caption))]
+    return [
+        details(
+            f"{kind}: {len(items):,}",
+            data_table(["utterance", "split", _CONTENTS.get(kind, "text")], rows, caption, kind),
+        )
+    ]
 
 
 def _text_row(line: Line) -> tuple[str, str, str]:
@@ -123,7 +130,7 @@ def _text_row(line: Line) -> tuple[str, str, str]:
 
 def _words_row(utterance: ChangedUtterance) -> tuple[str, str, Block]:
     before, after = (" ".join(split_words(line["text"])) for line in (utterance.before, utterance.after))
-    return utterance.id, utterance.after["split"], word_diff(before, after)
+    return utterance.id, utterance.after["split"], word_diff(before, after, ("before", "after"))
 
 
 def _seconds_row(utterance: ChangedUtterance) -> tuple[str, str, str]:
@@ -141,11 +148,15 @@ def _splits_and_speakers(diff: DatasetDiff) -> list[Block]:
     rows = [
         (
             split,
-            *(value for one in both for value in (one.counts.get(split, 0), one.seconds.get(split, 0.0) / 3600)),
+            *(
+                value
+                for one in both
+                for value in (one.counts.get(split, 0), format_duration(one.seconds.get(split, 0.0)))
+            ),
         )
         for split in dict.fromkeys([*diff.before.counts, *diff.after.counts])
     ]
-    splits = data_table(["split", "utterances before", "hours before", "utterances after", "hours after"], rows)
+    splits = data_table(["split", "utterances before", "audio before", "utterances after", "audio after"], rows)
     durations = figure(
         histogram({"before": _durations(diff.before), "after": _durations(diff.after)}, "seconds"),
         "Durations of utterances.",

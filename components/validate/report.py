@@ -19,9 +19,11 @@ from voxline.report import (
     data_table,
     details,
     figure,
+    format_duration,
     histogram,
     item_list,
     paragraphs,
+    plural,
     side_by_side,
     small_print,
     stat_cards,
@@ -40,7 +42,7 @@ TFDV_NOTE = (
 def validation_page(corpus: CheckedCorpus, results: list[CheckResult], settings: ValidateSettings) -> Page:
     page = Page(
         "Is this corpus fit to train on?",
-        lead=f"{len(corpus):,} utterances, {_time(corpus.durations.sum(dtype=float))} of audio, "
+        lead=f"{len(corpus):,} utterances, {format_duration(corpus.durations.sum(dtype=float))} of audio, "
         "checked before training.",
         footer="A check fails if its value is above its threshold. The config sets both, under validate.",
     )
@@ -56,9 +58,9 @@ def validation_page(corpus: CheckedCorpus, results: list[CheckResult], settings:
 def _verdict(results: list[CheckResult]) -> Block:
     failed = [result.check.name for result in results if result.fails_the_step]
     warned = [result.check.name for result in results if result.outcome == "failed" and not result.fails_the_step]
-    warnings = f"{_counted(len(warned), 'warning')}: {', '.join(warned)}." if warned else "No warnings."
+    warnings = f"{plural(len(warned), 'warning')}: {', '.join(warned)}." if warned else "No warnings."
     if failed:
-        heading = f"Not fit: {_counted(len(failed), 'check')} failed: {', '.join(failed)}"
+        heading = f"Not fit: {plural(len(failed), 'check')} failed: {', '.join(failed)}"
         return verdict_banner(heading, f"Training does not start. {warnings}", "bad")
     if warned:
         return verdict_banner("Fit, with warnings", warnings, "caution")
@@ -71,7 +73,7 @@ def _facts(corpus: CheckedCorpus) -> Block:
     return stat_cards(
         {
             "utterances": len(corpus),
-            "audio": _time(corpus.durations.sum(dtype=float)),
+            "audio": format_duration(corpus.durations.sum(dtype=float)),
             "speakers": speakers or None,
             "distinct sentences": corpus.sentences.distinct,
             "rejected by the previous step": rejected,
@@ -122,7 +124,7 @@ def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: Vali
             inside.append(
                 small_print(f"{omitted:,} more are not listed (validate.max_listed is {settings.max_listed:,}).")
             )
-        heading = f"{result.check.name}: {_counted(len(result.finding.offenders), 'utterance')}"
+        heading = f"{result.check.name}: {plural(len(result.finding.offenders), 'utterance')}"
         blocks.append(details(heading, *inside, opened=not blocks))
     return blocks
 
@@ -161,10 +163,9 @@ def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
 
 def _histogram(corpus: CheckedCorpus, values: npt.NDArray[Any], label: str, bounds: list[float] | None = None) -> Block:
     by_split = {split: values[corpus.rows(split)] for split in corpus.present_splits()}
-    limits = " Dashed lines: the limits of the check." if bounds else ""
     return figure(
         histogram(by_split, label, bounds=bounds or []),
-        f"{label[:1].upper()}{label[1:]}, by split.{limits}",
+        f"{label[:1].upper()}{label[1:]}, by split.",
         alt=f"Histograms of {label}: "
         + "; ".join(f"{split} {_spread(part)}" for split, part in by_split.items() if np.isfinite(part).any()),
     )
@@ -185,7 +186,7 @@ def _splits(corpus: CheckedCorpus) -> Block:
             [
                 split,
                 len(indices),
-                _time(durations.sum(dtype=float)),
+                format_duration(durations.sum(dtype=float)),
                 f"{median(durations):.2f} s",
                 count_distinct(speakers[speakers != corpus.speakers.number("")]) or None,
                 count_distinct(corpus.sentences.codes[indices]),
@@ -212,14 +213,3 @@ def _rejects(corpus: CheckedCorpus) -> list[Block]:
     if not corpus.rejects:
         return []
     return [data_table(["reason", "rejected"], list(corpus.rejects.items()), "Rejects of the previous step")]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
-def _time(seconds: float) -> str:
-    """A duration: 42 s, 12.3 min, 960.9 h."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -1,6 +1,7 @@
 """Pages show exactly what they are given, are self-contained, and run nothing."""
 
 import base64
+import hashlib
 import html
 import html.parser
 import io
@@ -31,8 +32,10 @@ from voxline.report import (
     audio_player,
     badge,
     bar_plot,
+    compare_texts,
     data_table,
     details,
+    explorer_table,
     figure,
     fill_slot,
     histogram,
@@ -157,6 +160,51 @@ def test_the_policy_forbids_scripts_and_the_network() -> None:
 
 def test_the_same_values_make_the_same_bytes() -> None:
     assert full_page().html() == full_page().html()
+
+
+def test_a_table_to_explore_brings_one_script_and_its_hash() -> None:
+    page = Page("x")
+    page.add_section("All", explorer_table(["utterance", "errors"], [[HOSTILE, 2], ["b", 1]], HOSTILE))
+    text = page.html()
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src &#39;sha256-{digest}&#39;" in text
+    assert "<table data-explorer>" in text
+    assert text.index(html.escape("<script>alert(1)").replace("'", "&#39;")) < text.index('<td class="number">1<')
+
+
+def test_a_bar_below_zero_has_its_label_on_its_left_within_the_drawing() -> None:
+    plot = bar_plot({"a": -120.0, "b": 40.0}, "seconds more")
+    found = re.search(r'<text x="([0-9.]+)"[^>]*text-anchor: end[^>]*>−120<', plot)
+    assert found is not None
+    assert float(found[1]) > 40
+    bar = re.search(r'<rect x="([0-9.]+)"', plot)
+    assert bar is not None
+    assert float(found[1]) < float(bar[1])
+
+
+def test_a_limit_is_named_where_it_is_drawn_and_only_there() -> None:
+    assert histogram({"a": [1.0, 2.0]}, "x", bounds=[1.5]).count(">limit</text>") == 1
+    assert "limit" not in histogram({"a": [1.0, 2.0]}, "x", bounds=[50.0])
+
+
+def test_texts_of_two_models_share_one_alignment() -> None:
+    block = compare_texts("call anna now", {"version 1": "call hannah now", "this model": "please call anna"})
+    rows = re.findall(r'<span class="pair">(.*?)</span>\n', block, re.DOTALL)
+    assert len(rows) == 4
+    assert rows[0].startswith('<span class="reference">+</span><span class="cell"> </span><ins class="cell insert"')
+    assert 'title="substitution">hannah</ins><span class="cell">anna</span>' in rows[2]
+    assert rows[3].endswith('<span class="cell">now</span><span class="cell delete" title="deletion">−</span>')
+
+
+def test_a_player_may_hold_mp3(tmp_path: Path) -> None:
+    block = audio_player(tone(1.0), "a", sample_rate=RATE, codec="mp3", label="utterance a")
+    data = base64.b64decode(block.partition("audio/mpeg;base64,")[2].partition('"')[0])
+    samples, rate = soundfile.read(io.BytesIO(data))
+    assert rate == RATE
+    assert abs(len(samples) / RATE - 1) < 0.15
+    assert len(data) < 10_000
+    assert 'aria-label="utterance a"' in block
 
 
 def test_plots_take_their_colours_from_the_page_and_leave_no_background() -> None:

@@ -1,8 +1,8 @@
 """Self-contained HTML pages with tables, plots and audio players.
 
 A page consists of sections, and a section of blocks. Every block escapes its arguments, since a transcript may contain
-anything; only another block (`Markup`) is taken as HTML. Pages load nothing, run no script, are readable on a phone and
-in dark mode, and are the same bytes for the same values.
+anything; only another block (`Markup`) is taken as HTML. Pages load nothing, are readable on a phone and in dark mode,
+and are the same bytes for the same values. They run no script but one of ours, which sorts and searches a long table.
 
 >>> page = Page("Test of a <model>", lead="Ten utterances, read aloud.")
 >>> page.add_section(
@@ -14,12 +14,14 @@ in dark mode, and are the same bytes for the same values.
 True
 
 Contents:
-  pages    Page, slot and fill_slot (a part of a page that a later step replaces)
-  blocks   paragraphs, small_print, stat_cards, data_table, badge, verdict_banner, figure, side_by_side, details,
-           item_list
+  pages    Page, slot and fill_slot (a part of a page that a later step replaces), retitle,
+           format_duration, plural
+  blocks   paragraphs, small_print, stat_cards, data_table, explorer_table, badge, verdict_banner, figure, side_by_side,
+           details, item_list, link, anchor
   plots    histogram, bar_plot, line_plot, scatter_plot: SVG for `figure`
   images   Panel, image_panels: spectrograms and alignments in one PNG
-  speech   audio_player, PlayerBudget (players that stay within a size together), word_diff, word_diff_legend
+  speech   audio_player, PlayerBudget (players that stay within a size together), word_diff, compare_texts,
+           marked_texts, word_diff_legend
 """
 
 from voxline.report.charts import bar_plot, histogram, line_plot, scatter_plot
@@ -28,21 +30,26 @@ from voxline.report.page import (
     Block,
     Page,
     Tone,
+    anchor,
     badge,
     data_table,
     details,
+    explorer_table,
     figure,
     fill_slot,
+    format_duration,
     item_list,
+    link,
     paragraphs,
+    plural,
+    retitle,
     side_by_side,
     slot,
     small_print,
     stat_cards,
     verdict_banner,
-    word_diff,
-    word_diff_legend,
 )
+from voxline.report.texts import compare_texts, marked_texts, word_diff, word_diff_legend
 
 __all__ = [
     "Block",
@@ -50,18 +57,26 @@ __all__ = [
     "Panel",
     "PlayerBudget",
     "Tone",
+    "anchor",
     "audio_player",
     "badge",
     "bar_plot",
+    "compare_texts",
     "data_table",
     "details",
+    "explorer_table",
     "figure",
     "fill_slot",
+    "format_duration",
     "histogram",
     "image_panels",
     "item_list",
     "line_plot",
+    "link",
+    "marked_texts",
     "paragraphs",
+    "plural",
+    "retitle",
     "scatter_plot",
     "side_by_side",
     "slot",

@@ -23,7 +23,8 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
     """The distribution of one quantity: the share of each series' values in each bin.
 
     The outermost thousandth on each side is counted in the end bins, so that one outlier does not flatten the rest.
-    Integers get bins of integral width. `bounds` are drawn as vertical lines, such as the limits of a check.
+    Integers get bins of integral width. `bounds`, the limits of a check, are drawn as
+    vertical lines, if they are near the values.
     """
     finite = {name: _finite(values) for name, values in series.items()}
     combined = np.concatenate([*finite.values(), np.empty(0)])
@@ -51,7 +52,7 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
         drawing.area(stairs, index)
         drawing.line(stairs, index)
     for bound in near:
-        drawing.vertical_line(bound)
+        drawing.vertical_line(bound, "limit")
     return drawing.svg()
 
 
@@ -68,32 +69,44 @@ def bar_plot(
     names, lengths, within = list(values), [float(one) for one in values.values()], intervals or {}
     ends = [one for one in lengths if math.isfinite(one)]
     ends += [end for name in names for end in within.get(name, ()) if math.isfinite(end)]
+    low, high = min(0.0, *ends, 0.0), max([*ends, 1e-9])
+    room = 0.2 * (high - low)  # for the labels
     drawing = Drawing(
         label,
         "; ".join(f"{name}: {_format_value(length, percent)}" for name, length in zip(names, lengths, strict=True)),
-        Scale(min(0.0, *ends, 0.0), max(1.18 * max(ends, default=0.0), 1e-9), percent=percent),
+        Scale(low - room * (low < 0), high + room * (high > 1e-9), percent=percent),
         label=label,
         height=max(70, 48 + 19 * len(names)),
         names=[shorten_label(name) for name in names],
     )
     for row, (name, length) in enumerate(zip(names, lengths, strict=True)):
-        reach = max(length, 0.0) if math.isfinite(length) else 0.0
+        reach = length if math.isfinite(length) else 0.0
         if math.isfinite(length):
             drawing.bar(row, length)
         if name in within and all(map(math.isfinite, within[name])):
-            low, high = within[name]
-            drawing.straight_line((low, row), (high, row), width=1.3)
-            for end in (low, high):
+            ends_of_row = within[name]
+            drawing.straight_line((ends_of_row[0], row), (ends_of_row[1], row), width=1.3)
+            for end in ends_of_row:
                 drawing.straight_line((end, row - 0.16), (end, row + 0.16))
-            reach = max(reach, high)
-        drawing.label_at(reach, row, _format_value(length, percent))
+            reach = min(reach, ends_of_row[0]) if reach < 0 else max(reach, ends_of_row[1])
+        drawing.label_at(reach, row, _format_value(length, percent), before=reach < 0)
     return drawing.svg()
 
 
 def line_plot(
-    x: Numbers, series: Mapping[str, Numbers], label: str, value_label: str, *, percent: bool = False
+    x: Numbers,
+    series: Mapping[str, Numbers],
+    label: str,
+    value_label: str,
+    *,
+    percent: bool = False,
+    mark: tuple[float, str] | None = None,
 ) -> Block:
-    """Lines over a common axis; values that are not finite leave a gap."""
+    """Lines over a common axis; values that are not finite leave a gap.
+
+    Args:
+      mark: a position on the axis and its name, drawn as a vertical line, such as the step of a checkpoint.
+    """
     across = _bounded(x)
     heights = {name: _bounded(values) for name, values in series.items()}
     known = _finite(np.concatenate([*heights.values(), np.empty(0)]))
@@ -113,6 +126,8 @@ def line_plot(
         drawing.line(points, index, 1.5)
         if len(across) <= 20:
             drawing.dots([point for point in points if all(map(math.isfinite, point))], index, 1.9)
+    if mark:
+        drawing.vertical_line(*mark)
     return drawing.svg()
 
 

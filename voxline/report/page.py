@@ -1,7 +1,10 @@
 """Pages and their blocks, and slots that a later step fills."""
 
+import base64
 import functools
+import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,7 +32,10 @@ MISSING_VALUE = "—"
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; media-src data:; img-src data:; base-uri 'none'; form-action 'none'"
 )
-"""Allows the page its own styles, and embedded audio and images; no script, no network."""
+"""Allows the page its own styles, and embedded audio and images; no script, no network. A page with a table to explore
+adds the hash of the one script that sorts and searches it (`table.js`)."""
+
+_EXPLORER = "<table data-explorer>"
 
 
 class Page:
@@ -55,6 +61,10 @@ class Page:
         self._sections.append((heading, list(blocks)))
 
     def html(self) -> str:
+        # A corpus cannot bring the script in: in its texts "<" is escaped.
+        blocks = [*self._opening, *(block for _, inside in self._sections for block in inside)]
+        explores = any(isinstance(block, Markup) and _EXPLORER in block for block in blocks)
+        script = _read_script() if explores else ""
         return (
             template_environment()
             .get_template("page.html.j2")
@@ -64,7 +74,8 @@ class Page:
                 footer=self.footer,
                 opening=self._opening,
                 sections=self._sections,
-                policy=CONTENT_SECURITY_POLICY,
+                script=Markup(script),  # noqa: S704 - a file of this package
+                policy=CONTENT_SECURITY_POLICY + (f"; script-src '{_script_hash(script)}'" if script else ""),
             )
         )
 
@@ -97,6 +108,17 @@ def fill_slot(html: str, name: str, content: Block | str) -> str:
     return f"{before}{begin}{escape(content)}{end}{after}"
 
 
+def retitle(html: str, title: str) -> str:
+    """Returns a page with another title, in its tab and at its top.
+
+    >>> "<h1>Nightly: a &lt;model&gt;</h1>" in retitle(Page("A model").html(), "Nightly: a <model>")
+    True
+    """
+    for tag in ("title", "h1"):
+        html = re.sub(rf"<{tag}>[^<]*</{tag}>", lambda _, tag=tag: f"<{tag}>{escape(title)}</{tag}>", html, count=1)  # type: ignore[misc]
+    return html
+
+
 def paragraphs(text: str) -> Block:
     """Paragraphs, separated by empty lines in the text."""
     return _render_block("paragraphs", [part.strip() for part in text.split("\n\n") if part.strip()])
@@ -112,11 +134,14 @@ def stat_cards(values: Mapping[str, Any]) -> Block:
     return _render_block("stat_cards", [(name, _format_cell(value)) for name, value in values.items()])
 
 
-def data_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> Block:
+def data_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "", label: str = "") -> Block:
     """A table that scrolls sideways on a narrow page.
 
     Columns that hold only numbers are right-aligned. Integers get thousands separators, floats four significant digits;
     pass a string for another format.
+
+    Args:
+      label: its name for readers who cannot see it, where no caption says it.
 
     Raises:
       ValueError: a row has more or fewer cells than there are columns.
@@ -124,14 +149,41 @@ def data_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: s
     >>> print(data_table(["name", "n"], [["<b>", 1234]]).count("&lt;b&gt;"), "1,234" in data_table(["n"], [[1234]]))
     1 True
     """
+    return _table(columns, rows, caption, label or caption, explorer=False)
+
+
+def explorer_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], label: str, caption: str = "") -> Block:
+    """A long table, which scrolls within the page; where scripts run it can be searched, and sorted by each column.
+
+    Put the rows first that matter most: without a script they stay in this order.
+
+    Args:
+      label: the table's name for readers who cannot see it.
+
+    Raises:
+      ValueError: a row has more or fewer cells than there are columns.
+    """
+    return _table(columns, rows, caption, label, explorer=True)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, label: str, *, explorer: bool) -> Block:
     cells = [list(row) for row in rows]
     wrong = next((row for row in cells if len(row) != len(columns)), None)
     if wrong is not None:
         raise ValueError(f"table {caption!r}: a row has {len(wrong)} cells for {len(columns)} columns: {wrong!r}")
     numeric = [bool(cells) and all(_is_numeric(row[index]) for row in cells) for index in range(len(columns))]
-    return _render_block(
-        "data_table", columns, [[_format_cell(cell) for cell in row] for row in cells], numeric, caption
-    )
+    shown = [[_format_cell(cell) for cell in row] for row in cells]
+    return _render_block("data_table", columns, shown, numeric, caption, label, explorer)
+
+
+def link(text: str, target: str) -> Block:
+    """A link to a part of the page (`#id`) or to a file beside it."""
+    return Markup('<a href="{}">{}</a>').format(target, text)
+
+
+def anchor(name: str) -> Block:
+    """The target of a link within the page."""
+    return Markup('<span id="{}" class="anchor"></span>').format(name)
 
 
 def badge(text: str, tone: Tone = "plain") -> Block:
@@ -145,8 +197,9 @@ def verdict_banner(heading: str, text: str = "", tone: Tone = "plain") -> Block:
 
 
 def figure(plot: Block, caption: str = "", alt: str = "") -> Block:
-    """A plot with its caption; `alt` describes it for readers who cannot see it."""
-    return _render_block("figure", plot, caption, alt or caption)
+    """A plot with its caption; `alt` names it for readers who cannot see it, so no two plots of a page share one."""
+    named = Markup('role="img" aria-label="{}"').format(alt or caption)
+    return _render_block("figure", Markup(plot.replace('role="img"', named, 1)), caption)  # noqa: S704 - a block
 
 
 def side_by_side(*blocks: Block) -> Block:
@@ -164,39 +217,24 @@ def item_list(*blocks: Block) -> Block:
     return _render_block("item_list", blocks)
 
 
-def word_diff(reference: str, hypothesis: str) -> Block:
-    """Two texts, aligned as for the word error rate (jiwer). Errors differ in sign, line and color.
+def format_duration(seconds: float) -> str:
+    """A duration for people.
 
-    >>> html = word_diff("the cat sat on a mat", "cat sat in a mat now")
-    >>> [html.count(f"pair {kind}") for kind in ("delete", "substitute", "insert")]
-    [1, 1, 1]
+    >>> format_duration(42), format_duration(738), format_duration(3_459_240)
+    ('42 s', '12.3 min', '960.9 h')
     """
-    return _render_block("word_diff", _align_words(reference.split(), hypothesis.split()))
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
-def word_diff_legend(recognizer: str = "the model") -> Block:
-    """Explains `word_diff`, once a section."""
-    return small_print(
-        f"Above: the reference. Below: the hypothesis of {recognizer}. Struck through and “−”: deletion; underlined "
-        "and “+”: insertion; both, boxed: substitution."
-    )
+def plural(count: int, what: str) -> str:
+    """A number with its noun.
 
-
-def _align_words(reference: list[str], hypothesis: list[str]) -> list[tuple[str, str, str]]:
-    """(kind, reference word, hypothesis word); kind as in jiwer: equal, delete, insert or substitute."""
-    if not reference or not hypothesis:
-        return [("delete", word, "") for word in reference] + [("insert", "", word) for word in hypothesis]
-    import jiwer
-
-    pairs = []
-    (chunks,) = jiwer.process_words(" ".join(reference), " ".join(hypothesis)).alignments
-    for chunk in chunks:
-        above = reference[chunk.ref_start_idx : chunk.ref_end_idx]
-        below = hypothesis[chunk.hyp_start_idx : chunk.hyp_end_idx]
-        length = max(len(above), len(below))
-        above, below = above + [""] * (length - len(above)), below + [""] * (length - len(below))
-        pairs += [(chunk.type, *pair) for pair in zip(above, below, strict=True)]
-    return pairs
+    >>> plural(1, "warning"), plural(1200, "utterance")
+    ('1 warning', '1,200 utterances')
+    """
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 @functools.cache
@@ -211,6 +249,16 @@ def template_environment() -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+@functools.cache
+def _read_script() -> str:
+    return Path(__file__).with_name("table.js").read_text(encoding="utf-8")
+
+
+def _script_hash(script: str) -> str:
+    """As a Content-Security-Policy names the only script that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
 
 
 def _render_block(macro: str, *values: Any) -> Block:

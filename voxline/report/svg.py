@@ -166,13 +166,19 @@ class Drawing:
         begin, end = ((self.x(across), self.y(up)) for across, up in (one, other))
         self._straight(begin, end, dashed=dashed, width=width)
 
-    def vertical_line(self, value: float) -> None:
-        """A dashed line from top to bottom, such as a limit."""
-        self._straight((self.x(value), self.top), (self.x(value), self.bottom), dashed=True)
+    def vertical_line(self, value: float, name: str) -> None:
+        """A line from top to bottom with its name, such as a limit; solid, since lines of series may be dashed."""
+        across = self.x(value)
+        ends = {"x1": across, "y1": self.top, "x2": across, "y2": self.bottom}
+        style = "stroke: var(--bad); stroke-width: 1.4"
+        self._marks.append(_element("line", style, **{key: f"{one:.1f}" for key, one in ends.items()}))
+        beyond = across + 4 + _width(name) > self.right
+        self._marks.append(_text(across + (-4 if beyond else 4), self.top + 8, name, "end" if beyond else "start"))
 
-    def label_at(self, value: float, row: float, text: str, shift: float = 5.0) -> None:
-        """A text next to a point."""
-        self._marks.append(_text(self.x(value) + shift, self.y(row) + 3, text))
+    def label_at(self, value: float, row: float, text: str, shift: float = 5.0, *, before: bool = False) -> None:
+        """A text next to a point: after it, or before it."""
+        across = self.x(value) + (-shift if before else shift)
+        self._marks.append(_text(across, self.y(row) + 3, text, "end" if before else "start"))
 
     def svg(self) -> Block:
         parts = [*self._grid(), *self._marks, *self._axes(), *self._labels()]
