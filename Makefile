@@ -17,7 +17,7 @@ FAKE_GCS ?= v1.56.1
 VERSITYGW ?= v1.8.0
 SPEAKERS := george jackson lucas nicolas theo yweweler
 
-.PHONY: help setup demo demo-tts test test-browser test-buckets lint format bench bench-refresh leave-one-out golden images test-containers test-cluster test-flink cluster-server lock image-locks clean clean-runs
+.PHONY: $(shell awk -F: '/^[a-z-]+:.*## /{print $$1}' Makefile)
 
 help: ## Explain every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -95,6 +95,13 @@ leave-one-out: $(READY) ## Train on five of FSDD's speakers, test on the sixth, 
 	    --set "corpus.uri=$(FSDD)" --set "corpus.split.test_speakers=[$$speaker]" --set "name=fsdd-without-$$speaker" \
 	    --set push.limits.wer=0 || exit 1; \
 	done
+
+reference: $(READY) ## Write docs/config.md and configs/schema.json from the settings
+	@$(VOXLINE) config explain --markdown > docs/config.md.new && mv docs/config.md.new docs/config.md
+	@$(VOXLINE) config schema --output configs/schema.json
+
+first-corpus: $(READY) ## Train on 40 recordings of two words with a config by `voxline config init` (FSDD=folder)
+	@VOXLINE_TEST_TRAINING=1 VOXLINE_FSDD="$(FSDD)" $(PY) -m pytest -q -x -s tests/pipelines/test_config_init.py
 
 golden: $(READY) ## Rewrite the golden files of the compiled pipelines (then review the diff)
 	@VOXLINE_WRITE_GOLDEN=1 $(PY) -m pytest -q tests/pipelines/test_compiled.py

@@ -14,7 +14,7 @@ import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 
-from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.settings import CorpusSettings, SplitNames
 from voxline.components.ingest.staging import ProbedUtterance, SplitKey
 from voxline.errors import SettingsError
 
@@ -159,6 +159,24 @@ def _map_corpus_splits(names: set[str], settings: CorpusSettings) -> dict[str, s
         else:
             splits[name] = "train"
     return splits
+
+
+def split_patterns_cover(names: Iterable[str], patterns: SplitNames) -> bool:
+    """Whether patterns cover each of a corpus' own splits exactly once, train and test among them.
+
+    >>> (
+    ...     split_patterns_cover(["train-clean-100", "test-clean"], SplitNames()),
+    ...     split_patterns_cover(["all"], SplitNames()),
+    ... )
+    (True, False)
+    """
+    covered = set()
+    for name in names:
+        matching = [split for split in ("train", "dev", "test") if _matches(getattr(patterns, split), name)]
+        if len(matching) != 1:
+            return False
+        covered.add(matching[0])
+    return {"train", "test"} <= covered
 
 
 def _matches(patterns: list[str], name: str) -> bool:

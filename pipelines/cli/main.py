@@ -14,6 +14,7 @@ from voxline.errors import VoxlineError
 from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
+from voxline.pipelines.cli.config import config_commands
 from voxline.pipelines.cli.options import Assignments, Config, Pipeline, RunDir, warn_unmounted_paths
 from voxline.pipelines.graph import check_pipeline
 from voxline.store.files import USER_FIXABLE_ERRNOS
@@ -150,6 +151,7 @@ def demo_corpus(
 
 
 app.add_typer(corpus, name="corpus")
+app.add_typer(config_commands, name="config")
 model_commands.add_model_commands(app)
 cluster_commands.add_cluster_commands(app)
 datasets.add_dataset_commands(app)

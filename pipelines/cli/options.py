@@ -29,6 +29,7 @@ Assignments = Annotated[
         "--set", metavar="KEY=VALUE", help="Overrides a value of the config: --set train.epochs=3. Repeatable."
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RunDir = Annotated[Path | None, typer.Option(help="Folder of the run's record and report.  [default: runs/<name>]")]
 Host = Annotated[
     str, typer.Option(help="URL of the KFP server.  [default: KF_PIPELINES_ENDPOINT, or the cluster's own]")

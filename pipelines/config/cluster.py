@@ -4,24 +4,34 @@ Only `voxline compile` and what builds on it use the section: no step reads it, 
 a run on this machine ignores it. It names secrets; their values stay in the cluster.
 """
 
+import dataclasses
 import re
 from typing import Annotated, Any, Literal
 
 import pydantic
+import pydantic_core.core_schema
 
 from voxline.pipelines.config.keys import Values, merge
 from voxline.settings import Settings
 
 
-def _matches(pattern: str, accepted: str) -> pydantic.AfterValidator:
-    """Accepts a text that matches a pattern. The error describes the pattern in words."""
+@dataclasses.dataclass(frozen=True)
+class _Matches:
+    """Accepts a text that matches a pattern. The error, the reference and the JSON schema describe it in words."""
 
-    def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(f"accepted: {accepted}")
+    pattern: str
+    accepted: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> Any:
+        return pydantic_core.core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "pattern": f"^({self.pattern})$"}
+
+    def _check(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError(f"accepted: {self.accepted}")
         return text
-
-    return pydantic.AfterValidator(check)
 
 
 def _number_as_text(value: Any) -> Any:
@@ -37,7 +47,7 @@ def _refuse_number(value: Any) -> Any:
     return value
 
 
-_AS_TEXT = pydantic.BeforeValidator(_number_as_text)
+_AS_TEXT = pydantic.BeforeValidator(_number_as_text, json_schema_input_type=str | int | float)
 _IN_QUOTES = pydantic.BeforeValidator(_refuse_number)
 _NAME, _ACCEPTED_NAME = (
     r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
@@ -51,38 +61,38 @@ _CPU, _ACCEPTED_CPU = r"[0-9]+(\.[0-9]+)?|[0-9]+m", "cores, such as 2, 0.5 or 50
 _BYTES, _ACCEPTED_BYTES = r"[1-9][0-9]*(K|M|G|T|P|Ki|Mi|Gi|Ti|Pi)", "a number and a unit, such as 500Mi or 16Gi"
 _FOLDER, _ACCEPTED_FOLDER = r"/[^:]*[^:/]", "an absolute path, such as /mnt/store"
 
-ObjectName = Annotated[str, _matches(_NAME, _ACCEPTED_NAME)]
-OptionalName = Annotated[str, _matches(f"({_NAME})?", _ACCEPTED_NAME)]
-LabelKey = Annotated[str, _matches(_KEY, _ACCEPTED_KEY)]
-OptionalKey = Annotated[str, _matches(f"({_KEY})?", _ACCEPTED_KEY)]
+ObjectName = Annotated[str, _Matches(_NAME, _ACCEPTED_NAME)]
+OptionalName = Annotated[str, _Matches(f"({_NAME})?", _ACCEPTED_NAME)]
+LabelKey = Annotated[str, _Matches(_KEY, _ACCEPTED_KEY)]
+OptionalKey = Annotated[str, _Matches(f"({_KEY})?", _ACCEPTED_KEY)]
 LabelValue = Annotated[
     str,
     _IN_QUOTES,
-    _matches(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", "at most 63 letters, digits, -, _ and ."),
+    _Matches(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", "at most 63 letters, digits, -, _ and ."),
 ]
-VariableName = Annotated[str, _matches(r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and _, such as LOG_LEVEL")]
-AbsolutePath = Annotated[str, _matches(_FOLDER, _ACCEPTED_FOLDER)]
-OptionalPath = Annotated[str, _matches(f"({_FOLDER})?", _ACCEPTED_FOLDER)]
+VariableName = Annotated[str, _Matches(r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and _, such as LOG_LEVEL")]
+AbsolutePath = Annotated[str, _Matches(_FOLDER, _ACCEPTED_FOLDER)]
+OptionalPath = Annotated[str, _Matches(f"({_FOLDER})?", _ACCEPTED_FOLDER)]
 SubPath = Annotated[
-    str, _matches(r"([^/.][^/]*(/[^/.][^/]*)*)?", "a folder in the volume, without a leading / and without ..")
+    str, _Matches(r"([^/.][^/]*(/[^/.][^/]*)*)?", "a folder in the volume, without a leading / and without ..")
 ]
-CpuQuantity = Annotated[str, _AS_TEXT, _matches(_CPU, _ACCEPTED_CPU)]
-OptionalCpuQuantity = Annotated[str, _AS_TEXT, _matches(f"({_CPU})?", _ACCEPTED_CPU)]
-MemoryQuantity = Annotated[str, _matches(_BYTES, _ACCEPTED_BYTES)]
-OptionalMemoryQuantity = Annotated[str, _matches(f"({_BYTES})?", _ACCEPTED_BYTES)]
-Topology = Annotated[str, _matches(r"([0-9]+x[0-9]+(x[0-9]+)?)?", "chips by chips, such as 2x2 or 2x2x1")]
+CpuQuantity = Annotated[str, _AS_TEXT, _Matches(_CPU, _ACCEPTED_CPU)]
+OptionalCpuQuantity = Annotated[str, _AS_TEXT, _Matches(f"({_CPU})?", _ACCEPTED_CPU)]
+MemoryQuantity = Annotated[str, _Matches(_BYTES, _ACCEPTED_BYTES)]
+OptionalMemoryQuantity = Annotated[str, _Matches(f"({_BYTES})?", _ACCEPTED_BYTES)]
+Topology = Annotated[str, _Matches(r"([0-9]+x[0-9]+(x[0-9]+)?)?", "chips by chips, such as 2x2 or 2x2x1")]
 RegistryPath = Annotated[
     str,
-    _matches(
+    _Matches(
         r"([a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*/?)?",
         "a host and a path without https://, such as europe-docker.pkg.dev/team/voxline",
     ),
 ]
 ImageTag = Annotated[
-    str, _IN_QUOTES, _matches(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?", "at most 128 letters, digits, -, _ and .")
+    str, _IN_QUOTES, _Matches(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?", "at most 128 letters, digits, -, _ and .")
 ]
 ImageDigest = Annotated[
-    str, _matches(r"sha256:[0-9a-f]{64}", "sha256: and 64 hexadecimal digits, as `docker push` prints them")
+    str, _Matches(r"sha256:[0-9a-f]{64}", "sha256: and 64 hexadecimal digits, as `docker push` prints them")
 ]
 _UNITS = {"": 1.0, "m": 1e-3, **{unit: 1000.0**power for power, unit in enumerate("KMGTP", start=1)}}
 _UNITS |= {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", start=1)}

@@ -10,7 +10,7 @@ import difflib
 import os
 import re
 import reprlib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,15 @@ def load_config(
       SettingsError: a line for each fault, with its source, key, value and what is accepted.
     """
     given = [sources] if isinstance(sources, Path | str | Mapping) else sources
-    layers = read_layers(given, assignments)
+    return resolve_layers(read_layers(given, assignments), pipeline)
+
+
+def resolve_layers(layers: ConfigLayers, pipeline: str | None = None) -> RunConfig:
+    """The config that layers make, with every default and every derived value.
+
+    Raises:
+      SettingsError: as for `load_config`.
+    """
     config_class = _config_class(layers, pipeline)
     config = _validate(config_class, merge(config_class.defaults(layers.document), layers.document), layers)
     return _fill_in_derived(config, layers)
@@ -160,6 +168,56 @@ def _suggest_other_section(config_class: type[RunConfig], key: str, message: str
     known = {name.rpartition(".")[2]: name for name in list_keys(config_class)}
     near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1, cutoff=0.8)
     return f"{message.split(';')[0]}; did you mean {known[near[0]]!r}?" if near else message
+
+
+def value_origins(config: RunConfig, layers: ConfigLayers) -> dict[str, str]:
+    """Where each plain value of a config comes from: dotted key → "FILE:LINE", "--set", "default" or "from KEY".
+
+    Args:
+      config: `resolve_layers(layers)`.
+    """
+    own_defaults = type(config).defaults(layers.document)
+    derived = config.derived_values()
+    lines = {name: _key_lines(Path(name)) for name, _ in layers.layers if Path(name).is_file()}
+
+    def origin(key: str) -> str:
+        if layers.is_assigned(key):
+            return "--set"
+        for name, values in reversed(layers.layers):
+            if get_key(values, key) is not None:
+                line = lines.get(name, {}).get(key)
+                return f"{name}:{line}" if line else name
+        source = next((f"from {by}" for whole, (_, by) in derived.items() if f"{key}.".startswith(f"{whole}.")), "")
+        return source or ("default" if get_key(own_defaults, key) is None else f"default of {config.pipeline}")
+
+    return {key: origin(key) for key, _ in iter_values(config.plain())}
+
+
+def iter_values(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values below sections by their dotted keys; an empty mapping and a list are values.
+
+    >>> list(iter_values({"train": {"epochs": 3, "model": {}}}))
+    [('train.epochs', 3), ('train.model', {})]
+    """
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from iter_values(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _key_lines(path: Path) -> dict[str, int]:
+    """Dotted key → the line that sets it, counted from 1."""
+    found: dict[str, int] = {}
+
+    def visit(node: yaml.Node | None, prefix: str) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                found[prefix + str(key.value)] = key.start_mark.line + 1
+                visit(value, f"{prefix}{key.value}.")
+
+    visit(_Loader(path.read_text(encoding="utf-8")).get_single_node(), "")
+    return found
 
 
 def _fill_in_derived(config: RunConfig, layers: ConfigLayers) -> RunConfig:

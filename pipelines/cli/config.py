@@ -1,0 +1,126 @@
+"""The commands of configs: show, explain, schema and init. They parse, call and print."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from voxline.pipelines.cli.options import AsJson, Assignments, Config
+
+config_commands = typer.Typer(
+    help="Show, explain and write configs.",
+    epilog="The reference of all settings is docs/config.md.",
+    no_args_is_help=True,
+)
+
+
+@config_commands.command("show")
+def show_config(
+    config: Config,
+    set_: Assignments = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only values that a file or --set gives.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the effective config and the origin of each value.
+
+    Example: voxline config show -c configs/asr/demo.yaml --set train.epochs=3 --changed
+    """
+    from voxline.pipelines.config.load import read_layers, resolve_layers, value_origins
+
+    layers = read_layers(list(config), set_ or [])
+    resolved = resolve_layers(layers)
+    values, origins = resolved.plain(), value_origins(resolved, layers)
+    if changed:
+        kept = {key for key, origin in origins.items() if not origin.startswith(("default", "from "))}
+        values, origins = _only(values, kept), {key: origins[key] for key in origins if key in kept}
+    if as_json:
+        typer.echo(json.dumps({"config": values, "origins": origins}, indent=2, ensure_ascii=False))
+        return
+    for line in _annotated_yaml(values, origins):
+        typer.echo(line)
+
+
+@config_commands.command("explain")
+def explain_setting(
+    key: Annotated[
+        str | None, typer.Argument(help="A key or a section, such as train.epochs.  [default: all keys]")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/config.md.")] = False,
+) -> None:
+    """Explain a setting: step, type, unit, default, accepted values.
+
+    Example: voxline config explain corpus.split
+    """
+    from voxline.pipelines.config.reference import explain_key, list_settings, markdown_reference, summary_table
+
+    if markdown:
+        typer.echo(markdown_reference(), nl=False)
+        return
+    for line in explain_key(key) if key else summary_table(list_settings()):
+        typer.echo(line)
+
+
+@config_commands.command("schema")
+def write_schema(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.  [default: print it]")] = None,
+) -> None:
+    """Print a JSON schema of configs, for editors.
+
+    An editor with a YAML language server reads it from the first line of a config:
+    # yaml-language-server: $schema=voxline.schema.json
+    """
+    from voxline.pipelines.config.reference import json_schema
+    from voxline.store.files import write_text
+
+    text = json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(output, text)
+        typer.echo(str(output))
+
+
+@config_commands.command("init")
+def init_config(
+    folder: Annotated[Path, typer.Argument(help="Folder of the corpus.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.  [default: NAME.yaml]")] = None,
+    name: Annotated[str, typer.Option(help="Name of the run.  [default: the folder's]")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a config for a corpus: looks at its files, guesses format, split and training length.
+
+    Example: voxline config init recordings -o commands.yaml
+    """
+    from voxline.pipelines.config.scaffold import propose_config, write_config
+
+    proposal = propose_config(folder, name)
+    file = write_config(proposal, output or Path(f"{proposal.name}.yaml"), replace=force)
+    for line in [*proposal.findings, f"wrote {file}; next: voxline run asr --config {file}"]:
+        typer.echo(line)
+
+
+def _only(values: dict[str, Any], keys: set[str], prefix: str = "") -> dict[str, Any]:
+    """The values at some dotted keys, in their sections."""
+    kept = {}
+    for name, value in values.items():
+        key = prefix + name
+        if key in keys:
+            kept[name] = value
+        elif isinstance(value, dict) and (below := _only(value, keys, f"{key}.")):
+            kept[name] = below
+    return kept
+
+
+def _annotated_yaml(values: dict[str, Any], origins: dict[str, str], prefix: str = "", depth: int = 0) -> list[str]:
+    """YAML with a comment for each value; read back, it gives the same values."""
+    from voxline.pipelines.config.reference import yaml_value
+
+    lines = []
+    for name, value in values.items():
+        key, start = prefix + name, "  " * depth + f"{yaml_value(name)}:"
+        if isinstance(value, dict) and value and key not in origins:
+            lines += [start, *_annotated_yaml(value, origins, f"{key}.", depth + 1)]
+        else:
+            lines.append(f"{start} {yaml_value(value)}".ljust(48) + f"  # {origins[key]}")
+    return lines

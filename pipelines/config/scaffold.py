@@ -1,0 +1,203 @@
+"""`voxline config init`: a short config for a folder of recordings, from what is found in it.
+
+The format is the one whose reader finds most utterances. The length of training follows from their number: a CTC model
+first learns to output nothing but blanks, and leaves that state only after some hundreds of steps.
+"""
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import math
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+from voxline.components.ingest.corpora import CORPORA
+from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError
+from voxline.components.ingest.settings import SplitNames
+from voxline.components.ingest.splits import split_patterns_cover
+from voxline.errors import SettingsError, VoxlineError
+from voxline.pipelines.config.load import load_config
+from voxline.rejects import Reject
+from voxline.store.files import write_text
+from voxline.text.alphabet import Alphabet, normalize_transcript
+
+MAX_LINES = 12
+"""Of the config."""
+ENTRIES_READ = 5_000
+"""Utterances looked at; of a larger corpus, the first ones."""
+STEPS = 400
+"""Training steps planned at least. 40 recordings of two words were learned after 160 to 240."""
+FROM_FILE_NAMES = "fsdd"
+"""The format without transcripts, which any other one is preferred to."""
+SPEEDS = 3
+"""Copies of each training utterance, at three speeds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigProposal:
+    """A config for a corpus.
+
+    Attributes:
+      name: of the run.
+      text: the YAML, with `corpus.uri` as an absolute path.
+      findings: lines that say what was found.
+    """
+
+    name: str
+    text: str
+    findings: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Look:
+    """What was found in a folder."""
+
+    format: str
+    entries: list[CorpusEntry]
+    rejects: list[Reject]
+    complete: bool
+    sample_rate: int
+
+    @property
+    def speakers(self) -> int:
+        return len({entry.speaker for entry in self.entries}) if all(entry.speaker for entry in self.entries) else 0
+
+    @property
+    def has_test(self) -> bool:
+        """Whether the corpus' own splits include train and test, and every one of them is known."""
+        names = {entry.split for entry in self.entries}
+        return split_patterns_cover(names, SplitNames())
+
+
+def propose_config(folder: Path, name: str = "") -> ConfigProposal:
+    """Looks at a folder, and proposes a config for it.
+
+    Raises:
+      SettingsError: it is not a folder, or no format finds an utterance in it.
+    """
+    if not folder.is_dir():
+        raise SettingsError(f"{folder}: no such folder; give the folder of the recordings and their transcripts")
+    look = _look(folder)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name or folder.absolute().name).strip("-._")[:63] or "corpus"
+    count = len(look.entries)
+    small = look.complete and count < 1_000
+    split, described = _split(look, small)
+    batch = 8 if count < 200 else 16
+    a_pass = max(1, math.floor(0.7 * count * SPEEDS / batch))
+    epochs = max(15, math.ceil(STEPS / a_pass)) if look.complete else 15
+    lines = [
+        "# Written by `voxline config init`; `voxline config explain KEY` explains a key.",
+        f"name: {name}",
+        "corpus:",
+        f"  uri: {_quoted(str(folder.absolute()))}",
+        f"  format: {look.format}",
+        *([f"  split: {split}"] if split else []),
+        f"convert: {{sample_rate: {look.sample_rate}}}",
+        f"extract: {{features: {{mels: {40 if look.sample_rate <= 16_000 else 80}}}, speeds: [0.9, 1.0, 1.1]}}",
+        f"train: {{epochs: {epochs}, batch_size: {batch}, learning_rate: 0.004, length_noise: 1.0,",
+        "  model: {convolutions: [{stride: [2, 2]}, {stride: [1, 2]}]},  # 50 frames a second, for short words",
+        "  augment: {pitch: 0.05, volume: 3}}",
+    ]
+    return ConfigProposal(name, "\n".join([*lines, ""]), _findings(look, described, epochs, a_pass * epochs))
+
+
+def write_config(proposal: ConfigProposal, file: Path, *, replace: bool = False) -> Path:
+    """Writes a proposed config; the path of the corpus becomes relative to it where it is below the same folder.
+
+    Raises:
+      SettingsError: the file exists, and `replace` is False.
+    """
+    if file.suffix not in (".yaml", ".yml"):
+        raise SettingsError(f"--output {file}: a file whose name ends in .yaml is accepted")
+    if file.exists() and not replace:
+        raise SettingsError(f"{file}: it exists; give --output another file, or --force to replace it")
+    corpus = Path(str(load_config(proposal.text).corpus.uri))
+    text = proposal.text
+    if corpus.is_relative_to(file.absolute().parent):
+        relative = os.path.relpath(corpus, file.absolute().parent)
+        text = text.replace(_quoted(str(corpus)), _quoted(relative), 1)
+    write_text(file, text)
+    return file
+
+
+def _look(folder: Path) -> _Look:
+    corpus = Corpus(folder)
+    found: list[tuple[tuple[int, bool], str, list[CorpusEntry], list[Reject], bool]] = []
+    for format, entries_of in CORPORA.items():
+        entries: list[CorpusEntry] = []
+        rejects: list[Reject] = []
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):  # what they print is about other formats' files
+                read = list(itertools.islice(entries_of(corpus), ENTRIES_READ + 1))
+        except (VoxlineError, OSError, ValueError):
+            continue  # not of this format
+        for entry in read:
+            if isinstance(entry, Reject):
+                rejects.append(entry)
+            else:
+                entries.append(entry)
+        rank = (len(entries) - len(rejects), format != FROM_FILE_NAMES)
+        found.append((rank, format, entries, rejects, len(read) <= ENTRIES_READ))
+    best = max(found, key=lambda one: one[0], default=None)
+    if best is None or not best[2]:
+        audio = sum(1 for _ in corpus.find_audio())
+        raise SettingsError(
+            f"{folder}: {audio:,} recordings, and no format of {', '.join(CORPORA)} finds a transcript; write a "
+            'manifest.jsonl with a line such as {"audio_filepath": "clips/1.wav", "text": "good morning"} for each'
+        )
+    _, format, entries, rejects, complete = best
+    return _Look(format, entries, rejects, complete, _sample_rate(corpus, entries))
+
+
+def _sample_rate(corpus: Corpus, entries: list[CorpusEntry]) -> int:
+    """The rate of most of the first recordings, at most 16 kHz: speech has little above 8 kHz."""
+    import soundfile
+
+    rates: Counter[int] = Counter()
+    for entry in entries[:: max(1, len(entries) // 20)][:20]:
+        try:
+            rates[soundfile.info(corpus.root / corpus.locate(entry.audio, entry.relative_to)[0]).samplerate] += 1
+        except (UnusableEntryError, OSError, RuntimeError):
+            continue
+    return min(16_000, max(4_000, rates.most_common(1)[0][0])) if rates else 16_000
+
+
+def _split(look: _Look, small: bool) -> tuple[str, str]:
+    """The value of `corpus.split`, and the same in words."""
+    if look.has_test:
+        return "", "the corpus' own"
+    test, dev = (0.2, 0.1) if small else (0.1, 0.05)
+    if look.speakers >= 6:
+        return f"{{by: speaker, test: {test}, dev: {dev}}}", f"{test:.0%} of {look.speakers} speakers to test"
+    why = "too few speakers to hold any out" if look.speakers else "no speakers are named"
+    return f"{{by: utterance, test: {test}, dev: {dev}}}", f"{test:.0%} of the utterances to test, because {why}"
+
+
+def _findings(look: _Look, split: str, epochs: int, steps: int) -> list[str]:
+    texts = [normalize_transcript(entry.text) for entry in look.entries]
+    words = {word for text in texts for word in text.split()}
+    unknown = Counter(itertools.chain.from_iterable(map(Alphabet.from_name("english").unknown, texts)))
+    more = "" if look.complete else " or more"
+    lines = [
+        f"format     {look.format}: {len(look.entries):,}{more} utterances, {len(look.rejects):,} unreadable lines",
+        f"words      {len(words):,} different ones in {len(set(texts)):,} sentences",
+        f"split      {split}",
+        f"training   {epochs} epochs, about {steps:,} steps" + ("" if look.complete else " or more"),
+    ]
+    if unknown:
+        listed = " ".join(character for character, _ in unknown.most_common(10))
+        lines.append(
+            f"warning    {sum(unknown.values()):,} transcripts have characters outside the alphabet ({listed}): they "
+            "become rejects; write them as words, or set convert.alphabet"
+        )
+    if look.rejects:
+        first = look.rejects[0]
+        lines.append(f"warning    a line that cannot be read: {first.reason}: {first.detail}")
+    return lines
+
+
+def _quoted(path: str) -> str:
+    return path if re.fullmatch(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*", path) else "'" + path.replace("'", "''") + "'"

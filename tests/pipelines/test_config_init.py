@@ -1,0 +1,114 @@
+"""`voxline config init`: a config of a few lines that fits the corpus, and with which training succeeds."""
+
+import json
+import os
+import random
+import shutil
+import wave
+from pathlib import Path
+
+import pytest
+import yaml
+
+from voxline.errors import SettingsError
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.scaffold import propose_config, write_config
+from voxline.store.files import read_json
+
+
+def recording(file: Path, rate: int = 8_000) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with wave.open(str(file), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(rate)
+        out.writeframes(bytes(rate))
+
+
+def manifest(folder: Path, count: int = 40, **keys: str) -> Path:
+    lines = []
+    for number in range(count):
+        recording(folder / f"clips/{number}.wav")
+        line = {"audio_filepath": f"clips/{number}.wav", "text": ["yes", "no"][number % 2]}
+        lines.append(json.dumps({**line, **{key: value.format(number % 8) for key, value in keys.items()}}))
+    (folder / "manifest.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("keys", "split"),
+    [
+        ({}, {"by": "utterance", "test": 0.2, "dev": 0.1}),
+        ({"speaker": "s{}"}, {"by": "speaker", "test": 0.2, "dev": 0.1}),
+    ],
+)
+def test_a_small_manifest_gets_a_split_and_steps_enough(tmp_path: Path, keys: dict[str, str], split: object) -> None:
+    folder = manifest(tmp_path / "my words", **keys)
+    proposal = propose_config(folder)
+    file = write_config(proposal, tmp_path / "words.yaml")
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 12
+    written = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert (written["name"], written["corpus"]["uri"]) == ("my-words", "my words")
+    assert (written["corpus"]["format"], written["corpus"]["split"]) == ("manifest", split)
+    config = load_config(file)
+    assert Path(config.corpus.uri) == folder
+    assert config.convert.sample_rate == 8_000
+    train = config.section("train").plain()
+    assert 0.7 * 40 * 3 / train["batch_size"] * train["epochs"] >= 350
+
+
+def test_the_own_splits_of_a_corpus_are_kept(tmp_path: Path) -> None:
+    folder = manifest(tmp_path / "c", split="train")
+    with open(folder / "manifest.jsonl", "a", encoding="utf-8") as file:
+        file.write('\n{"audio_filepath": "clips/1.wav", "offset": 0.2, "text": "no", "split": "test"}')
+    assert "split:" not in propose_config(folder).text
+
+
+def test_names_of_files_are_the_last_guess(tmp_path: Path) -> None:
+    for name in ("3_theo_1", "7_theo_1"):
+        recording(tmp_path / f"{name}.wav")
+    assert "format: fsdd" in propose_config(tmp_path).text
+    lines = [json.dumps({"audio_filepath": f"{name}.wav", "text": "three"}) for name in ("3_theo_1", "7_theo_1")]
+    (tmp_path / "all.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert "format: manifest" in propose_config(tmp_path).text
+
+
+def test_characters_that_would_be_rejected_are_named(tmp_path: Path) -> None:
+    line = {"audio_filepath": "a.wav", "text": "at 7 am"}
+    (tmp_path / "all.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    told = [line for line in propose_config(tmp_path).findings if line.startswith("warning")]
+    assert len(told) <= 1
+
+
+def test_recordings_without_transcripts_are_refused_with_a_line_to_write(tmp_path: Path) -> None:
+    recording(tmp_path / "a.wav")
+    with pytest.raises(SettingsError, match=r"1 recordings, and no format of .* finds a transcript; write a manifest"):
+        propose_config(tmp_path)
+
+
+def test_an_existing_config_is_kept(tmp_path: Path) -> None:
+    proposal = propose_config(manifest(tmp_path / "c", count=4))
+    (tmp_path / "c.yaml").write_text("mine: 1\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"c\.yaml: it exists; give --output another file, or --force"):
+        write_config(proposal, tmp_path / "c.yaml")
+    write_config(proposal, tmp_path / "c.yaml", replace=True)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not os.environ.get("VOXLINE_TEST_TRAINING"), reason="trains for minutes: make first-corpus")
+def test_forty_recordings_of_two_words_reach_one_percent(tmp_path: Path, real_data: Path) -> None:
+    """Real recordings of "three" and "seven" by six speakers (FSDD), without the speakers' names."""
+    import voxline
+
+    given = Path(os.environ.get("VOXLINE_FSDD", ""))
+    source = given if given.is_dir() and any(given.rglob("3_*.wav")) else real_data / "fsdd"
+    lines = []
+    for digit, word in ((3, "three"), (7, "seven")):
+        for file in random.Random(1).sample(sorted(source.rglob(f"{digit}_*.wav")), 20):
+            name = f"{len(lines)}.wav"
+            shutil.copyfile(file, tmp_path / name)
+            lines.append(json.dumps({"audio_filepath": name, "text": word}))
+    (tmp_path / "manifest.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    config = write_config(propose_config(tmp_path, "two-words"), tmp_path / "two-words.yaml")
+    voxline.run("asr", config, tmp_path / "run")
+    assert read_json(tmp_path / "run/run.json")["metrics"]["wer"] <= 0.01
