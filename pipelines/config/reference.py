@@ -166,7 +166,7 @@ def explain_key(key: str) -> list[str]:
     """The lines about a key, and about those directly below it if it is a section.
 
     Raises:
-      SettingsError: there is no such key.
+      SettingsError: the key does not exist.
     """
     settings = list_settings()
     wanted = _general(key)
