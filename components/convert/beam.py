@@ -20,9 +20,10 @@ from voxline.components.convert.process_pool import WorkerCrashed, map_in_proces
 from voxline.components.convert.recording import convert_recording
 from voxline.components.convert.settings import ConvertSettings
 from voxline.rejects import Reason
-from voxline.store.bucket_cache import ensure_local, local_path, localize, upload_new, uri_of
+from voxline.store.bucket_cache import local_path, uri_of
 from voxline.store.files import atomic_write
-from voxline.store.objects import is_remote
+from voxline.store.localize import ensure_local, localize, upload_new
+from voxline.store.uris import is_remote
 
 ConversionResult = Converted | RejectedRecording | SourceChanged | WorkerCrashed
 _RESULT_TYPES: dict[str, type[ConversionResult]] = {

@@ -16,7 +16,8 @@ from voxline.data.record_locations import RECORD_LOCATION, RecordLocations, coun
 from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, verify_shard
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.objects import is_remote, open_store
+from voxline.store.objects import open_store
+from voxline.store.uris import is_remote
 
 CLIP_LOCATION = np.dtype([*RECORD_LOCATION.descr, ("number", np.int64)])
 """As RECORD_LOCATION, with the shard counted as in the pool, and the clip's number in its shard."""

@@ -27,8 +27,9 @@ from voxline.data.shard_writer import ShardWriter
 from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, upload_shard
 from voxline.progress import Progress
 from voxline.rejects import BadAudioError, Reason
-from voxline.store.bucket_cache import local_path, localize, upload_new, uri_of
-from voxline.store.objects import is_remote
+from voxline.store.bucket_cache import local_path, uri_of
+from voxline.store.localize import localize, upload_new
+from voxline.store.uris import is_remote
 
 
 class FailedClip(NamedTuple):

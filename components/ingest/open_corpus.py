@@ -15,8 +15,10 @@ from voxline.progress import print_status
 from voxline.settings import Settings
 from voxline.store.bucket_cache import is_cached
 from voxline.store.hashing import hash_value
-from voxline.store.objects import SCHEMES, ObjectInfo, ObjectStore, invalid_name_reason, is_remote, open_store
+from voxline.store.objects import ObjectStore, open_store
 from voxline.store.step_cache import cached_step, step_key
+from voxline.store.storage import ObjectInfo
+from voxline.store.uris import SCHEMES, invalid_name_reason, is_remote
 
 _STEP = "corpora"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)

@@ -31,7 +31,8 @@ from voxline.data.manifest import (
 from voxline.errors import WorkError
 from voxline.progress import Progress, print_status
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
-from voxline.store.bucket_cache import local_path, upload_new
+from voxline.store.bucket_cache import local_path
+from voxline.store.localize import upload_new
 from voxline.store.step_cache import StepOutput, cached_step
 
 REVISION = 3

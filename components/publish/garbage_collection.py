@@ -21,12 +21,15 @@ from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import ensure_local, private_cache, uri_of
-from voxline.store.bucket_locks import UNFINISHED_PURGE, exclusive_store_lock
+from voxline.store.bucket_cache import private_cache, uri_of
 from voxline.store.bucket_step import LAST_USE_FILE
 from voxline.store.files import DONE
 from voxline.store.layout import check_store
-from voxline.store.objects import ObjectInfo, ObjectStore, is_remote, open_store
+from voxline.store.localize import ensure_local
+from voxline.store.objects import ObjectStore, open_store
+from voxline.store.storage import ObjectInfo
+from voxline.store.store_locks import UNFINISHED_PURGE, exclusive_store_lock
+from voxline.store.uris import is_remote
 
 ABANDONED = datetime.timedelta(days=1)
 """What a killed process left half written is deleted after that."""

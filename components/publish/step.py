@@ -14,9 +14,9 @@ from voxline.data.shards import lock_shards
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
-from voxline.store.bucket_locks import shared_store_lock
 from voxline.store.files import explain_disk_errors
 from voxline.store.step_cache import StepOutput, local_inputs
+from voxline.store.store_locks import shared_store_lock
 
 
 @dataclasses.dataclass

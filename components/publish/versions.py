@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.store.bucket_locks import shared_store_lock
 from voxline.store.files import read_json, write_json
 from voxline.store.objects import ObjectStore, open_store
+from voxline.store.store_locks import shared_store_lock
 
 VERSION_FILE = "version.json"
 PURGED_FILE = "purged.jsonl"

@@ -14,8 +14,9 @@ from voxline.beam.settings import RunnerSettings
 from voxline.components.validate.tally import ManifestTally, byte_ranges
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import is_cached, localize, uri_of
+from voxline.store.bucket_cache import is_cached, uri_of
 from voxline.store.files import ABANDONED_SECONDS
+from voxline.store.localize import localize
 from voxline.store.objects import open_store
 
 RANGE_BYTES = 16_000_000

@@ -21,7 +21,8 @@ from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.cluster.schedules import Schedules, is_enabled
 from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.store.objects import is_remote, open_store
+from voxline.store.objects import open_store
+from voxline.store.uris import is_remote
 
 
 @dataclass(frozen=True)

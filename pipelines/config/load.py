@@ -21,7 +21,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, merge, set_key
 from voxline.pipelines.config.run_config import PATH_KEYS, AsrConfig, RefreshConfig, RunConfig, TtsConfig
 from voxline.settings import dotted_key, format_validation_errors
-from voxline.store.objects import is_remote
+from voxline.store.uris import is_remote
 
 CONFIG_CLASSES: dict[str, type[RunConfig]] = {"asr": AsrConfig, "tts": TtsConfig, "refresh": RefreshConfig}
 """Pipeline → the class of its config."""

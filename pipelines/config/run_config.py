@@ -22,7 +22,7 @@ from voxline.pipelines.config.cluster import ClusterSettings
 from voxline.pipelines.config.keys import Values, get_key, merge
 from voxline.registry.registry import Registry
 from voxline.settings import Settings
-from voxline.store.objects import is_remote
+from voxline.store.uris import is_remote
 
 PATH_KEYS = ("corpus.uri", "store", "registry", "datasets")
 """Keys that hold a path: relative to the YAML file that sets them, or to the current folder in `--set`."""

@@ -10,9 +10,10 @@ from voxline.errors import WorkError
 from voxline.metrics.catalog import headline_metrics
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.report import Block, Page, data_table, small_print, stat_cards, verdict_banner
-from voxline.store.bucket_cache import local_path, localize
+from voxline.store.bucket_cache import local_path
 from voxline.store.files import read_json
-from voxline.store.objects import is_remote
+from voxline.store.localize import localize
+from voxline.store.uris import is_remote
 
 REPORT = "report.html"
 REPORT_STEPS = ("push", "evaluate", "validate")

@@ -17,7 +17,7 @@ from voxline.components.convert.jobs import ConversionJob, Converted
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, read_manifest, read_rejects
-from voxline.store.bucket_cache import localize
+from voxline.store.localize import localize
 from voxline.store.objects import open_store
 
 ALONE = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)

@@ -14,7 +14,7 @@ from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import localize
+from voxline.store.localize import localize
 from voxline.store.objects import open_store
 
 SMALL = ExtractSettings.of(shard_megabytes=0.1)

@@ -15,7 +15,7 @@ from voxline.components.extract.step import run as extract
 from voxline.components.publish.step import run as publish
 from voxline.data.manifest import iter_manifest
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import ensure_local, localize
+from voxline.store.localize import ensure_local, localize
 from voxline.store.step_cache import StepOutput
 
 Pod = Callable[[], Path]

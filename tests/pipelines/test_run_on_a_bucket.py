@@ -17,8 +17,8 @@ from voxline.errors import WorkError
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.single_step import run_step
-from voxline.store.bucket_cache import localize
 from voxline.store.files import read_json
+from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput
 
 TO_A_DATASET = ("ingest", "convert", "validate", "extract")

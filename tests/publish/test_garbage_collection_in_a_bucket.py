@@ -16,8 +16,8 @@ from voxline.components.publish.garbage_collection import GarbageCollected, coll
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run
 from voxline.errors import WorkError
-from voxline.store import bucket_locks
-from voxline.store.bucket_cache import localize
+from voxline.store import store_locks
+from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput
 
 Pod = Callable[[], Path]
@@ -89,7 +89,7 @@ def test_running_steps_unfinished_purges_and_faults_stop_a_deletion_cleanly(
     few = run(extracted(range(0, 12, 4)).uri, store, datasets, PublishSettings(compact_below=0.9))
     expected, before = content(localize(few.uri)), shards(storage)
     days_later(9)
-    with bucket_locks.hold_shared_store_lock(store, 0), pytest.raises(WorkError, match="in use by"):
+    with store_locks.hold_shared_store_lock(store, 0), pytest.raises(WorkError, match="in use by"):
         collect_garbage(store, [datasets], grace_days=3, dry_run=False)
     storage.bucket("store").write(".purge-0123.json", b"{}")
     with pytest.raises(WorkError, match="a purge is unfinished here"):

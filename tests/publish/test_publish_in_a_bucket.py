@@ -20,8 +20,9 @@ from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import CACHE_ENV, localize
+from voxline.store.bucket_cache import CACHE_ENV
 from voxline.store.hashing import hash_file
+from voxline.store.localize import localize
 from voxline.store.objects import ObjectStore
 from voxline.store.step_cache import StepOutput
 

@@ -27,8 +27,9 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import Registry
-from voxline.store import bucket_locks
-from voxline.store.bucket_cache import CACHE_ENV, localize
+from voxline.store import store_locks
+from voxline.store.bucket_cache import CACHE_ENV
+from voxline.store.localize import localize
 
 COUNT = 12
 EVERY = "VOXLINE_TEST_EVERY_CHANGE"
@@ -74,7 +75,7 @@ def purged(storage: AnyStorage) -> PurgeFindings:
     scope = PurgeScope(f"{storage.uri}/store", (f"{storage.uri}/datasets",), f"{storage.uri}/registry")
     findings = purge_speaker(GONE, scope)
     time.sleep(2 * storage.bucket().clock_resolution)
-    bucket_locks.reset_snapshot()  # from here on this is another process
+    store_locks.reset_snapshot()  # from here on this is another process
     return findings
 
 
@@ -163,23 +164,23 @@ def test_a_running_process_stops_the_purge_and_the_lock_of_a_killed_one_expires(
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "60")
     before = filled.names()
     with (
-        bucket_locks.hold_shared_store_lock(f"{filled.uri}/store", 0),
+        store_locks.hold_shared_store_lock(f"{filled.uri}/store", 0),
         pytest.raises(WorkError, match=r"in use by process"),
     ):
         purged(filled)
     assert sorted(filled.names()) == sorted(before)
     filled.bucket("store").write(".working/killed", b"{}")
-    monkeypatch.setattr(bucket_locks, "_lease_seconds", lambda: -5.0)
+    monkeypatch.setattr(store_locks, "lease_seconds", lambda: -5.0)
     purged(filled)
     assert traces_of_her(filled) == []
 
 
 def test_a_process_that_read_before_the_purge_is_refused(filled: AnyStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_before = bucket_locks.seconds_since_snapshot
+    read_before = store_locks.seconds_since_snapshot
     purged(filled)
-    with bucket_locks.hold_shared_store_lock(f"{filled.uri}/store", 0):
+    with store_locks.hold_shared_store_lock(f"{filled.uri}/store", 0):
         pass
-    monkeypatch.setattr("voxline.store.bucket_locks.seconds_since_snapshot", lambda: read_before() + 60)
+    monkeypatch.setattr("voxline.store.store_locks.seconds_since_snapshot", lambda: read_before() + 60)
     with pytest.raises(WorkError, match="a purge has ended here since this process began"):
         publish(
             f"{filled.uri}/datasets/three/2", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x")

@@ -23,8 +23,9 @@ from voxline.data.manifest import read_manifest, write_manifest
 from voxline.metrics.evaluation import METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, training_data_of
-from voxline.store.bucket_cache import local_path, localize
+from voxline.store.bucket_cache import local_path
 from voxline.store.files import write_json
+from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput
 
 GONE = "zenobia"

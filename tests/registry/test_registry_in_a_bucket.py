@@ -158,7 +158,7 @@ def test_a_pusher_that_slept_past_its_lease_publishes_nothing(
 ) -> None:
     """Another process took the lock over, and decided by metrics that the sleeper did not know."""
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.2")
-    monkeypatch.setattr("voxline.store.bucket_locks.Lease.renew", lambda lease: None)
+    monkeypatch.setattr("voxline.store.leases.Lease.renew", lambda lease: None)
     slept, d = exported(tmp_path / "slept", "slept"), exported(tmp_path / "d", "d")
     with pytest.raises(PreconditionError, match="another process changed the registry meanwhile"), registry.locked():  # noqa: SIM117
         with registry.publishing(slept, model_digest(slept), "push"):
@@ -177,7 +177,7 @@ def test_a_pusher_whose_files_were_removed_while_it_slept_decides_nothing(
     The journal has the same lines before and after, so only the fence tells the two processes apart.
     """
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.2")
-    monkeypatch.setattr("voxline.store.bucket_locks.Lease.renew", lambda lease: None)
+    monkeypatch.setattr("voxline.store.leases.Lease.renew", lambda lease: None)
     append = registry._journal.append
 
     def late(events: list[RegistryEvent]) -> None:

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from voxline.errors import PreconditionError, WorkError
-from voxline.store.objects import ABSENT, ObjectInfo, ObjectStore, crc32c, invalid_name_reason, split_uri
+from voxline.store.checksums import crc32c
+from voxline.store.objects import ObjectStore
+from voxline.store.storage import ABSENT, ObjectInfo
+from voxline.store.uris import invalid_name_reason, split_uri
 
 _objects: dict[str, tuple[bytes, ObjectInfo]] = {}
 _lock = threading.RLock()

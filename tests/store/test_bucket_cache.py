@@ -10,7 +10,8 @@ import pytest
 from tests.buckets.emulator import Storage
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import CACHE_ENV, ensure_local, local_path, localize, upload_new, uri_of
+from voxline.store.bucket_cache import CACHE_ENV, local_path, uri_of
+from voxline.store.localize import ensure_local, localize, upload_new
 from voxline.store.objects import open_store
 
 Pod = Callable[[], Path]

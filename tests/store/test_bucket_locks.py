@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from voxline.errors import PreconditionError, WorkError
-from voxline.store.bucket_locks import (
+from voxline.store.leases import hold_lease
+from voxline.store.store_locks import (
     EXCLUSIVE_LOCK,
     SHARED_LOCKS,
     exclusive_store_lock,
-    hold_lease,
     hold_shared_store_lock,
     record_purge,
 )

@@ -10,7 +10,7 @@ import pytest
 from tests.buckets.emulator import Storage
 from voxline.errors import TransientError, WorkError
 from voxline.settings import Settings
-from voxline.store.bucket_cache import localize
+from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput, artifact_uri, cached_step
 
 Pod = Callable[[], Path]

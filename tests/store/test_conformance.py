@@ -16,7 +16,9 @@ import pytest
 from tests.buckets.emulator import Storage
 from tests.buckets.s3_server import S3Storage
 from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
-from voxline.store.objects import ABSENT, SCHEMES, ObjectInfo, ObjectStore, open_store
+from voxline.store.objects import ObjectStore, open_store
+from voxline.store.storage import ABSENT, ObjectInfo
+from voxline.store.uris import SCHEMES
 
 AnyStorage = Storage | S3Storage
 SMALL = {f"wavs/{number}.wav": b"RIFF" + bytes([number]) * 50 for number in range(4)}

@@ -10,7 +10,8 @@ import pytest
 from tests.buckets.s3_server import S3Storage
 from voxline.errors import PreconditionError, WorkError
 from voxline.inference.saved_model import model_files
-from voxline.store.objects import ABSENT, open_store
+from voxline.store.objects import open_store
+from voxline.store.storage import ABSENT
 
 
 def names(folder: Path, prefix: str = "") -> list[str]:

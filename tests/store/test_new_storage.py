@@ -7,14 +7,15 @@ import pytest
 
 from tests.conftest import ROOT
 from voxline.settings import Settings
-from voxline.store.bucket_cache import localize
-from voxline.store.objects import SCHEMES, open_store, register_scheme
+from voxline.store.localize import localize
+from voxline.store.objects import open_store
 from voxline.store.step_cache import cached_step
+from voxline.store.uris import SCHEMES, register_scheme
 
 
 @pytest.fixture(autouse=True)
 def mem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voxline.store.objects.SCHEMES", dict(SCHEMES))
+    monkeypatch.setattr("voxline.store.uris.SCHEMES", dict(SCHEMES))
     register_scheme("mem", "tests.store.memory_store:MemoryStore")
 
 

@@ -18,10 +18,11 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.rows import ROWS_FILE, DatasetRow, read_rows
 from voxline.data.shards import REBUILD_SHARD_HINT, localize_shards, verify_shard
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import ensure_local, is_cached, local_path, localize, uri_of
+from voxline.store.bucket_cache import is_cached, local_path, uri_of
 from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_file
-from voxline.store.objects import is_remote
+from voxline.store.localize import ensure_local, localize
+from voxline.store.uris import is_remote
 from voxline.text.alphabet import Alphabet
 from voxline.text.settings import FrontendSettings
 

@@ -21,9 +21,10 @@ from voxline.data.json_codec import absolute_path, encode_json, iter_lines, pars
 from voxline.data.json_codec import is_seconds as is_seconds
 from voxline.errors import WorkError
 from voxline.rejects import Reject
-from voxline.store.bucket_cache import ensure_local, is_cached, localize
+from voxline.store.bucket_cache import is_cached
 from voxline.store.files import atomic_write
 from voxline.store.hashing import Fingerprint, canonical_json, hash_digest
+from voxline.store.localize import ensure_local, localize
 
 MANIFEST_FILE = "manifest.jsonl"
 REJECTS_FILE = "rejects.jsonl"

@@ -25,9 +25,10 @@ from pathlib import Path
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import ensure_local, is_cached, local_path, upload_new
+from voxline.store.bucket_cache import is_cached, local_path
 from voxline.store.files import open_lock_file, read_json, write_text
 from voxline.store.hashing import hash_bytes, hash_file, hash_value
+from voxline.store.localize import ensure_local, upload_new
 
 SHARDS_FOLDER, SHARD_FILE = "shards", "shard.json"
 REVISION = 1

@@ -12,7 +12,8 @@ import time
 from typing import Any
 
 from voxline.errors import PreconditionError, WorkError
-from voxline.store.objects import ABSENT, ObjectStore
+from voxline.store.objects import ObjectStore
+from voxline.store.storage import ABSENT
 
 JOURNAL_FILE = "journal.jsonl"
 

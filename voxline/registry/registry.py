@@ -30,9 +30,10 @@ from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, mod
 from voxline.progress import print_status
 from voxline.registry.journal import JOURNAL_FILE, Journal, RegistryEvent, format_utc
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.bucket_cache import localize
 from voxline.store.files import write_json
-from voxline.store.objects import ObjectStore, is_remote, open_store
+from voxline.store.localize import localize
+from voxline.store.objects import ObjectStore, open_store
+from voxline.store.uris import is_remote
 
 VERSION_FILE = "version.json"
 MODEL_CARD = "model_card.md"

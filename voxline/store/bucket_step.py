@@ -22,7 +22,9 @@ from typing import Any
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import print_status
 from voxline.store.files import DONE, write_json, write_text
-from voxline.store.objects import ABSENT, ObjectStore, invalid_name_reason, open_store
+from voxline.store.objects import ObjectStore, open_store
+from voxline.store.storage import ABSENT
+from voxline.store.uris import invalid_name_reason
 
 PROGRESS_FILE = "progress.json"
 LAST_USE_FILE = "used.json"

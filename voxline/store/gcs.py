@@ -18,8 +18,10 @@ from typing import Any
 
 from voxline.errors import PreconditionError, TransientError, VoxlineError, WorkError
 from voxline.progress import PROGRESS_PREFIX
-from voxline.store.objects import ABSENT, ObjectInfo, ObjectStore, RetentionPolicy, invalid_name_reason, split_uri
+from voxline.store.objects import ObjectStore
+from voxline.store.storage import ABSENT, ObjectInfo, RetentionPolicy, Storage
 from voxline.store.transfer import SILENT_SECONDS, TransferSettings
+from voxline.store.uris import invalid_name_reason, split_uri
 
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _VERSIONS_FIELDS = "items(name,size,crc32c,md5Hash,generation,updated,timeDeleted),nextPageToken"
@@ -92,7 +94,7 @@ class GcsStore(ObjectStore):
 
         return self._write(name, if_version, send)
 
-    def copy(self, name: str, target: ObjectStore, *, if_version: str | None = None) -> ObjectInfo:
+    def copy(self, name: str, target: Storage, *, if_version: str | None = None) -> ObjectInfo:
         def rewrite(blob: Any, retries: dict[str, Any]) -> None:
             blob.content_type = _type_of(name)  # a request that sets metadata has to set all of it
             token = None

@@ -14,7 +14,9 @@ from typing import ClassVar
 from voxline.errors import PreconditionError, WorkError
 from voxline.progress import print_status
 from voxline.store.files import atomic_write, fsync_folder
-from voxline.store.objects import ABSENT, ObjectInfo, ObjectStore, invalid_name_reason, safe_join
+from voxline.store.objects import ObjectStore
+from voxline.store.storage import ABSENT, ObjectInfo, Storage
+from voxline.store.uris import invalid_name_reason, safe_join
 
 _LOCK = ".objects.lock"
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -75,7 +77,7 @@ class LocalStore(ObjectStore):
             shutil.copyfileobj(source, target)
         return self._written(name)
 
-    def copy(self, name: str, target: ObjectStore, *, if_version: str | None = None) -> ObjectInfo:
+    def copy(self, name: str, target: Storage, *, if_version: str | None = None) -> ObjectInfo:
         return target.upload_file(self._file(name), name, if_version=if_version)
 
     def delete(self, name: str, *, if_version: str | None = None) -> None:

@@ -14,42 +14,27 @@ import email.utils
 import functools
 import hashlib
 import mimetypes
-import os
 import secrets
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-from voxline.errors import PreconditionError, TransientError, VoxlineError, WorkError
-from voxline.progress import PROGRESS_PREFIX
-from voxline.store.objects import (
-    ABSENT,
-    ObjectInfo,
-    ObjectStore,
-    RetentionPolicy,
-    crc32c,
-    has_checksum,
-    invalid_name_reason,
-    md5_of_parts,
-    split_uri,
-)
-from voxline.store.transfer import SILENT_SECONDS, TransferSettings
+from voxline.errors import PreconditionError, TransientError, WorkError
+from voxline.store.checksums import crc32c, has_checksum, md5_of_parts
+from voxline.store.objects import ObjectStore
+from voxline.store.s3_client import S3Connection, error_code, explain_s3_errors, is_not_found, s3_connection
+from voxline.store.storage import ABSENT, ObjectInfo, RetentionPolicy, Storage
+from voxline.store.transfer import TransferSettings
+from voxline.store.uris import invalid_name_reason, split_uri
 
 _WRITE, _CRC32C = "voxline-write", "voxline-crc32c"
 """Metadata: by which we recognize our own write when the answer to it was lost; and the checksum of its bytes."""
 
-_TRANSIENT = {408, 429, 500, 502, 503, 504}
-_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "Unauthorized"}
-_NO_PERMISSION_ERRORS = {"RequestTimeTooSkewed", "RequestExpired", "InvalidObjectState", "QuotaExceeded"}
-"""Refused with status 403 as well; the server's message says more."""
 _NOT_OFFERED = {"NotImplemented", "MethodNotAllowed", "501", "405"}
 _OTHER_PARTS = ("InvalidPart", "EntityTooSmall")
 """Another process has sent its own parts to the same upload."""
 _MIN_PART, _MAX_PARTS = 5 << 20, 10_000
-
-Result = TypeVar("Result")
 
 
 class S3Store(ObjectStore):
@@ -94,7 +79,7 @@ class S3Store(ObjectStore):
 
         uri = self.uri_of(info.name)
         try:
-            with _explain_errors(uri, "read"):
+            with explain_s3_errors(uri, "read"):
                 data = self.connection.retry(uri, get)
         except PreconditionError as error:
             raise PreconditionError(f"{uri}: replaced or deleted while it was read; start again") from error
@@ -124,7 +109,7 @@ class S3Store(ObjectStore):
                 raise
             return self._info(self._base + name, found["ContentLength"], found)
         except WorkError as error:
-            if if_version and _is_not_found(error):  # to be replaced, and deleted meanwhile
+            if if_version and is_not_found(error):  # to be replaced, and deleted meanwhile
                 self._pass_if_absent(error)
                 raise PreconditionError(f"{self.uri_of(name)}: another process deleted it; start again") from error
             raise
@@ -172,12 +157,12 @@ class S3Store(ObjectStore):
         try:
             self._request(self.uri_of(name), "delete", "delete_object", **self._key(name), **condition)
         except WorkError as error:
-            if _code(error) in _NOT_OFFERED and condition:
+            if error_code(error) in _NOT_OFFERED and condition:
                 self.delete(name)
                 return
             self._pass_if_absent(error)
 
-    def copy(self, name: str, target: ObjectStore, *, if_version: str | None = None) -> ObjectInfo:
+    def copy(self, name: str, target: Storage, *, if_version: str | None = None) -> ObjectInfo:
         """As `ObjectStore.copy`. The bytes pass through here: few servers honor conditions on a copy."""
         info = self.stat(name)
         if info is None:
@@ -193,9 +178,9 @@ class S3Store(ObjectStore):
         try:
             answer = self._request(f"{self.uri}/", "read", "get_bucket_versioning", Bucket=self.bucket)
         except WorkError as error:
-            if _code(error) in ("AccessDenied", "403"):
+            if error_code(error) in ("AccessDenied", "403"):
                 return None
-            if _code(error) in _NOT_OFFERED:
+            if error_code(error) in _NOT_OFFERED:
                 return RetentionPolicy(versioning=False, soft_delete_seconds=0)
             raise
         return RetentionPolicy(versioning="Status" in answer, soft_delete_seconds=0)
@@ -208,7 +193,7 @@ class S3Store(ObjectStore):
             try:
                 page = self._request(f"{self.uri}/", "list", "list_object_versions", **arguments)
             except WorkError as error:
-                if _code(error) in _NOT_OFFERED:
+                if error_code(error) in _NOT_OFFERED:
                     return
                 raise
             for found in page.get("Versions", ()):
@@ -232,7 +217,7 @@ class S3Store(ObjectStore):
             try:
                 page = self._request(f"{self.uri}/", "list", "list_multipart_uploads", **arguments)
             except WorkError as error:
-                if _code(error) in _NOT_OFFERED:
+                if error_code(error) in _NOT_OFFERED:
                     return count
                 raise
             for one in page.get("Uploads", ()):
@@ -241,7 +226,7 @@ class S3Store(ObjectStore):
                 try:
                     self._request(self.uri_of(name), "delete", "abort_multipart_upload", Bucket=self.bucket, **request)
                 except WorkError as error:
-                    if _code(error) != "NoSuchUpload":
+                    if error_code(error) != "NoSuchUpload":
                         raise
             if not page.get("IsTruncated"):
                 return count
@@ -274,7 +259,7 @@ class S3Store(ObjectStore):
 
     def _request(self, uri: str, action: str, operation: str, **arguments: Any) -> Any:
         """The answer to an operation of boto3's client."""
-        with _explain_errors(uri, action):
+        with explain_s3_errors(uri, action):
             return self.connection.retry(uri, lambda client: getattr(client, operation)(**arguments))
 
     def _pages(self, prefix: str, **arguments: str) -> Iterator[Any]:
@@ -350,10 +335,10 @@ class S3Store(ObjectStore):
             found = self._head(name)
             if found and (found["Metadata"].get(_WRITE) == token or (resumed and found["ETag"].strip('"') == whole)):
                 return self._info(key["Key"], found["ContentLength"], found)
-            if isinstance(error, PreconditionError) or _code(error) in _OTHER_PARTS:
+            if isinstance(error, PreconditionError) or error_code(error) in _OTHER_PARTS:
                 with contextlib.suppress(WorkError):
                     self._request(uri, "write", "abort_multipart_upload", **key, UploadId=upload)
-            if _code(error) in ("NoSuchUpload", *_OTHER_PARTS):
+            if error_code(error) in ("NoSuchUpload", *_OTHER_PARTS):
                 raise _UploadGoneError from error
             raise
         if (info := self.stat(name)) is None:
@@ -377,7 +362,7 @@ class S3Store(ObjectStore):
         try:
             answer = self._request(self.uri_of(name), "write", "upload_part", **request)
         except WorkError as error:
-            if _code(error) == "NoSuchUpload":
+            if error_code(error) == "NoSuchUpload":
                 raise _UploadGoneError from error
             raise
         return str(answer["ETag"].strip('"'))
@@ -390,7 +375,7 @@ class S3Store(ObjectStore):
             try:
                 page = self._request(self.uri_of(name), "list", "list_parts", **request)
             except WorkError as error:
-                if _code(error) == "NoSuchUpload":
+                if error_code(error) == "NoSuchUpload":
                     raise _UploadGoneError from error
                 raise
             for one in page.get("Parts", ()):
@@ -413,7 +398,7 @@ class S3Store(ObjectStore):
         try:
             self._request(self.uri_of(name), "write", "put_object", **arguments, **condition)
         except WorkError as error:
-            if not isinstance(error, PreconditionError) and not _is_not_found(error):
+            if not isinstance(error, PreconditionError) and not is_not_found(error):
                 raise
             known.add((self.bucket, absent))
             return
@@ -424,7 +409,7 @@ class S3Store(ObjectStore):
 
     def _pass_if_absent(self, error: WorkError) -> None:
         """Passes over an object that does not exist; raises every other error, and where there is no bucket."""
-        if not _is_not_found(error) or _code(error) == "NoSuchBucket":
+        if not is_not_found(error) or error_code(error) == "NoSuchBucket":
             raise error
         if self.bucket not in self.connection.known_buckets:
             next(self.list(), None)
@@ -440,140 +425,6 @@ class S3Store(ObjectStore):
 
 class _UploadGoneError(Exception):
     """An upload in parts that we wanted to finish has ended."""
-
-
-class S3Connection:
-    """boto3's client, and the retries of each request.
-
-    Attributes:
-      known_buckets: those that we have seen to exist.
-      known_conditions: of which buckets we have seen that they honor the condition: (bucket, whether If-None-Match).
-    """
-
-    def __init__(self, settings: TransferSettings) -> None:
-        import boto3
-        from botocore.config import Config
-
-        self.settings = settings
-        self.known_buckets: set[str] = set()
-        self.known_conditions: set[tuple[str, bool]] = set()
-        config: dict[str, Any] = {
-            "connect_timeout": settings.timeout_seconds,
-            "read_timeout": settings.timeout_seconds,
-            "max_pool_connections": max(10, settings.connections),
-            "retries": {"total_max_attempts": 1},  # ours know a deadline
-            # Content-MD5 is what every server checks; trailing checksums are what many do not understand.
-            "request_checksum_calculation": "when_required",
-            "response_checksum_validation": "when_required",
-        }
-        session = boto3.session.Session()
-        region = session.region_name or "us-east-1"
-        self.client: Any = session.client("s3", region_name=region, config=Config(**config))
-        if not self.client.meta.endpoint_url.rstrip("/").endswith((".amazonaws.com", ".amazonaws.com.cn")):
-            config["s3"] = {"addressing_style": "path"}  # bucket names are no host names of most servers
-            self.client = session.client("s3", region_name=region, config=Config(**config))
-
-    def retry(self, uri: str, function: Callable[[Any], Result]) -> Result:
-        """The result of a request. What may pass is retried up to the deadline."""
-        began, wait = time.monotonic(), self.settings.first_wait_seconds
-        while True:
-            try:
-                return function(self.client)
-            except Exception as error:
-                elapsed = time.monotonic() - began
-                if not _is_transient(error) or elapsed + wait > self.settings.deadline_seconds:
-                    raise
-                if elapsed > SILENT_SECONDS:
-                    print(f"{PROGRESS_PREFIX}{uri}: {type(error).__name__}, trying again", flush=True)
-            time.sleep(wait)
-            wait = min(2 * wait, self.settings.longest_wait_seconds)
-
-
-def s3_connection() -> S3Connection:
-    """The connection of this process; a fork gets its own, since two cannot share a socket."""
-    chosen = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
-    return _connect(os.getpid(), chosen, TransferSettings.of_environment())
-
-
-@functools.lru_cache(maxsize=4)
-def _connect(process: int, environment: tuple[tuple[str, str], ...], settings: TransferSettings) -> S3Connection:
-    return S3Connection(settings)
-
-
-def _is_transient(error: Exception) -> bool:
-    from botocore.exceptions import ClientError, HTTPClientError
-    from botocore.exceptions import ConnectionError as BotoConnectionError
-    from urllib3.exceptions import HTTPError
-
-    if isinstance(error, ClientError):
-        code, status = error.response["Error"].get("Code", ""), error.response["ResponseMetadata"]["HTTPStatusCode"]
-        return status in _TRANSIENT or code in ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout")
-    return isinstance(error, (HTTPClientError, BotoConnectionError, HTTPError, OSError))
-
-
-_PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject", "write": "s3:PutObject", "delete": "s3:DeleteObject"}
-
-
-@contextlib.contextmanager
-def _explain_errors(uri: str, action: str) -> Iterator[None]:
-    """Turns errors of the block into ours. See `ObjectStore`."""
-    try:
-        yield
-    except VoxlineError:
-        raise
-    except Exception as error:
-        raise _explain(uri, action, error) from error
-
-
-def _explain(uri: str, action: str, error: Exception) -> Exception:
-    from botocore.exceptions import ClientError, CredentialRetrievalError, NoCredentialsError, PartialCredentialsError
-
-    bucket = uri.split("/")[2]
-    code = error.response["Error"].get("Code", "") if isinstance(error, ClientError) else ""
-    status = error.response["ResponseMetadata"]["HTTPStatusCode"] if isinstance(error, ClientError) else 0
-    text = " ".join(str(error).split())[:300] or type(error).__name__
-    if isinstance(error, ClientError):
-        text = f"{status} {code}: {error.response['Error'].get('Message', '')}"[:300]
-    if code in ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"):
-        return TransientError(f"{uri}: damaged in transit; nothing of it was kept, start again")
-    if _is_transient(error):
-        return TransientError(
-            f"{uri}: the storage failed to {action} it, for all retries ({text}); what has been moved stays, so start "
-            "again, and it resumes"
-        )
-    no_credentials = isinstance(error, (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError))
-    if no_credentials or code in _CREDENTIALS or status == 401:
-        return WorkError(
-            f"{uri}: no credentials that the S3 server accepts ({text.rstrip('.')}); on a cluster give the service "
-            "account a role or a secret, elsewhere run aws configure, or set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY (and AWS_ENDPOINT_URL_S3 for a server that is not Amazon's)"
-        )
-    if status == 403 and code not in _NO_PERMISSION_ERRORS:
-        resource = f"arn:aws:s3:::{bucket}" if action == "list" else f"arn:aws:s3:::{bucket}/*"
-        hint = (
-            "" if action != "read" else " and, to tell absent objects from forbidden ones, s3:ListBucket on the bucket"
-        )
-        return WorkError(
-            f"{uri}: permission denied: this account needs {_PERMISSIONS[action]} on {resource}{hint}; grant it in the "
-            "policy of its role, or in the bucket's"
-        )
-    if status == 412:
-        return PreconditionError(f"{uri}: another process changed it meanwhile; start again")
-    if code == "NoSuchBucket" or (status == 404 and action == "list"):
-        return WorkError(
-            f"{uri}: there is no bucket {bucket}; correct the name, or create it, as in: aws s3 mb s3://{bucket}"
-        )
-    return WorkError(f"{uri}: the storage refused to {action} it: {text}")
-
-
-def _code(error: BaseException) -> str:
-    response = getattr(error.__cause__, "response", None) or {}  # None where the connection broke
-    return str(response.get("Error", {}).get("Code", ""))
-
-
-def _is_not_found(error: BaseException) -> bool:
-    response = getattr(error.__cause__, "response", None) or {}
-    return bool(response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404)
 
 
 def _condition(version: str | None) -> dict[str, str]:

@@ -19,8 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 from voxline.errors import TransientError, WorkError
 from voxline.progress import print_status
 from voxline.settings import Settings
-from voxline.store.bucket_cache import ensure_local, local_path, localize, uri_of
-from voxline.store.bucket_locks import shared_store_lock
+from voxline.store.bucket_cache import local_path, uri_of
 from voxline.store.bucket_step import BucketStep
 from voxline.store.files import DONE as DONE
 from voxline.store.files import (
@@ -32,7 +31,10 @@ from voxline.store.files import (
     write_json,
 )
 from voxline.store.hashing import hash_value
-from voxline.store.objects import is_remote, open_store
+from voxline.store.localize import ensure_local, localize
+from voxline.store.objects import open_store
+from voxline.store.store_locks import shared_store_lock
+from voxline.store.uris import is_remote
 
 INCOMPLETE = "incomplete"
 """A count of files that a step wanted to read and that were gone or cut short, though a name vouches for them. Nothing

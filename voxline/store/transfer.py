@@ -20,7 +20,8 @@ from voxline.errors import PreconditionError, WorkError
 from voxline.progress import Progress
 from voxline.settings import Settings
 from voxline.store.files import atomic_write
-from voxline.store.objects import ABSENT, ObjectInfo, ObjectStore, safe_join
+from voxline.store.storage import ABSENT, ObjectInfo, Storage
+from voxline.store.uris import safe_join
 
 _PREFIX = "VOXLINE_BUCKETS_"
 
@@ -70,7 +71,7 @@ _STAT_LIMIT = 100
 
 
 def download(
-    store: ObjectStore,
+    store: Storage,
     objects: Iterable[str | ObjectInfo],
     folder: Path,
     name_of: Callable[[ObjectInfo], str] | None = None,
@@ -90,7 +91,7 @@ def download(
     chunk = TransferSettings.of_environment().chunk
     pairs = list(zip(infos, targets, strict=True))
     small = [functools.partial(_download_small, store, *pair) for pair in pairs if pair[0].size <= chunk]
-    run_jobs(store, small, progress)
+    run_jobs(small, progress)
     for info, target in pairs:
         if info.size > chunk:
             _download_large(store, info, target, chunk)
@@ -98,7 +99,7 @@ def download(
     return infos
 
 
-def upload(store: ObjectStore, folder: Path, names: Iterable[str], *, absent_only: bool = False) -> list[ObjectInfo]:
+def upload(store: Storage, folder: Path, names: Iterable[str], *, absent_only: bool = False) -> list[ObjectInfo]:
     """Uploads files; objects that hold those bytes already stay.
 
     Args:
@@ -114,25 +115,31 @@ def upload(store: ObjectStore, folder: Path, names: Iterable[str], *, absent_onl
         functools.partial(_upload_one, store, file, name, existing.get(name), absent_only)
         for file, name in zip(files, ordered, strict=True)
     ]
-    return run_jobs(store, jobs, Progress("files uploaded", total=len(jobs)))
+    return run_jobs(jobs, Progress("files uploaded", total=len(jobs)))
 
 
-def move_folder(store: ObjectStore, source: str, target: str, last: Sequence[str]) -> None:
+def move_folder(store: Storage, source: str, target: str, last: Sequence[str]) -> None:
     """Copies the objects of a folder, those in `last` at the end, and deletes them. See `ObjectStore.move_folder`."""
     begin, end = store / source, store / target
     if not last or end.stat(last[-1]) is None:
         names = [info.name for info in begin.list()]
-        store.map(functools.partial(_copy_if_absent, begin, end), [name for name in names if name not in last])
+        run_jobs([functools.partial(_copy_if_absent, begin, end, name) for name in names if name not in last])
         for name in last:
             _copy_if_absent(begin, end, name)
         if last and end.stat(last[-1]) is None:
             raise WorkError(f"{begin.uri}: is not whole, and {end.uri} neither; remove both, and start again")
-    store.delete_folder(source, first=tuple(reversed(last)))
+    delete_folder(store, source, first=tuple(reversed(last)))
 
 
-def run_jobs(
-    store: ObjectStore, jobs: Sequence[Callable[[], Result]], progress: Progress | None = None
-) -> list[Result]:
+def delete_folder(store: Storage, name: str, first: Sequence[str] = ()) -> None:
+    """Deletes all objects of a folder, those in `first` before the others."""
+    folder = store / name
+    for marker in first:
+        folder.delete(marker)
+    run_jobs([functools.partial(folder.delete, info.name) for info in folder.list()])
+
+
+def run_jobs(jobs: Sequence[Callable[[], Result]], progress: Progress | None = None) -> list[Result]:
     """The results of jobs, some at a time. After one has failed no further one begins, and its error is raised."""
     if not jobs:
         return []
@@ -157,7 +164,7 @@ class RangedDownload:
       size: bytes of a range.
     """
 
-    def __init__(self, store: ObjectStore, info: ObjectInfo, target: Path, size: int) -> None:
+    def __init__(self, store: Storage, info: ObjectInfo, target: Path, size: int) -> None:
         self.store, self.info, self.target, self.size = store, info, target, size
         stem = f".{target.name[:100]}.{info.version}.{size}"
         self._unfinished, self._notes = target.with_name(stem + ".part"), target.with_name(stem + ".ranges")
@@ -213,13 +220,13 @@ class RangedDownload:
         return whole
 
 
-def _download_small(store: ObjectStore, info: ObjectInfo, target: Path) -> None:
+def _download_small(store: Storage, info: ObjectInfo, target: Path) -> None:
     if not store.matches(target, info):
         with atomic_write(target, durable=False) as file:
             file.write(store.read_version(info))
 
 
-def _download_large(store: ObjectStore, info: ObjectInfo, target: Path, chunk: int) -> None:
+def _download_large(store: Storage, info: ObjectInfo, target: Path, chunk: int) -> None:
     def fetch(ranges: RangedDownload, start: int, end: int) -> None:
         ranges.write(start, store.read_range(info, start, end))
         progress.advance(end - start >> 20)
@@ -230,15 +237,13 @@ def _download_large(store: ObjectStore, info: ObjectInfo, target: Path, chunk: i
         with RangedDownload(store, info, target, chunk) as ranges:
             missing = ranges.missing()
             progress = Progress(f"MiB of {info.name}", total=sum(end - start for start, end in missing) >> 20)
-            run_jobs(store, [functools.partial(fetch, ranges, *one) for one in missing])
+            run_jobs([functools.partial(fetch, ranges, *one) for one in missing])
             if ranges.finish():
                 return
     raise store.damaged(info)
 
 
-def _upload_one(
-    store: ObjectStore, file: Path, name: str, existing: ObjectInfo | None, absent_only: bool
-) -> ObjectInfo:
+def _upload_one(store: Storage, file: Path, name: str, existing: ObjectInfo | None, absent_only: bool) -> ObjectInfo:
     if existing and (absent_only or store.matches(file, existing)):
         return existing
     try:
@@ -249,7 +254,7 @@ def _upload_one(
         raise
 
 
-def _copy_if_absent(source: ObjectStore, target: ObjectStore, name: str) -> None:
+def _copy_if_absent(source: Storage, target: Storage, name: str) -> None:
     """Copies an object, unless another process did so already and perhaps removed the source."""
     try:
         source.copy(name, target, if_version=ABSENT)
@@ -263,7 +268,7 @@ def _copy_if_absent(source: ObjectStore, target: ObjectStore, name: str) -> None
             ) from None
 
 
-def _find_all(store: ObjectStore, objects: list[str | ObjectInfo]) -> list[ObjectInfo]:
+def _find_all(store: Storage, objects: list[str | ObjectInfo]) -> list[ObjectInfo]:
     existing = _find(store, [name for name in objects if isinstance(name, str)])
     infos: list[Any] = [existing.get(name) if isinstance(name, str) else name for name in objects]
     if None in infos:
@@ -272,11 +277,11 @@ def _find_all(store: ObjectStore, objects: list[str | ObjectInfo]) -> list[Objec
     return infos
 
 
-def _find(store: ObjectStore, names: list[str]) -> dict[str, ObjectInfo]:
+def _find(store: Storage, names: list[str]) -> dict[str, ObjectInfo]:
     """Those of the objects that exist."""
     if len(names) > _STAT_LIMIT:
         wanted = set(names)
         common = os.path.commonprefix(names)  # noqa: RUF071 - as buckets list them, character by character
         return {info.name: info for info in store.list(common) if info.name in wanted}
-    found = run_jobs(store, [functools.partial(store.stat, name) for name in names])
+    found = run_jobs([functools.partial(store.stat, name) for name in names])
     return {info.name: info for info in found if info is not None}

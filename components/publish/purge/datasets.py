@@ -27,9 +27,10 @@ from voxline.data.shard_rewrite import RewrittenShard, RewrittenShards, copy_rec
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, ShardInfo
 from voxline.data.tfrecord import RECORD_OVERHEAD
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import ensure_local, is_cached
+from voxline.store.bucket_cache import is_cached
 from voxline.store.files import DONE, atomic_write, read_json, write_json
 from voxline.store.hashing import hash_file, hash_value
+from voxline.store.localize import ensure_local
 
 
 def find_shards(store: Path, clips: set[str]) -> Iterator[tuple[ShardInfo, int]]:

@@ -14,11 +14,15 @@ from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
 from voxline.errors import WorkError
 from voxline.registry.registry import EVALUATION, PROVENANCE, model_names
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.bucket_cache import cache_root, ensure_local, is_cached, private_cache, uri_of
-from voxline.store.bucket_locks import UNFINISHED_PURGE, Lease, exclusive_store_lock
+from voxline.store.bucket_cache import cache_root, is_cached, private_cache, uri_of
 from voxline.store.files import DONE, open_lock_file
 from voxline.store.layout import CORPORA, UNPACKED, WAVS, check_store
-from voxline.store.objects import ABSENT, CLAIM, ObjectInfo, ObjectStore, is_remote, open_store
+from voxline.store.leases import Lease
+from voxline.store.localize import ensure_local
+from voxline.store.objects import CLAIM, ObjectStore, open_store
+from voxline.store.storage import ABSENT, ObjectInfo
+from voxline.store.store_locks import UNFINISHED_PURGE, exclusive_store_lock
+from voxline.store.uris import is_remote
 
 TRAIN, SOURCES = "train", (UNPACKED, CORPORA)
 NAMELESS_FOLDERS = ("fingerprints", "probes", *SOURCES)

@@ -43,9 +43,9 @@ from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import is_cached, uri_of
-from voxline.store.bucket_locks import UNFINISHED_PURGE, record_purge
 from voxline.store.files import remove_unfinished, write_text
 from voxline.store.objects import open_store
+from voxline.store.store_locks import UNFINISHED_PURGE, record_purge
 
 RECORD_FILE = "purges.jsonl"
 

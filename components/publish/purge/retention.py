@@ -11,7 +11,8 @@ from typing import Any
 from voxline.errors import TransientError, WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
-from voxline.store.objects import ObjectInfo, ObjectStore, open_store
+from voxline.store.objects import ObjectStore, open_store
+from voxline.store.storage import ObjectInfo
 
 
 @dataclasses.dataclass(frozen=True)

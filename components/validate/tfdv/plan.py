@@ -19,7 +19,8 @@ from voxline.components.validate.tfdv.baseline import Baseline
 from voxline.components.validate.tfdv.results import TfdvResult
 from voxline.errors import SettingsError, WorkError
 from voxline.store.hashing import hash_bytes
-from voxline.store.objects import is_remote, open_store
+from voxline.store.objects import open_store
+from voxline.store.uris import is_remote
 
 if TYPE_CHECKING:
     from voxline.components.validate.corpus import CheckedCorpus

@@ -6,7 +6,9 @@ import pytest
 
 from tests.buckets.emulator import Storage
 from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
-from voxline.store.objects import ABSENT, is_remote, open_store
+from voxline.store.objects import open_store
+from voxline.store.storage import ABSENT
+from voxline.store.uris import is_remote
 
 
 def test_what_was_written_is_read_and_listed_below_its_prefix_alone(gcs: Storage) -> None:

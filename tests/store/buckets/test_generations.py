@@ -7,7 +7,7 @@ import pytest
 from tests.buckets.emulator import FAKE_GCS, Storage
 from tests.buckets.older import Older
 from voxline.errors import WorkError
-from voxline.store.objects import RetentionPolicy
+from voxline.store.storage import RetentionPolicy
 
 pytestmark = pytest.mark.skipif(
     bool(os.environ.get(FAKE_GCS)), reason="the proxy does what gcp-storage-emulator leaves out"

@@ -1,0 +1,145 @@
+"""The lock of a store that several may share, as leases in its bucket.
+
+  .working/<random>   one for each process that adds to the store
+  .alone              of the process that deletes from it: a purge or a garbage collection
+  .purged             when the last purge ended: what a process has read before may hold a speaker who was removed
+
+Each process writes its own object first and then looks for the other kind, so at least one of two sees the other. Age
+is the difference of two objects' times, both by the storage's clock.
+"""
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from voxline.errors import PreconditionError, WorkError
+from voxline.progress import print_status
+from voxline.store.leases import Lease, describe_holder, hold_lease, lease_seconds
+from voxline.store.objects import ObjectStore, open_store
+from voxline.store.storage import ObjectInfo
+from voxline.store.uris import is_remote
+
+EXCLUSIVE_LOCK, SHARED_LOCKS, LAST_PURGE = ".alone", ".working/", ".purged"
+UNFINISHED_PURGE = ".purge-"
+"""Prefix of the file that records an unfinished purge."""
+
+
+_snapshot = [time.monotonic()]
+
+
+def seconds_since_snapshot() -> float:
+    """For how long this process has been reading what it uses."""
+    return time.monotonic() - _snapshot[0]
+
+
+def reset_snapshot() -> None:
+    """From now on, nothing is used that was read before."""
+    _snapshot[0] = time.monotonic()
+
+
+@contextlib.contextmanager
+def shared_store_lock(store: Path | str) -> Iterator[Callable[[], None]]:
+    """Holds a store in a bucket against a purge and a garbage collection; in a folder each step locks what it touches.
+
+    Yields:
+      A function that checks that the lock is still held; to be called before anything is decided.
+
+    Raises:
+      PreconditionError: a purge ended there since this process began.
+      WorkError: a purge was begun there, and did not end.
+    """
+    if not is_remote(store):
+        yield lambda: None
+        return
+    with hold_shared_store_lock(str(store), seconds_since_snapshot()) as lease:
+        yield lease.check
+
+
+@contextlib.contextmanager
+def hold_shared_store_lock(uri: str, snapshot_seconds: float) -> Iterator[Lease]:
+    """Holds a store to add to it; waits while another process deletes from it.
+
+    Args:
+      snapshot_seconds: since the first was read of what is going to be used.
+
+    Raises:
+      PreconditionError: a purge ended there since.
+      WorkError: a purge was begun there, and did not end.
+    """
+    store = open_store(uri)
+    began = time.monotonic() - snapshot_seconds
+    while True:
+        age = time.monotonic() - began  # taken before the storage tells its time, so never too long
+        with hold_lease(store, f"{SHARED_LOCKS}{secrets.token_hex(8)}") as lease:
+            if (exclusive := _exclusive_lock(store, lease.info, age)) is None:
+                yield lease
+                return
+        _wait(store, exclusive)
+
+
+@contextlib.contextmanager
+def exclusive_store_lock(uri: str) -> Iterator[Lease]:
+    """Holds a store to delete from it; waits while another process does so.
+
+    Raises:
+      WorkError: a process adds to it.
+    """
+    store = open_store(uri)
+    with hold_lease(store, EXCLUSIVE_LOCK, f"waiting for another process that deletes from {store.uri}") as lease:
+        for info in store.list(SHARED_LOCKS):
+            if not _expired(store, info, lease.info):
+                raise WorkError(
+                    f"{store.uri}: in use by {describe_holder(store, info)}; stop it, or wait until it has finished, "
+                    f"and start again; the lock of a killed process expires after {lease_seconds():.0f} s"
+                )
+        yield lease
+
+
+def record_purge(lease: Lease) -> None:
+    """Tells all processes that began to read before now that a purge has ended; its caller holds the exclusive lock."""
+    lease.store.write(LAST_PURGE, f'{{"nonce": "{secrets.token_hex(8)}"}}\n'.encode())
+    reset_snapshot()
+
+
+def _exclusive_lock(store: ObjectStore, now: ObjectInfo, age: float) -> ObjectInfo | None:
+    """The lock of the process that deletes from the store, if any."""
+    unfinished = ""
+    for info in store.list("."):
+        if info.name == EXCLUSIVE_LOCK and not _expired(store, info, now):
+            return info
+        if info.name == LAST_PURGE and (now.updated - info.updated).total_seconds() < age + store.clock_resolution:
+            raise PreconditionError(
+                f"{store.uri}: a purge has ended here since this process began, and what it has read may hold a "
+                "speaker who was removed; start again"
+            )
+        if info.name.startswith(UNFINISHED_PURGE):
+            unfinished = info.name
+    if unfinished:
+        raise WorkError(
+            f"{store.uri}: a purge was begun here and did not end; run the same command again (voxline datasets purge "
+            f"--speaker … --yes); {store.uri_of(unfinished)} names the speakers"
+        )
+    return None
+
+
+def _expired(store: ObjectStore, info: ObjectInfo, now: ObjectInfo) -> bool:
+    """Whether a lease was not renewed for its whole time; it is removed then."""
+    if (now.updated - info.updated).total_seconds() <= lease_seconds() + store.clock_resolution:
+        return False
+    with contextlib.suppress(PreconditionError):
+        store.delete(info.name, if_version=info.version)
+        return True
+    return store.stat(info.name) is None
+
+
+def _wait(store: ObjectStore, exclusive: ObjectInfo) -> None:
+    print_status(f"waiting for a purge or a garbage collection in {store.uri} ({describe_holder(store, exclusive)})")
+    since, seen = time.monotonic(), exclusive.version
+    while (current := store.stat(EXCLUSIVE_LOCK)) is not None:
+        if current.version != seen:
+            since, seen = time.monotonic(), current.version
+        if time.monotonic() - since > lease_seconds():
+            return
+        time.sleep(min(1.0, lease_seconds() / 20))

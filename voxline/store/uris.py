@@ -1,0 +1,140 @@
+"""URIs of storages: which schemes there are, and which names a file can have.
+
+Every setting and argument that holds a location passes through `scheme_of`, so an unknown scheme is refused by name
+and never becomes a folder called `s3:`.
+"""
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+import pydantic
+
+from voxline.errors import SettingsError, WorkError
+
+SCHEMES = {
+    "gs": "voxline.store.gcs:GcsStore",
+    "s3": "voxline.store.s3:S3Store",
+}
+"""Where the class of each scheme is. A path without a scheme is a folder: `LocalStore`."""
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+")  # one letter is a drive of Windows
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+
+
+def register_scheme(scheme: str, implementation: str) -> None:
+    """Adds a storage: `register_scheme("az", "my_package.azure:AzureStore")`."""
+    SCHEMES[scheme] = implementation
+
+
+def scheme_of(uri: Path | str) -> str:
+    """The scheme of a URI; empty for a path. Every setting that holds a location passes through here.
+
+    >>> scheme_of("gs://speech/corpus"), scheme_of("/data/a:b"), scheme_of("C:/data"), scheme_of("a:b/c")
+    ('gs', '', '', '')
+
+    Raises:
+      SettingsError: the scheme is not registered, or only one / follows it, as in a `Path` made of a URI.
+    """
+    text = str(uri)
+    if not (found := _SCHEME.match(text)):
+        return ""
+    if found[1] not in SCHEMES or not text.startswith(f"{found[1]}://"):
+        accepted = " and ".join(f"{scheme}://BUCKET/FOLDER" for scheme in SCHEMES)
+        raise SettingsError(
+            f"{text!r}: {found[0]} is not supported; accepted are {accepted}, and paths of this machine (write "
+            f"./{found[1]}: for a folder of that name)"
+        )
+    return found[1]
+
+
+def is_remote(uri: Path | str) -> bool:
+    """Whether a URI is in a bucket.
+
+    >>> is_remote("gs://speech/corpus"), is_remote("s3://speech/corpus"), is_remote("/data/corpus")
+    (True, True, False)
+
+    Raises:
+      SettingsError: Voxline does not know the scheme.
+    """
+    return bool(scheme_of(uri))
+
+
+def check_local(path: Path | str, name: str) -> None:
+    """Checks that a path is one of this machine, where no bucket can be written or read.
+
+    Args:
+      name: of the setting or option that holds it.
+
+    Raises:
+      SettingsError: it is a URI.
+    """
+    if found := _SCHEME.match(str(path)):
+        raise SettingsError(
+            f"{name} is {str(path)!r}: a path of this machine is accepted here, no URI (write ./{found[1]}: for a "
+            "folder of that name)"
+        )
+
+
+def _checked_location(location: str) -> str:
+    try:
+        scheme_of(location)
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+    return location
+
+
+Location = Annotated[str, pydantic.AfterValidator(_checked_location)]
+"""The type of a setting that holds a path or a URI: its scheme is checked when the config is read."""
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """The bucket and the prefix, without slashes at its ends.
+
+    >>> split_uri("gs://speech/corpora/fsdd/")
+    ('speech', 'corpora/fsdd')
+
+    Raises:
+      SettingsError: the URI is malformed, or its scheme is not known.
+    """
+    scheme = scheme_of(uri)
+    bucket, _, prefix = uri.removeprefix(f"{scheme}://").partition("/")
+    accepted = f"{scheme or 'gs'}://BUCKET or {scheme or 'gs'}://BUCKET/FOLDER"
+    if not scheme or not _BUCKET.fullmatch(bucket):
+        raise SettingsError(f"{uri!r} is not the URI of a bucket; accepted is {accepted}")
+    prefix = prefix.strip("/")
+    if reason := invalid_name_reason(prefix) if prefix else "":
+        raise SettingsError(f"{uri!r} {reason}; accepted is {accepted}")
+    return bucket, prefix
+
+
+def safe_join(folder: Path, name: str, source: str) -> Path:
+    """The file of an object in a folder.
+
+    Raises:
+      WorkError: it would be outside the folder, or its name cannot be a file's.
+    """
+    if reason := invalid_name_reason(name):
+        raise WorkError(f"{source}: the object {name!r} {reason}; rename or remove that object, nothing was downloaded")
+    return folder / PurePosixPath(name)
+
+
+def invalid_name_reason(name: str) -> str:
+    """Why a file cannot have an object's name; empty where it can.
+
+    >>> invalid_name_reason("train/a.wav")
+    ''
+    >>> invalid_name_reason("../a.wav")
+    'would leave its folder: a name must be relative, with single / and without . and ..'
+    """
+    if not name or "\\" in name or any(part in ("", ".", "..") for part in name.split("/")):
+        return "would leave its folder: a name must be relative, with single / and without . and .."
+    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+        return "holds a control character"
+    try:
+        parts = [part.encode() for part in name.split("/")]
+    except UnicodeEncodeError:  # of a disk, where a name is any bytes
+        return "is not UTF-8"
+    if any(len(part) > 255 for part in parts):
+        return "has a part of more than 255 bytes"
+    return ""
