@@ -10,6 +10,7 @@ import pydantic
 
 from voxline.beam.settings import RunnerSettings
 from voxline.settings import Settings
+from voxline.store.uris import Location
 
 
 def _off(value: Any) -> Any:
@@ -162,7 +163,7 @@ class ValidateSettings(RunnerSettings):
         "auto",
         description="TFX's data validation: auto (runs if glibc is 2.39 or newer), required (fails otherwise) or off",
     )
-    schema_: str = pydantic.Field(
+    schema_: Location = pydantic.Field(
         "asr",
         alias="schema",
         min_length=1,

@@ -22,6 +22,7 @@ from voxline.pipelines.cli.options import (
     TokenFile,
     connect,
     exit_on_signal,
+    local_path,
     service_account,
     warn_unmounted_paths,
 )
@@ -133,7 +134,8 @@ def cancel(
 
 def doctor(
     config: Annotated[
-        list[Path] | None, typer.Option("--config", "-c", help="Check its images, buckets and corpus, too.")
+        list[Path] | None,
+        typer.Option("--config", "-c", parser=local_path, help="Check its images, buckets and corpus, too."),
     ] = None,
     set_: Assignments = None,
     host: Host = "",

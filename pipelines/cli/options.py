@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from voxline.errors import SettingsError
 from voxline.pipelines.graph import PIPELINES
 
 if TYPE_CHECKING:
@@ -18,10 +19,26 @@ if TYPE_CHECKING:
     from voxline.pipelines.config.run_config import RunConfig
 
 
+def local_path(text: str) -> Path:
+    """Parses an option that takes a path of this machine: a URI would become a folder of that name."""
+    from voxline.store.uris import check_local
+
+    try:
+        check_local(text)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+    return Path(text)
+
+
 Pipeline = Annotated[str, typer.Argument(help=f"The pipeline: {', '.join(PIPELINES)}.", metavar="PIPELINE")]
 Config = Annotated[
     list[Path],
-    typer.Option("--config", "-c", help="The run's YAML, such as configs/asr/demo.yaml. Repeatable; later files win."),
+    typer.Option(
+        "--config",
+        "-c",
+        parser=local_path,
+        help="The run's YAML, such as configs/asr/demo.yaml. Repeatable; later files win.",
+    ),
 ]
 Assignments = Annotated[
     list[str] | None,
@@ -30,7 +47,9 @@ Assignments = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-RunDir = Annotated[Path | None, typer.Option(help="Folder of the run's record and report.  [default: runs/<name>]")]
+RunDir = Annotated[
+    Path | None, typer.Option(parser=local_path, help="Folder of the run's record and report.  [default: runs/<name>]")
+]
 Host = Annotated[
     str, typer.Option(help="URL of the KFP server.  [default: KF_PIPELINES_ENDPOINT, or the cluster's own]")
 ]

@@ -4,9 +4,17 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from voxline.components.validate.settings import ValidateSettings
+from voxline.errors import SettingsError
+from voxline.pipelines.cli.main import app
+from voxline.pipelines.cli.options import local_path
 
 
 def voxline(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -49,7 +57,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["run", "asr", "--config", "run.yaml", "--set", "registry=s3:/b/r"], 2, "registry: 's3:/b/r': s3:/ is not"),
         (["run", "asr", "--config", "run.yaml", "--set", "corpus.uri=az://b"], 2, "corpus.uri: 'az://b': az:// is not"),
         (["run", "asr", "--config", "run.yaml", "--set", "registry=gs://B!/r"], 2, "is not the URI of a bucket"),
-        (["run", "asr", "--config", "run.yaml", "--run-dir", "gs://b/r"], 2, "keeps its files on a local disk"),
+        (["run", "asr", "--config", "run.yaml", "--run-dir", "gs://b/r"], 2, "is a URI; a path of this"),
         (["step", "trian", "--config", "run.yaml"], 2, "step 'trian': accepted: ingest, convert"),
         (["step", "convert", "--config", "run.yaml", "--model", "m"], 2, "--model: convert does not take it"),
         (["step", "convert", "--config", "run.yaml"], 1, "run `voxline step ingest` first"),
@@ -87,3 +95,26 @@ def test_an_ascii_terminal_does_not_stop_the_command(tmp_path: Path) -> None:
     ended = voxline("corpus", "demo", tmp_path / "é", "--set", "seed=x", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert ended.returncode == 2
     assert "'seed' is 'x'" in ended.stderr
+
+
+def test_no_option_that_takes_a_path_makes_a_folder_out_of_a_uri() -> None:
+    """`--output s3://bucket/x` once wrote a local folder `s3:`; each such option has the one check."""
+
+    def parameters(command: Any, name: str = "voxline") -> Iterator[tuple[str, Any]]:
+        for child in getattr(command, "commands", {}).values():
+            yield from parameters(child, f"{name} {child.name}")
+        yield from ((f"{name} {parameter.name}", parameter) for parameter in command.params)
+
+    taken = {name: one.type_descriptor for name, one in parameters(typer.main.get_command(app))}
+    paths = {name: one for name, one in taken.items() if one.annotation in (Path, list[Path])}
+    assert len(paths) >= 10
+    assert not [name for name, one in paths.items() if one.parameter_info.parser is not local_path]
+    with pytest.raises(typer.BadParameter, match=r"'s3://b/x' is a URI; .* \(write \./s3: for a folder"):
+        local_path("s3://b/x")
+    assert local_path("a/b:c") == Path("a/b:c")
+
+
+def test_a_scheme_is_checked_when_the_config_is_read() -> None:
+    with pytest.raises(SettingsError, match=r"az:// is not supported"):
+        ValidateSettings.of({"schema": "az://bucket/asr.pbtxt"})
+    assert ValidateSettings.of({"schema": "s3://bucket/asr.pbtxt"}).schema_ == "s3://bucket/asr.pbtxt"

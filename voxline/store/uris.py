@@ -60,19 +60,16 @@ def is_remote(uri: Path | str) -> bool:
     return bool(scheme_of(uri))
 
 
-def check_local(path: Path | str, name: str) -> None:
-    """Checks that a path is one of this machine, where no bucket can be written or read.
-
-    Args:
-      name: of the setting or option that holds it.
+def check_local(path: Path | str) -> None:
+    """Checks that a path is one of this machine, where no bucket can be read or written.
 
     Raises:
       SettingsError: it is a URI.
     """
     if found := _SCHEME.match(str(path)):
         raise SettingsError(
-            f"{name} is {str(path)!r}: a path of this machine is accepted here, no URI (write ./{found[1]}: for a "
-            "folder of that name)"
+            f"{str(path)!r} is a URI; a path of this machine is accepted here (write ./{found[1]}: for a folder of "
+            "that name)"
         )
 
 
