@@ -47,6 +47,26 @@ def check_pipeline(name: str) -> None:
         raise SettingsError(f"pipeline {name!r}: accepted: {', '.join(GRAPHS)}")
 
 
-def load_pipeline(name: str) -> Any:
-    """The KFP pipeline: the variable `name` of the module `voxline.pipelines.<name>`."""
-    return getattr(importlib.import_module(f"voxline.pipelines.{name}"), name)
+def steps_until(pipeline: str, last: str = "") -> list[str]:
+    """The steps of a pipeline in order, up to one of them; empty: all.
+
+    >>> steps_until("asr", "convert")
+    ['ingest', 'convert']
+
+    Raises:
+      SettingsError: the pipeline does not have the step.
+    """
+    steps = list(GRAPHS[pipeline])
+    if last and last not in steps:
+        raise SettingsError(f"--until {last!r}: accepted: {', '.join(steps)}")
+    return steps[: steps.index(last) + 1] if last else steps
+
+
+def load_pipeline(name: str, until: str = "") -> Any:
+    """The KFP pipeline: the variable `name` of the module `voxline.pipelines.<name>`.
+
+    Args:
+      until: its last step; empty: the whole graph.
+    """
+    whole = getattr(importlib.import_module(f"voxline.pipelines.{name}"), name)
+    return whole.until(steps_until(name, until)) if until else whole

@@ -52,7 +52,13 @@ def build_pipeline(config: type[RunConfig], description: str, *components: Any) 
         [description, "", "Args:", *(f"  {name}: {sentence}" for name, sentence in descriptions.items())]
     )
     graph.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    return dsl.pipeline(name=config.pipeline_name(), description=description)(graph)
+    pipeline = dsl.pipeline(name=config.pipeline_name(), description=description)(graph)
+
+    def until(steps: list[str]) -> Any:
+        return build_pipeline(config, description, *(one for one in components if one.name in steps))
+
+    pipeline.until = until  # the same with these steps only
+    return pipeline
 
 
 def pipeline_arguments(values: Values, parameters: list[str]) -> Values:

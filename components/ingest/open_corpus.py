@@ -60,6 +60,20 @@ def open_corpus(store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str
     return corpus, corpus.archive_key_parts(content)
 
 
+def check_corpus_location(settings: CorpusSettings) -> None:
+    """Refuses a path that does not lead to a corpus, before anything slow is imported; URIs are left to `open_corpus`.
+
+    Raises:
+      SettingsError: names the path.
+    """
+    try:
+        remote = is_remote(settings.uri)
+    except SettingsError as error:
+        raise SettingsError(f"corpus.uri is {settings.uri!r}; accepted is {_ACCEPTED}") from error
+    if not remote:
+        _check_local(settings.uri)
+
+
 def _check_local(uri: str) -> Path:
     if not uri.strip():
         raise SettingsError(f"corpus.uri is empty; give {_ACCEPTED}, as in: --set corpus.uri=/data/LibriSpeech")

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from voxline.pipelines.cli.config import config_commands
 from voxline.pipelines.cli.options import Assignments, Config, Pipeline, RunDir, local_path, warn_unmounted_paths
 from voxline.pipelines.graph import check_pipeline
 from voxline.store.files import USER_FIXABLE_ERRNOS
+
+if TYPE_CHECKING:
+    from voxline.pipelines.config.run_config import RunConfig
 
 app = typer.Typer(
     help="Retrains speech models: recordings in, a model that is measurably no worse out.",
@@ -62,8 +65,29 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 @app.command()
-def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: RunDir = None) -> None:
-    """Runs a pipeline on this machine. Steps whose input is unchanged are reused."""
+def run(
+    pipeline: Pipeline,
+    config: Config,
+    set_: Assignments = None,
+    run_dir: RunDir = None,
+    until: Annotated[str, typer.Option(metavar="STEP", help="Stop after this step.")] = "",
+    force: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STEP", help="Run this step again even if nothing changed. Repeatable."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show which steps would run and why; write nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print run.json (or the plan) instead of progress.")] = False,
+) -> None:
+    """Run a pipeline on this machine; unchanged steps are reused.
+
+    \b
+    Examples:
+      voxline run asr --config configs/asr/demo.yaml
+      voxline run asr -c demo.yaml --set train.epochs=3 --dry-run
+      voxline run asr -c demo.yaml --until validate
+    """
     from voxline.pipelines.cli.console import Console
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.local.runner import run_pipeline
@@ -74,14 +98,39 @@ def run(pipeline: Pipeline, config: Config, set_: Assignments = None, run_dir: R
     with _exit_on_signal():
         chosen = load_config(config, set_ or [], pipeline=pipeline)
         folder = run_dir or Path("runs") / chosen.name
-        typer.echo(f"voxline {pipeline}: {chosen.name}, in {folder}")
-        record, failure = run_pipeline(chosen, folder, Console(sys.stdout))
-    for line in summary_lines(record):
+        if dry_run:
+            _print_plan(chosen, folder, until, force or [], as_json)
+            return
+        if not as_json:
+            typer.echo(f"voxline {pipeline}: {chosen.name}, in {folder}")
+        with contextlib.ExitStack() as stack:
+            screen = stack.enter_context(open(os.devnull, "w", encoding="utf-8")) if as_json else sys.stdout
+            record, failure = run_pipeline(chosen, folder, Console(screen), until=until, force=force or [])
+    if as_json:
+        typer.echo((folder / "run.json").read_text(encoding="utf-8"), nl=False)
+    for line in [] if as_json else summary_lines(record):
         typer.echo(line)
     if failure:
         for frame in failure.frames:
             typer.echo(f"    {frame}", err=True)
         _fail(f"{record.failed_step or 'the graph'} failed: {failure.message}", failure.exit_status)
+
+
+def _print_plan(config: "RunConfig", folder: Path, until: str, force: list[str], as_json: bool) -> None:
+    import dataclasses
+    import json
+
+    from voxline.pipelines.local.plan import plan_run
+    from voxline.pipelines.local.runner import check_steps
+
+    check_steps(config.pipeline, until, force)
+    planned = plan_run(config, folder, until=until, force=force)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(step) for step in planned], indent=2, ensure_ascii=False))
+        return
+    typer.echo(f"voxline {config.pipeline}: {config.name}, in {folder} (dry run: nothing is written)")
+    for step in planned:
+        typer.echo(step.line)
 
 
 @app.command()

@@ -20,7 +20,7 @@ from voxline.store.files import read_json
 
 
 def main(request_file: str) -> None:
-    """Runs the pipeline of a request: {"config": {...}, "pipeline_root": "..."}."""
+    """Runs the pipeline of a request: {"config": {...}, "pipeline_root": "...", "until": "STEP or empty"}."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     request = read_json(Path(request_file))
     root = Path(request["pipeline_root"])
@@ -33,7 +33,7 @@ def main(request_file: str) -> None:
 
     workspace = root / "workspace"
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), workspace_root=str(workspace))
-    pipeline = load_pipeline(request["config"]["pipeline"])
+    pipeline = load_pipeline(request["config"]["pipeline"], request["until"])
     try:
         pipeline(**pipeline_arguments(request["config"], list(pipeline.component_spec.inputs)))
     except RuntimeError as error:

@@ -49,6 +49,7 @@ class RunRecord:
       model: location of the version that this run put into service.
       dataset: location of the dataset version with the corpus' content.
       report: relative to the run's folder.
+      until: the last step, if not the whole graph was to run.
     """
 
     pipeline: str
@@ -66,6 +67,7 @@ class RunRecord:
     dataset: str | None = None
     failed_step: str | None = None
     report: str | None = None
+    until: str | None = None
 
     def step(self, name: str) -> StepRecord | None:
         return next((step for step in self.steps if step.name == name), None)
@@ -88,6 +90,7 @@ class RunRecord:
                 "dataset": self.dataset,
                 "failed_step": self.failed_step,
                 "report": self.report,
+                "until": self.until,
                 "inputs": {"corpus": self.config["corpus"]["uri"], "config": "config.yaml"},
                 "store": self.config["store"],
                 "registry": self.config["registry"],

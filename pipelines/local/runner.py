@@ -21,22 +21,25 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from voxline.components.ingest.open_corpus import check_corpus_location
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.console import Console, strip_colors
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.graph import steps_until
 from voxline.pipelines.local.failure import Failure, parse_failure
+from voxline.pipelines.local.plan import NEVER_REUSED
 from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_task_output
 from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
 from voxline.store.bucket_cache import CACHE_ENV, cache_root
 from voxline.store.files import write_json, write_text
 from voxline.store.objects import open_store
+from voxline.store.step_cache import FORCE_ENV
 
 _STARTED = re.compile(r"Executing task '([^']+)'$")
 _ENDED = re.compile(r"Task '([^']+)' finished with status (SUCCESS|FAILURE)$")
@@ -48,25 +51,33 @@ class RunInterrupted(KeyboardInterrupt):
     """The run was asked to stop by SIGINT, SIGTERM or SIGHUP."""
 
 
-def run_pipeline(config: RunConfig, run_dir: Path, console: Console) -> tuple[RunRecord, Failure | None]:
-    """Runs all steps. The record is written in every case.
+def run_pipeline(
+    config: RunConfig, run_dir: Path, console: Console, *, until: str = "", force: Collection[str] = ()
+) -> tuple[RunRecord, Failure | None]:
+    """Runs the steps. The record is written in every case in which one was started.
+
+    Args:
+      until: the last step; empty: the graph's.
+      force: steps that are done again although they were done before.
 
     Raises:
-      SettingsError: the config cannot be run on this machine.
+      SettingsError: the config cannot be run on this machine, the corpus does not exist, or a step is unknown.
       WorkError: another run uses the folder.
       KeyboardInterrupt: a signal arrived; the steps were stopped and the record was written.
     """
     run_dir = run_dir.absolute()
     config = config.with_default_folders(run_dir)
     check_local_paths(config, run_dir)
+    steps = check_steps(config.pipeline, until, force)
+    check_corpus_location(config.corpus)
     config.check_registry()
     make_run_dir(run_dir)
     with _exclusive(run_dir), _interruptible():
         write_text(run_dir / "config.yaml", config.to_yaml())
-        record = RunRecord(config.pipeline, config.name, run_dir, config.plain())
+        record = RunRecord(config.pipeline, config.name, run_dir, config.plain(), until=until or None)
         record.write()
         try:
-            failure = _run_graph(config, run_dir, record, console)
+            failure = _run_graph(config, run_dir, record, console, steps, force)
             record.status = "failed" if failure else "succeeded"
             if failure:
                 record.reason = failure.message
@@ -101,14 +112,30 @@ def check_local_paths(config: RunConfig, run_dir: Path) -> None:
             raise SettingsError(f"{name}: {error}") from None
 
 
-def _run_graph(config: RunConfig, run_dir: Path, record: RunRecord, console: Console) -> Failure | None:
+def check_steps(pipeline: str, until: str, force: Collection[str]) -> list[str]:
+    """The steps of a run.
+
+    Raises:
+      SettingsError: the pipeline lacks a step, or one is forced that always runs, or that comes after the last.
+    """
+    steps = steps_until(pipeline, until)
+    for name in force:
+        accepted = [step for step in steps if step not in NEVER_REUSED]
+        if name not in accepted:
+            always = f" ({name} always runs: it {NEVER_REUSED[name]})" if name in NEVER_REUSED else ""
+            raise SettingsError(f"--force {name!r}: accepted: {', '.join(accepted)}{always}")
+    return steps
+
+
+def _run_graph(
+    config: RunConfig, run_dir: Path, record: RunRecord, console: Console, steps: list[str], force: Collection[str]
+) -> Failure | None:
     """Starts the graph's process, and reads its output until it ends. Returns why a step failed."""
     printed: list[str] = []
     began = 0.0
-    steps = len(GRAPHS[config.pipeline])
     with (
         open(run_dir / "run.log", "w", encoding="utf-8", errors="replace") as log,
-        _graph_process(config, run_dir) as process,
+        _graph_process(config, run_dir, record.until or "", force) as process,
     ):
         for line in _lines(process):
             log.write(line)
@@ -126,7 +153,7 @@ def _run_graph(config: RunConfig, run_dir: Path, record: RunRecord, console: Con
                 record.write()
                 if step.status == "succeeded":
                     record_output(run_dir, step.name, step.folder)
-                    console.say(f"  {step.name} done in {step.seconds:.1f} s ({len(record.steps)} of {steps})")
+                    console.say(f"  {step.name} done in {step.seconds:.1f} s ({len(record.steps)} of {len(steps)})")
             else:
                 printed = [*printed[-_LINES_KEPT:], line.rstrip("\n")]
                 console.line(line)
@@ -147,12 +174,14 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _graph_process(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Popen[str]]:
+def _graph_process(
+    config: RunConfig, run_dir: Path, until: str, force: Collection[str]
+) -> Iterator[subprocess.Popen[str]]:
     """The process that runs the graph, in its own process group, which is ended with the block."""
     root = run_dir / "kfp"
     shutil.rmtree(root, ignore_errors=True)
     request = root / "request.json"
-    write_json(request, {"config": config.plain(), "pipeline_root": str(root)})
+    write_json(request, {"config": config.plain(), "pipeline_root": str(root), "until": until})
     scratch = tempfile.mkdtemp(prefix="voxline-")  # kfp leaves a folder for each task in TMPDIR
     environment = {
         **os.environ,
@@ -161,6 +190,7 @@ def _graph_process(config: RunConfig, run_dir: Path) -> Iterator[subprocess.Pope
         "PYTHONUNBUFFERED": "1",
         "PYTHONUTF8": "1",
         "PYTHONSAFEPATH": "1",  # a folder `components` in the current folder must not be imported
+        FORCE_ENV: ",".join(force),
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
     }
     process = subprocess.Popen(  # noqa: S603 - this Python, our module

@@ -1,6 +1,7 @@
 """Runs one step in this process, with the same `run` and the same config as in a graph."""
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +70,24 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
         given.get(kind) or _last_output(run_dir, kind, needed[kind], name)
         for kind in sorted(needed, key=INPUT_ORDER.index)
     ]
+    make_run_dir(run_dir)
+    output = call_step(name, config, inputs)
+    record_output(run_dir, name, output.uri)
+    return output
+
+
+def call_step(name: str, config: RunConfig, inputs: Sequence[str]) -> StepOutput:
+    """Calls the `run` function of a step.
+
+    Args:
+      config: with all locations set.
+      inputs: their locations, in `INPUT_ORDER`.
+    """
     registries: list[Any] = [config.registry] if name in ("evaluate", "push") else []
     datasets: list[Any] = [config.datasets] if isinstance(config, RefreshConfig) and name == "publish" else []
     in_service = {"registry": config.registry, "model_name": config.model} if name == "validate" else {}
     step = importlib.import_module(f"voxline.components.{name}.step")
-    make_run_dir(run_dir)
     output: StepOutput = step.run(*inputs, *registries, config.store, *datasets, config.section(name), **in_service)
-    record_output(run_dir, name, output.uri)
     return output
 
 

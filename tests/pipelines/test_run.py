@@ -1,5 +1,6 @@
 """`voxline run asr`, for real: every step in its own process, killed, refused, pushed, stopped."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.pipelines.conftest import House, check_step_keys
 from voxline.inference.saved_model import read_model_json
+from voxline.pipelines.cli.main import app
 from voxline.pipelines.graph import GRAPHS
 from voxline.store.files import read_json
 
@@ -151,11 +154,47 @@ def test_a_step_that_fails_is_named_and_the_record_is_written(house: House) -> N
     assert "so none is left; see " in found["reason"]
 
 
-def test_a_missing_corpus_is_a_settings_error(house: House) -> None:
+def test_a_missing_corpus_is_told_before_anything_is_written(house: House) -> None:
     status, seen = house.run("--set", "corpus.uri=nowhere")
     assert status == 2
     assert "nowhere" in seen[-1]
-    assert record(house)["status"] == "failed"
+    assert len(seen) == 2  # the title and the fault: no step, no report, no log
+    assert not house.run_dir.exists()
+
+
+def test_a_run_stops_after_a_step_and_forces_one(house: House) -> None:
+    """Without these two options a run of the whole graph would train."""
+    status, _ = house.run("--until", "convert")
+    found = record(house)
+    assert (status, found["status"], found["until"]) == (0, "succeeded", "convert")
+    assert [(step["name"], step["reused"]) for step in found["steps"]] == [("ingest", False), ("convert", False)]
+    wav = next((house.run_dir / "store/wavs").rglob("*.wav"))
+    decoded = wav.stat().st_mtime_ns
+    status, seen = house.run("--until", "convert", "--force", "convert")
+    assert [(step["name"], step["reused"]) for step in record(house)["steps"]] == [("ingest", True), ("convert", False)]
+    assert any("--force does it again" in line for line in seen)
+    assert wav.stat().st_mtime_ns == decoded
+
+
+def test_a_dry_run_names_the_steps_that_would_run_and_writes_nothing(runs: dict[str, Any]) -> None:
+    house = runs["house"]
+
+    def plan(*arguments: str) -> dict[str, tuple[str, str]]:
+        chosen = ["run", "asr", "-c", str(house.folder / "tiny.yaml"), "--run-dir", str(house.run_dir)]
+        before = {file: file.stat().st_mtime_ns for file in house.run_dir.rglob("*") if file.is_file()}
+        shown = CliRunner().invoke(app, [*chosen, "--dry-run", "--json", *arguments], catch_exceptions=False)
+        assert {file: file.stat().st_mtime_ns for file in house.run_dir.rglob("*") if file.is_file()} == before
+        return {step["name"]: (step["action"], step["reason"]) for step in json.loads(shown.stdout)}
+
+    quick = ("--set", "push.smoke_test=false")
+    actions = {name: action for name, (action, _) in plan(*quick).items()}
+    assert actions == {**dict.fromkeys(GRAPHS["asr"], "reuse"), "push": "run"}
+    changed = plan("--set", "train.epochs=2", "--force", "convert")
+    assert changed["ingest"][0] == "reuse"
+    assert changed["convert"] == ("run", "--force")
+    assert changed["extract"][0] == "depends"
+    assert changed["train"] == ("run", "epochs 1 → 2")
+    assert list(plan("--until", "validate")) == ["ingest", "convert", "validate"]
 
 
 def test_the_run_shows_the_report_of_a_failed_validation(house: House) -> None:

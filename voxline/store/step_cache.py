@@ -7,9 +7,11 @@ differs in a bucket.
 """
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import inspect
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -165,6 +167,45 @@ def artifact_uri(artifact: Any) -> str:
     return str(artifact.metadata.get("uri") or artifact.uri)
 
 
+FORCE_ENV = "VOXLINE_FORCE_STEPS"
+"""Names of steps, separated by commas, that are done again even if they were done before."""
+
+
+class StepWouldRunError(Exception):
+    """A step's work is not done yet; raised in place of doing it while `plan_steps` is active.
+
+    Attributes:
+      step: its name.
+      named_by: what its key is the hash of.
+      damage: what is wrong with the output that exists, if one does.
+    """
+
+    def __init__(self, step: str, named_by: dict[str, Any], damage: str) -> None:
+        super().__init__(f"{step} would run")
+        self.step, self.named_by, self.damage = step, named_by, damage
+
+
+_planning = contextvars.ContextVar("planning", default=False)
+
+
+@contextlib.contextmanager
+def plan_steps() -> Iterator[None]:
+    """In the block, a step whose work is done returns it, and another one raises `StepWouldRunError`.
+
+    >>> import tempfile
+    >>> with plan_steps(), cached_step(tempfile.mkdtemp(), "count", Settings(), {"corpus": "ab"}) as work:
+    ...     work.counts["utterances"] = 3
+    Traceback (most recent call last):
+    ...
+    voxline.store.step_cache.StepWouldRunError: count would run
+    """
+    token = _planning.set(True)
+    try:
+        yield
+    finally:
+        _planning.reset(token)
+
+
 @contextlib.contextmanager
 def cached_step(
     store: Path | str,
@@ -210,9 +251,17 @@ def cached_step(
     start = time.monotonic()
     named_by, folder = step_key(store, step, settings, inputs, revision)
     remote = BucketStep(f"{store}/{step}/{folder.name}") if is_remote(store) else None
+    if _planning.get():
+        yield _planned(StepOutput(step, folder, folder.name, bucket_step=remote), named_by, check)
+        return
     with explain_disk_errors(step, folder), exclusive_lock(folder):
         work = StepOutput(step, folder, folder.name, bucket_step=remote)
-        if (done := _finished(work, check)) and not force:
+        done = _finished(work, check)
+        if done and step in os.environ.get(FORCE_ENV, "").split(","):
+            print_status(f"{step}: done before; --force does it again")
+            if remote is None:
+                _empty(folder)
+        elif done and not force:
             work.reused = True
             work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
             print_status(f"{step}: reused, nothing changed since it was made")
@@ -284,20 +333,32 @@ def read_done(folder: Path) -> dict[str, Any]:
     return done
 
 
+def _planned(work: StepOutput, named_by: dict[str, Any], check: Callable[[Path], object] | None) -> StepOutput:
+    """The work, if it is done; nothing is changed."""
+    try:
+        done = _whole(work, check)
+    except TransientError:
+        raise
+    except WorkError as damage:
+        raise StepWouldRunError(work.step, named_by, str(damage)) from None
+    if done is None:
+        raise StepWouldRunError(work.step, named_by, "")
+    work.reused = True
+    work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
+    return work
+
+
+def _empty(folder: Path) -> None:
+    """Removes a step's output; the marker first."""
+    (folder / DONE).unlink()
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
 def _finished(work: StepOutput, check: Callable[[Path], object] | None) -> dict[str, Any] | None:
     """The marker of work that is finished and still whole; removes one that vouches for what is gone."""
     try:
-        if (done := _marker(work)) is None:
-            return None
-        if gone := _gone(work, done["outputs"].values()):
-            raise WorkError(f"{work.uri}: {', '.join(gone)} is gone")
-        if unread := done["counts"].get(INCOMPLETE):
-            raise WorkError(f"{work.uri}: {unread:,} recordings were gone or cut short then, and may be there now")
-        if work.bucket_step is None and (changed := _changed(work.folder, done.get("bytes", {}))):
-            raise WorkError(f"{work.uri}: {', '.join(changed)} is not as it was written, as if half copied")
-        if check:
-            ensure_local(work.folder / file for file in done["outputs"].values())
-            check(work.folder)
+        return _whole(work, check)
     except TransientError:
         raise
     except WorkError as damage:
@@ -305,6 +366,25 @@ def _finished(work: StepOutput, check: Callable[[Path], object] | None) -> dict[
         if work.bucket_step is None:  # in a bucket it is replaced, once there is something to replace it by
             (work.folder / DONE).unlink()
         return None
+
+
+def _whole(work: StepOutput, check: Callable[[Path], object] | None) -> dict[str, Any] | None:
+    """The marker of finished work; None if it is not finished.
+
+    Raises:
+      WorkError: something that the marker vouches for is gone.
+    """
+    if (done := _marker(work)) is None:
+        return None
+    if gone := _gone(work, done["outputs"].values()):
+        raise WorkError(f"{work.uri}: {', '.join(gone)} is gone")
+    if unread := done["counts"].get(INCOMPLETE):
+        raise WorkError(f"{work.uri}: {unread:,} recordings were gone or cut short then, and may be there now")
+    if work.bucket_step is None and (changed := _changed(work.folder, done.get("bytes", {}))):
+        raise WorkError(f"{work.uri}: {', '.join(changed)} is not as it was written, as if half copied")
+    if check:
+        ensure_local(work.folder / file for file in done["outputs"].values())
+        check(work.folder)
     return done
 
 

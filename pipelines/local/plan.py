@@ -1,0 +1,129 @@
+"""`voxline run --dry-run`: which steps of a run would do work, which would be reused, and why.
+
+Each step looks up its own output with the code that it runs with, and stops where the work would begin. What a step
+would write is not known before it runs, so for the steps after it only their settings can be compared.
+"""
+
+import contextlib
+import dataclasses
+import io
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Literal
+
+from voxline.errors import TransientError, VoxlineError, WorkError
+from voxline.pipelines.config.load import iter_values
+from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graph import GRAPHS, RUNS_AFTER, steps_until
+from voxline.pipelines.local.single_step import INPUT_ORDER, call_step, last_output
+from voxline.store.bucket_cache import local_path
+from voxline.store.step_cache import StepWouldRunError, plan_steps, read_done
+
+NEVER_REUSED = {
+    "push": "compares with the model in service at that time",
+    "publish": "compares with the latest version at that time",
+}
+"""Steps whose result depends on more than their input → why they always run."""
+MAX_REASONS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedStep:
+    """What a run would do with a step.
+
+    Attributes:
+      action: "run"; "reuse"; or "depends": on what the steps before it write.
+      reason: in words.
+      output: location of the output that is reused; else empty.
+    """
+
+    name: str
+    action: Literal["run", "reuse", "depends"]
+    reason: str
+    output: str = ""
+
+    @property
+    def line(self) -> str:
+        return f"  {self.name:<10} {self.action:<8} {self.reason}"
+
+
+def plan_run(config: RunConfig, run_dir: Path, *, until: str = "", force: Collection[str] = ()) -> list[PlannedStep]:
+    """Plans a run. Nothing is written.
+
+    Args:
+      until: the last step; empty: the graph's.
+      force: steps that are done again.
+
+    Raises:
+      SettingsError: the config cannot be run: the corpus does not exist, say.
+      TransientError: a bucket does not answer.
+    """
+    run_dir = run_dir.absolute()
+    config = config.with_default_folders(run_dir)
+    graph = GRAPHS[config.pipeline]
+    planned: dict[str, PlannedStep] = {}
+    for name in steps_until(config.pipeline, until):
+        producers = [graph[name][kind] for kind in sorted(graph[name], key=INPUT_ORDER.index)]
+        before = [*producers, *([RUNS_AFTER[name]] if name in RUNS_AFTER else [])]
+        planned[name] = _plan_step(name, config, run_dir, [planned[one] for one in producers], name in force)
+        changed = next((one for one in before if planned[one].action != "reuse"), "")
+        if changed and planned[name].action == "reuse" and name in RUNS_AFTER:
+            planned[name] = dataclasses.replace(planned[name], reason=f"unchanged, once {changed} has passed")
+    return list(planned.values())
+
+
+def _plan_step(name: str, config: RunConfig, run_dir: Path, inputs: list[PlannedStep], forced: bool) -> PlannedStep:
+    last = _last_done(run_dir, name)
+    differences = _changed_settings(last, config.section(name).plain()) if last else []
+    waits_for = [one.name for one in inputs if one.action != "reuse"]
+    if name in NEVER_REUSED:
+        return PlannedStep(name, "run", NEVER_REUSED[name])
+    if forced:
+        return PlannedStep(name, "run", "--force")
+    if waits_for:
+        if differences:
+            return PlannedStep(name, "run", "; ".join(differences))
+        if last is None:
+            return PlannedStep(name, "run", "it has no output in this run's folder yet")
+        return PlannedStep(name, "depends", f"reused if {' and '.join(waits_for)} writes what it wrote before")
+    try:
+        with plan_steps(), contextlib.redirect_stdout(io.StringIO()):
+            output = call_step(name, config, [one.output for one in inputs])
+    except StepWouldRunError as found:
+        return PlannedStep(name, "run", _reason(found, name, last, differences))
+    except TransientError:
+        raise
+    except WorkError as error:
+        return PlannedStep(name, "run", f"it would fail: {error}")
+    finished = read_done(output.folder).get("finished", "") if local_path(output.uri).is_dir() else ""
+    return PlannedStep(name, "reuse", f"unchanged{' since ' if finished else ''}{finished}", output.uri)
+
+
+def _last_done(run_dir: Path, step: str) -> dict[str, Any] | None:
+    """The marker of a step's last output in this run's folder."""
+    uri = last_output(run_dir, step)
+    with contextlib.suppress(VoxlineError):
+        return read_done(local_path(uri)) if uri else None
+    return None
+
+
+def _reason(found: StepWouldRunError, name: str, last: dict[str, Any] | None, differences: list[str]) -> str:
+    if found.damage:
+        return found.damage
+    if found.step != name:
+        return f"the corpus is not unpacked or downloaded yet ({found.step})"
+    if last is None:
+        return "it has no output in this run's folder yet"
+    if found.named_by["revision"] != last.get("revision"):
+        differences = [*differences, f"this version of Voxline does {name} differently"]
+    before, now = last.get("inputs", {}), found.named_by["inputs"]
+    inputs = [f"another {key}" for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+    return "; ".join([*differences, *inputs]) or "its output is not in this store"
+
+
+def _changed_settings(last: dict[str, Any], values: dict[str, Any]) -> list[str]:
+    """Settings that differ from those of the last output, of those that are part of its key."""
+    before, now = dict(iter_values(last.get("settings", {}))), dict(iter_values(values))
+    changed = [f"{key} {before[key]} → {now[key]}" for key in before if key in now and before[key] != now[key]]
+    changed = [one for one in changed if not one.startswith("uri ")]  # the key has the corpus' content instead
+    return [*changed[:MAX_REASONS], *([f"{len(changed) - MAX_REASONS} more"] if len(changed) > MAX_REASONS else [])]
