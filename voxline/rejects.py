@@ -26,6 +26,7 @@ class Reason(enum.StrEnum):
     BAD_ENTRY = "bad_entry"
     DUPLICATE_ID = "duplicate_id"
     BAD_FEATURES = "bad_features"
+    OUT_OF_MEMORY = "out_of_memory"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ class ProbeResult(NamedTuple):
 
     Attributes:
       hash: of the whole file; empty where it could not be read.
-      seconds: by its header; 0.0 where libsndfile cannot read the header (convert decodes it, or says why not).
+      seconds: by its header, or by counting an MP3's frames; 0.0 where neither says (convert decodes it, or says why
+        not).
       fault: the system's message when the file could not be read.
     """
 
@@ -61,14 +62,9 @@ def _probe_file(path: Path) -> ProbeResult:
 
 
 def _read_duration(path: Path) -> float:
-    import soundfile  # not at the top: it imports numpy, which nothing else here needs
+    from voxline.audio.streams import stated_seconds  # not at the top: it imports numpy, which nothing else here needs
 
-    try:
-        with soundfile.SoundFile(str(path)) as file:
-            frames, rate = file.frames, file.samplerate
-    except (RuntimeError, TypeError):  # libsndfile's own errors are RuntimeErrors; TypeError: headerless .raw
-        return 0.0
-    seconds = frames / rate if rate > 0 else 0.0
+    seconds = stated_seconds(path)
     return seconds if 0 < seconds <= _MAX_SECONDS else 0.0
 
 
@@ -79,7 +75,7 @@ ProbeRecord = tuple[bytes, str, float]
 RACY_SECONDS = 3.0
 """A file that changed this shortly before the listing is not cached: FAT's clock moves every two seconds."""
 
-_MAGIC = b"voxline probes 1\n"
+_MAGIC = b"voxline probes 2\n"
 """Raise the number when a probe would give another result."""
 _RECORD = struct.Struct(f"<{STATE_BYTES}s16sd")
 _DIGEST_BYTES = 16

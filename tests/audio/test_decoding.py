@@ -158,3 +158,18 @@ def test_any_bytes_are_audio_or_a_stated_fault(
     for read in (decode_audio, read_header):
         with contextlib.suppress(BadAudioError):  # anything else would stop a run
             read(path)
+
+
+@pytest.mark.parametrize("name", ["take.raw", "take.RAW", "take.pcm"])
+def test_samples_without_a_header_are_unreadable_and_the_fault_names_the_settings(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes((3_000 * tone(0.2)).astype("<i2").tobytes())
+    for read in (decode_audio, read_header):
+        with pytest.raises(BadAudioError, match=r"corpus\.raw\.sample_rate") as caught:
+            read(tmp_path / name)
+        assert caught.value.reason is Reason.UNREADABLE
+
+
+def test_a_wav_that_is_named_raw_is_a_wav(tmp_path: Path) -> None:
+    with open(tmp_path / "take.raw", "wb") as file:
+        soundfile.write(file, tone(0.2), RATE, format="WAV")
+    assert read_header(tmp_path / "take.raw").frames == 3_200

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import soundfile
 
+from voxline.audio.containers import ffmpeg_must_decode, identify
 from voxline.audio.decoding import decode_audio, load_audio, read_header
-from voxline.audio.ffmpeg import ffmpeg_format
 from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
@@ -95,4 +95,5 @@ def test_what_libsndfile_reads_never_goes_to_ffmpeg(tmp_path: Path) -> None:
     for form in ("WAV", "FLAC", "OGG", "MP3", "AIFF", "RF64"):
         path = tmp_path / "take"
         soundfile.write(path, np.zeros(4_000), RATE, format=form)
-        assert ffmpeg_format(path.read_bytes()[:16]) is None
+        start = path.read_bytes()[:64]
+        assert not ffmpeg_must_decode(identify(start), start)

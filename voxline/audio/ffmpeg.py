@@ -1,93 +1,149 @@
-"""Decoding formats that libsndfile cannot read (AAC, WMA, WebM and others) with pydub and a static ffmpeg.
+"""Decoding what libsndfile cannot (AAC, WMA, WebM, MP3 without a length) with a static ffmpeg, block by block.
 
-Only the formats named here, recognized by their first bytes, ever reach ffmpeg: it decodes a damaged FLAC or WAV to
-silence or noise without an error, and if left to guess it would open playlists, which name other files.
+Only containers that we recognize by their first bytes ever reach ffmpeg, and the demuxer is stated: left to
+guess, it would open playlists, which name other files. What it complains about on stderr is kept: that is how it
+reports damage and a cut end, with status 0.
 """
 
 import os
+import re
 import struct
+import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
+from voxline.audio.containers import Container
 from voxline.rejects import BadAudioError, Reason
 
+BLOCK_BYTES = 1 << 20
 
-def ffmpeg_format(start: bytes) -> str | None:
-    """ffmpeg's name for the format of a file, from its first 16 bytes; None if libsndfile reads it.
+_KEPT_MESSAGE_BYTES = 4_096
+_SIGNS_OF_A_CUT = ("prematurely", "truncat", "partial file", "end of file")
+_SIGNS_OF_DAMAGE = (
+    "prematurely",
+    "Error submitting packet to decoder",
+    "Decoding error",
+    "Error during demuxing",
+    "invalid as first byte of an EBML number",
+    "CRC mismatch",
+    "orrupt",
+)
+"""What ffmpeg says of audio that it skips. Other messages are about pictures, tags and the like."""
+_ADDRESS = re.compile(r" @ 0x[0-9a-f]+")
+_NO_MEMORY = "Cannot allocate memory"
 
-    >>> ffmpeg_format(b"\\x00\\x00\\x00\\x1cftypM4A \\x00\\x00\\x02\\x00")
-    'mov'
+
+class FfmpegDecoder:
+    """A running decoder of one file. As a context it ends its process, whether all was read or not.
+
+    Attributes:
+      sample_rate: Hz.
+      channels: of the samples.
     """
-    if start[4:8] == b"ftyp":
-        return "mov"
-    if start[:4] == b"\x1aE\xdf\xa3":
-        return "matroska"
-    if start[:8] == b"\x30\x26\xb2\x75\x8e\x66\xcf\x11":
-        return "asf"
-    if len(start) > 1 and start[0] == 0xFF and start[1] & 0xF6 == 0xF0:  # ADTS; MP3 has its layer in these bits
-        return "aac"
-    return None
+
+    def __init__(self, path: Path, container: Container) -> None:
+        """Starts decoding.
+
+        Raises:
+          BadAudioError: ffmpeg finds no audio in the file.
+        """
+        self._form, self._messages = container.value, bytearray()
+        self._process = subprocess.Popen(  # noqa: S603 -- a list of arguments; no shell
+            [
+                *(_executable(), "-nostdin", "-hide_banner", "-v", "error", "-threads", "1"),
+                *("-protocol_whitelist", "file", "-f", self._form, "-i", f"file:{path.absolute()}"),
+                *("-vn", "-sn", "-dn", "-c:a", "pcm_s16le", "-fflags", "+bitexact", "-f", "wav", "pipe:1"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        try:
+            self.channels, self.sample_rate = self._read_header()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "FfmpegDecoder":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe:
+                pipe.close()
+
+    def blocks(self) -> Iterator[npt.NDArray[np.int16]]:
+        """The samples to the end of the file: int16 `[frames, channels]`.
+
+        Raises:
+          BadAudioError: after the last block, if ffmpeg failed.
+        """
+        width = 2 * self.channels
+        while data := self._read(BLOCK_BYTES // width * width):
+            yield np.frombuffer(data[: len(data) // width * width], "<i2").reshape(-1, self.channels)
+        if self._process.wait():
+            self._listener.join()
+            raise self._failure()
+
+    def complaint(self, *, is_at_end: bool) -> BadAudioError | None:
+        """The damage that ffmpeg has reported so far; of the whole file once that is read to its end."""
+        if is_at_end:
+            self._process.wait()
+            self._listener.join()
+        said = self._messages.decode("utf-8", "replace")
+        return self._failure() if any(sign in said for sign in _SIGNS_OF_DAMAGE) else None
+
+    def _read_header(self) -> tuple[int, int]:
+        """Channels and rate, from the header of the WAV that ffmpeg writes; the samples follow."""
+        self._read(12)
+        channels, rate = 0, 0
+        while len(chunk := self._read(8)) == 8:
+            name, size = struct.unpack("<4sI", chunk)
+            if name == b"data" and channels and rate:
+                return channels, rate
+            body = self._read(size + size % 2)
+            if name == b"fmt ":
+                channels, rate = struct.unpack_from("<2xHI", body)
+        self._process.wait()
+        self._listener.join()
+        raise self._failure()
+
+    def _read(self, count: int) -> bytes:
+        assert self._process.stdout  # noqa: S101 -- it is a pipe
+        return self._process.stdout.read(count)
+
+    def _listen(self) -> None:
+        assert self._process.stderr  # noqa: S101 -- it is a pipe
+        while data := os.read(self._process.stderr.fileno(), _KEPT_MESSAGE_BYTES):
+            self._messages += data[: _KEPT_MESSAGE_BYTES - len(self._messages)]
+
+    def _failure(self) -> BadAudioError:
+        said = self._messages.decode("utf-8", "replace")
+        if _NO_MEMORY in said:
+            return BadAudioError(Reason.OUT_OF_MEMORY, f"ffmpeg needs more memory than it may have ({_NO_MEMORY})")
+        lines = [_ADDRESS.sub("", line).strip() for line in said.splitlines() if line.strip()]
+        cut = [line for line in lines if any(sign in line.lower() for sign in _SIGNS_OF_A_CUT)]
+        if cut:
+            return BadAudioError(Reason.TRUNCATED, f"ffmpeg ({self._form}): {cut[0][:200]}")
+        told = lines[-1][:200] if lines else f"ended with status {self._process.returncode}"
+        return BadAudioError(Reason.UNREADABLE, f"ffmpeg cannot decode all of it as {self._form}: {told}")
 
 
-def decode_with_ffmpeg(path: Path, form: str) -> tuple[npt.NDArray[np.int16], int]:
-    """Decodes a whole recording: int16 `[frames, channels]`, and its sample rate in Hz.
+def _executable() -> str:
+    import imageio_ffmpeg
 
-    Raises:
-      BadAudioError: the file is truncated, or ffmpeg cannot decode it.
-    """
-    if form == "mov":
-        _check_boxes(path)
-    segment_type, could_not = _pydub()
-    try:
-        segment = segment_type.from_file(os.fspath(path.absolute()), format=form)
-    except (could_not, IndexError, ValueError, struct.error) as error:
-        raise BadAudioError(Reason.UNREADABLE, f"ffmpeg cannot decode it as {form}: {_last_line(error)}") from None
-    samples = np.frombuffer(segment.raw_data, f"<i{segment.sample_width}").reshape(-1, segment.channels)
-    return samples.astype(np.int16), int(segment.frame_rate)
-
-
-def _check_boxes(path: Path) -> None:
-    """Checks that no box of an MP4 is truncated; ffmpeg would silently read up to the cut."""
-    total = path.stat().st_size
-    at = 0
-    with open(path, "rb") as file:
-        while at < total:
-            file.seek(at)
-            head = file.read(16)
-            size = int.from_bytes(head[:4])
-            if size == 1:
-                size = int.from_bytes(head[8:16])
-            if size == 0:  # the last box extends to the end
-                return
-            if len(head) < 8 or size < 8 or at + size > total:
-                raise BadAudioError(
-                    Reason.TRUNCATED, f"box {head[4:8]!r} says {size:,} bytes, the file has {total - at:,}"
-                )
-            at += size
-
-
-def _pydub() -> tuple[Any, type[Exception]]:
-    """pydub's AudioSegment with the static ffmpeg of imageio-ffmpeg, and the error it raises.
-
-    pydub would probe the stream with ffprobe, which no wheel contains. Without the probe ffmpeg writes 16-bit PCM, as
-    wanted. pydub calls ffmpeg with a list of arguments, never through a shell.
-    """
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns if there is no ffmpeg on the PATH
-        import imageio_ffmpeg
-        import pydub.audio_segment
-        from pydub.exceptions import CouldntDecodeError
-
-    pydub.audio_segment.AudioSegment.converter = imageio_ffmpeg.get_ffmpeg_exe()
-    pydub.audio_segment.mediainfo_json = lambda *_, **__: None
-    return pydub.audio_segment.AudioSegment, CouldntDecodeError
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:200] if lines else type(error).__name__
+    return str(imageio_ffmpeg.get_ffmpeg_exe())

@@ -65,25 +65,28 @@ def read_stream_info(path: Path) -> StreamInfo:
     )
 
 
-def verify_md5(info: StreamInfo, blocks: list[npt.NDArray[Any]]) -> None:
-    """Compares decoded samples with the MD5 that the encoder computed.
+class SampleDigest:
+    """Compares decoded samples with the MD5 that the encoder computed."""
 
-    Args:
-      blocks: int16 or int32 `[frames, channels]`, with the samples in the highest bits, as libsndfile has them.
+    def __init__(self, info: StreamInfo) -> None:
+        self._info, self._digest = info, hashlib.md5(usedforsecurity=False)
 
-    Raises:
-      BadAudioError: they differ: the file was damaged after it was encoded, or was decoded wrongly.
-    """
-    if info.md5 == NO_MD5:
-        return
-    digest = hashlib.md5(usedforsecurity=False)
-    for block in blocks:
-        digest.update(_packed(block, info.bits))
-    if digest.digest() != info.md5:
-        raise BadAudioError(
-            Reason.MD5_MISMATCH,
-            f"the samples have the MD5 {digest.hexdigest()}, the header says {info.md5.hex()}",
-        )
+    def add(self, block: npt.NDArray[Any]) -> None:
+        """Adds int16 or int32 `[frames, channels]`, with the samples in the highest bits, as libsndfile has them."""
+        if self._info.md5 != NO_MD5:
+            self._digest.update(_packed(block, self._info.bits))
+
+    def verify(self) -> None:
+        """Compares, when all blocks are there.
+
+        Raises:
+          BadAudioError: they differ: the file was damaged after it was encoded, or was decoded wrongly.
+        """
+        if self._info.md5 not in (NO_MD5, self._digest.digest()):
+            raise BadAudioError(
+                Reason.MD5_MISMATCH,
+                f"the samples have the MD5 {self._digest.hexdigest()}, the header says {self._info.md5.hex()}",
+            )
 
 
 def _packed(block: npt.NDArray[Any], bits: int) -> bytes | memoryview:

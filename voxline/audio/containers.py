@@ -1,0 +1,375 @@
+"""Audio containers by their bytes: which one a file is, and what decoders do not check: cut ends and damage.
+
+libsndfile and ffmpeg decode what is there, mostly without an error. The lengths and checksums that a container itself
+states show the rest. Nothing is decoded here, and nothing heavy is imported.
+"""
+
+import dataclasses
+import enum
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from voxline.audio import wav
+from voxline.rejects import BadAudioError, Reason
+
+
+class Container(enum.Enum):
+    """A container that needs more than libsndfile: its value is the name of ffmpeg's demuxer for it."""
+
+    MP4 = "mov"
+    MATROSKA = "matroska"
+    ASF = "asf"
+    ADTS = "aac"
+    OGG = "ogg"
+    MP3 = "mp3"
+    WAV = "wav"
+    OTHER = ""
+
+
+_RAW_SUBTYPES = {
+    "s16le": ("PCM_16", "LITTLE"),
+    "s16be": ("PCM_16", "BIG"),
+    "s24le": ("PCM_24", "LITTLE"),
+    "s32le": ("PCM_32", "LITTLE"),
+    "f32le": ("FLOAT", "LITTLE"),
+    "s8": ("PCM_S8", "FILE"),
+    "u8": ("PCM_U8", "FILE"),
+    "mulaw": ("ULAW", "FILE"),
+    "alaw": ("ALAW", "FILE"),
+}
+SAMPLE_FORMATS = tuple(_RAW_SUBTYPES)
+"""ffmpeg's names of what samples without a header may be: signed, unsigned or float, bits, byte order."""
+
+RAW_EXTENSIONS = (".raw", ".pcm")
+"""Extensions of files that are samples without a header."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RawFormat:
+    """What a headerless file does not say about its samples.
+
+    Attributes:
+      sample_rate: Hz.
+      sample_format: one of SAMPLE_FORMATS.
+    """
+
+    sample_rate: int
+    channels: int = 1
+    sample_format: str = "s16le"
+
+    def soundfile_options(self) -> dict[str, int | str]:
+        """How soundfile opens such a file."""
+        subtype, order = _RAW_SUBTYPES[self.sample_format]
+        layout = {"samplerate": self.sample_rate, "channels": self.channels}
+        return {**layout, "format": "RAW", "subtype": subtype, "endian": order}
+
+
+def is_raw_name(path: Path | str) -> bool:
+    """Whether a file's name says that it has no header."""
+    return str(path).lower().endswith(RAW_EXTENSIONS)
+
+
+def identify(start: bytes) -> Container:
+    """The container of a file, from its first 64 bytes. OTHER is left to libsndfile, which knows many or refuses.
+
+    >>> identify(b"\\x00\\x00\\x00\\x1cftypM4A \\x00\\x00\\x02\\x00")
+    <Container.MP4: 'mov'>
+    """
+    if start[4:8] == b"ftyp":
+        return Container.MP4
+    if start[:4] == b"\x1aE\xdf\xa3":
+        return Container.MATROSKA
+    if start[:8] == b"\x30\x26\xb2\x75\x8e\x66\xcf\x11":
+        return Container.ASF
+    if start[:4] == b"OggS":
+        return Container.OGG
+    if wav.is_wav(start):
+        return Container.WAV
+    if len(start) > 1 and start[0] == 0xFF and start[1] & 0xF6 == 0xF0:  # MP3 has its layer in these bits
+        return Container.ADTS
+    if start[:3] == b"ID3" or (len(start) >= 4 and _frame_header(start) is not None):
+        return Container.MP3
+    return Container.OTHER
+
+
+def ffmpeg_must_decode(container: Container, start: bytes) -> bool:
+    """Whether libsndfile cannot decode it."""
+    if container is Container.OGG:
+        return start[28:35] not in (b"\x01vorbis", b"OpusHea")  # FLAC or Speex in Ogg
+    return container in (Container.MP4, Container.MATROSKA, Container.ASF, Container.ADTS)
+
+
+def shares_one_decode(path: Path | str) -> bool:
+    """Whether all segments of a file should be cut from one decode, as its decoder must start at the beginning."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(64)
+    except OSError:
+        return False
+    container = identify(start)
+    if ffmpeg_must_decode(container, start):
+        return True
+    return container in (Container.MP3, Container.WAV) and count_mp3_frames(Path(path)) is not None
+
+
+# MPEG audio (ISO 11172-3, 13818-3)
+
+_BIT_RATES = {
+    (1, 1): (0, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448),
+    (1, 2): (0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
+    (1, 3): (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (2, 1): (0, 32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256),
+    (2, 2): (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+    (2, 3): (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+"""kbit/s by (MPEG 1 or 2, layer)."""
+_SAMPLE_RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
+_RESYNC_BYTES = 1 << 16
+_XING_SLACK = 0.02
+"""Share by which a file may be longer than its Xing header says: the header's own frame, tags at the end."""
+
+
+class MpegAudio(NamedTuple):
+    """The frames of an MPEG audio stream.
+
+    Attributes:
+      samples: of one channel.
+      frame_samples: of one frame.
+    """
+
+    samples: int
+    sample_rate: int
+    frame_samples: int
+
+
+class _Frame(NamedTuple):
+    size: int
+    samples: int
+    sample_rate: int
+    side_info: int
+
+
+def _frame_header(head: bytes, at: int = 0) -> _Frame | None:
+    """The frame that a header of four bytes begins; None if it is none, or of free format."""
+    if head[at] != 0xFF or head[at + 1] & 0xE0 != 0xE0:
+        return None
+    version, layer = head[at + 1] >> 3 & 3, 4 - (head[at + 1] >> 1 & 3)
+    rate, scale = head[at + 2] >> 4, head[at + 2] >> 2 & 3
+    if version == 1 or layer == 4 or scale == 3 or rate in (0, 15):
+        return None
+    first = version == 3
+    bits = 1000 * _BIT_RATES[1 if first else 2, layer][rate]
+    sample_rate, padding = _SAMPLE_RATES[version][scale], head[at + 2] >> 1 & 1
+    samples = 384 if layer == 1 else 576 if layer == 3 and not first else 1152
+    size = (12 * bits // sample_rate + padding) * 4 if layer == 1 else samples // 8 * bits // sample_rate + padding
+    mono = head[at + 3] >> 6 == 3
+    return _Frame(size, samples, sample_rate, (17 if mono else 32) if first else (9 if mono else 17))
+
+
+def count_mp3_frames(path: Path) -> MpegAudio | None:
+    """Counts the frames of an MP3, or of one in a WAV, that does not state its length.
+
+    Without that statement (a Xing header) decoders estimate the length from the bit rate of the first frame.
+
+    Returns:
+      None: it states its length, or is something else.
+    """
+    with open(path, "rb") as file:
+        at, end = _stream_range(file)
+        first = _next_frame(file, at, end)
+        if first is None or _has_true_xing(file, *first, end):
+            return None
+        at, frame = first
+        total, rate = 0, frame.sample_rate
+        while at + 4 <= end:
+            file.seek(at)
+            here = _frame_header(file.read(4))
+            if here is None or here.sample_rate != rate:
+                if (found := _next_frame(file, at + 1, end)) is None:
+                    break
+                at, here = found
+            if at + here.size > end:
+                break  # cut in this frame
+            total += here.samples
+            at += here.size
+    return MpegAudio(total, rate, frame.samples)
+
+
+def _stream_range(file: IO[bytes]) -> tuple[int, int]:
+    """The byte range of the MPEG stream in an MP3 file or in a WAV; an empty one where there is none."""
+    size = os.fstat(file.fileno()).st_size
+    start = file.read(64)
+    if start[:3] == b"ID3" and len(start) >= 10:
+        at = 10 + (start[6] << 21 | start[7] << 14 | start[8] << 7 | start[9])
+        file.seek(at)
+        return (0, 0) if file.read(4) == b"fLaC" else (at, size)
+    if not wav.is_wav(start):
+        return (0, size) if identify(start) is Container.MP3 else (0, 0)
+    codec = None
+    file.seek(12)
+    while len(chunk := file.read(8)) == 8:
+        name, length = struct.unpack("<4sI", chunk)
+        if name == b"data":
+            at = file.tell()
+            return (at, min(size, at + length)) if codec in (0x50, 0x55) else (0, 0)
+        if name == b"fmt ":
+            codec = int.from_bytes(file.read(2), "little")
+            length -= 2
+        file.seek(length + length % 2, os.SEEK_CUR)
+    return 0, 0
+
+
+def _next_frame(file: IO[bytes], start: int, end: int) -> tuple[int, _Frame] | None:
+    """The next frame whose successor begins where it ends, or that ends with the stream."""
+    file.seek(start)
+    data = file.read(max(0, min(_RESYNC_BYTES, end - start)))
+    at = 0
+    while 0 <= (at := data.find(b"\xff", at)) <= len(data) - 4:
+        if frame := _frame_header(data, at):
+            after = at + frame.size
+            if start + after == end or (after + 4 <= len(data) and _frame_header(data, after)):
+                return start + at, frame
+        at += 1
+    return None
+
+
+def _has_true_xing(file: IO[bytes], at: int, frame: _Frame, end: int) -> bool:
+    """Whether the first frame is a Xing header that states the number of frames, and bytes that fit the file."""
+    file.seek(at + 4 + frame.side_info)
+    tag = file.read(16)
+    if tag[:4] not in (b"Xing", b"Info") or len(tag) < 16:
+        return False
+    flags = int.from_bytes(tag[4:8])
+    if not flags & 1:
+        return False
+    stated = int.from_bytes(tag[12:16]) if flags & 2 else 0
+    return not stated or end - at <= stated * (1 + _XING_SLACK) + _RESYNC_BYTES
+
+
+# Ogg (RFC 3533)
+
+_MIRRORED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
+
+
+def check_ogg(path: Path) -> None:
+    """Checks that the pages of an Ogg file are whole and all there, up to the page that is marked as the last.
+
+    Raises:
+      BadAudioError: it is cut, a page is missing, or one differs from its checksum.
+    """
+    sequence: dict[int, int] = {}
+    open_streams: set[int] = set()
+    at = 0
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        while (head := file.read(27)) and head[:4] == b"OggS":
+            table = file.read(head[26]) if len(head) == 27 else b""
+            body = file.read(sum(table))
+            if len(head) < 27 or len(table) < head[26] or len(body) < sum(table):
+                raise BadAudioError(Reason.TRUNCATED, f"ends inside the Ogg page at byte {at:,}")
+            flags, serial, number, stated = struct.unpack_from("<5xB8xIII", head)
+            if _ogg_checksum(head[:22] + bytes(4) + head[26:] + table + body) != stated:
+                raise BadAudioError(Reason.UNREADABLE, f"the Ogg page at byte {at:,} differs from its checksum")
+            if flags & 2:
+                open_streams.add(serial)
+            elif number != sequence.get(serial, number - 1) + 1:
+                raise BadAudioError(
+                    Reason.UNREADABLE, f"Ogg pages are missing before byte {at:,} (page {number:,} follows another)"
+                )
+            sequence[serial] = number
+            if flags & 4:
+                open_streams.discard(serial)
+            at += len(head) + len(table) + len(body)
+    if at < size and open_streams:
+        raise BadAudioError(Reason.UNREADABLE, f"byte {at:,} should begin an Ogg page")
+    if open_streams:
+        raise BadAudioError(
+            Reason.TRUNCATED, "the last Ogg page lacks its end mark: the end of the recording is missing"
+        )
+
+
+def _ogg_checksum(page: bytes) -> int:
+    """Ogg's CRC-32 has zlib's polynomial, but begins with the highest bits and with zero."""
+    mirrored = zlib.crc32(page.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int(f"{mirrored:032b}"[::-1], 2)
+
+
+# MP4, ASF, ADTS
+
+
+def check_mp4(path: Path) -> None:
+    """Checks that no box of an MP4 is truncated; ffmpeg would silently read up to the cut.
+
+    Raises:
+      BadAudioError: one is.
+    """
+    total = path.stat().st_size
+    at = 0
+    with open(path, "rb") as file:
+        while at < total:
+            file.seek(at)
+            head = file.read(16)
+            size = int.from_bytes(head[:4])
+            if size == 1:
+                size = int.from_bytes(head[8:16])
+            if size == 0:  # the last box extends to the end
+                return
+            if len(head) < 8 or size < 8 or at + size > total:
+                raise BadAudioError(
+                    Reason.TRUNCATED, f"box {head[4:8]!r} says {size:,} bytes, the file has {total - at:,}"
+                )
+            at += size
+
+
+_FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
+
+
+def check_asf(path: Path) -> None:
+    """Compares the file size that an ASF (WMA) states with the file's; one that was streamed states none.
+
+    Raises:
+      BadAudioError: the file is shorter.
+    """
+    total = path.stat().st_size
+    with open(path, "rb") as file:
+        at = (head := file.read(1 << 16)).find(_FILE_PROPERTIES)
+    if at < 0 or len(head) < at + 92:
+        return
+    (stated,) = struct.unpack_from("<Q", head, at + 40)
+    is_broadcast = head[at + 88] & 1
+    if not is_broadcast and stated > total:
+        raise BadAudioError(Reason.TRUNCATED, f"the header says {stated:,} bytes, the file has {total:,}")
+
+
+_TAGS_AT_END = (b"TAG", b"APETAGEX", b"LYRICSBEGIN")
+
+
+def check_adts(path: Path) -> None:
+    """Checks that the frames of an AAC file follow each other up to the end of the file.
+
+    Raises:
+      BadAudioError: the last frame is cut, or what follows a frame is none.
+    """
+    at, total = 0, path.stat().st_size
+    with open(path, "rb") as file:
+        while at < total:
+            file.seek(at)
+            head = file.read(16)
+            size = (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5 if len(head) >= 7 else 7
+            if head[0] != 0xFF or (head[1:2] and head[1] & 0xF6 != 0xF0) or size < 7:
+                if head.startswith(_TAGS_AT_END) or _ends_in_zeros(file, at):
+                    return
+                raise BadAudioError(Reason.UNREADABLE, f"byte {at:,} of {total:,} should begin an AAC frame")
+            if at + size > total:
+                raise BadAudioError(
+                    Reason.TRUNCATED, f"the AAC frame at byte {at:,} says {size:,} bytes, the file has {total - at:,}"
+                )
+            at += size
+
+
+def _ends_in_zeros(file: IO[bytes], at: int) -> bool:
+    file.seek(at)
+    return all(not piece.strip(b"\0") for piece in iter(lambda: file.read(1 << 16), b""))
