@@ -68,6 +68,28 @@ class Settings(pydantic.BaseModel):
         return self.model_dump(mode="json")
 
 
+def changed_settings(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(dotted key, value before, value after) of every setting that differs; an absent one has the value "".
+
+    >>> changed_settings({"train": {"epochs": 5, "seed": 1}}, {"train": {"epochs": 6, "seed": 1, "speeds": [1.0]}})
+    [('train.epochs', '5', '6'), ('train.speeds', '', '[1.0]')]
+    """
+    old, new = dict(_leaves(before)), dict(_leaves(after))
+    keys = sorted(old.keys() | new.keys())
+    return [(key, old.get(key, ""), new.get(key, "")) for key in keys if old.get(key) != new.get(key)]
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    leaves = []
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            leaves += _leaves(value, f"{prefix}{key}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+            leaves.append((f"{prefix}{key}", text))
+    return leaves
+
+
 @dataclasses.dataclass(frozen=True)
 class ExposedKey:
     """A setting as a parameter of a KFP component.

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Values = dict[str, SumAndWeight]
 """What an utterance adds to each metric, by name."""
 
+SLICES = "Slices"
+"""The heading of the shared section. A family puts (SLICES, []) among its own where that section is to be."""
+
 Slicing = Callable[[Utterance], tuple[Any, str]]
 """An utterance → a key to sort slices by, and the name of its slice."""
 
@@ -58,6 +61,20 @@ class EvaluationJob:
             )
             for index, utterance in enumerate(self.utterances)
         ]
+
+
+@dataclasses.dataclass(frozen=True)
+class TestSplit:
+    """The utterances to measure on, and what the manifest has beside them.
+
+    Attributes:
+      seen: the sentences of the split that train contains too.
+      data: of every split: utterances, seconds, speakers.
+    """
+
+    utterances: Sequence[Utterance]
+    seen: frozenset[str]
+    data: dict[str, dict[str, float]]
 
 
 @dataclasses.dataclass
@@ -109,6 +126,16 @@ class EvaluateFamily(Protocol):
         """How the metrics were measured, for the end of the report; an empty line separates paragraphs."""
 
 
+def slice_by_sentence(seen: frozenset[str]) -> Slicing:
+    """Slices by whether train contains the same sentence; the score on seen ones says little about new text."""
+
+    def slicing(utterance: Utterance) -> tuple[Any, str]:
+        label = "also in train" if utterance.text in seen else "not in train"
+        return label, label
+
+    return slicing
+
+
 def slice_by_field(name: str) -> Slicing:
     """Slices by the speaker, or by a further field of the manifest."""
 
@@ -134,6 +161,9 @@ def slice_by_band(value: Callable[[Utterance], float], bounds: Sequence[float], 
 def band_names(bounds: Sequence[float], unit: str) -> list[str]:
     """The names of the bands between bounds; whole numbers if all bounds are written as such.
 
+    >>> band_names([-30.0, -20.0], "dB")
+    ['under -30 dB', '-30 to -20 dB', '-20 dB and over']
+
     >>> band_names([1.0, 2.5], "s")
     ['under 1 s', '1-2.5 s', '2.5 s and over']
     >>> band_names([1, 2, 5], "words")
@@ -143,18 +173,19 @@ def band_names(bounds: Sequence[float], unit: str) -> list[str]:
     names = [f"under {bounds[0]:g} {unit}"]
     for low, high in itertools.pairwise(bounds):
         last = high - 1 if whole else high
-        names.append(f"{low:g} {unit}" if last == low else f"{low:g}-{last:g} {unit}")
+        to = " to " if low < 0 else "-"
+        names.append(f"{low:g} {unit}" if last == low else f"{low:g}{to}{last:g} {unit}")
     return [*names, f"{bounds[-1]:g} {unit} and over"]
 
 
-def all_slicings(family: EvaluateFamily, utterances: Sequence[Utterance], settings: Any) -> dict[str, Slicing]:
-    """The family's slicings, and those that the settings add.
+def all_slicings(family: EvaluateFamily, split: TestSplit, settings: Any) -> dict[str, Slicing]:
+    """The family's slicings, the one by sentence, and those that the settings add.
 
     Raises:
       SettingsError: no utterance has a field, naming those that exist.
     """
-    slicings = family.slicings(settings)
-    fields = {"speaker", *(field for utterance in utterances for field in utterance.extra)}
+    slicings = family.slicings(settings) | {"sentence": slice_by_sentence(split.seen)}
+    fields = {"speaker", *(field for utterance in split.utterances for field in utterance.extra)}
     unknown = [name for name in settings.slices if name not in fields | slicings.keys()]
     if unknown:
         raise SettingsError(

@@ -25,7 +25,7 @@ class EvaluateSettings(Settings):
     )
     slices: list[str] = pydantic.Field([], description="further manifest fields to report by")
     worst_utterances: int = pydantic.Field(20, ge=0, le=1000, description="worst utterances shown in the report")
-    audio_megabytes: float = pydantic.Field(8.0, ge=0, le=100, description="MB of audio embedded in the report")
+    audio_megabytes: float = pydantic.Field(1.5, ge=0, le=100, description="MB of audio embedded in the report")
 
     @pydantic.field_validator("split", mode="before")
     @classmethod
@@ -62,9 +62,25 @@ class AsrEvaluateSettings(EvaluateSettings):
     word_bands: list[WholeBound] = pydantic.Field(
         [2, 4, 8, 16], min_length=1, description="bounds between slices by length of the reference, in words"
     )
+    level_bands: list[float] = pydantic.Field(
+        [-40.0, -30.0, -20.0], min_length=1, description="bounds between slices by RMS level, in dB of full scale"
+    )
+    snr_bands: list[float] = pydantic.Field(
+        [10.0, 20.0, 30.0, 40.0],
+        min_length=1,
+        description="bounds between slices by the estimated signal-to-noise ratio, in dB",
+    )
+    rate_bands: list[Bound] = pydantic.Field(
+        [8.0, 12.0, 16.0, 20.0],
+        min_length=1,
+        description="bounds between slices by speaking rate, in characters of the reference per second",
+    )
     confusions: int = pydantic.Field(30, ge=0, le=1000, description="most confused words shown in the report")
+    aligned_utterances: int = pydantic.Field(
+        8, ge=0, le=200, description="worst utterances shown in the report with their spectrogram and aligned words"
+    )
 
-    @pydantic.field_validator("duration_bands", "word_bands")
+    @pydantic.field_validator("duration_bands", "word_bands", "level_bands", "snr_bands", "rate_bands")
     @classmethod
     def _ascending(cls, bounds: list[Any]) -> list[Any]:
         return check_ascending(bounds)
@@ -76,6 +92,8 @@ class TtsEvaluateSettings(EvaluateSettings):
     EXPOSED = ("model_name", "round_trip_recognizer")
     family: ClassVar[str] = "tts"
 
+    # Synthesized speech is judged by ear, so it is not compressed.
+    audio_megabytes: float = pydantic.Field(8.0, ge=0, le=100, description="MB of audio embedded in the report")
     model_name: str = pydantic.Field("tts", pattern=MODEL_NAME, description="the model's name in the registry")
     round_trip_recognizer: str = pydantic.Field(
         "",

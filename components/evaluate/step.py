@@ -15,6 +15,7 @@ from voxline.components.evaluate.family import (
     EvaluateFamily,
     EvaluationJob,
     Measurements,
+    TestSplit,
     all_slicings,
     slice_order,
 )
@@ -43,9 +44,12 @@ from voxline.metrics.evaluation import (
 from voxline.progress import print_status
 from voxline.registry.registry import Registry
 from voxline.store.files import read_json, write_json
+from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
-REVISION = 4
+REVISION = 5
+CURVES = "curves.json"
+"""Written by train beside the exported model."""
 
 
 @local_inputs("model", "manifest", without=TRAINING_FOLDERS)
@@ -67,14 +71,16 @@ def run(
     family = FAMILIES[settings.family]
     folder = exported_folder(Path(model))
     require_family(read_model_json(folder), settings.family, folder)
-    utterances = _read_split(Path(manifest), settings)
-    slicings = all_slicings(family, utterances, settings)
+    split = _read_split(Path(manifest), settings)
+    utterances = split.utterances
+    slicings = all_slicings(family, split, settings)
     digest = model_digest(folder)
     champion = find_champion(Registry(registry, settings.model_name), digest)
     auxiliary = family.auxiliary_models(registry, settings)
     inputs: dict[str, Any] = {
         "model": digest,
         "test": fingerprint_utterances(utterances),
+        "seen": hash_value(sorted(split.seen)),
         "champion": champion and champion.to_dict(),
         **{name: version and version.to_dict() for name, version in auxiliary.items()},
     }
@@ -84,7 +90,8 @@ def run(
             slices = [{name: slicing(one)[1] for name, slicing in slicings.items()} for one in utterances]
             job = EvaluationJob(folder, output.folder, utterances, slices, champion, auxiliary, settings)
             measured = family.measure(job)
-            _write(output, family, job, measured, inputs, slice_order(slicings, utterances))
+            order = slice_order(slicings, utterances)
+            _write(output, family, job, measured, {**inputs, "data": split.data}, order, _read_curves(Path(model)))
         print_status(f"evaluate: {summarize(read_json(output.path('metrics')))}")
     return output
 
@@ -103,8 +110,17 @@ def summarize(metrics: dict[str, Any]) -> str:
     return line
 
 
-def _read_split(manifest: Path, settings: EvaluateSettings) -> list[Utterance]:
-    utterances = [utterance for utterance in read_manifest(manifest) if utterance.split == settings.split]
+def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
+    utterances: list[Utterance] = []
+    data: dict[str, dict[str, float]] = {}
+    speakers: dict[str, set[str]] = {}
+    for one in read_manifest(manifest):
+        counts = data.setdefault(one.split, {"utterances": 0, "seconds": 0.0})
+        counts["utterances"] += 1
+        counts["seconds"] += one.duration
+        speakers.setdefault(one.split, set()).add(one.speaker)
+        if one.split == settings.split:
+            utterances.append(one)
     if not utterances:
         raise WorkError(
             f"{manifest}: no utterance in the split {settings.split!r}, so there is nothing to measure a model on; "
@@ -113,7 +129,20 @@ def _read_split(manifest: Path, settings: EvaluateSettings) -> list[Utterance]:
     ((most, times),) = collections.Counter(utterance.id for utterance in utterances).most_common(1)
     if times > 1:
         raise WorkError(f"{manifest}: id {most} appears {times} times; utterances are compared by id, make it unique")
-    return utterances
+    # Read again instead of keeping the sentences of train, which may be many.
+    sentences = {one.text for one in utterances}
+    seen = frozenset(one.text for one in read_manifest(manifest) if one.split == "train" and one.text in sentences)
+    data = {
+        split: {**data[split], "seconds": round(data[split]["seconds"], 3), "speakers": len(speakers[split] - {""})}
+        for split in sorted(data, key=lambda name: ({"train": 0, "dev": 1, "test": 2}.get(name, 3), name))
+    }
+    return TestSplit(utterances, seen, data)
+
+
+def _read_curves(model: Path) -> dict[str, Any] | None:
+    """The training curves, if the model comes from train."""
+    file = next((file for file in (model / CURVES, model / "logs" / CURVES) if file.is_file()), None)
+    return None if file is None else dict(read_json(file))
 
 
 def _write(
@@ -123,6 +152,7 @@ def _write(
     measured: Measurements,
     inputs: dict[str, Any],
     order: dict[str, list[str]],
+    curves: dict[str, Any] | None,
 ) -> None:
     """Writes metrics.json, the table of utterances and the report."""
     from voxline.components.evaluate.report import write_report
@@ -139,7 +169,9 @@ def _write(
             "split": settings.split,
             "fingerprint": inputs["test"],
             "speakers": len({utterance.speaker for utterance in job.utterances if utterance.speaker}),
+            "also_in_train": sum(result.slices["sentence"] == "also in train" for result in measured.results),
         },
+        "data": inputs["data"],
         "champion": inputs["champion"],
         "auxiliary_models": {name: inputs[name] for name in job.auxiliary_models},
         "details": measured.details,
@@ -151,8 +183,8 @@ def _write(
     write_results(output.folder / UTTERANCES_FILE, measured.results)
     write_json(output.folder / METRICS_FILE, metrics)
     print_status("evaluate: writing the report")
-    write_report(output.folder / REPORT_FILE, metrics, family.report_sections(job, measured, metrics),
-                 family.describe_method(metrics))  # fmt: skip
+    sections = family.report_sections(job, measured, metrics)
+    write_report(output.folder / REPORT_FILE, metrics, sections, family.describe_method(metrics), curves)
     output.outputs = {"metrics": METRICS_FILE, "utterances": UTTERANCES_FILE, "report": REPORT_FILE, "clip": CLIP_FILE}
     output.outputs |= measured.outputs
     output.counts = {"utterances": len(measured.results), **measured.counts}

@@ -23,7 +23,6 @@ from voxline.metrics.evaluation import (
     METRICS_FILE,
     REPORT_FILE,
     UTTERANCES_FILE,
-    VERDICT_SLOT,
     Evaluation,
 )
 from voxline.progress import print_status
@@ -132,7 +131,7 @@ def _decide(measured: Evaluation, source: Path, models: Registry, settings: Push
         metrics = measured.values()
         with models.publishing(source, measured.digest, "push", metrics=metrics) as (version, incoming):
             verdict = Verdict(True, version, f"{models.uri}/{version}", in_service, [], checks)
-            _describe(incoming, verdict, measured, settings)
+            _describe(incoming, verdict, measured, models, settings)
             if (source / TRAINED_ON).is_file():
                 shutil.copyfile(source / TRAINED_ON, incoming / TRAINED_ON)
         return verdict
@@ -183,7 +182,7 @@ def _champion_metrics(measured: Evaluation, models: Registry, in_service: int) -
     return {result.id: result.metrics for result in its_own.results}
 
 
-def _describe(folder: Path, verdict: Verdict, measured: Evaluation, settings: PushSettings) -> None:
+def _describe(folder: Path, verdict: Verdict, measured: Evaluation, models: Registry, settings: PushSettings) -> None:
     """Adds the evaluation, the model card and the provenance to a version."""
     metrics, pushed_at = measured.metrics, format_utc(time.time())
     about = read_model_json(folder)
@@ -193,7 +192,7 @@ def _describe(folder: Path, verdict: Verdict, measured: Evaluation, settings: Pu
     for name in (METRICS_FILE, UTTERANCES_FILE, CLIP_FILE, CLIP_MELS_FILE):
         if name != CLIP_MELS_FILE or (measured.folder / name).is_file():
             shutil.copyfile(measured.folder / name, evaluation / name)
-    write_text(evaluation / REPORT_FILE, _report(verdict, measured))
+    write_text(evaluation / REPORT_FILE, _report(verdict, measured, models, settings))
     write_text(folder / MODEL_CARD, model_card(FAMILIES[settings.family], measured, version, pushed_at))
     provenance = {
         "model": settings.model_name,
@@ -203,12 +202,7 @@ def _describe(folder: Path, verdict: Verdict, measured: Evaluation, settings: Pu
         "evaluation_key": metrics["key"],
         "replaces": verdict.in_service,
         "checks": [dataclasses.asdict(check) for check in verdict.checks],
-        "config": {
-            "features": about["features"],
-            "train": about["settings"],
-            "evaluate": metrics["settings"],
-            "push": settings.plain(),
-        },
+        "config": _config(measured, settings),
         "dataset": about["dataset"],
         "test": metrics["test"],
         **about["provenance"],
@@ -216,19 +210,21 @@ def _describe(folder: Path, verdict: Verdict, measured: Evaluation, settings: Pu
     write_json(folder / PROVENANCE, provenance)
 
 
-def _report(verdict: Verdict, measured: Evaluation) -> str:
-    """The evaluation's report, with the verdict in its slot."""
-    from voxline.report import Block, Tone, badge, data_table, fill_slot, verdict_banner
+def _config(measured: Evaluation, settings: PushSettings) -> dict[str, Any]:
+    """All settings that the model depends on, for its provenance."""
+    about = measured.metrics["model"]["about"]
+    return {
+        "features": about["features"],
+        "train": about["settings"],
+        "evaluate": measured.metrics["settings"],
+        "push": settings.plain(),
+    }
 
-    tone: Tone = "good" if verdict.pushed else "plain" if verdict.version else "bad"
-    heading = verdict.heading if verdict.pushed else "Not pushed"
-    reasons = "" if verdict.checks else f"{'; '.join(verdict.reasons)}."
-    blocks = [verdict_banner(heading, reasons, tone)]
-    if verdict.checks:
-        rows = [[badge(check.name, "good" if check.passed else "bad"), check.detail] for check in verdict.checks]
-        blocks.append(data_table(["check", "finding"], rows))
-    html = (measured.folder / REPORT_FILE).read_text(encoding="utf-8")
-    return fill_slot(html, VERDICT_SLOT, Block("").join(blocks))
+
+def _report(verdict: Verdict, measured: Evaluation, models: Registry, settings: PushSettings) -> str:
+    from voxline.components.push.report import judged_report
+
+    return judged_report(verdict, measured, models, _config(measured, settings))
 
 
 def _write(
@@ -250,7 +246,7 @@ def _write(
     }
     with cached_step(store, "push", settings, inputs, force=True) as output:
         write_json(output.folder / VERDICT, values)
-        write_text(output.folder / REPORT_FILE, _report(verdict, measured))
+        write_text(output.folder / REPORT_FILE, _report(verdict, measured, models, settings))
         output.outputs = {"verdict": VERDICT, "report": REPORT_FILE}
         output.counts = {"pushed": int(verdict.pushed), "checks": len(verdict.checks)}
     output.seconds = time.monotonic() - start

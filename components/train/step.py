@@ -1,6 +1,7 @@
 """The train step: a dataset in, an exported model out."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,7 +49,7 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Step
 
 def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput) -> None:
     task = _build_task(dataset, settings)
-    from voxline.components.train.trainer import Trainer
+    from voxline.components.train.trainer import CURVES_FILE, Trainer
 
     work.scratch_dirs = ("checkpoints", "best")
     result = Trainer(task, work.folder, work.save).fit()
@@ -64,7 +65,9 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput) -> None:
     }
     task.export(work.folder / "model", result.weights, training)
     training_data_of(dataset).write(work.folder / "model" / TRAINED_ON)
-    work.outputs.update(model="model", logs="logs")
+    # Beside the model too: evaluate shows the curves, and does not download the logs from a bucket.
+    shutil.copyfile(work.folder / "logs" / CURVES_FILE, work.folder / CURVES_FILE)
+    work.outputs.update(model="model", logs="logs", curves=CURVES_FILE)
     work.counts.update(result.counts)
     work.metrics.update(steps=state.step, epochs=state.epoch, best_step=best.step, **metrics)
     summary = f", {task.describe(best.metrics)}" if best.score is not None else ""

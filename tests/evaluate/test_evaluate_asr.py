@@ -76,7 +76,8 @@ def test_errors_are_counted_in_the_slice_that_they_occur_in(compared: Evaluation
         "zoë": True,
     }
     assert metrics["details"]["confusions"] == [{"reference": "seven", "hypothesis": "six", "count": sevens}]
-    assert list(metrics["slices"]) == ["speaker", "duration", "words", "accent"]
+    slicings = ["speaker", "duration", "words", "speaking_rate", "level", "snr", "sentence", "accent"]
+    assert list(metrics["slices"]) == slicings
     for values in metrics["slices"].values():
         assert sum(of["utterances"] for of in values.values()) == len(compared.results)
         for of in values.values():

@@ -110,6 +110,24 @@ class Recognizer:
                 texts[index] = text
         return texts
 
+    def log_probabilities(self, waveforms: Sequence["Waveform"]) -> list["npt.NDArray[np.float32]"]:
+        """The network's output for waveforms that are ready for the model, such as for `ctc_alignment`.
+
+        Args:
+          waveforms: float32 [samples] each, mono, at `sample_rate`, in [-1, 1].
+
+        Returns:
+          float32 [frames, symbols + 1] each, natural logarithms, the CTC blank last.
+        """
+        found: list[npt.NDArray[np.float32]] = [None] * len(waveforms)  # type: ignore[list-item]  # filled below
+        limit = round(self.batch_seconds * self.sample_rate)
+        for batch in batches_by_length([len(waveform) for waveform in waveforms], limit):
+            outputs = self._call([waveforms[index] for index in batch])
+            rows = zip(batch, outputs["log_probabilities"], outputs["frames"], strict=True)
+            for index, values, frames in rows:
+                found[index] = values[:frames]
+        return found
+
     def _waveform(self, audio: Any, sample_rate: int | None) -> "Waveform":
         if isinstance(audio, str | os.PathLike):
             return read_waveform(Path(audio), self.sample_rate)
@@ -119,6 +137,10 @@ class Recognizer:
         return prepare_array(audio, self.sample_rate if sample_rate is None else sample_rate, self.sample_rate)
 
     def _run(self, waveforms: list["Waveform"]) -> list[str]:
+        return [" ".join(text.decode("utf-8", "replace").split()) for text in self._call(waveforms)["text"]]
+
+    def _call(self, waveforms: list["Waveform"]) -> dict[str, Any]:
+        """The outputs of the signature for a batch."""
         import numpy as np
 
         lengths = np.array([len(waveform) for waveform in waveforms], np.int32)
@@ -126,10 +148,10 @@ class Recognizer:
         for row, waveform in zip(padded, waveforms, strict=True):
             row[: len(waveform)] = waveform
         start = time.perf_counter()
-        texts = call_signature(self._transcribe, self.folder, waveforms=padded, lengths=lengths)["text"]
+        outputs = call_signature(self._transcribe, self.folder, waveforms=padded, lengths=lengths)
         self.seconds += time.perf_counter() - start
         self.audio_seconds += float(lengths.sum()) / self.sample_rate
-        return [" ".join(text.decode("utf-8", "replace").split()) for text in texts]
+        return outputs
 
 
 def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: float | None = None) -> "Waveform":

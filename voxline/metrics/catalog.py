@@ -82,6 +82,9 @@ _ROUND_TRIP, _F0 = "evaluate.round_trip_recognizer", "evaluate.f0_utterances"
 _METRICS = (
     Metric("wer", "word error rate", ASR, "rate", unit="%", headline=True, label="word error rate"),
     Metric("cer", "character error rate", ASR, "rate", unit="%", headline=True, label="character errors"),
+    Metric("substitution_rate", "substitutions per reference word", ASR, "rate", unit="%"),
+    Metric("deletion_rate", "deletions per reference word", ASR, "rate", unit="%"),
+    Metric("insertion_rate", "insertions per reference word", ASR, "rate", unit="%"),
     Metric("sentence_error_rate", "utterances with an error", ASR, "rate", unit="%"),
     Metric(
         "round_trip_wer", "round-trip word error rate", TTS, "rate", unit="%", headline=True, label="round-trip WER",

@@ -29,7 +29,8 @@ REPORT_FILE = "report.html"
 CLIP_FILE = "clip.wav"
 CLIP_MELS_FILE = "clip.npy"
 """Of a TTS model: the mels of the smoke test's text, float32 [frames, mels]."""
-VERDICT_SLOT = "verdict"
+VERDICT_SLOT, HISTORY_SLOT, RUN_SLOT = "verdict", "history", "run"
+"""Parts of the report that push, push and the run fill in."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

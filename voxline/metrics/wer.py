@@ -42,6 +42,16 @@ class EditCounts:
         """What this utterance adds to the rate over all."""
         return SumAndWeight(self.errors, self.length)
 
+    @property
+    def by_kind(self) -> dict[str, SumAndWeight]:
+        """What this utterance adds to the rate of each kind of error."""
+        counts = {
+            "substitution_rate": self.substitutions,
+            "deletion_rate": self.deletions,
+            "insertion_rate": self.insertions,
+        }
+        return {name: SumAndWeight(count, self.length) for name, count in counts.items()}
+
     def __add__(self, other: "EditCounts") -> "EditCounts":
         return EditCounts(
             self.length + other.length,
@@ -85,6 +95,24 @@ def count_confusions(references: Sequence[str], hypotheses: Sequence[str]) -> li
         pair for pairs in _aligned(references, hypotheses, "words") for pair in pairs if pair[0] != pair[1]
     )
     return [(*pair, count) for pair, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def count_missed_words(references: Sequence[str], hypotheses: Sequence[str]) -> list[tuple[str, int, int]]:
+    """(reference word, times missed, times it occurs) of each word that was substituted or deleted.
+
+    Sorted by the times missed, then by their share of the times it occurs.
+
+    >>> count_missed_words(["call anna", "call me"], ["cal anna", "call"])
+    [('me', 1, 1), ('call', 1, 2)]
+    """
+    missed, occurs = collections.Counter[str](), collections.Counter[str]()
+    for pairs in _aligned(references, hypotheses, "words"):
+        for reference, hypothesis in pairs:
+            if reference:
+                occurs[reference] += 1
+                missed[reference] += reference != hypothesis
+    order = sorted((word for word in missed if missed[word]), key=lambda word: (-missed[word], occurs[word], word))
+    return [(word, missed[word], occurs[word]) for word in order]
 
 
 def sum_edits(edits: Iterable[EditCounts]) -> EditCounts:

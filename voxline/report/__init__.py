@@ -19,7 +19,7 @@ Contents:
   blocks   paragraphs, small_print, stat_cards, data_table, explorer_table, badge, verdict_banner, figure, side_by_side,
            details, item_list, link, anchor
   plots    histogram, bar_plot, line_plot, scatter_plot: SVG for `figure`
-  images   Panel, image_panels: spectrograms and alignments in one PNG
+  images   Panel, image_panels: spectrograms and alignments in one PNG; spectrogram_view: an utterance and its words
   speech   audio_player, PlayerBudget (players that stay within a size together), word_diff, compare_texts,
            marked_texts, word_diff_legend
 """
@@ -49,6 +49,7 @@ from voxline.report.page import (
     stat_cards,
     verdict_banner,
 )
+from voxline.report.spectrogram import SpokenWord, WordRow, spectrogram_view
 from voxline.report.texts import compare_texts, marked_texts, word_diff, word_diff_legend
 
 __all__ = [
@@ -56,7 +57,9 @@ __all__ = [
     "Page",
     "Panel",
     "PlayerBudget",
+    "SpokenWord",
     "Tone",
+    "WordRow",
     "anchor",
     "audio_player",
     "badge",
@@ -81,6 +84,7 @@ __all__ = [
     "side_by_side",
     "slot",
     "small_print",
+    "spectrogram_view",
     "stat_cards",
     "verdict_banner",
     "word_diff",

@@ -26,6 +26,9 @@ Tone = Literal["good", "bad", "caution", "plain"]
 
 SIGNS: dict[Tone, str] = {"good": "✓", "bad": "✗", "caution": "!", "plain": "·"}
 
+LONG_TEXT = 30
+"""Characters of a cell from which on its column is a wide one."""
+
 MISSING_VALUE = "—"
 """Shown for a value that is absent or not a number."""
 
@@ -173,7 +176,10 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, 
         raise ValueError(f"table {caption!r}: a row has {len(wrong)} cells for {len(columns)} columns: {wrong!r}")
     numeric = [bool(cells) and all(_is_numeric(row[index]) for row in cells) for index in range(len(columns))]
     shown = [[_format_cell(cell) for cell in row] for row in cells]
-    return _render_block("data_table", columns, shown, numeric, caption, label, explorer)
+    # Only what is long needs room: a transcript among numbers.
+    long = [any(len(row[index]) > LONG_TEXT for row in shown[:50]) for index in range(len(columns))]
+    kinds = ["number" if number else "long" if wide else "" for number, wide in zip(numeric, long, strict=True)]
+    return _render_block("data_table", columns, shown, kinds, caption, label, explorer)
 
 
 def link(text: str, target: str) -> Block:

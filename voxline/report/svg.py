@@ -119,7 +119,7 @@ class Drawing:
         self._legend = _legend_rows(series) if len(series) > 1 else []
         self._marks: list[Markup] = []
         sides = [label for _, label in up.ticks] if up else names
-        self.left = 8 + max((_width(side) for side in sides), default=0) + (16 if value_label else 4)
+        self.left = 8 + max((text_width(side) for side in sides), default=0) + (16 if value_label else 4)
         self.right, self.bottom = WIDTH - 12.0, height - 34.0
         self.top = 8.0 + 14 * len(self._legend) + (12 if remark else 0)
 
@@ -172,7 +172,7 @@ class Drawing:
         ends = {"x1": across, "y1": self.top, "x2": across, "y2": self.bottom}
         style = "stroke: var(--bad); stroke-width: 1.4"
         self._marks.append(_element("line", style, **{key: f"{one:.1f}" for key, one in ends.items()}))
-        beyond = across + 4 + _width(name) > self.right
+        beyond = across + 4 + text_width(name) > self.right
         self._marks.append(_text(across + (-4 if beyond else 4), self.top + 8, name, "end" if beyond else "start"))
 
     def label_at(self, value: float, row: float, text: str, shift: float = 5.0, *, before: bool = False) -> None:
@@ -236,7 +236,7 @@ def series_color(series: int) -> str:
 def shorten_label(name: str, most: float = 24 * 5.4) -> str:
     """Shortens a label to a width."""
     shortened = name
-    while _width(shortened) > most:
+    while text_width(shortened) > most:
         shortened = shortened[: max(1, len(shortened) - 1 - (len(shortened) > 60) * (len(shortened) - 60))]
     return shortened if shortened == name else f"{shortened}…"
 
@@ -246,7 +246,7 @@ def _legend_rows(names: Sequence[str]) -> list[list[tuple[int, float, str]]]:
     rows: list[list[tuple[int, float, str]]] = [[]]
     reached = 0.0
     for index, name in enumerate(map(shorten_label, names)):
-        needed = 22 + _width(name) + 14
+        needed = 22 + text_width(name) + 14
         if rows[-1] and reached + needed > WIDTH - 70:
             rows.append([])
             reached = 0.0
@@ -255,7 +255,7 @@ def _legend_rows(names: Sequence[str]) -> list[list[tuple[int, float, str]]]:
     return rows
 
 
-def _width(text: str) -> float:
+def text_width(text: str) -> float:
     """The approximate width in small type; the reader's font is unknown."""
     return sum(SMALL if unicodedata.east_asian_width(char) in "WF" else SMALL * 0.58 for char in text)
 

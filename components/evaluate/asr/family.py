@@ -1,6 +1,7 @@
 """Measures an exported ASR model: its hypotheses on the test split against the references."""
 
 import dataclasses
+import functools
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,14 @@ from voxline.inference.recognizer import Recognizer, read_waveform
 from voxline.inference.saved_model import batches_by_length
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import CLIP_FILE, UtteranceResult
-from voxline.metrics.wer import EditCounts, count_character_edits, count_confusions, count_word_edits, sum_edits
+from voxline.metrics.wer import (
+    EditCounts,
+    count_character_edits,
+    count_confusions,
+    count_missed_words,
+    count_word_edits,
+    sum_edits,
+)
 from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write
 
@@ -46,6 +54,7 @@ class AsrResult:
         return {
             "wer": self.words.as_metric,
             "cer": self.characters.as_metric,
+            **self.words.by_kind,
             "sentence_error_rate": SumAndWeight(int(self.words.errors > 0)),
         }
 
@@ -58,6 +67,9 @@ class AsrEvaluateFamily:
             "speaker": slice_by_field("speaker"),
             "duration": slice_by_band(lambda utterance: utterance.duration, settings.duration_bands, "s"),
             "words": slice_by_band(lambda utterance: len(utterance.text.split()), settings.word_bands, "words"),
+            "speaking_rate": slice_by_band(speaking_rate, settings.rate_bands, "characters/s"),
+            "level": slice_by_band(lambda utterance: measure_audio(utterance)[0], settings.level_bands, "dB"),
+            "snr": slice_by_band(lambda utterance: measure_audio(utterance)[1], settings.snr_bands, "dB"),
         }
 
     def auxiliary_models(
@@ -80,11 +92,14 @@ class AsrEvaluateFamily:
                 "champion_hypothesis": champion and champion[index].hypothesis,
                 "words": dataclasses.asdict(result.words),
                 "characters": dataclasses.asdict(result.characters),
+                **dict(zip(("level_db", "snr_db"), measure_audio(utterance), strict=True)),
+                "speaking_rate": round(speaking_rate(utterance), 2),
             }
             for index, (utterance, result) in enumerate(zip(utterances, results, strict=True))
         ]
         words = sum_edits(result.words for result in results)
-        pairs = count_confusions([one.text for one in utterances], [result.hypothesis for result in results])
+        texts = [one.text for one in utterances], [result.hypothesis for result in results]
+        pairs, missed = count_confusions(*texts), count_missed_words(*texts)
         return Measurements(
             results=job.results(
                 [result.metrics() for result in results],
@@ -100,10 +115,14 @@ class AsrEvaluateFamily:
                     {"reference": reference, "hypothesis": hypothesis, "count": count}
                     for reference, hypothesis, count in pairs[:MAX_CONFUSIONS]
                 ],
+                "missed_words": [
+                    {"word": word, "missed": times, "occurs": occurs} for word, times, occurs in missed[:MAX_CONFUSIONS]
+                ],
             },
             smoke_test=_write_clip(job, recognizer, results),
             outputs={},
             counts={"words": words.length},
+            samples=recognizer,
         )
 
     def report_sections(
@@ -111,13 +130,47 @@ class AsrEvaluateFamily:
     ) -> list[tuple[str, "list[Block]"]]:
         from voxline.components.evaluate.asr.report import asr_sections
 
-        return asr_sections(job, measured.results, metrics["details"])
+        return asr_sections(job, measured.results, metrics, measured.samples)
 
     def describe_method(self, metrics: dict[str, Any]) -> str:
         return (
             "The exported model was loaded from the files that would ship, and transcribed the test split. jiwer "
-            "counts the errors; an error rate is all errors over all words (or characters) of the references."
+            "counts the errors; an error rate is all errors over all words (or characters) of the references.\n\n"
+            "Level is the RMS of the whole clip. The signal-to-noise ratio is an estimate: the distance between the "
+            "95th and the 10th percentile of the levels of 20 ms frames. The confidence of a word is the geometric "
+            "mean, over its characters, of the highest CTC probability of the character within the word (forced "
+            "alignment)."
         )
+
+
+def speaking_rate(utterance: Utterance) -> float:
+    """Characters of the reference per second."""
+    return len(utterance.text) / max(utterance.duration, 0.001)
+
+
+@functools.lru_cache(maxsize=65_536)
+def _measured(file: str, offset: float, duration: float) -> tuple[float, float]:
+    import soundfile
+
+    from voxline.audio.loudness import level_and_snr
+
+    try:
+        with soundfile.SoundFile(file) as sound:
+            sound.seek(min(round(offset * sound.samplerate), sound.frames))
+            samples = sound.read(round(duration * sound.samplerate), dtype="float32", always_2d=True).mean(axis=1)
+            level, snr = level_and_snr(samples, sound.samplerate)
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise WorkError(f"{file}: cannot be read ({error}); run convert again") from None
+    return round(level, 2), round(snr, 2)
+
+
+def measure_audio(utterance: Utterance) -> tuple[float, float]:
+    """The level and the estimated signal-to-noise ratio of a recording, in dB.
+
+    Raises:
+      WorkError: it cannot be read.
+    """
+    return _measured(str(utterance.audio_filepath), utterance.offset, utterance.duration)
 
 
 def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: str) -> list[AsrResult]:
