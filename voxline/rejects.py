@@ -2,6 +2,8 @@
 
 import dataclasses
 import enum
+from collections import Counter
+from collections.abc import Iterable
 
 DURATION_TOLERANCE_SECONDS = 0.1
 """How far an utterance may reach past the end of its recording: durations are rounded, transcripts timed by hand."""
@@ -59,3 +61,78 @@ class BadAudioError(Exception):
 
     def __reduce__(self) -> tuple[type["BadAudioError"], tuple[Reason, str]]:
         return type(self), (self.reason, self.detail)
+
+
+REMEDIES = {
+    Reason.MISSING_FILE: "copy the recordings in, or correct the paths (relative to the file that names them)",
+    Reason.OUTSIDE_CORPUS: "point corpus.uri at a folder that contains both transcripts and recordings",
+    Reason.UNREADABLE: "copy the recordings again, or leave them out of the corpus",
+    Reason.TRUNCATED: "copy the recordings again, or correct offset and duration",
+    Reason.MD5_MISMATCH: "copy the recordings again: their content is not what was encoded",
+    Reason.OUT_OF_MEMORY: "cut the recordings, or raise convert.worker_memory_megabytes",
+    Reason.WRONG_FORMAT: "convert the recordings to FLAC or WAV",
+    Reason.EMPTY_AUDIO: "leave the recordings out of the corpus",
+    Reason.SILENT: "listen to one; if it has speech, lower convert.silence_db",
+    Reason.TOO_SHORT: "lower convert.min_seconds",
+    Reason.TOO_LONG: "raise convert.max_seconds, or cut the recordings (offset and duration in a manifest)",
+    Reason.TRANSCRIPT_MISSING: "add the transcripts, or check corpus.format and corpus.text_key",
+    Reason.TRANSCRIPT_EMPTY: "add the transcripts, or leave the recordings out of the corpus",
+    Reason.OUTSIDE_ALPHABET: "write these characters as words, or add them to convert.alphabet",
+    Reason.BAD_ENTRY: "correct the lines, or check corpus.format",
+    Reason.DUPLICATE_ID: "give each utterance an id of its own",
+    Reason.BAD_FEATURES: "listen to one, and leave the recordings out of the corpus",
+}
+"""What a person can do about each reason."""
+
+SHOWN_REASONS = 3
+_SHOWN_CHARACTERS = 160
+
+
+@dataclasses.dataclass(frozen=True)
+class RejectSummary:
+    """The rejects of one reason.
+
+    Attributes:
+      example: the first of them.
+    """
+
+    reason: str
+    count: int
+    example: Reject
+
+    @property
+    def remedy(self) -> str:
+        return REMEDIES.get(self.example.reason, "see the details of each")
+
+
+def summarize_rejects(rejects: Iterable[Reject]) -> list[RejectSummary]:
+    """The rejects by reason, the most frequent first.
+
+    >>> summarize_rejects([Reject(str(n), Reason.SILENT, "-70 dB") for n in range(3)])[0].count
+    3
+    """
+    counts: Counter[str] = Counter()
+    examples: dict[str, Reject] = {}
+    for reject in rejects:
+        counts[reject.reason] += 1
+        examples.setdefault(reject.reason, reject)
+    return [RejectSummary(str(reason), count, examples[reason]) for reason, count in counts.most_common()]
+
+
+def format_rejects(summaries: list[RejectSummary]) -> list[str]:
+    """Lines for a terminal: count, reason, an example and a remedy for each of the most frequent reasons.
+
+    >>> format_rejects(summarize_rejects([Reject("a-1", Reason.TOO_SHORT, "0.05 s, at least 0.1 s is accepted")]))
+    ['1 × too_short, e.g. a-1: 0.05 s, at least 0.1 s is accepted; lower convert.min_seconds']
+    """
+    lines = [
+        f"{one.count:,} × {one.reason}, e.g. {one.example.id}: {_shorten(one.example.detail)}; {one.remedy}"
+        for one in summaries[:SHOWN_REASONS]
+    ]
+    more = summaries[SHOWN_REASONS:]
+    return [*lines, *([", ".join(f"{one.count:,} × {one.reason}" for one in more)] if more else [])]
+
+
+def _shorten(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"

@@ -8,9 +8,9 @@ from voxline.components.publish.diff_report import counts_table, utterance_lists
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.metrics.catalog import headline_metrics
+from voxline.pipelines.local.failure_page import failure_page, find_fresh
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.report import Block, Page, data_table, small_print, stat_cards, verdict_banner
-from voxline.store.bucket_cache import local_path
 from voxline.store.files import read_json
 from voxline.store.localize import localize
 from voxline.store.uris import is_remote
@@ -39,7 +39,11 @@ def finalize(record: RunRecord) -> None:
         record.report = REPORT
         return
     page = _report_page(record)
-    if page is None:
+    failed = record.status == "failed" and record.failed_step
+    if failed and (page is None or find_fresh(record, str(failed), REPORT) is None):
+        failure_page(record).write(record.run_dir / REPORT)
+        record.report = REPORT
+    elif page is None:
         (record.run_dir / REPORT).unlink(missing_ok=True)
     else:
         shutil.copyfile(page, record.run_dir / REPORT)
@@ -60,11 +64,8 @@ def _report_page(record: RunRecord) -> Path | None:
             continue
         if "report" in step.outputs and (page := _existing(step.outputs["report"])):
             return page
-        # A failed step has no recorded folder; its report is the one written since this run started.
-        pages = Path(local_path(record.config["store"]), name).glob(f"**/{REPORT}")
-        fresh = [page for page in pages if page.stat().st_mtime >= record.started]
-        if step.status == "failed" and fresh:
-            return max(fresh, key=lambda page: page.stat().st_mtime)
+        if step.status == "failed" and (fresh := find_fresh(record, name, REPORT)):
+            return fresh
     return None
 
 

@@ -11,15 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voxline.data.manifest import (
+    REJECTS_FILE,
     ManifestEncoder,
     Utterance,
+    check_reject_share,
     fingerprint_utterances,
     iter_manifest,
     parse_utterance,
     read_manifest,
     write_manifest,
+    write_rejects,
 )
 from voxline.errors import WorkError
+from voxline.rejects import REMEDIES, Reason, Reject
 from voxline.store.hashing import hash_value
 
 GOOD = '{"id": "a", "audio_filepath": "a.wav", "duration": 1, "text": "x"'
@@ -121,3 +125,21 @@ def test_blank_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     assert [next(read).id, next(read).id] == ["a", "a"]
     with pytest.raises(WorkError, match=r"manifest\.jsonl:5: not a JSON line"):
         next(read)
+
+
+def test_every_reason_has_a_remedy() -> None:
+    assert set(REMEDIES) == set(Reason)
+
+
+def test_a_step_over_its_budget_names_reasons_examples_and_what_helps(tmp_path: Path) -> None:
+    rejects = [Reject(f"a-{n}", Reason.OUTSIDE_ALPHABET, "'7' (U+0037) in \"at 7 30\"") for n in range(30)]
+    rejects += [Reject("b", Reason.SILENT, "-72 dB")]
+    write_rejects(tmp_path / REJECTS_FILE, rejects)
+    with pytest.raises(WorkError) as told:
+        check_reject_share(31, 100, 0.01, "ingest", tmp_path / REJECTS_FILE)
+    first, second, third, last = str(told.value).splitlines()
+    assert first.startswith("ingest: 31 of 100 utterances were rejected (31.0%), at most 1.0% are accepted")
+    assert first.endswith("(corpus.max_reject_share)")
+    assert second.startswith("  30 × outside_alphabet, e.g. a-0: '7' (U+0037) in \"at 7 30\"; write these")
+    assert third.startswith("  1 × silent, e.g. b: -72 dB; listen to one")
+    assert last == f"  all of them: {tmp_path / REJECTS_FILE}"

@@ -147,11 +147,17 @@ def test_a_single_step_uses_the_outputs_of_the_run(runs: dict[str, Any]) -> None
 def test_a_step_that_fails_is_named_and_the_record_is_written(house: House) -> None:
     status, seen = house.run("--set", "convert.min_seconds=50", "--set", "convert.max_seconds=51")
     assert status == 1
-    assert "convert failed: convert: 34 of 34 utterances were rejected" in seen[-1]
+    told = "\n".join(seen[-3:])
+    assert "convert failed: convert: 34 of 34 utterances were rejected, so none is left" in told
+    assert "34 × too_short, e.g. " in told
+    assert "; lower convert.min_seconds" in told
     found = record(house)
-    assert (found["status"], found["failed_step"]) == ("failed", "convert")
+    assert (found["status"], found["failed_step"], found["report"]) == ("failed", "convert", "report.html")
     assert [step["status"] for step in found["steps"]] == ["succeeded", "failed"]
-    assert "so none is left; see " in found["reason"]
+    page = (house.run_dir / "report.html").read_text(encoding="utf-8")
+    assert "tiny failed in convert" in page
+    assert "lower convert.min_seconds" in page
+    assert "<audio" in page
 
 
 def test_a_missing_corpus_is_told_before_anything_is_written(house: House) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from voxline.data.json_codec import absolute_path, encode_json, iter_lines, parse_json, parse_line
 from voxline.data.json_codec import is_seconds as is_seconds
 from voxline.errors import WorkError
-from voxline.rejects import Reject
+from voxline.rejects import Reject, format_rejects, summarize_rejects
 from voxline.store.bucket_cache import is_cached
 from voxline.store.files import atomic_write
 from voxline.store.hashing import Fingerprint, canonical_json, hash_digest
@@ -240,18 +240,26 @@ def read_rejects(path: Path | str) -> list[Reject]:
 def check_reject_share(rejected: int, total: int, limit: float, step: str, where: Path) -> None:
     """Fails a step that rejects more than the accepted share.
 
+    Args:
+      where: the file of the rejects.
+
     Raises:
-      WorkError: with the count, the limit, and the path of the rejects.
+      WorkError: with the count and the limit, and for the most frequent reasons an example and a remedy.
     """
     if total == 0:
         raise WorkError(f"{step}: the corpus has no utterance; check corpus.uri and corpus.format")
+    if rejected <= limit * total and rejected < total:
+        return
+    section = {"ingest": "corpus"}.get(step, step)
     if rejected == total:
-        raise WorkError(f"{step}: {total:,} of {total:,} utterances were rejected, so none is left; see {where}")
-    if rejected > limit * total:
-        raise WorkError(
-            f"{step}: {rejected:,} of {total:,} utterances were rejected ({rejected / total:.1%}), "
-            f"at most {limit:.1%} are accepted (max_reject_share); see {where}"
+        result = f"{rejected:,} of {total:,} utterances were rejected, so none is left"
+    else:
+        result = (
+            f"{rejected:,} of {total:,} utterances were rejected ({rejected / total:.1%}), at most {limit:.1%} are "
+            f"accepted ({section}.max_reject_share)"
         )
+    reasons = format_rejects(summarize_rejects(read_rejects(where))) if where.is_file() else []
+    raise WorkError("\n".join([f"{step}: {result}", *(f"  {line}" for line in reasons), f"  all of them: {where}"]))
 
 
 def fingerprint_utterances(utterances: Iterable[Utterance]) -> str:

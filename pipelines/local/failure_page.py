@@ -1,0 +1,91 @@
+"""The report of a run that failed: which step, why, what it rejected, and how far the run came."""
+
+import contextlib
+import time
+from pathlib import Path
+
+from voxline.data.manifest import iter_manifest, read_rejects
+from voxline.errors import VoxlineError
+from voxline.pipelines.local.run_record import RunRecord, StepRecord
+from voxline.rejects import RejectSummary, summarize_rejects
+from voxline.report import Block, Page, PlayerBudget, data_table, paragraphs, small_print, verdict_banner
+from voxline.store.bucket_cache import local_path
+from voxline.store.localize import localize
+
+REJECTS = "rejects.jsonl"
+MAX_PLAYERS = 8
+_SOURCES = {"convert": "ingest", "extract": "convert"}
+"""Step → the step whose manifest names the recordings that it rejects."""
+
+
+def failure_page(record: RunRecord) -> Page:
+    """The page of a failed run."""
+    step = record.failed_step or "the graph"
+    started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(record.started))
+    page = Page(
+        f"{record.name} failed in {step}",
+        lead=f"Pipeline {record.pipeline}, started {started}, corpus {record.config['corpus']['uri']}.",
+        footer=str(record.run_dir),
+    )
+    first, _, rest = record.reason.partition("\n")
+    page.add_opening(verdict_banner(f"{step} failed", first, "bad"))
+    if rest:
+        page.add_section("Why", paragraphs("\n\n".join(line.strip() for line in rest.splitlines())))
+    if rejects := _reject_blocks(record, step):
+        page.add_section("Rejected utterances by reason", *rejects)
+    log = small_print(f"All output of all steps: {record.run_dir / 'run.log'}")
+    page.add_section("Steps", _steps_table(record.steps), log)
+    page.add_section(
+        "What to do next",
+        paragraphs(
+            "Correct the cause and run the same command again: steps that succeeded are reused, and a step that was "
+            "stopped resumes."
+        ),
+    )
+    return page
+
+
+def find_fresh(record: RunRecord, step: str, name: str) -> Path | None:
+    """The file of that name that a step without a recorded folder has written since the run started."""
+    folder = Path(local_path(record.config["store"]), step)
+    fresh = [file for file in folder.glob(f"**/{name}") if file.stat().st_mtime >= record.started]
+    return max(fresh, key=lambda file: file.stat().st_mtime, default=None)
+
+
+def _reject_blocks(record: RunRecord, step: str) -> list[Block]:
+    file = find_fresh(record, step, REJECTS)
+    if file is None:
+        return []
+    with contextlib.suppress(VoxlineError):
+        summaries = summarize_rejects(read_rejects(file))
+        players = _players(record, step, summaries)
+        rows = [
+            [one.reason, one.count, one.example.id, one.example.detail, one.remedy, players.get(one.example.id, "")]
+            for one in summaries
+        ]
+        columns = ["reason", "utterances", "example", "detail", "what helps", "recording"]
+        return [data_table(columns, rows), small_print(f"All of them: {file}")] if rows else []
+    return []
+
+
+def _players(record: RunRecord, step: str, summaries: list[RejectSummary]) -> dict[str, Block]:
+    """A player for the example of each reason, by its id."""
+    source = record.step(_SOURCES.get(step, ""))
+    if source is None or "manifest" not in source.outputs:
+        return {}
+    wanted = {one.example.id for one in summaries[:MAX_PLAYERS]}
+    budget, players = PlayerBudget(), {}
+    for utterance in iter_manifest(localize(source.outputs["manifest"])):
+        if utterance.id in wanted:
+            players[utterance.id] = budget.player(
+                Path(utterance.audio_filepath),
+                utterance.id,
+                offset=utterance.offset,
+                duration=utterance.duration or None,
+            )
+    return players
+
+
+def _steps_table(steps: list[StepRecord]) -> Block:
+    rows = [(step.name, step.status, f"{step.seconds:.1f}", step.reused) for step in steps]
+    return data_table(["step", "status", "seconds", "reused"], rows)
