@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import WorkError
-from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import EVALUATION, Registry
 
@@ -30,8 +29,7 @@ class ModelVersion:
 def find_champion(registry: Registry, digest: str) -> ModelVersion | None:
     """The model in service. If that is the model to evaluate, the one that it was compared with when it was pushed.
 
-    So repeating an evaluation after its push finds the same comparison, and reuses it. A model is identified by the
-    bytes on disk, which may have been damaged since it was published.
+    So repeating an evaluation after its push finds the same comparison, and reuses it.
 
     Args:
       digest: of the model to evaluate.
@@ -63,13 +61,14 @@ def find_in_service(registry: Registry) -> ModelVersion | None:
 def _unusable(name: str, version: int, error: WorkError) -> WorkError:
     return WorkError(
         f"version {version} of {name}, which this evaluation needs, cannot be used: {error}; "
-        "roll back to an intact version (voxline models rollback), or remove its folder if there is none"
+        "roll back to an intact version, or remove its folder if there is none"
     )
 
 
 def _read_digest(registry: Registry, version: int) -> str:
     """Raises: WorkError: the version is damaged."""
     try:
-        return model_digest(registry.path(version))
+        registry.intact_path(version)
+        return registry.event(version).digest
     except WorkError as error:
         raise _unusable(registry.model, version, error) from None

@@ -1,8 +1,11 @@
 """An exported model is loaded from its bytes alone; damage is reported clearly."""
 
 import json
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -11,7 +14,13 @@ from hypothesis import strategies as st
 from tests.tone_asr_model import MakeAsrModel
 from voxline.errors import WorkError
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.saved_model import batches_by_length, exported_folder, model_digest, read_model_json
+from voxline.inference.saved_model import (
+    UNSAFE_OPS,
+    batches_by_length,
+    exported_folder,
+    model_digest,
+    read_model_json,
+)
 
 
 @pytest.fixture
@@ -79,3 +88,73 @@ def test_every_item_is_in_one_batch_and_no_batch_exceeds_the_limit(lengths: list
         longest = max(lengths[index] for index in batch)
         assert len(batch) == 1 or longest * len(batch) <= limit
         assert longest <= 2 * min(lengths[index] for index in batch)
+
+
+def _model_that(tmp_path: Path, action: Callable[[Path], Any], *, in_a_branch: bool) -> Path:
+    """A recognizer whose `transcribe` also does something to a file."""
+    import tensorflow as tf
+
+    module, victim = tf.Module(), tmp_path / "victim.txt"
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None], tf.float32, "waveforms"),
+            tf.TensorSpec([None], tf.int32, "lengths"),
+        ]
+    )
+    def transcribe(waveforms: Any, lengths: Any) -> Any:
+        if in_a_branch:  # two functions deep
+            tf.cond(tf.size(lengths) > 0, lambda: action(victim), lambda: 0)
+        else:
+            action(victim)
+        return {"texts": tf.as_string(lengths)}
+
+    module.transcribe = transcribe
+    tf.saved_model.save(module, str(tmp_path / "unsafe"), signatures={"transcribe": transcribe})
+    return tmp_path / "unsafe"
+
+
+@pytest.mark.parametrize("in_a_branch", [False, True])
+@pytest.mark.parametrize("op", ["WriteFile", "ReadFile", "EagerPyFunc", "PrintV2", "SaveV2"])
+def test_a_graph_that_reaches_out_is_refused_before_it_is_loaded(
+    op: str, in_a_branch: bool, tmp_path: Path, copy_of_model: Path
+) -> None:
+    import tensorflow as tf
+
+    def act(victim: Path) -> Any:
+        if op == "WriteFile":
+            tf.io.write_file(str(victim), "written")
+        elif op == "ReadFile":
+            return tf.strings.length(tf.io.read_file("/etc/hostname"))
+        elif op == "EagerPyFunc":
+            return tf.py_function(lambda: victim.write_text("called"), [], tf.int32)
+        elif op == "PrintV2":
+            tf.print("printed", output_stream=f"file://{victim}")
+        else:
+            tf.raw_ops.SaveV2(prefix=str(victim), tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros(1)])
+        return 0
+
+    model = _model_that(tmp_path, act, in_a_branch=in_a_branch)
+    shutil.copy(copy_of_model / "model.json", model)
+    with pytest.raises(WorkError, match=rf"unsafe: the graph of this model uses .*{op}.* not loaded"):
+        Recognizer(model)
+    assert not (tmp_path / "victim.txt").exists()
+
+
+def test_every_op_of_tensorflow_that_takes_a_file_or_an_address_is_unsafe() -> None:
+    """TensorFlow's own list of its ops is the oracle: their inputs and attributes have telling names."""
+    import tensorflow  # noqa: F401
+    from tensorflow.core.framework.op_def_pb2 import OpList
+    from tensorflow.python.client import pywrap_tf_session as session
+
+    ops = OpList.FromString(session.TF_GetBuffer(session.TF_GetAllOpList()))
+    tells = re.compile(
+        r"(?:^|_)(?:files?|file_?names?|file_pattern|path|prefix|prefixes|log_?dir|directory|address|urls|region_name)$"
+    )
+    harmless = ("SetStatsAggregatorDataset", "TensorSummary")
+    telling = {op.name for op in ops.op if any(tells.search(part.name) for part in (*op.input_arg, *op.attr))}
+    assert len(telling) > 40
+    assert sorted(name for name in telling if not UNSAFE_OPS.search(name) and name not in harmless) == []
+    assert not any(
+        UNSAFE_OPS.search(name) for name in ("RFFT", "While", "CTCGreedyDecoder", "ReadVariableOp", "Assert")
+    )

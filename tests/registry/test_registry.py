@@ -12,7 +12,7 @@ from tests.registry.published import exported, publish, served
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.registry.journal import RegistryEvent
-from voxline.registry.registry import Registry, model_names
+from voxline.registry.registry import Registry, find_model, model_names
 
 
 @pytest.fixture
@@ -253,3 +253,19 @@ def test_a_folder_that_is_no_registry_is_refused_and_nothing_in_it_is_to_be_rena
     with pytest.raises(WorkError, match=f"did you mean {tmp_path}/registry\\?"):
         model_names(tmp_path)
     assert model_names(tmp_path / "registry") == ["asr"]
+
+
+def test_a_model_whose_files_were_replaced_is_not_found(registry: Registry, tmp_path: Path) -> None:
+    for place in (registry.uri, f"{registry.uri}/3"):
+        folder = registry.folder / "3"
+        assert find_model(place) == folder
+        was = (folder / "saved_model.pb").read_text()
+        (folder / "saved_model.pb").write_text("another program")
+        with pytest.raises(WorkError, match=r"not the ones that were published .*not loaded.*rollback"):
+            find_model(place)
+        (folder / "saved_model.pb").write_text(was)
+    copied = Path(shutil.copytree(registry.folder / "3", tmp_path / "elsewhere"))
+    assert find_model(copied) == copied
+    (copied / "model.json").write_text("[]")
+    with pytest.raises(WorkError, match="not the ones that were published"):
+        find_model(copied)

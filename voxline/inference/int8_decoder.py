@@ -3,6 +3,7 @@
 `voxline.components.train.tts.export` writes the file and documents its inputs and outputs.
 """
 
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 DECODER_FILE = "decoder.tflite"
 STOP_LOGIT = 0.0
 """Logit above which a frame is the last; its probability is then one half."""
+_FLEX_OP = re.compile(rb"Flex([A-Z][A-Za-z0-9]{2,})\0")
+"""How a TensorFlow Lite file names an op of TensorFlow, ReadFile among them, that its interpreter would run."""
 STEP_INPUTS = ("own", "memory", "keys", "real", "context", "previous", "cumulative")
 
 
@@ -51,11 +54,17 @@ class Int8Decoder:
         tf, self._file = import_tensorflow(), folder / DECODER_FILE
         if not self._file.is_file():
             raise WorkError(f"{folder}: no {DECODER_FILE}, which model.json names; run train again")
+        content = self._file.read_bytes()
+        if custom := sorted({match[1].decode() for match in _FLEX_OP.finditer(content)}):
+            raise WorkError(
+                f"{self._file}: uses {', '.join(custom)}, ops of TensorFlow that may do more than compute; it was not "
+                "loaded. A decoder that train exports uses none"
+            )
         try:
             # One thread: one core is faster than real time, and each product would wake the others.
             with warnings.catch_warnings(), silence_stderr():
                 warnings.filterwarnings("ignore", message=".*tf.lite.Interpreter is deprecated")
-                self._step = tf.lite.Interpreter(model_content=self._file.read_bytes(), num_threads=1)
+                self._step = tf.lite.Interpreter(model_content=content, num_threads=1)
                 # While the runner exists, the interpreter accepts no other shape.
                 runner = self._step.get_signature_runner()
                 self._inputs = {name: int(of["index"]) for name, of in runner.get_input_details().items()}

@@ -6,9 +6,10 @@ It is loaded without the model's own code: evaluate and push judge the very byte
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,15 @@ TRAINING_FOLDERS = ("checkpoints/", "best/", "logs/")
 REQUIRED_KEYS = (
     "name", "family", "kind", "alphabet", "sample_rate", "features", "settings", "dataset", "provenance",
 )  # fmt: skip
+
+UNSAFE_OPS = re.compile(
+    r"PyFunc|(?<!Sharded)File|Dataset|Iterator|Reader|Save|Restore|Checkpoint|Summary|Debug|Dump|Print|Rpc|Remote|Sql|LMDB|TFRecord"
+    r"|RecordInput|Remap|Snapshot|Skipgram|UnigramCandidateSampler|ImmutableConst|EncodeProto|DecodeProto|_?Send$|_?Recv$"
+    r"|Host(?:Send|Recv|Compute)|WorkerHeartbeat|ConfigureDistributedTPU"
+)
+"""Ops that read or write files, call Python, or reach another machine. Inference needs none of them."""
+_SAVER_OPS = ("SaveV2", "RestoreV2", "MergeV2Checkpoints")
+"""In each SavedModel, in functions that only its saver calls. Loading and signatures do not run them."""
 
 
 class SignatureSpec(NamedTuple):
@@ -143,9 +153,10 @@ def load_saved_model(folder: Path, specs: Mapping[str, SignatureSpec]) -> tuple[
       specs: of each signature that is needed.
 
     Raises:
-      WorkError: it does not load, or has other signatures.
+      WorkError: it does not load, has other signatures, or its graph reads files, calls Python or reaches out.
     """
     tf = import_tensorflow()
+    _refuse_unsafe_ops(folder)
     try:
         model = tf.saved_model.load(str(folder))
     except (
@@ -167,6 +178,45 @@ def load_saved_model(folder: Path, specs: Mapping[str, SignatureSpec]) -> tuple[
                 f"an exported model takes {', '.join(spec.inputs)} and returns {', '.join(spec.outputs)}"
             )
     return model, {name: signatures[name] for name in specs}
+
+
+def _refuse_unsafe_ops(folder: Path) -> None:
+    """Refuses a graph that could do more than compute: a SavedModel is a program, which loading it may already run."""
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    saved = SavedModel()
+    # A damaged file is reported by TensorFlow's own loader, which says more.
+    with contextlib.suppress(Exception):
+        saved.ParseFromString((folder / "saved_model.pb").read_bytes())
+    unsafe = sorted({op for graph in saved.meta_graphs for op in _unsafe_ops(graph)})
+    if unsafe:
+        raise WorkError(
+            f"{folder}: the graph of this model uses {', '.join(unsafe)}, which can read or write files, call Python "
+            "or reach another machine; it was not loaded. Models that train exports use no such op"
+        )
+
+
+def _unsafe_ops(graph: Any) -> Iterator[str]:
+    """The unsafe ops of a MetaGraphDef, in its graph and in all functions except the saver's own."""
+    functions = {function.signature.name: function.node_def for function in graph.graph_def.library.function}
+    saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
+    nodes = list(graph.graph_def.node)
+    by_saver = _called(node for node in nodes if node.name in saver)
+    others = _called(node for node in nodes if node.name not in saver)
+    others |= {*graph.object_graph_def.concrete_functions}
+    for name, body in functions.items():
+        if name not in by_saver:
+            others |= _called(body)
+    for name, body in {"": nodes, **functions}.items():
+        accepted = _SAVER_OPS if name in by_saver - others else ()
+        yield from (node.op for node in body if UNSAFE_OPS.search(node.op) and node.op not in accepted)
+
+
+def _called(nodes: Iterable[Any]) -> set[str]:
+    """The functions that nodes refer to."""
+    values = [value for node in nodes for value in node.attr.values()]
+    called = {value.func.name for value in values if value.HasField("func")}
+    return called | {function.name for value in values for function in value.list.func}
 
 
 def call_signature(signature: Any, folder: Path, **inputs: Any) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, mod
 from voxline.progress import print_status
 from voxline.registry.journal import JOURNAL_FILE, Journal, RegistryEvent, format_utc
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.files import write_json
+from voxline.store.files import read_json, write_json
 from voxline.store.localize import localize
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.uris import is_remote
@@ -135,6 +135,14 @@ class Registry:
     def is_intact(self, version: int) -> bool:
         """Whether the model's files are the ones that were published."""
         return _digest_or_empty(self.path(version)) == self.event(version).digest
+
+    def intact_path(self, version: int) -> Path:
+        """The folder of a version whose model is to be loaded.
+
+        Raises:
+          WorkError: the version does not exist, or its files are not the ones that were published.
+        """
+        return _check_digest(self.path(version), self.event(version).digest)
 
     def journal(self) -> list[RegistryEvent]:
         """All events in order, including those that a crash kept out of the journal file."""
@@ -363,7 +371,7 @@ def find_model(location: Path | str) -> Path:
         version in service; a folder, or one in a bucket.
 
     Raises:
-      WorkError: the location holds no model.
+      WorkError: the location holds no model, or a version whose files are not the ones that were published.
     """
     location = str(location) if is_remote(location) else str(Path(location).absolute())
     if not _is_exported(location):
@@ -371,8 +379,13 @@ def find_model(location: Path | str) -> Path:
         registry = Registry(root, name)
         version = registry.in_service()
         if version is not None:
-            return registry.path(version)
-    return exported_folder(localize(location, without=TRAINING_FOLDERS))
+            return registry.intact_path(version)
+    folder = exported_folder(localize(location, without=TRAINING_FOLDERS))
+    try:
+        published = RegistryEvent.of(read_json(folder / VERSION_FILE)).digest
+    except (OSError, ValueError, TypeError, AttributeError):
+        return folder  # not a version of a registry
+    return _check_digest(folder, published)
 
 
 def _is_exported(location: str) -> bool:
@@ -388,6 +401,16 @@ def _is_event(data: bytes, event: RegistryEvent) -> bool:
         return RegistryEvent.of(json.loads(data)) == event
     except (ValueError, TypeError, AttributeError):
         return False
+
+
+def _check_digest(folder: Path, published: str) -> Path:
+    digest = model_digest(folder)
+    if digest != published:
+        raise WorkError(
+            f"{folder}: these files are not the ones that were published (digest {digest[:12]}, published "
+            f"{published[:12]}), so the model was not loaded; push it again, or roll back (voxline models rollback)"
+        )
+    return folder
 
 
 def _digest_or_empty(folder: Path) -> str:

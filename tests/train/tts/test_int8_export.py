@@ -16,6 +16,7 @@ from voxline.components.train.tts.export import export_tts
 from voxline.components.train.tts.train_module import build_tts_model
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
+from voxline.inference.int8_decoder import Int8Decoder
 from voxline.inference.saved_model import model_digest
 from voxline.inference.synthesizer import SynthesisResult, Synthesizer
 
@@ -137,6 +138,20 @@ def test_a_truncated_decoder_is_named(voice: Path, tmp_path: Path) -> None:
     decoder.write_bytes(decoder.read_bytes()[: decoder.stat().st_size // 2])
     with pytest.raises(WorkError, match="not a decoder step"):
         Synthesizer(folder)
+
+
+def test_a_decoder_that_reads_a_file_is_refused(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([1], tf.float32, "own")])
+    def step(own: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"made": own + tf.cast(tf.strings.length(tf.io.read_file("/etc/hostname")), tf.float32)}
+
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([step.get_concrete_function()])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
+    (tmp_path / "decoder.tflite").write_bytes(converter.convert())
+    with pytest.raises(WorkError, match=r"decoder\.tflite: uses ReadFile.*not loaded"):
+        Int8Decoder(tmp_path)
 
 
 def test_an_unknown_kind_of_decoder_is_refused(voice: Path, tmp_path: Path) -> None:
