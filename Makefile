@@ -8,7 +8,8 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 PY := $(VENV)/bin/python
 VOXLINE := $(PY) -m voxline
-READY := $(VENV)/.ready
+ENVIRONMENT := $(VENV)/.ready
+READY := $(VENV)/.installed
 PEERS := .bench-venv
 PEERS_READY := $(PEERS)/.ready
 JOBS ?= 2
@@ -26,7 +27,7 @@ setup: $(READY) ## Install the locked requirements in .venv (again when they cha
 
 # Run each candidate Python: pyenv puts shims on the PATH for versions that are not active.
 # pip installs uv with its hash; uv then installs the rest in seconds. Where uv fails, pip does it.
-$(READY): requirements.lock requirements.bootstrap
+$(ENVIRONMENT): requirements.lock requirements.bootstrap
 	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; \
 	  then found="$$python"; break; fi; \
@@ -44,9 +45,13 @@ $(READY): requirements.lock requirements.bootstrap
 	$(PY) -m uv pip install --quiet --require-hashes --no-deps -r requirements.lock || { \
 	  echo "setup: uv could not; trying pip, which takes some minutes"; \
 	  $(PY) -m pip install --quiet --require-hashes --no-deps -r requirements.lock; }; \
-	$(PY) -m pip install --quiet --no-build-isolation --no-deps -e .; \
-	touch $(READY); \
-	echo "setup: ready"
+	touch $(ENVIRONMENT)
+
+# Registers the command and the corpus formats, which pyproject.toml lists.
+$(READY): $(ENVIRONMENT) pyproject.toml
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $(READY)
+	@echo "setup: ready"
 
 demo: $(READY) ## Generate a small corpus, train on it, evaluate the model, push it
 	@$(VOXLINE) corpus demo runs/demo/corpus

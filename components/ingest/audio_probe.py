@@ -97,7 +97,7 @@ class ProbeCache:
     def __init__(self, store: Path, corpus: Corpus) -> None:
         self._corpus = corpus
         self._folder = store / "probes"
-        self._file = self._folder / hash_value(escape_surrogates(str(corpus.root)))
+        self._file = self._folder / hash_value(escape_surrogates(str(corpus.path)))
         self.count = 0
 
     def __iter__(self) -> Iterator[ProbeRecord]:

@@ -1,21 +1,24 @@
 """A corpus on disk: which files it has, and how a format reads its tables.
 
-A module in `corpora/` receives a `Corpus` and yields a `CorpusEntry` for each utterance that the corpus names, or a
-`Reject` for a line that it cannot read. Whether the audio file exists, inside the corpus and whole, is checked later
-for all formats alike (staging.py).
+A corpus format receives a `Corpus` and yields a `CorpusEntry` for each utterance that the corpus names, or a `Reject`
+for a line that it cannot read. Whether the audio file exists, inside the corpus and whole, is checked later for all
+formats alike (staging.py).
 """
 
 import dataclasses
 import functools
+import gzip
 import os
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from voxline.components.ingest.file_index import LINK, REGULAR, FileIndex, IndexedFile, contains_path, scan_files
-from voxline.errors import WorkError
+from voxline.components.ingest.settings import ColumnNames, CorpusSettings
+from voxline.errors import SettingsError, WorkError
 from voxline.rejects import Reason
 
 AUDIO_EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".m4a", ".aac", ".wma", ".webm")
@@ -52,6 +55,42 @@ class CorpusEntry:
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+USUAL_COLUMNS = {
+    "id": ("id", "utt_id", "utterance_id", "uttid"),
+    "audio_filepath": (
+        *("audio_filepath", "audio", "audio_path", "wav_filename", "path", "file_name", "filename", "file", "wav"),
+        "audio_file",
+    ),
+    "text": ("text", "transcript", "transcription", "sentence", "wrd", "normalized_text", "raw_text"),
+    "speaker": ("speaker", "speaker_id", "spk_id", "spk", "client_id"),
+    "split": ("split", "subset"),
+    "offset": ("offset", "start", "start_time"),
+    "duration": ("duration", "dur"),
+}
+"""The names under which corpora have the values of a manifest's line, the most usual first."""
+
+
+def map_columns(names: Iterable[str], chosen: ColumnNames) -> dict[str, str]:
+    """The column that holds each value of a manifest's line, for the values that have one.
+
+    Args:
+      names: of the table's columns, or the keys of a JSON line; their case does not matter.
+      chosen: `corpus.columns`.
+
+    >>> map_columns(["Path", "sentence", "client_id", "accent"], ColumnNames(speaker="accent"))
+    {'audio_filepath': 'Path', 'text': 'sentence', 'speaker': 'accent'}
+    """
+    by_lower = {name.lower(): name for name in names}
+    columns = {}
+    for key, usual in USUAL_COLUMNS.items():
+        own = getattr(chosen, key)
+        for name in (own,) if own else usual:
+            if name.lower() in by_lower:
+                columns[key] = by_lower[name.lower()]
+                break
+    return columns
+
+
 class UnusableEntryError(Exception):
     """An entry that becomes a reject: its recording is missing, say, or its values make no sense."""
 
@@ -66,6 +105,11 @@ class Corpus:
     Attributes:
       root: real path of the folder.
       name: the folder's (or the archive's) own name; LibriSpeech's split where the root is a split.
+      settings: the section `corpus` of the config.
+      table: the name of the one file in the root that is read, where `corpus.uri` is a file; else empty. The folder is
+        then not listed: recordings are looked up as the table names them.
+      store: folder of all steps' outputs on this machine; archives within the corpus are unpacked there.
+      audio_roots: folders outside the root in which recordings are accepted too (`corpus.audio_roots`), absolute.
       listed_at: start of the listing, in ns since 1970.
       external_symlinks: targets of folders that are links out of the corpus, by path; they are never entered.
     """
@@ -76,18 +120,24 @@ class Corpus:
         name: str = "",
         exclude: Path | str | None = None,
         before_listing: Callable[[], object] | None = None,
+        settings: CorpusSettings | None = None,
+        table: str = "",
     ) -> None:
         """Lists the folder.
 
         Args:
-          exclude: a folder that is not listed: a store may be inside the corpus.
+          exclude: the store; it is not listed, where it is inside the corpus.
           before_listing: is called before the listing, which then waits until the files are first needed.
         """
         self.root = Path(os.path.realpath(root))
         self.name = name or self.root.name
+        self.settings = settings or CorpusSettings()
+        self.table = table
+        self.store = Path(exclude).absolute() if exclude is not None else None
+        self.audio_roots = [str(Path(one).expanduser().absolute()) for one in self.settings.audio_roots]
         self.external_symlinks: dict[str, str] = {}
         self.listed_at = 0
-        self._skipped = os.path.realpath(exclude) if exclude is not None else None
+        self._real_audio_roots = [os.path.realpath(one) for one in self.audio_roots]
         self._before_listing = before_listing
         if before_listing is None:
             self.files  # noqa: B018 - a folder that cannot be listed fails here
@@ -98,7 +148,32 @@ class Corpus:
         if self._before_listing:
             self._before_listing()
         self.listed_at = time.time_ns()
-        return FileIndex(scan_files(str(self.root), self._skipped, self.external_symlinks))
+        if self.table:
+            files = FileIndex(())
+            files.add(self.table, str(self.root / self.table))
+            return files
+        skipped = os.path.realpath(self.store) if self.store else None
+        return FileIndex(scan_files(str(self.root), skipped, self.external_symlinks, self._real_audio_roots))
+
+    @property
+    def path(self) -> Path:
+        """What is read: the folder, or the one file."""
+        return self.root / self.table
+
+    def accepted_folders(self) -> list[str]:
+        """Absolute paths of the folders in which recordings are accepted."""
+        unpacked = [str(self.store / "unpacked")] if self.store else []
+        return [str(self.root), *self.audio_roots, *unpacked]
+
+    @property
+    def may_lead_outside(self) -> bool:
+        """Whether its tables may name files that the listing does not have: they decide the result too."""
+        return bool(self.table or self.audio_roots)
+
+    def added_key_parts(self) -> dict[str, Any]:
+        """What identifies the files that its tables name and the listing does not have; empty where there are none."""
+        digest = self.files.added_digest(str(self.store or ""))
+        return {"added": digest} if digest else {}
 
     def key_parts(self) -> dict[str, Any]:
         """What identifies this corpus: its path, and each file's path, size and times."""
@@ -120,7 +195,18 @@ class Corpus:
 
         Args:
           suffixes: in lower case; the case of a path does not matter.
+
+        Raises:
+          SettingsError: `corpus.uri` is a file with another ending.
         """
+        if self.table:
+            if not self.table.lower().endswith(suffixes):
+                raise SettingsError(
+                    f"corpus.uri is the file {self.root / self.table}; as corpus.format {self.settings.format!r} a "
+                    f"file that ends in {', '.join(suffixes)} is accepted, or a folder"
+                )
+            yield PurePosixPath(self.table)
+            return
         wanted = tuple(os.fsencode(suffix) for suffix in suffixes)
         for path in self.files.paths():
             if path.lower().endswith(wanted) and not _is_hidden(path):
@@ -130,19 +216,60 @@ class Corpus:
         """Yields the paths of recordings, by their extension."""
         return self.find(*AUDIO_EXTENSIONS)
 
+    def has(self, path: str) -> bool:
+        """Whether the corpus has a file at this path, relative to the root."""
+        return path in self.files or bool(self.table and self.files.add(path, str(self.root / path)))
+
     def locate(self, path: str, relative_to: str = "") -> tuple[str, IndexedFile]:
         """Finds a file that the corpus names: its path relative to the root, and the file.
 
-        The Unicode form (a name typed as NFC and stored as NFD) and the case of the extension may differ.
+        The path is absolute for a recording below one of `audio_roots`. The Unicode form (a name typed as NFC and
+        stored as NFD) and the case of the extension may differ.
 
         Raises:
-          UnusableEntryError: the file is absent, not a regular file, or outside the corpus.
+          UnusableEntryError: the file is absent, not a regular file, or outside the corpus and the audio roots.
         """
         located = path if relative_to in ("", ".") else f"{relative_to}/{path}"
         file = self.files.get(located)
         if file is None or file.kind != REGULAR:  # rarely
             located, file = self._search(path, relative_to)
         return located, file
+
+    def default_id(self, path: str) -> str:
+        """The id of a recording that the corpus gives none: its path relative to the root.
+
+        Below an audio root it is relative to that root's parent, so that it stays when both move:
+        `clips/a.wav` for `/data/clips/a.wav` where `/data/clips` is the root.
+        """
+        if not path.startswith("/"):
+            return path
+        root = max((one for one in self.audio_roots if contains_path(one, path)), key=len, default="/")
+        return os.path.relpath(path, os.path.dirname(root))
+
+    def unpack_tar(self, path: str) -> list[str]:
+        """Unpacks a tar of the corpus into the store, unless that was done.
+
+        Returns:
+          Absolute paths of its files, sorted.
+
+        Raises:
+          WorkError: see `archives.unpack_archive`.
+        """
+        from voxline.components.ingest.archives import unpack_archive  # not at the top: few corpora have archives
+
+        limits = self.settings
+        folder, _ = unpack_archive(
+            self.root / path,
+            self._unpacking_store(),
+            max_bytes=limits.max_unpacked_gigabytes * 1e9,
+            max_files=limits.max_unpacked_files,
+        )
+        return sorted(os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
+
+    def _unpacking_store(self) -> Path:
+        if self.store is None:
+            raise WorkError(f"{self.root}: an archive within a corpus needs a store to be unpacked into")
+        return self.store
 
     def read_lines(self, path: str) -> Iterator[tuple[int, str]]:
         """Yields the lines of a UTF-8 text that are not blank, with numbers from 1, without BOM and line ends.
@@ -159,48 +286,75 @@ class Corpus:
         return "".join(self.iter_text(path, newline="\n"))
 
     def iter_text(self, path: str, newline: str) -> Iterator[str]:
-        """Yields the lines of a UTF-8 text with their ends unchanged; raises as `read_lines` does.
+        """Yields the lines of a UTF-8 text, gzipped or not, with their ends unchanged; raises as `read_lines` does.
 
         Args:
           newline: as in `open`.
         """
         try:
             file = self.root / self.locate(path)[0]
-            with open(file, encoding="utf-8-sig", newline=newline) as opened:
+            open_text = gzip.open if path.lower().endswith(".gz") else open
+            with open_text(file, "rt", encoding="utf-8-sig", newline=newline) as opened:
                 yield from opened
         except UnicodeDecodeError as error:
             raise WorkError(
                 f"{self.root / path}: not UTF-8 (byte {_first_invalid_byte(file, error)}); convert it, as in: "
                 f"iconv -f latin1 -t utf-8 OLD > NEW (or copy it again, if the copy was cut short)"
             ) from None
+        except (EOFError, zlib.error) as error:
+            raise WorkError(f"{self.root / path}: damaged ({error}); copy or download it again") from None
         except (UnusableEntryError, OSError) as error:
             raise WorkError(f"{self.root / path}: cannot be read ({error})") from None
 
     def _search(self, path: str, relative_to: str) -> tuple[str, IndexedFile]:
-        """As `locate`, where the path is spelled otherwise than the file's, or leads through a link."""
-        joined = os.path.normpath(os.path.join(self.root, relative_to, path))
-        located = self._indexed_path(os.path.relpath(joined, self.root))
+        """As `locate`, where the path is spelled otherwise than the file's, leads through a link, or outside."""
+        root = str(self.root)
+        joined = os.path.normpath(os.path.join(root, relative_to, path))
+        located: str | None = self._indexed_path(os.path.relpath(joined, root)) if contains_path(root, joined) else None
+        if located is None and joined in self.files:
+            located = joined
         if located is None:
             # The corpus may name it through a link: /data/corpus/a.wav where /data is a link to /mnt.
             try:
                 real = os.path.realpath(joined)
             except ValueError:
                 raise UnusableEntryError(Reason.BAD_ENTRY, f"{path!r} is not a path: it holds a zero byte") from None
-            if not contains_path(str(self.root), real):
+            if contains_path(root, real):
+                located = self._indexed_path(os.path.relpath(real, root))
+                if located is None and self.table:
+                    located = self._add_unlisted(os.path.relpath(real, root))
+            elif self._accepts(real):
+                located = joined if self.files.add(joined, joined) else None
+            else:
                 raise UnusableEntryError(
-                    Reason.OUTSIDE_CORPUS, f"{path} leads to {real}, outside the corpus {self.root}"
+                    Reason.OUTSIDE_CORPUS,
+                    f"{path} leads to {real}, outside the corpus {root}; list a folder above it in corpus.audio_roots",
                 )
-            located = self._indexed_path(os.path.relpath(real, self.root))
         if located is None or (file := self.files[located]).size < 0:
             where = f" (from {relative_to}/)" if relative_to else ""
-            raise UnusableEntryError(Reason.MISSING_FILE, f"{path}{where} is not in the corpus {self.root}")
-        if file.kind & LINK and not contains_path(str(self.root), real := os.path.realpath(self.root / located)):
-            raise UnusableEntryError(
-                Reason.OUTSIDE_CORPUS, f"{located} is a link to {real}, outside the corpus {self.root}"
-            )
+            raise UnusableEntryError(Reason.MISSING_FILE, f"{path}{where} is not in the corpus {root}")
+        if file.kind & LINK:
+            real = os.path.realpath(self.root / located)
+            if not contains_path(root, real) and not self._accepts(real):
+                raise UnusableEntryError(
+                    Reason.OUTSIDE_CORPUS,
+                    f"{located} is a link to {real}, outside the corpus {root}; list a folder above it in "
+                    "corpus.audio_roots",
+                )
         if not file.kind & REGULAR:
             raise UnusableEntryError(Reason.BAD_ENTRY, f"{located} is a pipe, socket or device, not a file")
         return located, file
+
+    def _accepts(self, real: str) -> bool:
+        """Whether a real path outside the root is below an audio root, or was unpacked from the corpus."""
+        return any(contains_path(os.path.realpath(folder), real) for folder in self.accepted_folders())
+
+    def _add_unlisted(self, path: str) -> str | None:
+        """Adds a file of a root that is not listed, in whichever Unicode form it has there."""
+        for form in dict.fromkeys((path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD")))):
+            if self.files.add(form, str(self.root / form)):
+                return form
+        return None
 
     def _indexed_path(self, path: str) -> str | None:
         return path if path in self.files else self.files.find_equivalent(path)
@@ -213,7 +367,8 @@ def _is_hidden(path: bytes) -> bool:
 def _first_invalid_byte(file: Path, error: UnicodeDecodeError) -> int:
     """Its position in the file; the error counts from the chunk that Python was reading."""
     try:
-        file.read_bytes().decode("utf-8-sig")
+        if file.suffix.lower() != ".gz":
+            file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as whole:
         return whole.start
     return error.start  # the file has changed meanwhile

@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import struct
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -141,6 +141,37 @@ class FileIndex:
         self._next = next(self._following, None)
         return IndexedFile._make(row)
 
+    def add(self, path: str, file: str) -> IndexedFile | None:
+        """Adds a file that the listing does not have; None where there is none.
+
+        Args:
+          path: the name that the index gives it: absolute where it is outside the root.
+          file: its absolute path.
+        """
+        try:
+            name, status = os.fsencode(path), Path(file).stat()
+        except (OSError, ValueError):
+            return None
+        kind = REGULAR * stat.S_ISREG(status.st_mode)
+        row = (name, kind, _pack_status(status))
+        self.database.execute("INSERT INTO files (path, kind, state) VALUES (?, ?, ?)", row)
+        self._next = None
+        return self.get(path)
+
+    def added_digest(self, exclude: str) -> str:
+        """Hashes the paths, sizes and times of the files that were added; empty where there are none.
+
+        Args:
+          exclude: absolute path of a folder whose files do not count.
+        """
+        digest, count, excluded = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2), 0, os.fsencode(exclude) + b"/"
+        rows = self.database.execute("SELECT path, state FROM files WHERE number > ? ORDER BY path", (self._count,))
+        for path, state in rows:
+            if not path.startswith(excluded):
+                count += 1
+                digest.update(path + b"\0" + state[_DIGEST_FROM:])
+        return digest.hexdigest() if count else ""
+
     def paths(self) -> Iterator[bytes]:
         """Yields every path as the file system spells it."""
         return (path for (path,) in self.database.execute("SELECT path FROM files ORDER BY path"))
@@ -166,32 +197,43 @@ class FileIndex:
         return digest.hexdigest()
 
 
-def scan_files(root: str, exclude: str | None, external_symlinks: dict[str, str]) -> Iterator[tuple[bytes, int, bytes]]:
+def scan_files(
+    root: str, exclude: str | None, external_symlinks: dict[str, str], audio_roots: Sequence[str] = ()
+) -> Iterator[tuple[bytes, int, bytes]]:
     """Yields path, kind and packed state of every file.
 
     Args:
       root: a real path.
       exclude: a folder that is not entered.
       external_symlinks: receives folders that are links out of the root, by path; they are not entered either.
+      audio_roots: real paths of folders outside the root; links into these are entered.
 
     Raises:
       WorkError: a folder cannot be listed.
     """
     top, excluded = os.fsencode(root), None if exclude is None else os.fsencode(exclude)
-    folders = [b""]  # no recursion: an archive may nest folders a thousand deep
+    # No recursion: an archive may nest folders a thousand deep. With each folder, the targets of the links that led
+    # there: one that leads back to where it came from is not entered again.
+    folders: list[tuple[bytes, tuple[str, ...]]] = [(b"", (root,))]
     while folders:
-        folder = folders.pop()
+        folder, inside = folders.pop()
         below = folder + b"/" if folder else b""
         try:
             with os.scandir(os.path.join(top, folder)) as items:
                 for item in items:
                     path = below + item.name
                     if item.is_dir(follow_symlinks=False):
-                        folders += [path] * (item.path != excluded)
+                        folders += [(path, inside)] * (item.path != excluded)
                     elif item.is_symlink() and Path(os.fsdecode(item.path)).is_dir():
                         # (item.is_dir() raises on a link to itself.)
-                        # A folder inside is listed under its real name; one outside is not entered.
-                        if not contains_path(root, real := os.fsdecode(os.path.realpath(item.path))):
+                        # A folder inside is listed under its real name.
+                        real = os.fsdecode(os.path.realpath(item.path))
+                        if any(contains_path(one, real) or contains_path(real, one) for one in inside):
+                            if not contains_path(root, real) and len(inside) == 1:
+                                external_symlinks[os.fsdecode(path)] = real
+                        elif any(contains_path(one, real) for one in audio_roots):
+                            folders.append((path, (*inside, real)))
+                        else:
                             external_symlinks[os.fsdecode(path)] = real
                     else:
                         yield path, *_stat(item)
@@ -212,7 +254,11 @@ def _stat(item: "os.DirEntry[bytes]") -> tuple[int, bytes]:
     except OSError:  # a dead link, or a file that was just deleted
         return LINK, _ABSENT
     kind = REGULAR * stat.S_ISREG(status.st_mode) | LINK * item.is_symlink()
-    return kind, _STATE.pack(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return kind, _pack_status(status)
+
+
+def _pack_status(status: os.stat_result) -> bytes:
+    return _STATE.pack(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 _ABSENT = FileState(0, 0, -1, 0, 0).packed()

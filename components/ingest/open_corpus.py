@@ -1,6 +1,7 @@
 """Opens the corpus at `corpus.uri`: a folder or an archive, on this machine or in a bucket."""
 
 import errno
+import functools
 import os
 import shutil
 from collections.abc import Iterable
@@ -23,9 +24,12 @@ from voxline.store.uris import SCHEMES, invalid_name_reason, is_remote
 _STEP = "corpora"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """Errors of file systems without hard links, or with too many of one file."""
+TABLE_EXTENSIONS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".tsv", ".scp", ".parquet")
+"""Extensions of a file that is a corpus by itself: it lists the recordings, or holds them."""
 _ACCEPTED = (
-    f"a folder, or an archive that ends in {', '.join(ARCHIVE_EXTENSIONS)}; "
-    f"either may be in {' or '.join(f'{scheme}://' for scheme in SCHEMES)}"
+    f"a folder, an archive that ends in {', '.join(ARCHIVE_EXTENSIONS)}, "
+    f"or a manifest ({', '.join(TABLE_EXTENSIONS)}); "
+    f"folder and archive may be in {' or '.join(f'{scheme}://' for scheme in SCHEMES)}"
 )
 
 
@@ -49,14 +53,17 @@ def open_corpus(store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str
             return _open_bucket_folder(uri, store, settings)
         path = _download_archive(uri, store)
     else:
-        path = _check_local(uri)
+        path = _check_local(uri, settings)
     if path.is_dir():
-        corpus = Corpus(path, exclude=store)
+        corpus = Corpus(path, exclude=store, settings=settings)
+        return corpus, corpus.key_parts()
+    if path.name.lower().endswith(TABLE_EXTENSIONS):
+        corpus = Corpus(path.parent, exclude=store, settings=settings, table=path.name)
         return corpus, corpus.key_parts()
     folder, content = unpack_archive(
         path, store, max_bytes=settings.max_unpacked_gigabytes * 1e9, max_files=settings.max_unpacked_files
     )
-    corpus = Corpus(folder, name=archive_stem(path))
+    corpus = Corpus(folder, name=archive_stem(path), exclude=store, settings=settings)
     return corpus, corpus.archive_key_parts(content)
 
 
@@ -71,17 +78,20 @@ def check_corpus_location(settings: CorpusSettings) -> None:
     except SettingsError as error:
         raise SettingsError(f"corpus.uri is {settings.uri!r}; accepted is {_ACCEPTED}") from error
     if not remote:
-        _check_local(settings.uri)
+        _check_local(settings.uri, settings)
 
 
-def _check_local(uri: str) -> Path:
+def _check_local(uri: str, settings: CorpusSettings) -> Path:
     if not uri.strip():
         raise SettingsError(f"corpus.uri is empty; give {_ACCEPTED}, as in: --set corpus.uri=/data/LibriSpeech")
     path = Path(uri).expanduser().absolute()
     if not os.path.exists(path):
         raise SettingsError(f"corpus.uri is {uri!r}, and {path} does not exist; accepted is {_ACCEPTED}")
-    if not path.is_dir() and not path.name.lower().endswith(ARCHIVE_EXTENSIONS):
+    if not path.is_dir() and not path.name.lower().endswith((*ARCHIVE_EXTENSIONS, *TABLE_EXTENSIONS)):
         raise SettingsError(f"corpus.uri is {uri!r}, a file; accepted is {_ACCEPTED}: give the folder of the file")
+    for root in settings.audio_roots:
+        if not Path(root).expanduser().is_dir():
+            raise SettingsError(f"corpus.audio_roots: {root} is no folder on this machine; correct the path")
     return path
 
 
@@ -109,9 +119,10 @@ def _open_bucket_folder(uri: str, store: Path, settings: CorpusSettings) -> tupl
     name = bucket.uri.rpartition("/")[2]
     if is_cached(store):
         folder = step_key(store, _STEP, Settings(), {"objects": _hash_objects(objects)}, 1)[1] / "files"
-        corpus = Corpus(folder, name=name, before_listing=lambda: _download(bucket, objects, store))
+        download = functools.partial(_download, bucket, objects, store)
+        corpus = Corpus(folder, name=name, exclude=store, before_listing=download, settings=settings)
     else:
-        corpus = Corpus(_download(bucket, objects, store), name=name)
+        corpus = Corpus(_download(bucket, objects, store), name=name, exclude=store, settings=settings)
     return corpus, {"objects": _hash_objects(objects), "name": name}
 
 

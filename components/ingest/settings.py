@@ -1,10 +1,11 @@
 """The `corpus` section of a config: where the corpus is, its format, and its splits."""
 
-from typing import Literal, Self
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import pydantic
 
-from voxline.components.ingest.corpora import CORPORA
+from voxline.components.ingest.corpora import BUILT_IN, format_names
 from voxline.settings import Settings
 
 
@@ -55,15 +56,47 @@ class SplitSettings(Settings):
         return self
 
 
+class ColumnNames(Settings):
+    """Which column of a table, or key of a JSON line, holds which value of a manifest's line.
+
+    Empty: one of the usual names, such as transcript or sentence for the text and speaker_id for the speaker.
+    """
+
+    id: str = pydantic.Field("", description="column of the utterance's id")
+    audio_filepath: str = pydantic.Field("", description="column of the recording's path")
+    text: str = pydantic.Field("", description="column of the transcript")
+    speaker: str = pydantic.Field("", description="column of the speaker's id")
+    split: str = pydantic.Field("", description="column of the corpus' own split")
+    offset: str = pydantic.Field("", description="column of the utterance's start in the recording, in seconds")
+    duration: str = pydantic.Field("", description="column of the utterance's duration, in seconds")
+
+
+class KeySettings(Settings):
+    """The settings of ingest that are part of its key, with whatever keys they have."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+
+
 class CorpusSettings(Settings):
     """A corpus in its publisher's own layout."""
 
     EXPOSED = ("uri", "format")
 
     uri: str = pydantic.Field(
-        "", description="folder or archive (.tar, .tar.gz, .tgz, .zip) of the corpus; may be a bucket URI"
+        "",
+        description="folder or archive (.tar, .tar.gz, .tgz, .zip) of the corpus, or its manifest; may be a bucket URI",
     )
-    format: str = pydantic.Field("librispeech", description=f"layout of the corpus: {', '.join(CORPORA)}")
+    format: str = pydantic.Field(
+        "librispeech", description=f"layout of the corpus: {', '.join(BUILT_IN)}, or one that a package registers"
+    )
+    audio_roots: list[str] = pydantic.Field(
+        [],
+        description="folders outside the corpus in which recordings are accepted, by absolute paths or links; "
+        "others are rejected (outside_corpus)",
+    )
+    columns: ColumnNames = pydantic.Field(
+        ColumnNames(), description="names of columns (or keys of JSON lines), where they are not the usual ones"
+    )
     text_key: str = pydantic.Field(
         "", description="key of the text, where a corpus has several (thchs30: hanzi, pinyin); empty: its usual one"
     )
@@ -82,6 +115,30 @@ class CorpusSettings(Settings):
     @pydantic.field_validator("format")
     @classmethod
     def _check_format(cls, format: str) -> str:
-        if format not in CORPORA:
-            raise ValueError(f"accepted: {', '.join(CORPORA)}")
+        if format not in BUILT_IN and format not in (names := format_names()):
+            raise ValueError(f"accepted: {', '.join(names)}")
         return format
+
+    @pydantic.field_validator("audio_roots")
+    @classmethod
+    def _check_audio_roots(cls, roots: list[str]) -> list[str]:
+        for root in roots:
+            if not Path(root).expanduser().is_absolute():
+                raise ValueError(f"{root!r} is no absolute path of a folder on this machine, such as /data/recordings")
+        return roots
+
+    def key_settings(self) -> Settings:
+        """The settings that are part of the step's key.
+
+        The corpus' content replaces its address: the same corpus under another path is the same work. Settings that
+        came later count only where they are set, so that what older releases made is still found.
+        """
+        values = self.plain() | {"uri": ""}
+        defaults: dict[str, Any] = type(self)().plain()
+        for key in _NOT_IN_OLD_KEYS:
+            if values[key] == defaults[key]:
+                del values[key]
+        return KeySettings.of(values)
+
+
+_NOT_IN_OLD_KEYS = ("audio_roots", "columns")

@@ -5,6 +5,7 @@ All of it is in a private SQLite database beside the file index, so memory does 
 
 import functools
 import math
+import os
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryE
 from voxline.components.ingest.file_index import FileIndex
 from voxline.data.json_codec import encode_json
 from voxline.rejects import Reason, Reject
+from voxline.store.hashing import hash_bytes
 
 MAX_TEXT_CHARACTERS = 131_072
 """A longer text is not one utterance's transcript, but a table whose lines run into each other."""
@@ -116,6 +118,24 @@ class StagingTable:
         self._database.executemany("DELETE FROM utterances WHERE rowid = ?", ((row,) for row, *_ in removed))
         return [(raw_id, source, first) for _, raw_id, source, first in removed]
 
+    def tell_derived_ids_apart(self, derive_id: Callable[[str, float], str]) -> None:
+        """Gives another id to each entry whose derived id stands for another recording or part before.
+
+        Args:
+          derive_id: the id that an entry of this path and offset has where the corpus names none.
+        """
+        later = self._database.execute(
+            "SELECT later.rowid, later.id, later.path, later.offset, later.duration, first.path FROM"
+            " (SELECT id, min(rowid) AS first FROM utterances GROUP BY id HAVING count(*) > 1) AS doubled"
+            " JOIN utterances AS later ON later.id = doubled.id AND later.rowid > doubled.first"
+            " JOIN utterances AS first ON first.rowid = doubled.first"
+            " WHERE (later.path, later.offset, later.duration) IS NOT (first.path, first.offset, first.duration)"
+        ).fetchall()
+        for row, id, path, offset, duration, first_path in later:
+            if id == derive_id(path, offset):
+                other = f"~{hash_bytes(os.fsencode(path))[:8]}" if path != first_path else f"+{duration!r}"
+                self._database.execute("UPDATE utterances SET id = ? WHERE rowid = ?", (f"{id}{other}", row))
+
     def corpus_splits(self) -> set[str]:
         """The corpus' own splits."""
         return {split for (split,) in self._database.execute("SELECT DISTINCT split FROM utterances")}
@@ -201,6 +221,7 @@ def resolve_entries(
                 table.add_reject(Reject(_raw_id(entry), error.reason, f"{entry.source}: {error.detail}"))
 
     table.add_entries(resolved())
+    table.tell_derived_ids_apart(lambda path, offset: _normalize(_derive_id(corpus.default_id(path), offset)))
     for raw_id, source, first in table.remove_duplicates():
         table.add_reject(Reject(raw_id, Reason.DUPLICATE_ID, f"{source}: {first} has the same id"))
 
@@ -226,7 +247,7 @@ def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
     except (ValueError, RecursionError) as error:
         raise UnusableEntryError(Reason.BAD_ENTRY, f"a manifest cannot hold its values: {error}") from None
     return ResolvedEntry(
-        _normalize(entry.id.strip() or _derive_id(path, entry.offset)),
+        _normalize(entry.id.strip() or _derive_id(corpus.default_id(path), entry.offset)),
         path,
         file.number,
         entry.offset,

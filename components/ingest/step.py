@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from voxline.components.ingest.audio_probe import ProbeCache, probe
-from voxline.components.ingest.corpora import CORPORA
+from voxline.components.ingest.corpora import FormatReader, load_format
 from voxline.components.ingest.corpus import Corpus
 from voxline.components.ingest.file_index import explain_full_disk
 from voxline.components.ingest.open_corpus import open_corpus
@@ -51,36 +51,47 @@ def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
       SettingsError: the corpus does not exist, or the settings do not fit it.
       WorkError: the corpus cannot be read, or too large a share of it was rejected.
     """
+    read_entries = load_format(settings.format)
     with explain_full_disk():
         corpus, key_parts = open_corpus(local_path(store), settings)
-        # The corpus' key replaces its uri: the same corpus under another path is the same work.
-        key_settings = settings.model_copy(update={"uri": ""})
+        table = None
+        if corpus.may_lead_outside:  # files that no listing has seen
+            table = _stage(corpus, read_entries, settings)
+            key_parts |= corpus.added_key_parts()
         with cached_step(
             store,
             "ingest",
-            key_settings,
+            settings.key_settings(),
             {"corpus": key_parts},
             revision=REVISION,
-            check=functools.partial(_check_not_moved, corpus.root),
+            check=functools.partial(_check_not_moved, corpus),
         ) as output:
             if not output.reused:
-                _ingest(corpus, settings, output, ProbeCache(local_path(store), corpus))
+                table = table or _stage(corpus, read_entries, settings)
+                _ingest(corpus, table, settings, output, ProbeCache(local_path(store), corpus))
                 upload_new((utterance.audio_filepath for utterance in iter_manifest(output.folder)), store)
     return output
 
 
-def _check_not_moved(root: Path, folder: Path) -> None:
+def _check_not_moved(corpus: Corpus, folder: Path) -> None:
     """Refuses a manifest whose relative paths no longer lead to the corpus, because the store was moved."""
     first = next(iter_manifest(folder), None)
-    if first and not Path(first.audio_filepath).is_relative_to(root):
-        raise WorkError(f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {root}")
+    if first and not any(contains_path(one, first.audio_filepath) for one in corpus.accepted_folders()):
+        raise WorkError(f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {corpus.path}")
 
 
-def _ingest(corpus: Corpus, settings: CorpusSettings, output: StepOutput, cache: ProbeCache) -> None:
-    print_status(f"ingest: reading {corpus.root} as {settings.format}, {len(corpus.files):,} files")
+def _stage(corpus: Corpus, read_entries: FormatReader, settings: CorpusSettings) -> StagingTable:
+    """Reads the corpus' tables and finds the recordings that they name."""
+    print_status(f"ingest: reading {corpus.path} as {settings.format}, {len(corpus.files):,} files")
     table = StagingTable(corpus.files)
-    entries = itertools.chain(_reject_external_symlinks(corpus), CORPORA[settings.format](corpus))
+    entries = itertools.chain(_reject_external_symlinks(corpus), read_entries(corpus))
     resolve_entries(corpus, entries, table, settings.text_key)
+    return table
+
+
+def _ingest(
+    corpus: Corpus, table: StagingTable, settings: CorpusSettings, output: StepOutput, cache: ProbeCache
+) -> None:
     splits = assign_splits(table.corpus_splits(), table.split_keys, settings)
     left_out = table.drop_splits([own for own, split in splits.by_corpus_split.items() if split == LEFT_OUT])
     _probe_recordings(corpus, table, cache)
@@ -100,7 +111,7 @@ def _reject_external_symlinks(corpus: Corpus) -> Iterator[Reject]:
     """A reject for each folder that is a link out of the corpus: what is behind it is not read."""
     corpus.files  # noqa: B018 - listing the files finds the links
     for path, target in sorted(corpus.external_symlinks.items()):
-        detail = f"{path} is a link to {target}, outside the corpus; copy it in, or point corpus.uri there"
+        detail = f"{path} is a link to {target}, outside the corpus; copy it in, or list it in corpus.audio_roots"
         yield Reject(path, Reason.OUTSIDE_CORPUS, detail)
 
 
@@ -138,7 +149,7 @@ def _to_utterance(root: str, probed: ProbedUtterance, split: str) -> Utterance |
         return Reject(id, Reason.TRUNCATED, detail)
     return Utterance(
         id,
-        f"{root}/{path}",
+        path if path.startswith("/") else f"{root}/{path}",
         _actual_duration(offset, duration, seconds),
         text,
         speaker,

@@ -136,6 +136,25 @@ def test_derived_ids_stay_when_lines_come_and_go(corpus: Path, record: Record, i
     }
 
 
+def test_parts_that_begin_together_and_names_that_differ_in_unicode_form_have_ids_of_their_own(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record("talk.wav", seconds=3)
+    record(f"{NFC}.wav")
+    record(f"{NFD}.wav")
+    parts = [{"audio_filepath": "talk.wav", "text": "x", "offset": 1.0, "duration": d} for d in (0.5, 1.0, 1.0)]
+    names = [{"audio_filepath": f"{name}.wav", "text": "x"} for name in (NFC, NFD)]
+    write_lines(corpus / "train.jsonl", *parts, *names)
+    out = ingest("manifest")
+    assert out.rejects == {"talk.wav": "duplicate_id"}
+    assert out.utterances["talk.wav@1.0"].duration == 0.5
+    assert out.utterances["talk.wav@1.0+1.0"].duration == 1.0
+    composed, decomposed = (one for one in out.ids if not one.startswith("talk"))
+    assert composed == f"{NFC}.wav"
+    assert decomposed.startswith(f"{NFC}.wav~")
+    assert out.utterances[composed].audio_hash != out.utterances[decomposed].audio_hash
+
+
 def test_the_second_of_two_alike_is_a_duplicate(corpus: Path, record: Record, ingest: Ingest) -> None:
     record("a.wav")
     line = {"audio_filepath": "a.wav", "text": "x"}

@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("", "corpus.uri is empty; give a folder, or an archive"),
-        ("az://bucket/corpus", "either may be in gs:// or s3://"),
-        ("https://example.org/corpus.tar.gz", "either may be in gs://"),
+        ("", "corpus.uri is empty; give a folder, an archive"),
+        ("az://bucket/corpus", "folder and archive may be in gs:// or s3://"),
+        ("https://example.org/corpus.tar.gz", "folder and archive may be in gs://"),
         ("no/such/folder", "does not exist"),
         ("long" * 2_000, "does not exist"),
         ("corpus.rar", "ends in .tar, .tar.gz, .tgz, .zip"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.ingest.listed import write, write_lines
-from voxline.components.ingest.corpora import CORPORA
+from voxline.components.ingest.corpora import BUILT_IN
 from voxline.errors import WorkError
 
 Ingest = Callable[..., Any]
@@ -124,7 +124,7 @@ def test_bad_segments_of_kaldi_are_rejects(corpus: Path, record: Record, ingest:
     assert out.rejects == {**dict.fromkeys("bcdgh", "bad_entry"), "e": "missing_file", "f": "truncated"}
 
 
-@pytest.mark.parametrize("format", CORPORA)
+@pytest.mark.parametrize("format", BUILT_IN)
 def test_every_format_refuses_a_folder_of_another_format(corpus: Path, ingest: Ingest, format: str) -> None:
     write(corpus / "readme.txt", "nothing here\n")
     with pytest.raises(WorkError, match=r"corpus\.format"):
@@ -138,7 +138,7 @@ def test_a_list_that_is_not_utf8_is_an_error_that_names_the_file(corpus: Path, i
         ingest(format)
 
 
-@pytest.mark.parametrize("format", CORPORA)
+@pytest.mark.parametrize("format", BUILT_IN)
 def test_every_format_rejects_a_folder_that_links_out_of_the_corpus(
     corpus: Path, record: Record, ingest: Ingest, tmp_path: Path, format: str
 ) -> None:

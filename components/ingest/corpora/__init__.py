@@ -1,23 +1,80 @@
-"""The registry of corpus formats, a module each.
+"""The registry of corpus formats: the entry points of the group `voxline.corpora`.
 
-To add a format, write `corpora/<name>.py` with a function
+A format is a function
 
     def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]
 
-that yields every utterance that the corpus names, in a fixed order (`fsdd.py` is the shortest example), and list the
-module in `FORMATS` below. The setting `corpus.format: <name>` then reads it, and the help and the reference of settings
-list it. docs/extend/corpus-format.md walks through one.
+that yields every utterance that the corpus names, in a fixed order (`fsdd.py` is the shortest example). Any installed
+package may register one under a name, and `corpus.format: <name>` then reads it; docs/extend/corpus-format.md walks
+through it. Our own are the modules of this folder, registered in pyproject.toml in the same way.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from voxline.components.ingest.corpora import csv, fsdd, kaldi, librispeech, ljspeech, manifest, thchs30
-from voxline.components.ingest.corpus import Corpus, CorpusEntry
-from voxline.rejects import Reject
+from voxline.errors import SettingsError
 
-FORMATS = (librispeech, ljspeech, thchs30, fsdd, manifest, csv, kaldi)
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
-CORPORA: dict[str, Callable[[Corpus], Iterator[CorpusEntry | Reject]]] = {
-    module.__name__.rpartition(".")[2]: module.entries for module in FORMATS
-}
-"""The reader of each format, by the name that `corpus.format` accepts."""
+    from voxline.components.ingest.corpus import Corpus, CorpusEntry
+    from voxline.rejects import Reject
+
+GROUP = "voxline.corpora"
+
+BUILT_IN = ("librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi")
+"""Our own. The help lists these without a search through all installed packages, which takes a tenth of a second."""
+
+FormatReader = Callable[["Corpus"], "Iterator[CorpusEntry | Reject]"]
+
+
+def format_names() -> list[str]:
+    """The formats that are installed: ours, then others."""
+    return [*BUILT_IN, *sorted({point.name for point in _entry_points()} - {*BUILT_IN})]
+
+
+def load_format(name: str) -> FormatReader:
+    """The reader of a format.
+
+    Raises:
+      SettingsError: no package registers the name, several do, or the package cannot be imported.
+    """
+    found = [point for point in _entry_points() if point.name == name]
+    if not found:
+        hint = "run `make setup` (or pip install) again: it is older than its source" if name in BUILT_IN else ""
+        raise SettingsError(
+            f"corpus.format is {name!r}, which no installed package registers; "
+            + (hint or f"accepted: {', '.join(format_names())}")
+        )
+    if len(found) > 1:
+        raise SettingsError(
+            f"corpus.format is {name!r}, which {len(found)} packages register: "
+            f"{', '.join(map(_describe, found))}; uninstall all but one of them, or have one choose another name"
+        )
+    try:
+        reader: FormatReader = found[0].load()
+    except Exception as error:  # another package's code may raise anything
+        fault = f"{type(error).__name__}: {error}"
+        raise SettingsError(
+            f"corpus.format is {name!r}, and {_describe(found[0])} cannot be imported: {fault}; "
+            "repair or uninstall that package"
+        ) from error
+    if not callable(reader):
+        raise SettingsError(
+            f"corpus.format is {name!r}, and {_describe(found[0])} is no function; a function that takes a Corpus and "
+            'yields its entries is accepted, as in: psv = "my_corpora:entries"'
+        )
+    return reader
+
+
+def _entry_points() -> list[EntryPoint]:
+    from importlib.metadata import entry_points  # not at the top: slow to import
+
+    return list(entry_points(group=GROUP))
+
+
+def _describe(point: EntryPoint) -> str:
+    package = f"{point.dist.name} {point.dist.version}: " if point.dist else ""
+    return f"{package}{point.value}"

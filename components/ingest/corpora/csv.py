@@ -1,20 +1,23 @@
-"""CSV of Mozilla DeepSpeech and Coqui STT, with the header `wav_filename,wav_filesize,transcript`.
+"""Tables with a header, comma- or tab-separated: Mozilla DeepSpeech's and Coqui STT's CSV, SpeechBrain's, one's own.
 
-https://deepspeech.readthedocs.io/en/latest/TRAINING.html. Every CSV below the root with that header is read; the
-name of the file is the split (`train.csv`, `dev.csv`, `test.csv`).
+https://deepspeech.readthedocs.io/en/latest/TRAINING.html. Every `*.csv` and `*.tsv` below the root whose header names
+a recording and a text is read, under the usual names (`corpus.USUAL_COLUMNS`) or those of `corpus.columns`; the name of
+the file is the split (`train.csv`, `dev.csv`, `test.csv`) unless a column gives it. A CSV is quoted as spreadsheets
+quote; a TSV is not quoted.
 """
 
 import csv
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from voxline.components.ingest.corpus import Corpus, CorpusEntry
+from voxline.components.ingest.corpus import USUAL_COLUMNS, Corpus, CorpusEntry, map_columns
 from voxline.data.manifest import UTTERANCE_KEYS
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 
-COLUMNS = ("wav_filename", "wav_filesize", "transcript")
+SIZE = "wav_filesize"
+"""DeepSpeech's column of the file's bytes."""
 MAX_SIZE_DIGITS = 18
 """Python refuses to parse numbers of thousands of digits."""
 
@@ -23,63 +26,92 @@ csv.field_size_limit(2**31 - 1)
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
-    """Yields every row of every CSV with the three columns.
+    """Yields every row of every table that names recordings and texts.
 
     Raises:
-      WorkError: no CSV has them, or a quotation mark is never closed.
+      WorkError: there is no such table, or a quotation mark is never closed.
     """
     tables = 0
-    for path in corpus.find(".csv"):
-        # Paths are relative to the CSV, or absolute; further columns are kept:
+    for path in corpus.find(".csv", ".tsv"):
+        # Paths are relative to the table, or absolute; further columns are kept:
         #   wav_filename,wav_filesize,transcript
         #   wavs/a-0001.wav,102444,experience proves this
-        rows = csv.reader(corpus.iter_text(str(path), newline=""), strict=True)
+        rows = read_table(corpus, path)
         try:
             header = [column.strip() for column in next(rows, [])]
         except csv.Error as error:
             print_status(f"{path}: left out: its header cannot be read ({error})")
             continue
-        if not set(COLUMNS) <= set(header):
-            print_status(f"{path}: left out: its header is not {','.join(COLUMNS)}")
+        columns = map_columns(header, corpus.settings.columns)
+        if not {"audio_filepath", "text"} <= columns.keys():
+            print_status(f"{path}: left out: its header names no recording and text; {_accepted(corpus)}")
             continue
         tables += 1
-        yield from _rows(rows, header, corpus, path)
+        yield from _rows(rows, header, columns, corpus, path)
     if not tables:
-        raise WorkError(f"{corpus.root}: no CSV with the header {','.join(COLUMNS)}; check corpus.format")
+        raise WorkError(
+            f"{corpus.path}: no CSV or TSV with a header that names recordings and texts; {_accepted(corpus)}; "
+            "check corpus.format and corpus.columns"
+        )
+
+
+def read_table(corpus: Corpus, path: PurePosixPath) -> "Iterator[list[str]]":
+    """The rows of a table, the header first."""
+    if path.suffix.lower() == ".tsv":
+        lines = corpus.iter_text(str(path), newline="\n")
+        return csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return csv.reader(corpus.iter_text(str(path), newline=""), strict=True)
+
+
+def _accepted(corpus: Corpus) -> str:
+    """Names of columns that are accepted, for messages."""
+    chosen = corpus.settings.columns
+    names = [getattr(chosen, key) or " or ".join(USUAL_COLUMNS[key]) for key in ("audio_filepath", "text")]
+    return f"accepted: {names[0]}; and {names[1]}"
 
 
 def _rows(
-    rows: "Iterator[list[str]]", header: list[str], corpus: Corpus, path: PurePosixPath
+    rows: "Iterator[list[str]]", header: list[str], columns: dict[str, str], corpus: Corpus, path: PurePosixPath
 ) -> Iterator[CorpusEntry | Reject]:
     number = 1
     try:
         for number, row in enumerate(rows, start=2):
             if any(field.strip() for field in row):
-                yield _entry(row, header, path, f"{path}, row {number}")
+                yield _entry(row, header, columns, path, f"{path}, row {number}")
     except csv.Error as error:
         raise WorkError(f"{corpus.root / path}: after row {number}: {error}; is a quotation mark not closed?") from None
 
 
-def _entry(row: list[str], header: list[str], path: PurePosixPath, source: str) -> CorpusEntry | Reject:
+def _entry(
+    row: list[str], header: list[str], columns: dict[str, str], path: PurePosixPath, source: str
+) -> CorpusEntry | Reject:
     if len(row) != len(header):
         return Reject(source, Reason.BAD_ENTRY, f"{source}: {len(row)} fields, the header has {len(header)}")
     values = dict(zip(header, row, strict=True))
-    audio, size, text = (values[column].strip() for column in COLUMNS)
+    found = {key: values[column].strip() for key, column in columns.items()}
+    audio, text, size = found["audio_filepath"], found["text"], values.get(SIZE, "0").strip()
     if not audio or not (size.isdecimal() and len(size) <= MAX_SIZE_DIGITS):
-        return Reject(
-            audio or source, Reason.BAD_ENTRY, f"{source}: wav_filename {audio!r}, wav_filesize {size[:80]!r}"
-        )
+        sized = f", {SIZE} {size[:80]!r}" if SIZE in values else ""
+        return Reject(audio or source, Reason.BAD_ENTRY, f"{source}: {columns['audio_filepath']} {audio!r}{sized}")
     if "\n" in text:
         detail = f"{source}: a transcript over several lines; is a quotation mark not closed, and rows swallowed?"
         return Reject(audio, Reason.BAD_ENTRY, detail)
+    try:
+        offset, duration = (float(found.get(key) or "0") for key in ("offset", "duration"))
+    except ValueError:
+        times = ", ".join(f"{columns[key]} {found[key]!r}" for key in ("offset", "duration") if key in found)
+        return Reject(audio, Reason.BAD_ENTRY, f"{source}: {times}; seconds are accepted")
+    rest = {name: value for name, value in values.items() if name not in {*columns.values(), SIZE, ""}}
     return CorpusEntry(
-        id=values.get("id", "").strip(),
+        id=found.get("id", ""),
         audio=audio,
         text=text,
-        speaker=values.get("speaker", "").strip(),
-        split=path.stem,
+        speaker=found.get("speaker", ""),
+        split=found.get("split", "") or path.stem,
         relative_to=path.parent.as_posix(),
-        size=int(size),
+        offset=offset,
+        duration=duration or None,
+        size=int(size) if SIZE in values else None,
         source=source,
-        extra={key: value for key, value in values.items() if key not in (*COLUMNS, *UTTERANCE_KEYS, "")},
+        extra={f"corpus_{name}" if name in UTTERANCE_KEYS else name: value for name, value in rest.items()},
     )

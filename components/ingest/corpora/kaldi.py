@@ -1,8 +1,9 @@
 """Kaldi data folders: `wav.scp` and `text`, and optionally `segments`, `utt2spk` and `spk2gender`.
 
 https://kaldi-asr.org/doc/data_prep.html. Every folder below the root with a `wav.scp` is read; the name of the folder
-is the split (`data/train`, `data/test`). Shell commands in `wav.scp` (`sph2pipe a.sph |`) are never run: their
-utterances are rejected.
+is the split (`data/train`, `data/test`). Absolute paths, as most recipes write them, are accepted below the root and
+below `corpus.audio_roots`. Shell commands in `wav.scp` (`sph2pipe a.sph |`) are never run: their utterances are
+rejected.
 """
 
 import dataclasses
@@ -52,7 +53,7 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
     wavs, texts, segments, speakers, sexes = (_table(corpus, folder / name, repeated) for name in names)
     yield from repeated
     spans: dict[str, _Span] = {}
-    if str(folder / "segments") in corpus.files:
+    if corpus.has(str(folder / "segments")):
         for id, (line, source) in segments.items():
             span = _span(line, source)
             if span is None:
@@ -96,7 +97,7 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
 def _table(corpus: Corpus, path: PurePosixPath, repeated: list[Reject]) -> Table:
     """Reads a table; empty where its file is absent. Later lines with the same name go to `repeated`."""
     table: Table = {}
-    if str(path) not in corpus.files:
+    if not corpus.has(str(path)):
         return table
     for number, line in corpus.read_lines(str(path)):
         name, *rest = line.split(maxsplit=1)
@@ -133,4 +134,4 @@ def _fault(wav: str) -> str:
 
 def _base_folder(corpus: Corpus, folder: PurePosixPath, wav: str) -> str:
     """Kaldi's paths are relative to the folder in which its recipe runs: the root, or else the data folder."""
-    return "" if (PurePosixPath(wav).as_posix() in corpus.files) else folder.as_posix()
+    return "" if corpus.has(PurePosixPath(wav).as_posix()) else folder.as_posix()

@@ -1,8 +1,9 @@
 """JSON lines as NVIDIA NeMo reads and writes them, an utterance a line: a manifest.
 
 https://docs.nvidia.com/nemo-framework/user-guide/latest/nemotoolkit/asr/datasets.html. Voxline's
-own manifests are such files too. Every `*.jsonl` and `*manifest*.json` below the root is read; the name of the file is
-the split (`train.jsonl`, `test_manifest.json`) unless the line has a `split`.
+own manifests are such files too. Every `*.jsonl` and `*manifest*.json` below the root is read, gzipped or not; the name
+of the file is the split (`train.jsonl`, `test_manifest.json`) unless the line has a `split`. Other names of keys, such
+as `transcript` or `speaker_id`, are understood where the usual ones are absent (`corpus.USUAL_COLUMNS`).
 """
 
 import json
@@ -10,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from voxline.components.ingest.corpus import Corpus, CorpusEntry
+from voxline.components.ingest.corpus import USUAL_COLUMNS, Corpus, CorpusEntry, map_columns
+from voxline.components.ingest.settings import ColumnNames
 from voxline.data.json_codec import is_seconds, parse_json
 from voxline.data.manifest import REJECTS_FILE, UTTERANCE_KEYS
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
+
+EXTENSIONS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
@@ -23,49 +27,105 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     Raises:
       WorkError: there is no manifest.
     """
-    manifests = [path for path in corpus.find(".jsonl", ".json") if _is_manifest(path)]
+    manifests = [path for path in corpus.find(*EXTENSIONS) if corpus.table or _is_manifest(path)]
     if not manifests:
         raise WorkError(f"{corpus.root}: no manifest (*.jsonl or *manifest*.json) in this folder; check corpus.format")
+    read_line = LineReader(corpus.settings.columns)
     for path in manifests:
         # Paths are relative to the manifest; offset, speaker and id may be absent, other keys are kept:
         #   {"audio_filepath": "talk/1.wav", "duration": 3.2, "text": "good morning", "offset": 61.5, "accent": "us"}
-        name, folder, split = str(path), path.parent.as_posix(), path.stem
+        name, folder, split = str(path), path.parent.as_posix(), path.name.partition(".json")[0]
         for number, line in corpus.read_lines(name):
-            yield _entry(line, f"{name}:{number}", folder, split)
+            yield read_line(line, f"{name}:{number}", folder, split)
 
 
 def _is_manifest(path: PurePosixPath) -> bool:
-    name = path.name.lower()
+    name = path.name.lower().removesuffix(".gz")
     return (name.endswith(".jsonl") and name != REJECTS_FILE) or (name.endswith(".json") and "manifest" in name)
 
 
-def _entry(line: str, source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
-    try:
-        values = _parse(line)
-    except (ValueError, RecursionError) as error:
-        return Reject(source, Reason.BAD_ENTRY, f"{source}: not a line of JSON ({error})")
-    if not isinstance(values, dict):
-        return Reject(source, Reason.BAD_ENTRY, f"{source}: a mapping is accepted, not {type(values).__name__}")
-    get = values.get
-    id, audio, text, speaker, split = get("id"), get("audio_filepath"), get("text"), get("speaker"), get("split")
-    offset, duration = get("offset"), get("duration")
-    # Nearly all lines pass this fast check; the others are checked value by value.
-    plain = type(id) is type(audio) is type(text) is type(speaker) is type(split) is str and audio
-    if not (plain and _is_seconds(offset) and _is_seconds(duration)) and (fault := _fault(values, source)):
-        return fault
-    return CorpusEntry(
-        "" if id is None else str(id),
-        str(audio),
-        str(text),
-        "" if speaker is None else str(speaker),
-        split or file_split,
-        folder,
-        float(offset or 0),
-        None if duration is None else float(duration),
-        None,
-        source,
-        {} if values.keys() <= _KNOWN else {key: value for key, value in values.items() if key not in _KNOWN},
-    )
+class LineReader:
+    """Reads lines of JSON as entries.
+
+    Args:
+      columns: the names of keys that a person chose.
+    """
+
+    def __init__(self, columns: ColumnNames) -> None:
+        self._columns = columns
+        self._chosen = columns != ColumnNames()
+
+    def __call__(self, line: str, source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
+        """The entry of a line.
+
+        Args:
+          source: the file and line, for messages.
+          folder: that paths are relative to.
+          file_split: the split where the line has none.
+        """
+        try:
+            values = _parse(line)
+        except (ValueError, RecursionError) as error:
+            return Reject(source, Reason.BAD_ENTRY, f"{source}: not a line of JSON ({error})")
+        if not isinstance(values, dict):
+            return Reject(source, Reason.BAD_ENTRY, f"{source}: a mapping is accepted, not {type(values).__name__}")
+        return self.entry(values, source, folder, file_split)
+
+    def entry(self, values: dict[str, Any], source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
+        """The entry of a line's values."""
+        if self._chosen or not values.keys() >= _NAMES:
+            values = self._renamed(values)
+        get = values.get
+        id, audio, text, speaker, split = get("id"), get("audio_filepath"), get("text"), get("speaker"), get("split")
+        offset, duration = get("offset"), get("duration")
+        # Nearly all lines pass this fast check; the others are checked value by value.
+        plain = type(id) is type(audio) is type(text) is type(speaker) is type(split) is str and audio
+        if not (plain and _is_seconds(offset) and _is_seconds(duration)) and (fault := self._fault(values, source)):
+            return fault
+        return CorpusEntry(
+            "" if id is None else str(id),
+            str(audio),
+            str(text),
+            "" if speaker is None else str(speaker),
+            split or file_split,
+            folder,
+            float(offset or 0),
+            None if duration is None else float(duration),
+            None,
+            source,
+            {} if values.keys() <= _KNOWN else {key: value for key, value in values.items() if key not in _KNOWN},
+        )
+
+    def _renamed(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values under a manifest's own names; one that such a name held before is kept as `corpus_<name>`."""
+        present = (name for name, value in values.items() if value is not None)
+        columns = map_columns(present, self._columns)
+        if all(key == name for key, name in columns.items()) and not self._chosen:
+            return values
+        renamed = {key: values[name] for key, name in columns.items()}
+        for name, value in values.items():
+            if name not in columns.values() and not (value is None and name in USUAL_COLUMNS):
+                renamed[f"corpus_{name}" if name in USUAL_COLUMNS else name] = value
+        return renamed
+
+    def _fault(self, values: dict[str, Any], source: str) -> Reject | None:
+        """Checks the values of a line one by one."""
+        id = values.get("id")
+        named = str(id) if id not in (None, "") else source
+        if values.get("text") is None:
+            return Reject(named, Reason.TRANSCRIPT_MISSING, f"{source}: {self._missing('text')}")
+        if values.get("audio_filepath") is None:
+            return Reject(named, Reason.BAD_ENTRY, f"{source}: {self._missing('audio_filepath')}")
+        faults = [
+            f"`{key}` is {values.get(key)!r}, {accepted}"
+            for key, accepted, fits in _CHECKS
+            if not fits(values.get(key))
+        ]
+        return Reject(named, Reason.BAD_ENTRY, f"{source}: {'; '.join(faults)}") if faults else None
+
+    def _missing(self, key: str) -> str:
+        name = getattr(self._columns, key) or key
+        return f"no `{name}`; corpus.columns.{key} names the key that holds it, if it is another one"
 
 
 def _parse(line: str) -> Any:
@@ -74,18 +134,6 @@ def _parse(line: str) -> Any:
         return parse_json(line)
     except ValueError:
         return json.loads(line)
-
-
-def _fault(values: dict[str, Any], source: str) -> Reject | None:
-    """Checks the values of a line one by one."""
-    id = values.get("id")
-    named = str(id) if id not in (None, "") else source
-    if values.get("text") is None:
-        return Reject(named, Reason.TRANSCRIPT_MISSING, f"{source}: no `text`")
-    faults = [
-        f"`{key}` is {values.get(key)!r}, {accepted}" for key, accepted, fits in _CHECKS if not fits(values.get(key))
-    ]
-    return Reject(named, Reason.BAD_ENTRY, f"{source}: {'; '.join(faults)}") if faults else None
 
 
 def _is_seconds(value: Any) -> bool:
@@ -97,6 +145,7 @@ def _is_name(value: Any) -> bool:
 
 
 _KNOWN = frozenset(UTTERANCE_KEYS)
+_NAMES = frozenset(("id", "audio_filepath", "text", "speaker", "split", "duration"))
 _CHECKS = (
     ("id", "a text or a whole number is accepted", _is_name),
     ("audio_filepath", "a path is accepted", lambda value: isinstance(value, str) and value != ""),
