@@ -13,7 +13,7 @@ from pathlib import Path
 from voxline.components.ingest.audio_probe import ProbeCache, probe
 from voxline.components.ingest.corpora import FormatReader, load_format
 from voxline.components.ingest.corpus import Corpus
-from voxline.components.ingest.file_index import explain_full_disk
+from voxline.components.ingest.file_index import contains_path, explain_full_disk
 from voxline.components.ingest.open_corpus import open_corpus
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.splits import LEFT_OUT, SplitAssignment, assign_splits
@@ -77,7 +77,10 @@ def _check_not_moved(corpus: Corpus, folder: Path) -> None:
     """Refuses a manifest whose relative paths no longer lead to the corpus, because the store was moved."""
     first = next(iter_manifest(folder), None)
     if first and not any(contains_path(one, first.audio_filepath) for one in corpus.accepted_folders()):
-        raise WorkError(f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {corpus.path}")
+        leads = f"its manifest leads to {first.audio_filepath}, the corpus is {corpus.path}"
+        raise WorkError(f"{folder} was moved: {leads}")
+            f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {corpus.path}"
+        )
 
 
 def _stage(corpus: Corpus, read_entries: FormatReader, settings: CorpusSettings) -> StagingTable:

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from voxline.components.ingest.corpora import CORPORA
+from voxline.components.ingest.corpora import format_names, load_format
 from voxline.components.ingest.corpus import Corpus, CorpusEntry, UnusableEntryError
 from voxline.components.ingest.settings import SplitNames
 from voxline.components.ingest.splits import split_patterns_cover
@@ -126,12 +126,12 @@ def write_config(proposal: ConfigProposal, file: Path, *, replace: bool = False)
 def _look(folder: Path) -> _Look:
     corpus = Corpus(folder)
     found: list[tuple[tuple[int, bool], str, list[CorpusEntry], list[Reject], bool]] = []
-    for format, entries_of in CORPORA.items():
+    for format in format_names():
         entries: list[CorpusEntry] = []
         rejects: list[Reject] = []
         try:
             with contextlib.redirect_stdout(io.StringIO()):  # what they print is about other formats' files
-                read = list(itertools.islice(entries_of(corpus), ENTRIES_READ + 1))
+                read = list(itertools.islice(load_format(format)(corpus), ENTRIES_READ + 1))
         except (VoxlineError, OSError, ValueError):
             continue  # not of this format
         for entry in read:
@@ -145,7 +145,7 @@ def _look(folder: Path) -> _Look:
     if best is None or not best[2]:
         audio = sum(1 for _ in corpus.find_audio())
         raise SettingsError(
-            f"{folder}: {audio:,} recordings, and no format of {', '.join(CORPORA)} finds a transcript; write a "
+            f"{folder}: {audio:,} recordings, and no format of {', '.join(format_names())} finds a transcript; write a "
             'manifest.jsonl with a line such as {"audio_filepath": "clips/1.wav", "text": "good morning"} for each'
         )
     _, format, entries, rejects, complete = best
