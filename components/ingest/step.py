@@ -79,8 +79,6 @@ def _check_not_moved(corpus: Corpus, folder: Path) -> None:
     if first and not any(contains_path(one, first.audio_filepath) for one in corpus.accepted_folders()):
         leads = f"its manifest leads to {first.audio_filepath}, the corpus is {corpus.path}"
         raise WorkError(f"{folder} was moved: {leads}")
-            f"{folder} was moved: its manifest leads to {first.audio_filepath}, the corpus is {corpus.path}"
-        )
 
 
 def _stage(corpus: Corpus, read_entries: FormatReader, settings: CorpusSettings) -> StagingTable:
