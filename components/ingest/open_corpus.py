@@ -91,7 +91,7 @@ def _check_local(uri: str, settings: CorpusSettings) -> Path:
         raise SettingsError(f"corpus.uri is {uri!r}, a file; accepted is {_ACCEPTED}: give the folder of the file")
     for root in settings.audio_roots:
         if not Path(root).expanduser().is_dir():
-            raise SettingsError(f"corpus.audio_roots: {root} is no folder on this machine; correct the path")
+            raise SettingsError(f"corpus.audio_roots: {root} is not a folder on this machine; correct the path")
     return path
 
 

@@ -29,7 +29,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Yields every row of every table that names recordings and texts.
 
     Raises:
-      WorkError: there is no such table, or a quotation mark is never closed.
+      WorkError: no table does, or a quotation mark is never closed.
     """
     tables = 0
     for path in corpus.find(".csv", ".tsv"):
