@@ -103,7 +103,7 @@ def test_a_manifest_file_is_a_corpus_and_its_folder_the_root(corpus: Path, recor
 
 @pytest.mark.parametrize(
     ("roots", "message"),
-    [(["relative/path"], "no absolute path"), (["gs://speech/clips"], "no absolute path"), (["/no/such"], "not a folder")],
+    [(["relative"], "no absolute path"), (["gs://speech/clips"], "no absolute path"), (["/no/such"], "not a folder")],
 )
 def test_an_audio_root_that_is_not_a_folder_is_refused(
     corpus: Path, record: Record, ingest: Ingest, roots: list[str], message: str
