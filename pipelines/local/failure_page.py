@@ -8,7 +8,7 @@ from voxline.data.manifest import iter_manifest, read_rejects
 from voxline.errors import VoxlineError
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.rejects import RejectSummary, summarize_rejects
-from voxline.report import Block, Page, PlayerBudget, data_table, paragraphs, small_print, verdict_banner
+from voxline.report import Block, Page, PlayerBudget, badge, data_table, paragraphs, small_print, verdict_banner
 from voxline.store.bucket_cache import local_path
 from voxline.store.localize import localize
 
@@ -23,7 +23,7 @@ def failure_page(record: RunRecord) -> Page:
     step = record.failed_step or "the graph"
     started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(record.started))
     page = Page(
-        f"{record.name} failed in {step}",
+        f"{record.name}: failed in {step}",
         lead=f"Pipeline {record.pipeline}, started {started}, corpus {record.config['corpus']['uri']}.",
         footer=str(record.run_dir),
     )
@@ -34,7 +34,7 @@ def failure_page(record: RunRecord) -> Page:
     if rejects := _reject_blocks(record, step):
         page.add_section("Rejected utterances by reason", *rejects)
     log = small_print(f"All output of all steps: {record.run_dir / 'run.log'}")
-    page.add_section("Steps", _steps_table(record.steps), log)
+    page.add_section("Steps", steps_table(record.steps), log)
     page.add_section(
         "What to do next",
         paragraphs(
@@ -86,6 +86,11 @@ def _players(record: RunRecord, step: str, summaries: list[RejectSummary]) -> di
     return players
 
 
-def _steps_table(steps: list[StepRecord]) -> Block:
-    rows = [(step.name, step.status, f"{step.seconds:.1f}", step.reused) for step in steps]
-    return data_table(["step", "status", "seconds", "reused"], rows)
+def steps_table(steps: list[StepRecord]) -> Block:
+    """What ran, and what came of it."""
+    rows = []
+    for step in steps:
+        counts = ", ".join(f"{count:,} {what}" for what, count in step.counts.items() if what != "version")
+        state = badge("reused") if step.reused else badge(step.status, "good" if step.status == "succeeded" else "bad")
+        rows.append((step.name, state, f"{step.seconds:.1f}", counts or "none"))
+    return data_table(["step", "result", "seconds", "counts"], rows, label="Steps")

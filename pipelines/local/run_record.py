@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from voxline.errors import SettingsError, WorkError
+from voxline.pipelines.config.load import read_yaml
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import read_json, write_json
 
-RUN_FILE = "run.json"
+RUN_FILE, CONFIG_FILE = "run.json", "config.yaml"
 PACKAGES = ("voxline", "kfp", "apache-beam", "tensorflow", "keras", "numpy", "librosa", "soundfile", "jiwer")
 
 
@@ -50,6 +52,7 @@ class RunRecord:
       dataset: location of the dataset version with the corpus' content.
       report: relative to the run's folder.
       until: the last step, if not the whole graph was to run.
+      previous: of the last run in this folder, `config` and `started`; None if there was none. Not part of run.json.
     """
 
     pipeline: str
@@ -68,6 +71,7 @@ class RunRecord:
     failed_step: str | None = None
     report: str | None = None
     until: str | None = None
+    previous: dict[str, Any] | None = None
 
     def step(self, name: str) -> StepRecord | None:
         return next((step for step in self.steps if step.name == name), None)
@@ -98,6 +102,17 @@ class RunRecord:
                 "git_revision": git_revision(),
             },
         )
+
+
+def read_previous_run(run_dir: Path) -> dict[str, Any] | None:
+    """The config and the start of the last run in a folder; None if there was none that can be read."""
+    try:
+        return {
+            "config": read_yaml(run_dir / CONFIG_FILE),
+            "started": read_json(run_dir / RUN_FILE)["started"].replace("T", " ").replace("Z", " UTC"),
+        }
+    except (OSError, ValueError, KeyError, SettingsError, WorkError):
+        return None
 
 
 def read_task_output(folder: Path, step: StepRecord) -> None:

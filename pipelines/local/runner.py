@@ -4,7 +4,7 @@ A run's folder holds:
   run.json      what ran, how long, and the results; written however the run ends
   config.yaml   the effective config
   run.log       all output of all steps
-  report.html   the report
+  report.html   the report; validation.html is validate's
   made.json     the last output of each step, for `voxline step`
   kfp/          working files of kfp.local
   store/, registry/   unless the config puts them elsewhere
@@ -33,7 +33,7 @@ from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import steps_until
 from voxline.pipelines.local.failure import Failure, parse_failure
 from voxline.pipelines.local.plan import NEVER_REUSED
-from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_task_output
+from voxline.pipelines.local.run_record import CONFIG_FILE, RunRecord, StepRecord, read_previous_run, read_task_output
 from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
 from voxline.store.bucket_cache import CACHE_ENV, cache_root
@@ -73,8 +73,10 @@ def run_pipeline(
     config.check_registry()
     make_run_dir(run_dir)
     with _exclusive(run_dir), _interruptible():
-        write_text(run_dir / "config.yaml", config.to_yaml())
+        previous = read_previous_run(run_dir)
+        write_text(run_dir / CONFIG_FILE, config.to_yaml())
         record = RunRecord(config.pipeline, config.name, run_dir, config.plain(), until=until or None)
+        record.previous = previous
         record.write()
         try:
             failure = _run_graph(config, run_dir, record, console, steps, force)

@@ -154,13 +154,10 @@ def _measured(file: str, offset: float, duration: float) -> tuple[float, float]:
 
     from voxline.audio.loudness import level_and_snr
 
-    try:
-        with soundfile.SoundFile(file) as sound:
-            sound.seek(min(round(offset * sound.samplerate), sound.frames))
-            samples = sound.read(round(duration * sound.samplerate), dtype="float32", always_2d=True).mean(axis=1)
-            level, snr = level_and_snr(samples, sound.samplerate)
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise WorkError(f"{file}: cannot be read ({error}); run convert again") from None
+    with soundfile.SoundFile(file) as sound:
+        sound.seek(min(round(offset * sound.samplerate), sound.frames))
+        samples = sound.read(round(duration * sound.samplerate), dtype="float32", always_2d=True).mean(axis=1)
+        level, snr = level_and_snr(samples, sound.samplerate)
     return round(level, 2), round(snr, 2)
 
 
@@ -170,7 +167,12 @@ def measure_audio(utterance: Utterance) -> tuple[float, float]:
     Raises:
       WorkError: it cannot be read.
     """
-    return _measured(str(utterance.audio_filepath), utterance.offset, utterance.duration)
+    import soundfile
+
+    try:
+        return _measured(str(utterance.audio_filepath), utterance.offset, utterance.duration)
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise WorkError(f"utterance {utterance.id}: {error}; run convert again") from None
 
 
 def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: str) -> list[AsrResult]:

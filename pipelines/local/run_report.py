@@ -1,0 +1,180 @@
+"""`report.html` in a run's folder: the page of the last step that wrote one, with what only the run knows.
+
+That is the run's name and date, the revision of the code, the settings that differ from the last run in this folder,
+and the warnings of validate, whose page is copied beside it. A failed run has the page of `failure_page`.
+"""
+
+import contextlib
+import shutil
+import time
+from pathlib import Path
+
+from voxline.components.publish.diff import describe_comparability, diff_datasets
+from voxline.components.publish.diff_report import counts_table, utterance_lists
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.metrics.evaluation import RUN_SLOT
+from voxline.pipelines.local.failure_page import failure_page, find_fresh, steps_table
+from voxline.pipelines.local.run_record import RunRecord, StepRecord
+from voxline.provenance import git_revision
+from voxline.report import (
+    Block,
+    Page,
+    badge,
+    data_table,
+    details,
+    fill_slot,
+    format_duration,
+    link,
+    plural,
+    retitle,
+    small_print,
+    stat_cards,
+    verdict_banner,
+)
+from voxline.settings import changed_settings
+from voxline.store.files import read_json, write_text
+from voxline.store.localize import localize
+
+REPORT, VALIDATION_PAGE = "report.html", "validation.html"
+REPORT_STEPS = ("push", "evaluate", "validate")
+"""Steps that write a report. The run's report is that of the first one here that finished."""
+
+
+def write_run_report(record: RunRecord) -> None:
+    """Writes the run's page, and notes it in the record. It never makes a run fail."""
+    (record.run_dir / VALIDATION_PAGE).unlink(missing_ok=True)
+    published, stopped = record.step("publish"), record.status in ("failed", "interrupted")
+    steps = ("validate",) if record.failed_step == "validate" else REPORT_STEPS[:2] if stopped else REPORT_STEPS
+    found = next(((name, page) for name in steps if (page := _page_of(record, name))), None)
+    if found is None or found[0] != "validate":
+        _copy_validation(record)
+    if published and published.status == "succeeded":
+        refresh_page(record, published).write(record.run_dir / REPORT)
+    elif found:
+        write_text(record.run_dir / REPORT, _with_run(found[1].read_text(encoding="utf-8"), record, found[0]))
+    elif record.status == "failed" and record.steps:
+        failure_page(record).write(record.run_dir / REPORT)
+    else:
+        (record.run_dir / REPORT).unlink(missing_ok=True)
+        return
+    record.report = REPORT
+
+
+def refresh_page(record: RunRecord, published: StepRecord) -> Page:
+    """The report of a refresh that finished."""
+    version = Dataset.read(published.folder, shards=False)
+    counts = published.counts
+    page = Page(
+        _title(record, record.reason),
+        lead=f"The content of {record.config['corpus']['uri']} as a dataset.",
+        footer=published.folder,
+    )
+    page.add_opening(
+        _facts(record),
+        verdict_banner(record.reason, f"{counts['utterances']:,} utterances in version {counts['version']:,}.", "good"),
+        stat_cards({"audio": format_duration(sum(version.seconds.values())), **version.counts}),
+    )
+    page.add_section("What changed", *_change_blocks(published, version))
+    page.add_section("Steps", steps_table(record.steps))
+    page.add_section("Checks", _warnings(record))
+    return page
+
+
+def _title(record: RunRecord, what: str) -> str:
+    return f"{record.name}: {what}"
+
+
+def _date(started: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(started))
+
+
+def _with_run(html: str, record: RunRecord, step: str) -> str:
+    """A step's page with the run's name and facts."""
+    model = record.config["model"] or "the model"
+    subject = "validation of the corpus" if step == "validate" else f"evaluation of {model}"
+    with contextlib.suppress(WorkError):  # validate's page has no slot
+        html = fill_slot(html, RUN_SLOT, _facts(record) + _warnings(record) + _differences(record))
+    return retitle(html, _title(record, subject))
+
+
+def _facts(record: RunRecord) -> Block:
+    revision = git_revision() or "unknown"
+    dirty = " with local changes" if revision.endswith("+changes") else ""
+    facts = [
+        f"Run {record.name}, {_date(record.started)}",
+        f"{format_duration(time.time() - record.started)}",
+        f"corpus {record.config['corpus']['uri']}",
+        f"code {revision.removesuffix('+changes')[:12]}{dirty}",
+    ]
+    return small_print(" · ".join(facts))
+
+
+def _differences(record: RunRecord) -> Block:
+    """The settings that differ from the last run in this folder."""
+    if record.previous is None:
+        return Block("")
+    changed = changed_settings(record.previous["config"], record.config)
+    last = f"the last run here ({record.previous['started']})"
+    if not changed:
+        return small_print(f"The same settings as in {last}.")
+    table = data_table(["setting", "last run", "this run"], changed, label="Settings that differ from the last run")
+    return details(f"{plural(len(changed), 'setting')} changed since {last}", table)
+
+
+def _warnings(record: RunRecord) -> Block:
+    """Validate's warnings, with a link to its page."""
+    validated = record.step("validate")
+    if validated is None or "validation" not in validated.outputs:
+        return small_print("Validate wrote no results.")
+    try:
+        validation = read_json(localize(validated.outputs["validation"]))
+    except WorkError:
+        return small_print("Validate's results cannot be read.")
+    failed = [check for check in validation["checks"] if check["outcome"] == "failed"]
+    rows = [
+        (
+            badge("failed", "bad") if check["severity"] == "error" else badge("warning", "caution"),
+            check["name"],
+            check["detail"],
+        )
+        for check in failed
+    ]
+    page = small_print(Block("{}.").format(link("All checks of the corpus, with plots and players", VALIDATION_PAGE)))
+    if not rows:
+        return small_print("Validate found nothing to warn of.") + page
+    table = data_table(["result", "check", "finding"], rows, label="Warnings of validate")
+    return details(f"{plural(len(rows), 'warning')} about the corpus", table, page, opened=True)
+
+
+def _copy_validation(record: RunRecord) -> None:
+    """So that the folder is complete without the store."""
+    if page := _page_of(record, "validate"):
+        shutil.copyfile(page, record.run_dir / VALIDATION_PAGE)
+
+
+def _page_of(record: RunRecord, name: str) -> Path | None:
+    step = record.step(name)
+    if step is None:
+        return None
+    if "report" in step.outputs:
+        with contextlib.suppress(WorkError):
+            page = localize(step.outputs["report"])
+            return page if page.is_file() else None
+    # A failed step has no recorded folder; its report is the one written since this run started.
+    return find_fresh(record, name, REPORT) if step.status == "failed" else None
+
+
+def _change_blocks(published: StepRecord, version: Dataset) -> list[Block]:
+    if published.reused:
+        return [small_print(f"Nothing has changed since version {published.counts['version']:,} was published.")]
+    replaced = read_json(localize(published.outputs["version"]))["replaces"]
+    if replaced is None:
+        return [small_print("This is the first version.")]
+    folder = published.folder.rpartition("/")[0]
+    diff = diff_datasets(Dataset.read(f"{folder}/{replaced}", shards=False), version)
+    return [
+        counts_table(diff, f"since version {replaced}"),
+        small_print(describe_comparability(diff)),
+        *utterance_lists(diff),
+    ]

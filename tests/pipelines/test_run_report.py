@@ -1,0 +1,82 @@
+"""The page in a run's folder: what only the run knows, and a page for a run that failed."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voxline.data.manifest import write_rejects
+from voxline.metrics.evaluation import RUN_SLOT
+from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_previous_run
+from voxline.pipelines.local.run_report import write_run_report
+from voxline.rejects import Reason, Reject
+from voxline.report import Page, slot
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> RunRecord:
+    """A run whose validate warned; the config of the last run in the folder had other epochs."""
+    config: dict[str, Any] = {
+        "name": "nightly", "model": "asr", "store": str(tmp_path / "store"), "corpus": {"uri": "/data/commands"},
+        "train": {"epochs": 6},
+    }  # fmt: skip
+    (tmp_path / "config.yaml").write_text("name: nightly\ntrain:\n  epochs: 5\n", encoding="utf-8")
+    (tmp_path / "run.json").write_text(json.dumps({"started": "2026-11-20T02:00:00Z"}))
+    validate = tmp_path / "store" / "validate" / "k"
+    validate.mkdir(parents=True)
+    Page("Is this corpus fit to train on?").write(validate / "report.html")
+    check = {"name": "sentence_overlap", "severity": "warning", "outcome": "failed", "detail": "68.2% of <dev>"}
+    (validate / "validation.json").write_text(json.dumps({"checks": [check]}))
+    outputs = {"report": str(validate / "report.html"), "validation": str(validate / "validation.json")}
+    run = RunRecord("asr", "nightly", tmp_path, config)
+    run.steps = [StepRecord("validate", "succeeded", folder=str(validate), outputs=outputs)]
+    run.previous = read_previous_run(tmp_path)
+    return run
+
+
+def test_the_page_has_the_runs_name_its_warnings_and_the_settings_that_changed(record: RunRecord) -> None:
+    evaluated = record.run_dir / "evaluated.html"
+    page = Page("Evaluation of asr")
+    page.add_opening(slot(RUN_SLOT))
+    page.write(evaluated)
+    record.steps.append(StepRecord("evaluate", "succeeded", folder="x", outputs={"report": str(evaluated)}))
+    record.status = "succeeded"
+    write_run_report(record)
+    text = (record.run_dir / "report.html").read_text(encoding="utf-8")
+    assert "<title>nightly: evaluation of asr</title>" in text
+    assert "1 warning about the corpus" in text
+    assert "68.2% of &lt;dev&gt;" in text
+    assert 'href="validation.html"' in text
+    assert (record.run_dir / "validation.html").is_file()
+    assert re.search("<td>train.epochs</td><td[^>]*>5</td><td[^>]*>6</td>", text)
+    assert "2026-11-20 02:00:00 UTC" in text
+    assert record.report == "report.html"
+
+
+def test_a_run_that_fails_in_convert_leaves_a_page_with_the_rejects_by_reason(record: RunRecord) -> None:
+    step = record.run_dir / "store" / "convert" / "broken"
+    step.mkdir(parents=True)
+    record.started -= 5
+    write_rejects(step / "rejects.jsonl", [Reject(f"u{n}", Reason.OUTSIDE_ALPHABET, "'7' in <b>") for n in range(5)])
+    record.steps = [
+        StepRecord("ingest", "succeeded", folder=str(record.run_dir / "none")),
+        StepRecord("convert", "failed"),
+    ]
+    record.status, record.failed_step, record.reason = "failed", "convert", "5 of 5 utterances were rejected"
+    write_run_report(record)
+    text = (record.run_dir / "report.html").read_text(encoding="utf-8")
+    assert "<title>nightly: failed in convert</title>" in text
+    assert "5 of 5 utterances were rejected" in text
+    assert '<td>outside_alphabet</td><td class="number">5</td><td>u0</td>' in text
+    assert "&#39;7&#39; in &lt;b&gt;" in text
+
+
+def test_a_run_that_fails_in_train_shows_why_and_not_only_that_the_corpus_is_fit(record: RunRecord) -> None:
+    record.steps.append(StepRecord("train", "failed"))
+    record.status, record.failed_step, record.reason = "failed", "train", "the loss is not finite"
+    write_run_report(record)
+    text = (record.run_dir / "report.html").read_text(encoding="utf-8")
+    assert "the loss is not finite" in text
+    assert (record.run_dir / "validation.html").is_file()
