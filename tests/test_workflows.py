@@ -1,12 +1,16 @@
 """The workflows of .github: pinned, with no more rights than they need, and calling what there is to call."""
 
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from voxline.pipelines.config.load import load_config
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -26,6 +30,10 @@ def file(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 def workflow(file: Path) -> Any:
     return yaml.load(file.read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 - `on` is no boolean; only text
+
+
+def load_workflow(name: str) -> Any:
+    return yaml.load((ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506
 
 
 def steps(workflow: Any) -> list[Any]:
@@ -84,9 +92,9 @@ def test_what_they_call_is_there(workflow: Any) -> None:
 
 
 def test_images_of_a_release_stand_on_one_base_by_its_digest() -> None:
-    jobs = yaml.load((ROOT / ".github/workflows/images.yml").read_text(encoding="utf-8"), yaml.BaseLoader)["jobs"]  # noqa: S506
-    assert jobs["images"]["needs"] == "base"
-    assert jobs["images"]["env"]["VOXLINE_IMAGE_BASE"] == "${{ needs.base.outputs.image }}"
+    jobs = load_workflow("images.yml")["jobs"]
+    assert jobs["build"]["needs"] == "base"
+    assert jobs["build"]["env"]["VOXLINE_IMAGE_BASE"] == "${{ needs.base.outputs.image }}"
     naming = jobs["base"]["steps"][-1]
     assert jobs["base"]["outputs"] == {"image": f"${{{{ steps.{naming['id']}.outputs.image }}}}"}
     assert "RepoDigests" in naming["run"]
@@ -95,9 +103,40 @@ def test_images_of_a_release_stand_on_one_base_by_its_digest() -> None:
     assert len(bases) == 1
 
 
+def test_the_job_that_installs_packages_may_write_nothing_and_the_one_that_publishes_runs_none_of_them() -> None:
+    jobs = load_workflow("images.yml")["jobs"]
+    assert "permissions" not in {*jobs["base"], *jobs["build"]}
+    assert not any("secrets." in str(step) for name in ("base", "build") for step in jobs[name]["steps"])
+    used = [step.get("uses", "").partition("@")[0] for step in jobs["publish"]["steps"]]
+    assert not {"actions/checkout", "actions/setup-python"} & {*used}
+    assert {"actions/attest-build-provenance", "actions/attest-sbom"} <= {*used}
+    scan = next(step for step in jobs["build"]["steps"] if "anchore/scan-action" in step.get("uses", ""))
+    assert scan["with"]["fail-build"] == "true"
+
+
 def test_a_refresh_waits_for_its_end_and_follows_the_corpus() -> None:
-    workflow = yaml.load((ROOT / ".github/workflows/refresh.yml").read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506
+    workflow = load_workflow("refresh.yml")
     assert {"push", "workflow_dispatch", "repository_dispatch"} <= set(workflow["on"])
     assert any(path.endswith(".jsonl") for path in workflow["on"]["push"]["paths"])
-    assert 'voxline submit refresh --config "$CONFIG" --wait' in steps(workflow)[-1]["run"]
+    assert 'voxline submit refresh "${configs[@]}" --wait' in steps(workflow)[-1]["run"]
     assert workflow["concurrency"]["cancel-in-progress"] == "false"
+
+
+@pytest.mark.parametrize("config", sorted((ROOT / "configs" / "refresh").glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("overlay", sorted((ROOT / "configs" / "cluster").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_refresh_passes_each_config_and_overlay_of_this_repository(
+    config: Path, overlay: Path, tmp_path: Path
+) -> None:
+    """The script's own lines, run by bash with `voxline` in place of the one that submits."""
+    lines = steps(load_workflow("refresh.yml"))[-1]["run"].splitlines()
+    script = "\n".join(line for line in lines if line.lstrip().startswith(("read -r", "configs=", ".venv/bin/voxline")))
+    fake = tmp_path / ".venv" / "bin" / "voxline"
+    fake.parent.mkdir(parents=True)
+    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> calls\n')
+    fake.chmod(0o755)
+    files = f"{config.relative_to(ROOT)} {overlay.relative_to(ROOT)}"
+    subprocess.run(["bash", "-euc", script], cwd=tmp_path, env={**os.environ, "CONFIGS": files}, check=True)
+    given = [word.removeprefix("--config=") for word in (tmp_path / "calls").read_text().split() if "=" in word]
+    assert given == files.split() * 2  # for doctor, then for submit
+    cluster = load_config([ROOT / file for file in files.split()], pipeline="refresh")
+    assert [line for line in cluster.unmounted_paths() if not line.startswith("corpus.uri ")] == []
