@@ -63,6 +63,8 @@ SLOTS: dict[str, tuple[str, ...]] = {
 }
 
 COMMANDS = Grammar(TEMPLATES, SLOTS)
+SENTENCE_SHARES = {"train": 0.7, "dev": 0.1, "test": 0.2}
+"""Of the sentences of each template. No sentence is in two splits, so dev and test measure sentences never heard."""
 
 SAMPLE_RATE = 16000
 CHAPTER = 1
@@ -81,13 +83,15 @@ class _SpeakerPart:
 def write_commands_corpus(root: Path, settings: CommandsCorpusSettings, workers: int) -> dict[str, int]:
     """Writes the corpus of commands into the folder `root`. Returns counts."""
     parts = _assign_speakers(settings)
+    sentences = COMMANDS.split(np.random.default_rng((settings.seed, 5)), SENTENCE_SHARES)
     total = sum(part.utterances for part in parts)
     print_status(f"demo corpus: {len(parts)} voices speak {total:,} commands")
     progress = Progress("utterances", total)
     speakers = []
     with ThreadPoolExecutor(workers) as pool:
         # Results come in the order of the parts, so the corpus does not depend on which thread is first.
-        for part, seconds in zip(parts, pool.map(lambda part: _record_part(root, part, settings), parts), strict=True):
+        recorded = pool.map(lambda part: _record_part(root, part, sentences[part.split], settings), parts)
+        for part, seconds in zip(parts, recorded, strict=True):
             name = part.speaker.voice.name
             speakers.append(SpeakerRecord(part.speaker.id, part.speaker.sex, SUBSETS[part.split], seconds, name))
             progress.advance(part.utterances, note=f"{name} is done")
@@ -113,10 +117,10 @@ def _assign_speakers(settings: CommandsCorpusSettings) -> list[_SpeakerPart]:
     return [_SpeakerPart(speaker, *split) for speaker, split in zip(speakers, splits, strict=True)]
 
 
-def _record_part(root: Path, part: _SpeakerPart, settings: CommandsCorpusSettings) -> float:
+def _record_part(root: Path, part: _SpeakerPart, sentences: set[str], settings: CommandsCorpusSettings) -> float:
     """Generates and writes the utterances of one speaker. Returns their seconds."""
     rng = np.random.default_rng((*part.speaker.seed, 1))
-    texts = COMMANDS.draw(rng, part.utterances)
+    texts = COMMANDS.draw(rng, part.utterances, sentences)
     dry, rate = speak(part.speaker.voice, texts)
     recordings = _record_in_room(part.speaker, dry, rate, rng, settings)
     chapter = zip(texts, recordings, strict=True)

@@ -6,7 +6,7 @@ listed twice is drawn twice as often.
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -27,16 +27,60 @@ class Grammar:
     templates: tuple[str, ...]
     slots: Mapping[str, tuple[str, ...]]
 
-    def draw(self, rng: np.random.Generator, count: int) -> list[str]:
-        """Draws sentences; some may be equal. Every template comes about equally often."""
+    def draw(self, rng: np.random.Generator, count: int, among: Collection[str] | None = None) -> list[str]:
+        """Draws sentences; some may be equal. Every template comes about equally often.
+
+        Args:
+          among: the sentences that may be drawn, at least one of every template; None: all.
+        """
         rounds = -(-count // len(self.templates))
         order = np.concatenate([rng.permutation(len(self.templates)) for _ in range(rounds)])[:count]
-        return [self._fill(self.templates[template], rng) for template in order]
+        return [self._draw_one(self.templates[template], rng, among) for template in order]
+
+    def split(self, rng: np.random.Generator, shares: Mapping[str, float]) -> dict[str, set[str]]:
+        """Deals the sentences of every template to splits; none is in two of them.
+
+        Args:
+          shares: of each split, 1 in all. The first gets what rounding leaves, and every split at least one sentence.
+
+        >>> greeting = Grammar(("good {time}",), {"time": ("day", "morning", "night", "day")})
+        >>> {
+        ...     split: len(sentences)
+        ...     for split, sentences in greeting.split(np.random.default_rng(1), {"train": 0.8, "test": 0.2}).items()
+        ... }
+        {'train': 2, 'test': 1}
+        """
+        first, *others = shares
+        splits: dict[str, set[str]] = {split: set() for split in shares}
+        for template in self.templates:
+            sentences = sorted(set(self._expand(template)))
+            dealt = [sentences[index] for index in rng.permutation(len(sentences))]
+            for split in others:
+                count = max(1, round(shares[split] * len(sentences)))
+                splits[split] |= set(dealt[:count])
+                dealt = dealt[count:]
+            splits[first] |= set(dealt)
+        return splits
 
     def words(self) -> list[str]:
         """Every word that a sentence can have, in alphabetical order."""
         texts = [*self.templates, *(choice for choices in self.slots.values() for choice in choices)]
         return sorted({word for text in texts for word in _SLOT.sub("", text).split()})
+
+    def _draw_one(self, template: str, rng: np.random.Generator, among: Collection[str] | None) -> str:
+        while True:
+            sentence = self._fill(template, rng)
+            if among is None or sentence in among:
+                return sentence
+
+    def _expand(self, template: str) -> Iterator[str]:
+        """Every sentence of a template; one that can be drawn in two ways comes twice."""
+        slot = _SLOT.search(template)
+        if slot is None:
+            yield template
+            return
+        for choice in self.slots[slot[1]]:
+            yield from self._expand(template[: slot.start()] + choice + template[slot.end() :])
 
     def _fill(self, template: str, rng: np.random.Generator) -> str:
         while slot := _SLOT.search(template):

@@ -24,7 +24,7 @@ from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput
 
-REVISION = 1
+REVISION = 2
 MARKER = "generated.json"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from voxline.components.demo_corpus.asr_corpora import COMMANDS
+from voxline.components.demo_corpus.asr_corpora import COMMANDS, SENTENCE_SHARES
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run
 from voxline.errors import SettingsError, WorkError
@@ -88,6 +88,21 @@ def test_transcripts_are_upper_case_words_of_the_grammar(corpus: Path) -> None:
     words = {word for text in _transcripts(corpus).values() for word in text.split()}
     assert len(COMMANDS.words()) == 69
     assert words <= {word.upper() for word in COMMANDS.words()}
+
+
+def test_no_sentence_is_in_two_splits(corpus: Path) -> None:
+    by_split: dict[str, set[str]] = {}
+    for path in corpus.glob("LibriSpeech/*/*/*/*.trans.txt"):
+        lines = path.read_text().splitlines()
+        by_split.setdefault(path.parts[-4], set()).update(line.split(" ", 1)[1] for line in lines)
+    assert len(by_split) == 3
+    assert sum(map(len, by_split.values())) == len(set().union(*by_split.values()))
+
+
+def test_every_word_is_in_a_sentence_of_train() -> None:
+    sentences = COMMANDS.split(np.random.default_rng((1, 5)), SENTENCE_SHARES)
+    assert {word for sentence in sentences["train"] for word in sentence.split()} == set(COMMANDS.words())
+    assert {split: len(of_split) for split, of_split in sentences.items()} == {"train": 1157, "dev": 168, "test": 332}
 
 
 def test_the_noise_lies_as_far_below_the_speech_as_the_settings_say(corpus: Path) -> None:
