@@ -1,11 +1,12 @@
-"""Versions in the registry that an evaluation depends on: the champion, and others such as a round-trip recognizer."""
+"""Versions in the registry that an evaluation depends on: the champion, the anchor, and others such as a round-trip
+recognizer."""
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import WorkError
-from voxline.metrics.evaluation import Evaluation
+from voxline.errors import SettingsError, WorkError
+from voxline.metrics.evaluation import Evaluation, Values
 from voxline.registry.registry import EVALUATION, Registry
 
 
@@ -39,8 +40,13 @@ def find_champion(registry: Registry, digest: str) -> ModelVersion | None:
         return None
     if registry.event(version).digest != digest:
         return find_in_service(registry)
+    return _compared_before(registry, version, "champion")
+
+
+def _compared_before(registry: Registry, version: int, role: str) -> ModelVersion | None:
+    """The champion or the anchor of a version's own evaluation, if it is still as it was."""
     try:
-        before = Evaluation.read(registry.path(version) / EVALUATION).metrics["champion"]
+        before = Evaluation.read(registry.path(version) / EVALUATION).metrics.get(role)
     except WorkError:
         return None
     if before is None or before["version"] not in registry.versions():
@@ -48,6 +54,50 @@ def find_champion(registry: Registry, digest: str) -> ModelVersion | None:
     if _read_digest(registry, before["version"]) != before["digest"]:
         return None
     return ModelVersion(registry.model, before["version"], before["digest"], registry.path(before["version"]))
+
+
+def find_anchor(registry: Registry, digest: str, anchor: str) -> ModelVersion | None:
+    """The version to compare with beside the champion; None if nothing is in service, or none is wanted.
+
+    If the model to evaluate is in service, it is the one that it was compared with when it was pushed, as in
+    `find_champion`.
+
+    Args:
+      digest: of the model to evaluate.
+      anchor: `evaluate.anchor`.
+
+    Raises:
+      SettingsError: the version that the setting names does not exist.
+      WorkError: the anchor is damaged.
+    """
+    in_service = registry.in_service()
+    if in_service is None or anchor == "none":
+        return None
+    if registry.event(in_service).digest == digest:
+        return _compared_before(registry, in_service, "anchor")
+    version = registry.anchor() if anchor == "best" else int(anchor)
+    if version is None:
+        return None
+    if version not in registry.versions():
+        existing = ", ".join(map(str, registry.versions()))
+        raise SettingsError(f"evaluate: 'anchor' is {anchor!r}; {registry.uri} has the versions {existing}")
+    return ModelVersion(registry.model, version, _read_digest(registry, version), registry.path(version))
+
+
+def stored_results(anchor: ModelVersion, test: str, auxiliary: dict[str, Any]) -> "dict[str, Values] | None":
+    """What each utterance adds to each metric of a version, if its own evaluation was of the same utterances.
+
+    Args:
+      test: the fingerprint of the utterances.
+      auxiliary: the further models that take part, as in `metrics.json`.
+    """
+    try:
+        before = Evaluation.read(anchor.folder / EVALUATION)
+    except WorkError:
+        return None
+    if before.test_fingerprint != test or before.metrics["auxiliary_models"] != auxiliary:
+        return None
+    return {result.id: result.metrics for result in before.results}
 
 
 def find_in_service(registry: Registry) -> ModelVersion | None:

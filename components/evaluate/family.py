@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from voxline.components.evaluate.champion import ModelVersion
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError
-from voxline.metrics.bootstrap import SumAndWeight
-from voxline.metrics.evaluation import UtteranceResult
+from voxline.metrics.evaluation import UtteranceResult, Values
 
 if TYPE_CHECKING:
     from voxline.report import Block
-
-Values = dict[str, SumAndWeight]
-"""What an utterance adds to each metric, by name."""
 
 SLICES = "Slices"
 """The heading of the shared section. A family puts (SLICES, []) among its own where that section is to be."""
@@ -35,6 +31,8 @@ class EvaluationJob:
       slices: of each utterance, by the name of the slicing.
       champion: the model in service, if any, to measure on the same utterances.
       auxiliary_models: what the family asked for.
+      anchor: a further version to measure on the same utterances; None if there is none, or if it is the champion or
+        was measured on them before.
     """
 
     model: Path
@@ -44,11 +42,16 @@ class EvaluationJob:
     champion: ModelVersion | None
     auxiliary_models: Mapping[str, ModelVersion | None]
     settings: Any
+    anchor: ModelVersion | None = None
 
     def results(
-        self, metrics: Sequence[Values], champion: Sequence[Values] | None, details: Sequence[dict[str, Any]]
+        self,
+        metrics: Sequence[Values],
+        champion: Sequence[Values] | None,
+        details: Sequence[dict[str, Any]],
+        anchor: Sequence[Values] | None = None,
     ) -> list[UtteranceResult]:
-        """A result for each utterance, from its metrics, the champion's and further details."""
+        """A result for each utterance, from its metrics, the champion's, the anchor's and further details."""
         return [
             UtteranceResult(
                 utterance.id,
@@ -58,6 +61,7 @@ class EvaluationJob:
                 metrics[index],
                 champion[index] if champion else None,
                 details[index],
+                anchor[index] if anchor else None,
             )
             for index, utterance in enumerate(self.utterances)
         ]
@@ -115,7 +119,7 @@ class EvaluateFamily(Protocol):
         """
 
     def measure(self, job: EvaluationJob) -> Measurements:
-        """Runs the model, and the champion, on every utterance."""
+        """Runs the model, the champion and the anchor on every utterance."""
 
     def report_sections(
         self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]

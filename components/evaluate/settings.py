@@ -17,6 +17,12 @@ class EvaluateSettings(Settings):
 
     model_name: str = pydantic.Field(..., pattern=MODEL_NAME, description="the model's name in the registry")
     split: Literal["test", "dev"] = pydantic.Field("test", description="the split to measure on")
+    anchor: str = pydantic.Field(
+        "best",
+        pattern=r"^(best|none|[1-9][0-9]{0,17})$",
+        description="version to compare with beside the one in service, so that margins do not add up over many "
+        "pushes: best (so far, or the one that `voxline models anchor` names), a version's number, or none",
+    )
     confidence: float = pydantic.Field(0.95, ge=0.5, lt=1, description="of the intervals")
     bootstrap_samples: int = pydantic.Field(2000, ge=100, le=100_000, description="resamples behind an interval")
     seed: int = pydantic.Field(0, ge=0, description="of the resamples")

@@ -6,10 +6,11 @@ if one of these changes. What is measured of each family: asr/ and tts/.
 """
 
 import collections
+import dataclasses
 from pathlib import Path
 from typing import Any
 
-from voxline.components.evaluate.champion import find_champion
+from voxline.components.evaluate.champion import ModelVersion, find_anchor, find_champion, stored_results
 from voxline.components.evaluate.families import FAMILIES
 from voxline.components.evaluate.family import (
     EvaluateFamily,
@@ -75,13 +76,15 @@ def run(
     utterances = split.utterances
     slicings = all_slicings(family, split, settings)
     digest = model_digest(folder)
-    champion = find_champion(Registry(registry, settings.model_name), digest)
+    models = Registry(registry, settings.model_name)
+    champion, anchor = find_champion(models, digest), find_anchor(models, digest, settings.anchor)
     auxiliary = family.auxiliary_models(registry, settings)
     inputs: dict[str, Any] = {
         "model": digest,
         "test": fingerprint_utterances(utterances),
         "seen": hash_value(sorted(split.seen)),
         "champion": champion and champion.to_dict(),
+        "anchor": anchor and anchor.to_dict(),
         **{name: version and version.to_dict() for name, version in auxiliary.items()},
     }
     with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as output:
@@ -89,11 +92,28 @@ def run(
             localize_audio(utterances)
             slices = [{name: slicing(one)[1] for name, slicing in slicings.items()} for one in utterances]
             job = EvaluationJob(folder, output.folder, utterances, slices, champion, auxiliary, settings)
-            measured = family.measure(job)
+            measured = _measure(family, job, anchor, inputs)
             order = slice_order(slicings, utterances)
             _write(output, family, job, measured, {**inputs, "data": split.data}, order, _read_curves(Path(model)))
         print_status(f"evaluate: {summarize(read_json(output.path('metrics')))}")
     return output
+
+
+def _measure(
+    family: EvaluateFamily, job: EvaluationJob, anchor: ModelVersion | None, inputs: dict[str, Any]
+) -> Measurements:
+    """Measures the model, the champion and the anchor.
+
+    The anchor is not run if it is the champion, or if its own evaluation was of the same utterances.
+    """
+    if anchor is None or (job.champion and job.champion.digest == anchor.digest):
+        return family.measure(job)
+    auxiliary = {name: inputs[name] for name in job.auxiliary_models}
+    known = stored_results(anchor, inputs["test"], auxiliary)
+    measured = family.measure(job if known else dataclasses.replace(job, anchor=anchor))
+    if known and all(result.metrics.keys() == known[result.id].keys() for result in measured.results):
+        measured.results = [dataclasses.replace(result, anchor=known[result.id]) for result in measured.results]
+    return measured
 
 
 def summarize(metrics: dict[str, Any]) -> str:
@@ -173,6 +193,7 @@ def _write(
         },
         "data": inputs["data"],
         "champion": inputs["champion"],
+        "anchor": inputs["anchor"],
         "auxiliary_models": {name: inputs[name] for name in job.auxiliary_models},
         "details": measured.details,
         "smoke_test": measured.smoke_test,

@@ -1,12 +1,14 @@
 """The gate: checks that a model passes or fails, each with the measured value and the accepted one.
 
 One gate serves every family: any metric is held to a limit, and compared with the model in service, as a whole and
-in slices. docs/decisions/0007-the-gate.md explains the statistics.
+in slices, and with the anchor, so that margins do not add up over many pushes. docs/decisions/0007-the-gate.md
+explains the statistics.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError
@@ -17,8 +19,24 @@ from voxline.metrics.evaluation import Evaluation, UtteranceResult, group_by_sli
 MAX_SLICES_NAMED = 3
 """Worse slices named in a reason, worst first; the report has them all."""
 
-ChampionMetrics = Mapping[str, Mapping[str, SumAndWeight]]
-"""Of the model in service: the utterance's id → metric → its value."""
+OtherMetrics = Mapping[str, Mapping[str, SumAndWeight]]
+"""Of the model to compare with: the utterance's id → metric → its value."""
+Status = Literal["passed", "failed", "not checked"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Opponent:
+    """A version that a model is compared with.
+
+    Attributes:
+      role: "model in service" or "anchor".
+      margins: how many times the margins of the settings are accepted.
+    """
+
+    role: str
+    version: int
+    metrics: OtherMetrics
+    margins: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,15 +44,24 @@ class GateCheck:
     """One requirement.
 
     Attributes:
+      passed: None if there was nothing to compare or to measure, so that nothing was checked.
       measured, limit: None if the check is not about a number.
       detail: a sentence for a person: the finding and, if it failed, what is accepted.
     """
 
     name: str
-    passed: bool
+    passed: bool | None
     detail: str
     measured: float | None = None
     limit: float | None = None
+
+    @property
+    def status(self) -> Status:
+        return "not checked" if self.passed is None else "passed" if self.passed else "failed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For verdict.json and provenance.json."""
+        return {**dataclasses.asdict(self), "status": self.status}
 
 
 def refuse_unmeasured(evaluation: Evaluation, settings: PushSettings) -> None:
@@ -64,7 +91,7 @@ def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateChe
     for name, limit in settings.limits.items():
         metric, value = CATALOG[name], evaluation.value(name)
         if value is None:
-            checks.append(GateCheck(metric.title, True, f"{metric.title}: not measured, so limits.{name} is skipped"))
+            checks.append(GateCheck(metric.title, None, f"{metric.title}: not measured, so limits.{name} is skipped"))
             continue
         passed = metric.sign * value <= metric.sign * limit
         relation = "within" if passed else "above" if metric.sign > 0 else "below"
@@ -75,104 +102,116 @@ def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateChe
     return checks
 
 
-def check_regression(
-    evaluation: Evaluation, champion: ChampionMetrics, version: int, settings: PushSettings
-) -> list[GateCheck]:
-    """No metric is worse than in the model in service by more than its margin, with the confidence that is set."""
+def check_regression(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:
+    """No metric is worse than in the other version by more than its margin, with the confidence that is set."""
     bootstrap = evaluation.bootstrap(settings.confidence)
-    checks = []
-    for name, margin in settings.max_regression.items():
-        metric, title = CATALOG[name], f"{CATALOG[name].title}, against the model in service"
-        setting = f"max_regression.{name}"
-        if evaluation.value(name) is None:
-            checks.append(GateCheck(title, True, f"{metric.title}: not measured, so {setting} is skipped"))
-            continue
-        compared = _compare(evaluation.results, champion, metric, bootstrap)
-        if not compared.interval.units:
-            detail = (
-                f"{metric.title}: not measured on any utterance for both this model and version {version}, whose "
-                f"features may differ; remove {setting}, or judge by mcd"
-            )
-            checks.append(GateCheck(title, False, detail, None, margin))
-            continue
-        passed = compared.highest <= margin
-        bound = "at most" if metric.sign > 0 else "at least"
-        detail = (
-            f"{metric.title} {metric.format_difference(metric.sign * compared.difference)} against version {version}, "
-            f"with {100 * settings.confidence:g}% confidence {bound} "
-            f"{metric.format_difference(metric.sign * compared.highest)}; "
-            f"{metric.format_difference(metric.sign * margin)} is accepted ({setting})"
-        )
-        if not passed and compared.difference <= margin:
-            detail += "; it may be as good, and the test split is too small to show it: add test utterances"
-        highest = compared.highest if math.isfinite(compared.highest) else None
-        checks.append(GateCheck(title, passed, detail, highest, margin))
-    return checks
-
-
-def check_slice_regression(
-    evaluation: Evaluation, champion: ChampionMetrics, version: int, settings: PushSettings
-) -> list[GateCheck]:
-    """No slice is worse than in the model in service by more than its margin, and significantly worse at all."""
     return [
-        _check_slices(evaluation, champion, version, CATALOG[name], margin, settings)
-        for name, margin in settings.max_slice_regression.items()
+        _check_metric(evaluation, opponent, CATALOG[name], bootstrap, settings) for name in settings.compared_metrics()
+    ]
+
+
+def _check_metric(
+    evaluation: Evaluation, opponent: Opponent, metric: Metric, bootstrap: Bootstrap, settings: PushSettings
+) -> GateCheck:
+    title, setting = f"{metric.title}, against the {opponent.role}", settings.describe_margin(metric.name)
+    if evaluation.value(metric.name) is None:
+        return GateCheck(title, None, f"{metric.title}: not measured, so it is not compared")
+    compared = _compare(evaluation.results, opponent.metrics, metric, bootstrap)
+    if not compared.interval.units:
+        detail = (
+            f"{metric.title}: not measured on any utterance for both this model and version {opponent.version}, whose "
+            f"features may differ; remove max_regression.{metric.name}, or judge by mcd"
+        )
+        return GateCheck(title, False, detail)
+    before = _value(evaluation.results, opponent.metrics, metric)
+    margin = opponent.margins * settings.margin(metric.name, before)
+    passed = compared.highest <= margin
+    bound = "at most" if metric.sign > 0 else "at least"
+    times = f"{opponent.margins:g} times " if opponent.margins != 1 else ""
+    detail = (
+        f"{metric.title} {metric.format_difference(metric.sign * compared.difference)} against version "
+        f"{opponent.version} ({metric.format(before)}), with {100 * settings.confidence:g}% confidence {bound} "
+        f"{metric.format_difference(metric.sign * compared.highest)}; "
+        f"{metric.format_difference(metric.sign * margin)} is accepted: {times}{setting}"
+    )
+    if not passed and compared.difference <= margin:
+        detail += "; it may be as good, and the test split is too small to show it: add test utterances"
+    highest = compared.highest if math.isfinite(compared.highest) else None
+    return GateCheck(title, passed, detail, highest, margin)
+
+
+def check_slice_regression(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:
+    """No slice is worse than in the other version by more than its margin, and significantly worse at all."""
+    return [
+        _check_slices(evaluation, opponent, CATALOG[name], settings)
+        for name in settings.compared_metrics(in_slice=True)
         if evaluation.value(name) is not None
     ]
 
 
-def _check_slices(
-    evaluation: Evaluation,
-    champion: ChampionMetrics,
-    version: int,
-    metric: Metric,
-    margin: float,
-    settings: PushSettings,
-) -> GateCheck:
+def _check_slices(evaluation: Evaluation, opponent: Opponent, metric: Metric, settings: PushSettings) -> GateCheck:
     worse: list[tuple[float, str]] = []
     judged = small = 0
-    highest = 0.0
+    highest: float | None = None
     bootstrap = evaluation.bootstrap(settings.confidence)
     for name in settings.slices:
         for value, results in group_by_slice(evaluation.results, name).items():
             if len(results) < settings.min_slice_utterances:
                 small += 1
                 continue
+            compared = _compare(results, opponent.metrics, metric, bootstrap)
+            if not compared.interval.units:
+                continue
             judged += 1
-            compared = _compare(results, champion, metric, bootstrap)
-            highest = max(highest, compared.difference)
-            if compared.difference > margin and compared.lowest > 0:
-                values = _format_both(results, champion, metric)
+            before = _value(results, opponent.metrics, metric)
+            highest = max(compared.difference, compared.difference if highest is None else highest)
+            if compared.difference > settings.margin(metric.name, before, in_slice=True) and compared.lowest > 0:
+                now = metric.format(aggregate([result.metrics[metric.name] for result in results], metric.kind))
+                values = f"{now}, was {metric.format(before)}"
                 worse.append((compared.difference, f"{name} {value}: {values} on {len(results):,} utterances"))
-    limit = f"{metric.format_difference(margin).lstrip('+')} (max_slice_regression.{metric.name})"
+    title, limit = f"{metric.title}, in slices", settings.describe_margin(metric.name, in_slice=True)
+    skipped = f"{small:,} with fewer than {settings.min_slice_utterances} utterances skipped (min_slice_utterances)"
     if worse:
         named = [text for _, text in sorted(worse, reverse=True)[:MAX_SLICES_NAMED]]
         more = f"; and {len(worse) - len(named)} more" if len(worse) > len(named) else ""
         detail = (
-            f"{metric.title}: worse than version {version} by more than {limit} in {len(worse)} of {judged} slices: "
-            f"{'; '.join(named)}{more}"
+            f"{metric.title}: worse than version {opponent.version} by more than {limit} in {len(worse)} of {judged} "
+            f"slices: {'; '.join(named)}{more}"
         )
-    else:
-        detail = (
-            f"{metric.title}: no slice is worse than in version {version} by more than {limit}; {judged:,} slices "
-            f"judged, {small:,} with fewer than {settings.min_slice_utterances} utterances skipped"
-        )
-    return GateCheck(f"{metric.title}, in slices", not worse, detail, highest, margin)
+        return GateCheck(title, False, detail, highest)
+    if not judged:
+        return GateCheck(title, None, f"{metric.title}: no slice is compared; {skipped}")
+    detail = (
+        f"{metric.title}: no slice is worse than in version {opponent.version} by more than {limit}; {judged:,} slices "
+        f"compared, {skipped}"
+    )
+    return GateCheck(title, True, detail, highest)
+
+
+def is_better(evaluation: Evaluation, anchor: OtherMetrics, settings: PushSettings) -> bool:
+    """Whether a model is at least as good as the anchor, by the first metric that both were measured on."""
+    for name in settings.compared_metrics():
+        metric = CATALOG[name]
+        if evaluation.value(name) is None:
+            continue
+        paired = [result for result in evaluation.results if name in anchor.get(result.id, {})]
+        compared = _compare(paired, anchor, metric, evaluation.bootstrap(settings.confidence))
+        if compared.interval.units:
+            return compared.difference <= 0
+    return False
 
 
 def _compare(
-    results: Sequence[UtteranceResult], champion: ChampionMetrics, metric: Metric, bootstrap: Bootstrap
+    results: Sequence[UtteranceResult], other: OtherMetrics, metric: Metric, bootstrap: Bootstrap
 ) -> Comparison:
     return bootstrap.compare(
         [result.metrics[metric.name] for result in results],
-        [champion[result.id][metric.name] for result in results],
+        [other[result.id][metric.name] for result in results],
         [result.speaker for result in results],
         metric.kind,
         sign=metric.sign,
     )
 
 
-def _format_both(results: Sequence[UtteranceResult], champion: ChampionMetrics, metric: Metric) -> str:
-    now = aggregate([result.metrics[metric.name] for result in results], metric.kind)
-    before = aggregate([champion[result.id][metric.name] for result in results], metric.kind)
-    return f"{metric.format(now)}, was {metric.format(before)}"
+def _value(results: Sequence[UtteranceResult], other: OtherMetrics, metric: Metric) -> float:
+    return aggregate([other[result.id][metric.name] for result in results], metric.kind) or 0.0

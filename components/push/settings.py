@@ -13,18 +13,26 @@ MAX_SHARE, MAX_MARGIN = 10, 1
 """Of a share: the highest limit (insertions can take an error rate above 1) and the widest margin. So `wer: 30`, meant
 as 30%, is refused; it would let any model pass."""
 
+MARGINS = (
+    ("max_regression", "max_relative_regression"),
+    ("max_slice_regression", "max_relative_slice_regression"),
+)
 Margin = Annotated[float, pydantic.Field(ge=0)]
 LIMITS = "highest accepted value of a metric; lowest, if higher is better"
-REGRESSION = "how much worse than the model in service a metric may be, in its own unit (of a share, 0.01 is 1 point)"
-SLICE_REGRESSION = "the same for any one slice"
+REGRESSION = (
+    "how much worse than the model in service a metric may be, in its own unit (of a share, 0.01 is 1 point); "
+    "the larger of this and max_relative_regression counts, and one that a config gives alone counts alone"
+)
+RELATIVE = "the same as a share of the value of the model in service (0.1: 2.0% may become 2.2%)"
+SLICE_REGRESSION = "max_regression for any one slice"
+SLICE_RELATIVE = "max_relative_regression for any one slice"
 SLICES = "slicings to judge; evaluate must report by each of them"
 
 
 class PushSettings(Settings):
     """How good a model must be.
 
-    Any metric of the family may be a key of `limits`, `max_regression` and `max_slice_regression`. A config adds to
-    their defaults.
+    Any metric of the family may be a key of `limits` and of the margins. A config adds to their defaults.
     """
 
     family: ClassVar[str]
@@ -32,7 +40,16 @@ class PushSettings(Settings):
     model_name: str = pydantic.Field(..., pattern=MODEL_NAME, description="the model's name in the registry")
     limits: dict[str, float] = pydantic.Field({}, description=LIMITS)
     max_regression: dict[str, Margin] = pydantic.Field({}, description=REGRESSION)
+    max_relative_regression: dict[str, Margin] = pydantic.Field({}, description=RELATIVE)
     max_slice_regression: dict[str, Margin] = pydantic.Field({}, description=SLICE_REGRESSION)
+    max_relative_slice_regression: dict[str, Margin] = pydantic.Field({}, description=SLICE_RELATIVE)
+    anchor_margins: float = pydantic.Field(
+        2.0,
+        ge=1,
+        le=100,
+        description="how many times these margins a model may be worse than the anchor, the best version so far or the "
+        "one that `voxline models anchor` names: so margins do not add up over many pushes",
+    )
     confidence: float = pydantic.Field(
         0.95,
         ge=0.5,
@@ -47,7 +64,24 @@ class PushSettings(Settings):
     smoke_test_seconds: float = pydantic.Field(180.0, gt=0, le=3600, description="longest time for the smoke test")
     allow_rolled_back: bool = pydantic.Field(False, description="push a model that was rolled back before")
 
-    @pydantic.field_validator("limits", "max_regression", "max_slice_regression")
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _alone_counts_alone(cls, values: Any) -> Any:
+        """Of the two kinds of margin, takes the default away where a config gives only the other for a metric."""
+        if not isinstance(values, dict):
+            return values
+        values = dict(values)
+        for kinds in MARGINS:
+            given = [values.get(kind, {}) for kind in kinds]
+            if not all(isinstance(one, dict) for one in given):
+                return values
+            for kind, own, other in zip(kinds, given, reversed(given), strict=True):
+                alone = {key: 0.0 for key in other if key not in own and key in cls.model_fields[kind].default}
+                if alone:
+                    values[kind] = {**alone, **own}
+        return values
+
+    @pydantic.field_validator("limits", *(kind for kinds in MARGINS for kind in kinds))
     @classmethod
     def _known_metrics(cls, values: dict[str, Any], field: pydantic.ValidationInfo) -> dict[str, Any]:
         name = str(field.field_name)
@@ -61,7 +95,9 @@ class PushSettings(Settings):
         for key, value in values.items():
             if key not in accepted:
                 faults[key] = f"no metric {key}; accepted: {', '.join(accepted)}"
-            elif CATALOG[key].unit == "%" and not 0 <= value <= most:
+            elif "relative" in name and value > MAX_MARGIN:
+                faults[key] = f"{key} is a share of the other model's value (0.1 is 10%); 0 to {MAX_MARGIN} is accepted"
+            elif "relative" not in name and CATALOG[key].unit == "%" and not 0 <= value <= most:
                 faults[key] = f"{key} is a share (1 is 100%); 0 to {most:g} is accepted"
         if faults:  # each under its own key, so that the message says which file or --set gave it
             lines = [
@@ -73,6 +109,29 @@ class PushSettings(Settings):
             raise pydantic.ValidationError.from_exception_data(cls.__name__, lines)
         return {**cls.model_fields[name].default, **values}
 
+    def margin(self, metric: str, value: float, *, in_slice: bool = False) -> float:
+        """How much worse than a value of the other model a metric may be, in its own unit."""
+        absolute, relative = (getattr(self, kind).get(metric, 0.0) for kind in MARGINS[in_slice])
+        return float(max(absolute, relative * abs(value)))
+
+    def describe_margin(self, metric: str, *, in_slice: bool = False) -> str:
+        """The settings of a margin, as a config spells them.
+
+        >>> AsrPushSettings().describe_margin("wer")
+        'the larger of 10% (max_relative_regression.wer) and 0.50 points (max_regression.wer)'
+        """
+        absolute, relative = MARGINS[in_slice]
+        texts = []
+        if share := getattr(self, relative).get(metric, 0.0):
+            texts.append(f"{100 * share:g}% ({relative}.{metric})")
+        if (number := getattr(self, absolute).get(metric, 0.0)) or not texts:
+            texts.append(f"{CATALOG[metric].format_difference(number).lstrip('+')} ({absolute}.{metric})")
+        return f"the larger of {' and '.join(texts)}" if len(texts) > 1 else texts[0]
+
+    def compared_metrics(self, *, in_slice: bool = False) -> list[str]:
+        """The metrics that have a margin."""
+        return list(dict.fromkeys(key for kind in MARGINS[in_slice] for key in getattr(self, kind)))
+
     def is_default_limit(self, metric: str) -> bool:
         """Whether a limit is there without a config asking for it."""
         return metric in type(self).model_fields["limits"].default
@@ -81,13 +140,15 @@ class PushSettings(Settings):
 class AsrPushSettings(PushSettings):
     """How good an ASR model must be."""
 
-    EXPOSED = ("model_name", "limits.wer", "max_regression.wer", "confidence")
+    EXPOSED = ("model_name", "limits.wer", "max_regression.wer", "max_relative_regression.wer", "confidence")
     family: ClassVar[str] = "asr"
 
     model_name: str = pydantic.Field("asr", pattern=MODEL_NAME, description="the model's name in the registry")
     limits: dict[str, float] = pydantic.Field({"wer": 0.3}, description=LIMITS)
-    max_regression: dict[str, Margin] = pydantic.Field({"wer": 0.01}, description=REGRESSION)
-    max_slice_regression: dict[str, Margin] = pydantic.Field({"wer": 0.05}, description=SLICE_REGRESSION)
+    max_regression: dict[str, Margin] = pydantic.Field({"wer": 0.005}, description=REGRESSION)
+    max_relative_regression: dict[str, Margin] = pydantic.Field({"wer": 0.1}, description=RELATIVE)
+    max_slice_regression: dict[str, Margin] = pydantic.Field({"wer": 0.03}, description=SLICE_REGRESSION)
+    max_relative_slice_regression: dict[str, Margin] = pydantic.Field({"wer": 0.5}, description=SLICE_RELATIVE)
     slices: list[str] = pydantic.Field(["speaker", "duration", "words"], description=SLICES)
 
 
@@ -101,8 +162,14 @@ class TtsPushSettings(PushSettings):
     limits: dict[str, float] = pydantic.Field(
         {"round_trip_wer": 0.5, "hit_limit": 0.1, "attention_diagonality": 0.5}, description=LIMITS
     )
-    max_regression: dict[str, Margin] = pydantic.Field({"round_trip_wer": 0.02, "mcd": 0.3}, description=REGRESSION)
+    max_regression: dict[str, Margin] = pydantic.Field({"round_trip_wer": 0.01, "mcd": 0.1}, description=REGRESSION)
+    max_relative_regression: dict[str, Margin] = pydantic.Field(
+        {"round_trip_wer": 0.1, "mcd": 0.03}, description=RELATIVE
+    )
     max_slice_regression: dict[str, Margin] = pydantic.Field(
-        {"round_trip_wer": 0.1, "mcd": 1.0}, description=SLICE_REGRESSION
+        {"round_trip_wer": 0.05, "mcd": 0.5}, description=SLICE_REGRESSION
+    )
+    max_relative_slice_regression: dict[str, Margin] = pydantic.Field(
+        {"round_trip_wer": 0.5, "mcd": 0.1}, description=SLICE_RELATIVE
     )
     slices: list[str] = pydantic.Field(["text_length"], description=SLICES)

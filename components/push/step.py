@@ -12,7 +12,7 @@ from typing import Any
 
 from voxline.components.push import gate
 from voxline.components.push.families import FAMILIES
-from voxline.components.push.gate import ChampionMetrics, GateCheck
+from voxline.components.push.gate import GateCheck, Opponent, OtherMetrics
 from voxline.components.push.model_card import model_card
 from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError, WorkError
@@ -120,16 +120,21 @@ def _decide(measured: Evaluation, source: Path, models: Registry, settings: Push
         if verdict := _already_in_service(models, measured.digest):
             return verdict
         in_service = models.in_service()
-        checks += _compare_with_service(measured, models, in_service, settings)
+        champion = _find_champion(measured, models, in_service)
+        anchor = _find_anchor(measured, champion, settings)
+        checks += _compare_with_service(measured, models, in_service, champion, settings)
+        checks += _compare_with_anchor(measured, models, champion, anchor, settings)
         rolled_back = models.rolled_back().get(measured.digest)
         if rolled_back is not None and not settings.allow_rolled_back:
             detail = f"this model was rolled back as version {rolled_back}; push.allow_rolled_back accepts it"
             checks.append(GateCheck("rolled back", False, detail))
-        reasons = [check.detail for check in checks if not check.passed]
+        reasons = [check.detail for check in checks if check.passed is False]
         if reasons:
             return Verdict(False, None, None, in_service, reasons, checks)
         metrics = measured.values()
-        with models.publishing(source, measured.digest, "push", metrics=metrics) as (version, incoming):
+        successors = _anchor_of_successors(measured, models, champion, anchor, settings)
+        details = {"metrics": metrics, "anchor": successors}
+        with models.publishing(source, measured.digest, "push", **details) as (version, incoming):
             verdict = Verdict(True, version, f"{models.uri}/{version}", in_service, [], checks)
             _describe(incoming, verdict, measured, models, settings)
             if (source / TRAINED_ON).is_file():
@@ -147,24 +152,73 @@ def _already_in_service(models: Registry, digest: str) -> Verdict | None:
 
 
 def _compare_with_service(
-    measured: Evaluation, models: Registry, in_service: int | None, settings: PushSettings
+    measured: Evaluation, models: Registry, in_service: int | None, champion: Opponent | None, settings: PushSettings
 ) -> list[GateCheck]:
     name = "against the model in service"
     if in_service is None:
-        return [GateCheck(name, True, "nothing is in service yet, so there is nothing to compare with")]
+        return [GateCheck(name, None, "nothing is in service yet, so there is nothing to compare with")]
     if models.event(in_service).digest == measured.digest:
-        return [GateCheck(name, True, f"it is version {in_service} itself, whose files were damaged since")]
-    champion = _champion_metrics(measured, models, in_service)
+        return [GateCheck(name, None, f"it is version {in_service} itself, whose files were damaged since")]
     if champion is None:
         detail = f"version {in_service} went into service since the evaluation, and was tested on other data; {STALE}"
         return [GateCheck(name, False, detail)]
-    return [
-        *gate.check_regression(measured, champion, in_service, settings),
-        *gate.check_slice_regression(measured, champion, in_service, settings),
-    ]
+    checks = gate.check_regression(measured, champion, settings)
+    checks += gate.check_slice_regression(measured, champion, settings)
+    return checks or [GateCheck(name, None, "no metric has a margin (push.max_regression), so nothing is compared")]
 
 
-def _champion_metrics(measured: Evaluation, models: Registry, in_service: int) -> ChampionMetrics | None:
+def _compare_with_anchor(
+    measured: Evaluation, models: Registry, champion: Opponent | None, anchor: Opponent | None, settings: PushSettings
+) -> list[GateCheck]:
+    name, version = "against the anchor", measured.metrics.get("anchor")
+    if champion is None:  # nothing is in service, or the comparison with what is there has failed already
+        return []
+    if anchor is not None:
+        return gate.check_regression(measured, anchor, settings)
+    if version is None:
+        return [GateCheck(name, None, "no anchor was evaluated (evaluate.anchor)")]
+    if version["digest"] == models.event(champion.version).digest:
+        return [GateCheck(name, None, f"version {champion.version}, the model in service, is the anchor itself")]
+    return [GateCheck(name, False, f"version {version['version']} was not measured by the same metrics; {STALE}")]
+
+
+def _find_champion(measured: Evaluation, models: Registry, in_service: int | None) -> Opponent | None:
+    if in_service is None or models.event(in_service).digest == measured.digest:
+        return None
+    metrics = _champion_metrics(measured, models, in_service)
+    return None if metrics is None else Opponent("model in service", in_service, metrics)
+
+
+def _find_anchor(measured: Evaluation, champion: Opponent | None, settings: PushSettings) -> Opponent | None:
+    """The anchor of the evaluation, if it is not the model in service.
+
+    If another model went into service since, the one that was in service then may be the anchor.
+    """
+    about = measured.metrics.get("anchor")
+    if about is None:
+        return None
+    if about["digest"] != measured.champion_digest:
+        metrics = {result.id: result.anchor for result in measured.results if result.anchor is not None}
+    elif champion is not None and about["version"] != champion.version:
+        metrics = {result.id: result.champion for result in measured.results if result.champion is not None}
+    else:
+        return None
+    if len(metrics) < len(measured.results):
+        return None
+    return Opponent("anchor", about["version"], metrics, settings.anchor_margins)
+
+
+def _anchor_of_successors(
+    measured: Evaluation, models: Registry, champion: Opponent | None, anchor: Opponent | None, settings: PushSettings
+) -> int | None:
+    """The anchor of the versions after this one: this one (None) if it is at least as good as the anchor so far."""
+    before = anchor or champion
+    if before is None or (anchor is None and measured.metrics.get("anchor") is None):
+        return None if before is None else models.anchor()
+    return None if gate.is_better(measured, before.metrics, settings) else before.version
+
+
+def _champion_metrics(measured: Evaluation, models: Registry, in_service: int) -> OtherMetrics | None:
     """Of the model in service: from this evaluation, or from its own if both measured the same on the same data."""
     if measured.champion_digest == models.event(in_service).digest:
         return {result.id: result.champion for result in measured.results if result.champion is not None}
@@ -201,7 +255,7 @@ def _describe(folder: Path, verdict: Verdict, measured: Evaluation, models: Regi
         "pushed_at": pushed_at,
         "evaluation_key": metrics["key"],
         "replaces": verdict.in_service,
-        "checks": [dataclasses.asdict(check) for check in verdict.checks],
+        "checks": [check.to_dict() for check in verdict.checks],
         "config": _config(measured, settings),
         "dataset": about["dataset"],
         "test": metrics["test"],
@@ -234,7 +288,7 @@ def _write(
 
     So runs that share a store keep their own: one pushed a model, the next one finds it in service.
     """
-    decision = dataclasses.asdict(verdict)
+    decision = {**dataclasses.asdict(verdict), "checks": [check.to_dict() for check in verdict.checks]}
     inputs = {"evaluation": measured.metrics["key"], "registry": models.uri, "verdict": hash_value(decision)}
     values: dict[str, Any] = {
         **decision,
@@ -248,6 +302,8 @@ def _write(
         write_json(output.folder / VERDICT, values)
         write_text(output.folder / REPORT_FILE, _report(verdict, measured, models, settings))
         output.outputs = {"verdict": VERDICT, "report": REPORT_FILE}
-        output.counts = {"pushed": int(verdict.pushed), "checks": len(verdict.checks)}
+        not_checked = sum(check.passed is None for check in verdict.checks)
+        output.counts = {"pushed": int(verdict.pushed), "checks": len(verdict.checks) - not_checked}
+        output.counts["not_checked"] = not_checked
     output.seconds = time.monotonic() - start
     return output

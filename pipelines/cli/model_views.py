@@ -53,6 +53,18 @@ def roll_back(root: Path | str, model: str, to: int | None, note: str) -> str:
     return f"{model}: version {change.version} is in service, the same model as version {change.copy_of}"
 
 
+def name_anchor(root: Path | str, model: str, version: int | None, note: str) -> None:
+    """Names the anchor; None goes back to the best version so far."""
+    _open_registry(root, model).name_anchor(version, note)
+
+
+def format_anchor(root: Path | str, model: str) -> str:
+    """The anchor of a model, and whether a person named it."""
+    registry = _open_registry(root, model)
+    how = "the best so far" if registry.named_anchor() is None else "named"
+    return f"{model}: the anchor is version {registry.anchor()}, {how}; version {registry.in_service()} is in service"
+
+
 def _open_registry(root: Path | str, model: str) -> Registry:
     if model not in model_names(root):
         raise WorkError(f"{root}: no model {model!r} here; the models are: {', '.join(model_names(root)) or 'none'}")

@@ -24,6 +24,7 @@ def add_model_commands(app: typer.Typer) -> None:
     models.command("list")(show_models)
     models.command("show")(show_model)
     models.command("rollback")(roll_back_model)
+    models.command("anchor")(anchor_model)
     models.command("trained-on")(datasets.show_training_data)
     app.add_typer(models, name="models")
 
@@ -86,6 +87,23 @@ def roll_back_model(
     from voxline.pipelines.cli.model_views import roll_back
 
     typer.echo(roll_back(registry, model, to, note))
+
+
+def anchor_model(
+    model: Annotated[str, typer.Argument(help="The model's name.")],
+    registry: RegistryDir,
+    version: Annotated[int | None, typer.Option(help="Name this version.", show_default=False)] = None,
+    best: Annotated[bool, typer.Option("--best", help="Go back to the best version so far.")] = False,
+    note: Annotated[str, typer.Option(help="The reason, kept in the registry.")] = "",
+) -> None:
+    """Shows or names the version that new ones are held to beside the one in service."""
+    from voxline.pipelines.cli.model_views import format_anchor, name_anchor
+
+    if best and version is not None:
+        raise SettingsError("--best and --version exclude each other; give one of them")
+    if best or version is not None:
+        name_anchor(registry, model, version, note)
+    typer.echo(format_anchor(registry, model))
 
 
 def _silence_tensorflow() -> None:

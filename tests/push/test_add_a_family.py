@@ -57,8 +57,9 @@ class WordCountEvaluateFamily:
         def metrics(model: Path) -> list[dict[str, SumAndWeight]]:
             return [{"count_error": count_error(model, utterance.text)} for utterance in job.utterances]
 
-        champion = metrics(job.champion.folder) if job.champion else None
-        results = job.results(metrics(job.model), champion, [{"text": utterance.text} for utterance in job.utterances])
+        champion, anchor = (other and metrics(other.folder) for other in (job.champion, job.anchor))
+        details = [{"text": utterance.text} for utterance in job.utterances]
+        results = job.results(metrics(job.model), champion, details, anchor)
         return Measurements(results, 0.1, None, {}, {"id": job.utterances[0].id}, {}, {})
 
     def report_sections(
@@ -101,11 +102,17 @@ def write_model(folder: Path, offset: float, family: str = "word_count") -> Path
     return folder
 
 
-def test_a_family_of_its_own_is_evaluated_and_pushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def word_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The family in the tables of evaluate and push."""
     monkeypatch.setitem(evaluate_families.FAMILIES, "word_count", WordCountEvaluateFamily())
     monkeypatch.setitem(push_families.FAMILIES, "word_count", WordCountPushFamily())
-    metric = Metric("count_error", "words miscounted", ("word_count",), headline=True)
+    metric = Metric("count_error", "words miscounted", ("word_count",), headline=True, label="miscounted")
     monkeypatch.setitem(CATALOG, metric.name, metric)
+
+
+@pytest.mark.usefixtures("word_count")
+def test_a_family_of_its_own_is_evaluated_and_pushed(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three")] * 20)
 
     def judge(model: Path) -> dict[str, Any]:

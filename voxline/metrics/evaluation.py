@@ -4,12 +4,14 @@ A line of `utterances.jsonl`:
   {"id": "1988-0001", "speaker": "1988", "duration": 3.2, "slices": {"speaker": "1988", "duration": "2-4 s"},
    "metrics": {"wer": [1, 5], "cer": [2, 21]}, "champion": {"wer": [0, 5], "cer": [0, 21]}, …}
 A metric holds what this utterance adds to the sum and to the weight (`bootstrap.SumAndWeight`). `champion` holds the
-same for the model in service; null if none was. All further keys are a family's own, for people: texts, edits.
+same for the model in service, `anchor` for the anchor; null if there was none, or if the anchor is the model in
+service. All further keys are a family's own, for people: texts, edits.
 
 `metrics.json` is one schema for every family:
   {"family": "asr", "utterances": 90, "seconds": 312.4, "metrics": {"wer": {"value": 0.031, "measured": 90,
    "interval": {…}, "comparison": null}, …}, "slices": {"speaker": {"1988": {"utterances": 9, "seconds": …,
-   "metrics": {…}}}}, "bootstrap": {…}, "champion": {"version": 3, "digest": …}, "details": {…the family's own}, …}
+   "metrics": {…}}}}, "bootstrap": {…}, "champion": {"version": 3, "digest": …}, "anchor": {…},
+   "details": {…the family's own}, …}
 """
 
 import dataclasses
@@ -31,6 +33,8 @@ CLIP_MELS_FILE = "clip.npy"
 """Of a TTS model: the mels of the smoke test's text, float32 [frames, mels]."""
 VERDICT_SLOT, HISTORY_SLOT, RUN_SLOT = "verdict", "history", "run"
 """Parts of the report that push, push and the run fill in."""
+Values = dict[str, SumAndWeight]
+"""What an utterance adds to each metric, by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class UtteranceResult:
       metrics: by name.
       champion: the same for the model in service.
       details: further keys of the line.
+      anchor: the metrics of the anchor.
     """
 
     id: str
@@ -52,6 +57,7 @@ class UtteranceResult:
     metrics: dict[str, SumAndWeight]
     champion: dict[str, SumAndWeight] | None = None
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
+    anchor: Values | None = None
 
     def to_line(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__slots__ if name != "details"}
@@ -60,12 +66,13 @@ class UtteranceResult:
     @classmethod
     def from_line(cls, values: dict[str, Any]) -> "UtteranceResult":
         known = {field.name for field in dataclasses.fields(cls)}
-        champion = values["champion"]
+        champion, anchor = values["champion"], values.get("anchor")
         return cls(
             **{name: values[name] for name in ("id", "speaker", "duration", "slices")},
             metrics=_metrics_from_line(values["metrics"]),
             champion=None if champion is None else _metrics_from_line(champion),
             details={name: value for name, value in values.items() if name not in known},
+            anchor=None if anchor is None else _metrics_from_line(anchor),
         )
 
 

@@ -31,6 +31,7 @@ class RegistryEvent:
       copy_of: the older version that a rollback copied.
       note: the reason, in words.
       metrics: of the evaluation before the push.
+      anchor: the version that later ones are compared with beside the one in service; None: this one.
     """
 
     version: int
@@ -41,6 +42,7 @@ class RegistryEvent:
     copy_of: int | None = None
     note: str = ""
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    anchor: int | None = None
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "RegistryEvent":

@@ -84,7 +84,8 @@ class AsrEvaluateFamily:
         print_status(f"evaluate: transcribing {len(utterances):,} utterances of the split {settings.split!r}")
         recognizer = Recognizer(job.model, batch_seconds=settings.batch_seconds)
         results = _transcribe(recognizer, utterances, "utterances transcribed")
-        champion, champion_rtf = _transcribe_with_champion(job)
+        champion, champion_rtf = _transcribe_with(job, job.champion, "the model in service")
+        anchor, _ = _transcribe_with(job, job.anchor, "the anchor")
         details = [
             {
                 "reference": utterance.text,
@@ -105,6 +106,7 @@ class AsrEvaluateFamily:
                 [result.metrics() for result in results],
                 [result.metrics() for result in champion] if champion else None,
                 details,
+                [result.metrics() for result in anchor] if anchor else None,
             ),
             rtf=_rtf(recognizer),
             champion_rtf=champion_rtf,
@@ -190,15 +192,18 @@ def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: s
     return [AsrResult(*result) for result in edits]
 
 
-def _transcribe_with_champion(job: EvaluationJob) -> tuple[list[AsrResult] | None, float | None]:
-    if job.champion is None:
+def _transcribe_with(
+    job: EvaluationJob, version: ModelVersion | None, role: str
+) -> tuple[list[AsrResult] | None, float | None]:
+    """The results of another version, and its real-time factor; None without one."""
+    if version is None:
         return None, None
-    print_status(f"evaluate: transcribing them with version {job.champion.version}, the model in service")
+    print_status(f"evaluate: transcribing them with version {version.version}, {role}")
     try:
-        recognizer = Recognizer(job.champion.folder, batch_seconds=job.settings.batch_seconds)
+        recognizer = Recognizer(version.folder, batch_seconds=job.settings.batch_seconds)
     except WorkError as error:
-        raise job.champion.unusable(error) from None
-    results = _transcribe(recognizer, job.utterances, "utterances transcribed by the model in service")
+        raise version.unusable(error) from None
+    results = _transcribe(recognizer, job.utterances, f"utterances transcribed by {role}")
     return results, _rtf(recognizer)
 
 

@@ -57,7 +57,10 @@ class TtsEvaluateFamily:
             synthesizer, utterances, recognizer, f0_ids, settings, "utterances synthesized", gallery
         )
         rtf = _rtf(synthesizer)
-        champion, champion_rtf = _measure_champion(job, synthesizer, recognizer, f0_ids)
+        champion, champion_rtf = _measure_version(
+            job, job.champion, "the model in service", synthesizer, recognizer, f0_ids
+        )
+        anchor, _ = _measure_version(job, job.anchor, "the anchor", synthesizer, recognizer, f0_ids)
         details = [
             {**record.details, "champion_hypothesis": champion and champion[index].details.get("hypothesis")}
             for index, record in enumerate(records)
@@ -67,6 +70,7 @@ class TtsEvaluateFamily:
                 [record.metrics for record in records],
                 [record.metrics for record in champion] if champion else None,
                 details,
+                [record.metrics for record in anchor] if anchor else None,
             ),
             rtf=rtf,
             champion_rtf=champion_rtf,
@@ -120,23 +124,30 @@ def _rtf(synthesizer: Synthesizer) -> float:
     return synthesizer.seconds / max(synthesizer.audio_seconds, 1 / synthesizer.sample_rate)
 
 
-def _measure_champion(
-    job: EvaluationJob, challenger: Synthesizer, recognizer: RoundTripRecognizer | None, f0_ids: set[str]
+def _measure_version(
+    job: EvaluationJob,
+    other: ModelVersion | None,
+    role: str,
+    challenger: Synthesizer,
+    recognizer: RoundTripRecognizer | None,
+    f0_ids: set[str],
 ) -> tuple[list[SynthesisRecord] | None, float | None]:
-    """The model in service on the same texts; mel distances only if both models have the same features.
+    """Another version on the same texts, and its real-time factor; None without one.
+
+    Mel distances are compared only if both models have the same features.
 
     Raises:
       SettingsError: it reads other symbols, so it cannot read these texts.
     """
-    champion, settings = job.champion, job.settings
-    if champion is None:
+    settings = job.settings
+    if other is None:
         return None, None
-    print_status(f"evaluate: synthesizing them with version {champion.version}, the model in service")
+    print_status(f"evaluate: synthesizing them with version {other.version}, {role}")
     try:
-        synthesizer = _load(champion.folder, settings)
+        synthesizer = _load(other.folder, settings)
     except WorkError as error:
-        raise champion.unusable(error) from None
-    version = f"evaluate: version {champion.version} of {champion.name}"
+        raise other.unusable(error) from None
+    version = f"evaluate: version {other.version} of {other.name}, {role},"
     own_name = "so they cannot be compared; give the new model a name of its own ('model')"
     frontends = synthesizer.text.frontend, challenger.text.frontend
     if frontends[0] != frontends[1]:
@@ -148,7 +159,7 @@ def _measure_champion(
             synthesizer.text.check_symbols(utterance.text)
         except SettingsError as error:
             raise SettingsError(f"{version} cannot read utterance {utterance.id} ({error}), {own_name}") from None
-    unit = "utterances synthesized by the model in service"
+    unit = f"utterances synthesized by {role}"
     records = measure_synthesis(synthesizer, job.utterances, recognizer, f0_ids, settings, unit)
     if synthesizer.features != challenger.features:
         print_status("evaluate: its features differ, so mel distances are not compared; mel cepstral distortion is")

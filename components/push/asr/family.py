@@ -21,6 +21,8 @@ class AsrPushFamily:
         if answer["text"] != expected:
             detail = f"a fresh process transcribed the clip as {answer['text']!r}, evaluate as {expected!r}"
             return GateCheck(NAME, False, detail)
+        if not expected:
+            return GateCheck(NAME, None, "a fresh process loaded the model; neither it nor evaluate heard a word")
         return GateCheck(NAME, True, f"a fresh process loaded the model and transcribed the clip as {expected!r} too")
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
