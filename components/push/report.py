@@ -25,7 +25,6 @@ from voxline.report.page import Tone
 from voxline.settings import changed_settings
 
 if TYPE_CHECKING:
-    from voxline.components.push.gate import GateCheck
     from voxline.components.push.step import Verdict
 
 MAX_VERSIONS = 15
@@ -69,7 +68,7 @@ def _verdict(verdict: "Verdict") -> Block:
         why = [f"{detail[:1].upper()}{detail[1:]}." for detail in compared[:1]]
     blocks = verdict_banner(heading, item_list(*map(Block.escape, why)) if len(why) > 1 else "".join(why), tone)
     if verdict.checks:
-        results = [_result(check) for check in verdict.checks]
+        results = [check.status for check in verdict.checks]
         rows = [
             [badge(result, _TONES[result]), check.name, check.detail]
             for result, check in zip(results, verdict.checks, strict=True)
@@ -78,12 +77,6 @@ def _verdict(verdict: "Verdict") -> Block:
         table = data_table(["result", "check", "finding"], rows, label="Checks of the gate")
         blocks += details(f"Checks of the gate: {counts}", table)
     return blocks
-
-
-def _result(check: "GateCheck") -> str:
-    """One that compared nothing is neither passed nor failed."""
-    passed: bool | None = check.passed
-    return "not checked" if passed is None else "passed" if passed else "failed"
 
 
 def _differences(verdict: "Verdict", models: Registry, config: dict[str, Any]) -> Block:
