@@ -111,7 +111,7 @@ def find_in_service(registry: Registry) -> ModelVersion | None:
 def _unusable(name: str, version: int, error: WorkError) -> WorkError:
     return WorkError(
         f"version {version} of {name}, which this evaluation needs, cannot be used: {error}; "
-        "roll back to an intact version, or remove its folder if there is none"
+        "roll back to an intact version, name another anchor (voxline models anchor), or remove its folder"
     )
 
 
