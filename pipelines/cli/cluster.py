@@ -1,14 +1,17 @@
 """The commands of a cluster: submit, status, logs, cancel, doctor, schedule. They parse, call and print."""
 
+import dataclasses
+import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from voxline.pipelines.cli.options import (
+    AsJson,
     Assignments,
     Ca,
     Config,
@@ -19,6 +22,7 @@ from voxline.pipelines.cli.options import (
     Pipeline,
     PipelineRoot,
     Run,
+    RunDir,
     TokenFile,
     connect,
     exit_on_signal,
@@ -26,6 +30,9 @@ from voxline.pipelines.cli.options import (
     service_account,
     warn_unmounted_paths,
 )
+
+if TYPE_CHECKING:
+    from voxline.pipelines.config.run_config import RunConfig
 
 
 def add_cluster_commands(app: typer.Typer) -> None:
@@ -143,19 +150,47 @@ def doctor(
     token_file: TokenFile = "",
     ca: Ca = "",
     deadline: Deadline = 20,
+    run_dir: RunDir = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Check a cluster.  [default: if a host is given or configured]")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Checks everything that a run needs, and prints a fix for each problem. Changes nothing."""
-    from voxline.pipelines.cluster.access import KfpEndpoint
-    from voxline.pipelines.cluster.doctor import DoctorRequest, config_loader, diagnose
+    """Check this machine, or a cluster, before a run.
+
+    Each problem has a fix; nothing is changed. Exit status 1: there is a problem.
+
+    \b
+    Examples:
+      voxline doctor -c configs/asr/demo.yaml
+      voxline doctor --cluster -c configs/asr/librispeech.yaml -c configs/cluster/gke-gpu.yaml
+    """
+    from voxline.pipelines.cluster.access import HOST, KfpEndpoint
 
     def access() -> KfpEndpoint:
         return KfpEndpoint.resolve(host=host, namespace=namespace, ca=ca, token_file=token_file, env=os.environ)
 
-    healthy = True
-    for diagnostic in diagnose(DoctorRequest(access, config_loader(config, set_ or []) if config else None, deadline)):
-        typer.echo(diagnostic.line)
-        healthy = healthy and not diagnostic.is_problem
-    if not healthy:
+    def loaded() -> "RunConfig":
+        from voxline.pipelines.config.load import load_config
+
+        return load_config(config or [], set_ or [])
+
+    if cluster or host or os.environ.get(HOST) or "KUBERNETES_SERVICE_HOST" in os.environ:
+        from voxline.pipelines.cluster.doctor import DoctorRequest, diagnose
+
+        diagnostics = diagnose(DoctorRequest(access, loaded if config else None, deadline))
+    else:
+        from voxline.pipelines.local.doctor import diagnose_machine
+
+        diagnostics = diagnose_machine(loaded if config else None, run_dir)
+    found = []
+    for diagnostic in diagnostics:
+        found.append(diagnostic)
+        if not as_json:
+            typer.echo(diagnostic.line)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(one) for one in found], indent=2, ensure_ascii=False))
+    if any(one.is_problem for one in found):
         sys.exit(1)
 
 

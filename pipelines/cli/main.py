@@ -16,6 +16,7 @@ from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
 from voxline.pipelines.cli.config import config_commands
 from voxline.pipelines.cli.options import Assignments, Config, Pipeline, RunDir, local_path, warn_unmounted_paths
+from voxline.pipelines.cli.runs import run_commands
 from voxline.pipelines.graph import check_pipeline
 from voxline.store.files import USER_FIXABLE_ERRNOS
 
@@ -156,10 +157,11 @@ def step(
         work = run_step(
             name, chosen, run_dir or Path("runs") / chosen.name, {key: path for key, path in given.items() if path}
         )
-    for output in work.outputs:
-        typer.echo(f"{output:<12}{work.output_uri(output)}")
-    for metric, value in work.metrics.items():
-        typer.echo(f"{metric:<12}{value}")
+    shown = {output: work.output_uri(output) for output in work.outputs}
+    shown |= {metric: f"{value:.6g}" for metric, value in work.metrics.items()}
+    width = max((len(name) for name in shown), default=0)
+    for label, value in shown.items():
+        typer.echo(f"{label:<{width}}  {value}")
 
 
 @app.command("compile")
@@ -205,6 +207,7 @@ def demo_corpus(
 
 app.add_typer(corpus, name="corpus")
 app.add_typer(config_commands, name="config")
+app.add_typer(run_commands, name="runs")
 model_commands.add_model_commands(app)
 cluster_commands.add_cluster_commands(app)
 datasets.add_dataset_commands(app)

@@ -11,8 +11,9 @@ from voxline.components.publish.versions import DatasetVersions, list_datasets
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.metrics.catalog import CATALOG
+from voxline.metrics.evaluation import REPORT_FILE
 from voxline.registry.journal import RegistryEvent
-from voxline.registry.registry import PROVENANCE, Registry, model_names
+from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry, model_names
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
 from voxline.store.files import atomic_write
 
@@ -43,8 +44,22 @@ def format_model_version(root: Path | str, model: str, version: int) -> list[str
     """The details of one version."""
     registry = _open_registry(root, model)
     values = dataclasses.asdict(registry.event(version))
-    shown = [f"{name:<10}{value}" for name, value in values.items() if value not in (None, "")]
-    return [f"{'folder':<10}{registry.path(version)}", *shown]
+    metrics = values.pop("metrics")
+    folder = registry.path(version)
+    shown = {"folder": str(folder), **{name: value for name, value in values.items() if value not in (None, "")}}
+    files = {"card": folder / MODEL_CARD, "evaluation": folder / "evaluation" / REPORT_FILE}
+    shown |= {name: str(file) for name, file in files.items() if file.is_file()}
+    shown |= {_label(name): _value(name, value) for name, value in metrics.items()}
+    width = max(len(name) for name in shown)
+    return [f"{name:<{width}}  {value}" for name, value in shown.items()]
+
+
+def _value(metric: str, value: float) -> str:
+    return CATALOG[metric].format(value) if metric in CATALOG else f"{value:g}"
+
+
+def _label(metric: str) -> str:
+    return (CATALOG[metric].label or CATALOG[metric].title) if metric in CATALOG else metric
 
 
 def roll_back(root: Path | str, model: str, to: int | None, note: str) -> str:
@@ -74,8 +89,8 @@ def _open_registry(root: Path | str, model: str) -> Registry:
 def _format_event(change: RegistryEvent) -> str:
     known = [metric for metric in CATALOG.values() if metric.headline and metric.name in change.metrics]
     headline = f"  {known[0].label} {known[0].format(change.metrics[known[0].name])}" if known else ""
-    origin = "" if change.copy_of is None else f" of version {change.copy_of}"
-    return f"version {change.version}  {change.at}  {change.action}{origin}{headline}"
+    action = change.action if change.copy_of is None else f"rolled back to version {change.copy_of}"
+    return f"version {change.version}  {change.at}  {action}{headline}"
 
 
 def format_training_data(root: str, model: str, version: int, ids: Path | None) -> list[str]:

@@ -6,11 +6,10 @@ Nothing is written, created or started. What cannot be checked from here is repo
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -21,51 +20,9 @@ from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.cluster.schedules import Schedules, is_enabled
 from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.local.doctor import Diagnostic, catch_errors
 from voxline.store.objects import open_store
 from voxline.store.uris import is_remote
-
-
-@dataclass(frozen=True)
-class Diagnostic:
-    """One line of `voxline doctor`."""
-
-    state: Literal["ok", "problem", "not checked"]
-    what: str
-    detail: str
-    fix: str = ""
-
-    @classmethod
-    def ok(cls, what: str, detail: str) -> "Diagnostic":
-        return cls("ok", what, detail)
-
-    @classmethod
-    def problem(cls, what: str, detail: str, fix: str = "") -> "Diagnostic":
-        return cls("problem", what, detail, fix)
-
-    @classmethod
-    def not_checked(cls, what: str, why: str) -> "Diagnostic":
-        return cls("not checked", what, why)
-
-    @property
-    def is_problem(self) -> bool:
-        return self.state == "problem"
-
-    @property
-    def line(self) -> str:
-        """
-        >>> Diagnostic.problem("image", "data:1 is not there", "make images").line
-        'problem      image        data:1 is not there; fix: make images'
-        """
-        return f"{self.state:<12} {self.what:<12} {self.detail}" + (f"; fix: {self.fix}" if self.fix else "")
-
-
-def catch_errors(what: str, check: Callable[[], Iterable[Diagnostic]]) -> Iterator[Diagnostic]:
-    """The diagnostics of a check; an error in it is reported as a problem, and the other checks continue."""
-    try:
-        yield from check()
-    except VoxlineError as error:
-        yield Diagnostic.problem(what, str(error))
-
 
 GROUP = "pipelines.kubeflow.org"
 CREATED_RESOURCES = {"experiments": "experiments", "runs": "runs", "jobs": "schedules", "pipelines": "pipelines"}
@@ -350,14 +307,3 @@ def _check_image(name: str) -> Diagnostic:
         f"{name}: {image.registry} does not have it",
         "`make images`, then push it; or give a tag that exists: --set cluster.images.tag=…",
     )
-
-
-def config_loader(files: Sequence[Path], assignments: Sequence[str]) -> Callable[[], RunConfig]:
-    """A function that loads the config when it is checked."""
-
-    def read() -> RunConfig:
-        from voxline.pipelines.config.load import load_config
-
-        return load_config(files, assignments)
-
-    return read

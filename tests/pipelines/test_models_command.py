@@ -42,7 +42,7 @@ def test_models_are_listed_shown_and_rolled_back(registry: Path, recording: Path
     assert heard() == "one two\n"
     shown = voxline("models", "show", "tones", "--registry", registry).stdout.splitlines()
     assert [line[0] for line in shown] == [" ", " ", "▸"]
-    assert "rollback of version 1" in shown[2]
+    assert "rolled back to version 1" in shown[2]
     assert shown[2].endswith("deaf to two")
     assert str(registry / "tones" / "1") in voxline("models", "show", "tones", "1", "--registry", registry).stdout
 

@@ -1,0 +1,165 @@
+"""The commands of runs: list and compare the folders that `voxline run` left on this machine."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from voxline.errors import SettingsError, WorkError
+from voxline.pipelines.cli.options import AsJson, local_path
+
+run_commands = typer.Typer(help="List and compare runs on this machine.", no_args_is_help=True)
+
+RUN_FILE, CONFIG_FILE = "run.json", "config.yaml"
+LOCATIONS = ("store", "registry", "datasets", "name")
+"""Keys of a config that say where a run is, not what it does."""
+SUMMARY_KEYS = (
+    "pipeline", "name", "started", "seconds", "status", "pushed", "reason", "failed_step", "metrics", "model"
+)  # fmt: skip
+MAX_DEPTH = 3
+
+
+@run_commands.command("list")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(parser=local_path, help="Folder of the runs.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List runs: name, date, verdict, headline metric.
+
+    Example: voxline runs list
+    """
+    found = sorted(_find_runs(folder), key=lambda one: str(one.record["started"]))
+    if as_json:
+        typer.echo(json.dumps([one.summary() for one in found], indent=2, ensure_ascii=False))
+        return
+    if not found:
+        typer.echo(f"{folder}: no run is here; `voxline run` makes one")
+    width = max((len(str(one.folder)) for one in found), default=0)
+    for one in found:
+        started = str(one.record["started"])[:16].replace("T", " ")
+        typer.echo(f"{one.folder!s:<{width}}  {started}  {one.headline:<24}  {one.verdict}")
+
+
+@run_commands.command("compare")
+def compare_runs(
+    before: Annotated[Path, typer.Argument(parser=local_path, help="Folder of a run, such as runs/demo.")],
+    after: Annotated[Path, typer.Argument(parser=local_path, help="Folder of the run to compare with it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare two runs: settings, data and metrics.
+
+    Example: voxline runs compare runs/demo runs/demo-longer
+    """
+    from voxline.metrics.catalog import CATALOG
+    from voxline.settings import changed_settings
+
+    old, new = _RunFolder.read(before), _RunFolder.read(after)
+    settings = changed_settings(old.settings, new.settings)
+    counts = changed_settings(old.counts, new.counts)
+    names = [name for name in CATALOG if name in old.metrics or name in new.metrics]
+    metrics = {name: (old.metrics.get(name), new.metrics.get(name)) for name in names}
+    if as_json:
+        document = {
+            "settings": {key: [was, now] for key, was, now in settings},
+            "data": {key: [was, now] for key, was, now in counts},
+            "metrics": metrics,
+            "verdicts": [old.verdict, new.verdict],
+        }
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        return
+    rows = [("run", str(before), str(after), ""), ("verdict", old.verdict, new.verdict, "")]
+    rows += [(key, was, now, "") for key, was, now in [*settings, *counts]]
+    for name, (was, now) in metrics.items():
+        metric = CATALOG[name]
+        difference = "" if was is None or now is None or was == now else metric.format_difference(now - was)
+        rows.append((metric.label or metric.title, metric.format(was), metric.format(now), difference))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip())
+
+
+@dataclasses.dataclass(frozen=True)
+class _RunFolder:
+    """A run's folder and its record."""
+
+    folder: Path
+    record: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> "_RunFolder":
+        from voxline.store.files import read_json
+
+        file = folder / RUN_FILE if folder.is_dir() else folder
+        if not file.is_file():
+            raise SettingsError(f"{folder}: no {RUN_FILE} is here; give the folder of a run, such as runs/demo")
+        try:
+            record = read_json(file)
+            if not {"pipeline", "name", "started", "status", "metrics", "steps"} <= record.keys():
+                raise ValueError("keys are missing")
+        except (ValueError, AttributeError) as error:
+            raise WorkError(f"{file}: not the record of a run ({error})") from None
+        return cls(file.parent, record)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return dict(self.record["metrics"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The effective config, without the locations of its output."""
+        from voxline.pipelines.config.load import read_yaml
+
+        file = self.folder / CONFIG_FILE
+        values = read_yaml(file) if file.is_file() else {}
+        return {key: value for key, value in values.items() if key not in LOCATIONS}
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """Utterances of each split after convert, by name."""
+        counts = {step["name"]: step["counts"] for step in self.record["steps"]}
+        ingested, converted = counts.get("ingest", {}), counts.get("convert", {})
+        data = {f"utterances in {split}": ingested[split] for split in ("train", "dev", "test") if split in ingested}
+        return data | ({"rejects of convert": converted["rejects"]} if "rejects" in converted else {})
+
+    @property
+    def headline(self) -> str:
+        from voxline.metrics.catalog import CATALOG
+
+        known = [metric for metric in CATALOG.values() if metric.headline and metric.name in self.metrics]
+        return f"{known[0].label} {known[0].format(self.metrics[known[0].name])}" if known else ""
+
+    @property
+    def verdict(self) -> str:
+        """One line: what became of the run."""
+        record, status = self.record, str(self.record["status"])
+        reason = str(record.get("reason") or "").partition("\n")[0]
+        if status == "failed":
+            return f"failed in {record.get('failed_step') or 'the graph'}: {reason}"
+        if record.get("until") and status == "succeeded":
+            return f"stopped after {record['until']}"
+        return reason if status == "succeeded" and reason else status
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            **{key: self.record.get(key) for key in SUMMARY_KEYS},
+            "verdict": self.verdict,
+        }
+
+
+def _find_runs(folder: Path, depth: int = 0) -> Iterator[_RunFolder]:
+    """The runs in a folder, and in folders below it that are no runs themselves."""
+    if not folder.is_dir():
+        raise SettingsError(f"{folder}: not a folder; give the folder of the runs")
+    if (folder / RUN_FILE).is_file():
+        try:
+            yield _RunFolder.read(folder)
+        except WorkError as error:
+            typer.echo(f"voxline: {error}", err=True)
+    if depth < MAX_DEPTH:
+        for below in sorted(folder.iterdir()):
+            if below.is_dir() and not below.is_symlink() and below.name not in ("store", "registry", "datasets", "kfp"):
+                yield from _find_runs(below, depth + 1)

@@ -1,0 +1,77 @@
+"""`voxline runs list|compare` and `voxline doctor` on a machine without a cluster."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from voxline.pipelines.cli.main import app
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.local import doctor
+from voxline.pipelines.local.run_record import RunRecord, StepRecord
+
+
+def voxline(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def leave_run(folder: Path, name: str, epochs: int, wer: float, **values: Any) -> Path:
+    config = load_config({"name": name, "corpus": {"uri": "/c"}, "train": {"epochs": epochs}})
+    (folder / name).mkdir(parents=True)
+    (folder / name / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+    record = RunRecord("asr", name, folder / name, config.plain(), metrics={"wer": wer, "cer": wer / 2}, **values)
+    record.steps.append(StepRecord("ingest", "succeeded", counts={"utterances": 40 + epochs, "train": 30 + epochs}))
+    record.write()
+    return folder / name
+
+
+def test_runs_are_listed_with_verdict_and_metric(tmp_path: Path) -> None:
+    leave_run(tmp_path, "old", 3, 0.05, status="succeeded", reason="Pushed as version 1", started=0.0)
+    leave_run(tmp_path / "more", "new", 5, 0.04, status="failed", reason="convert: x\n  y", failed_step="convert")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{}", encoding="utf-8")
+    shown = voxline("runs", "list", tmp_path)
+    lines = [line for line in shown.output.splitlines() if not line.startswith("voxline:")]
+    assert [line.split()[0] for line in lines] == [str(tmp_path / "old"), str(tmp_path / "more/new")]
+    assert lines[0].endswith("1970-01-01 00:00  word error rate 5.00%     Pushed as version 1")
+    assert lines[1].endswith("failed in convert: convert: x")
+    assert "broken/run.json: not the record of a run" in shown.output
+    assert json.loads(voxline("runs", "list", tmp_path / "old", "--json").stdout)[0]["metrics"]["wer"] == 0.05
+
+
+def test_two_runs_are_compared_by_settings_data_and_metrics(tmp_path: Path) -> None:
+    before, after = (leave_run(tmp_path, name, epochs, wer) for name, epochs, wer in (("a", 3, 0.05), ("b", 5, 0.04)))
+    rows = [line.split() for line in voxline("runs", "compare", before, after).output.splitlines()]
+    assert ["train.epochs", "3", "5"] in rows
+    assert ["utterances", "in", "train", "33", "35"] in rows
+    assert ["word", "error", "rate", "5.00%", "4.00%", "-1.00", "points"] in rows
+    assert not any(row[0] == "name" for row in rows)
+    document = json.loads(voxline("runs", "compare", before, after, "--json").stdout)
+    assert document["settings"] == {"train.epochs": ["3", "5"]}
+    assert document["metrics"]["cer"] == [0.025, 0.02]
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
+    assert "no run is here" in voxline("runs", "list", tmp_path).output
+    with pytest.raises(Exception, match=r"no run\.json is here"):
+        CliRunner().invoke(app, ["runs", "compare", str(tmp_path), str(tmp_path)], catch_exceptions=False)
+
+
+def test_the_doctor_checks_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_DEVICES", """print('DEVICES ["2.21", ["GPU:0"]]')""")  # spares importing TensorFlow
+    monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    config = tmp_path / "run.yaml"
+    config.write_text("name: x\ncorpus: {uri: nowhere}\n", encoding="utf-8")
+    shown = voxline("doctor", "-c", config, "--run-dir", tmp_path / "file" / "run", "--json")
+    assert shown.exit_code == 1
+    states = {one["what"]: one["state"] for one in json.loads(shown.stdout)}
+    assert states["corpus"] == states["run folder"] == "problem"
+    assert {states[what] for what in ("python", "system", "memory", "scratch", "ffmpeg", "tensorflow")} == {"ok"}
+    (tmp_path / "nowhere").mkdir()
+    well = voxline("doctor", "-c", config, "--run-dir", tmp_path / "run")
+    assert well.exit_code == 0, well.output
+    assert "tensorflow   2.21: GPU:0" in well.output
