@@ -155,7 +155,7 @@ def test_a_step_that_fails_is_named_and_the_record_is_written(house: House) -> N
     assert (found["status"], found["failed_step"], found["report"]) == ("failed", "convert", "report.html")
     assert [step["status"] for step in found["steps"]] == ["succeeded", "failed"]
     page = (house.run_dir / "report.html").read_text(encoding="utf-8")
-    assert "tiny failed in convert" in page
+    assert "tiny: failed in convert" in page
     assert "lower convert.min_seconds" in page
     assert "<audio" in page
 

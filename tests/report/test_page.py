@@ -5,17 +5,11 @@ import hashlib
 import html
 import html.parser
 import io
-import json
 import re
-import shutil
 import struct
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -374,90 +368,6 @@ def test_a_diff_holds_both_texts_and_as_many_errors_as_jiwer_counts(
         assert errors == measured.insertions + measured.deletions + measured.substitutions
     else:
         assert errors == len(reference) + len(hypothesis)
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Any]:
-    """Headless Chromium's `evaluate(page, script)`, with the console's output."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine: install it to see pages opened in a browser")
-    websocket = pytest.importorskip("websocket")
-    profile = tmp_path / "profile"
-    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync --disable-background-networking"
-    flags += " --disable-component-update --mute-audio --remote-debugging-port=0 --remote-allow-origins=*"
-    flags += " --autoplay-policy=no-user-gesture-required"
-    process = subprocess.Popen(
-        [chromium, *flags.split(), f"--user-data-dir={profile}", "about:blank"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def evaluate(page: Path, script: str, width: int = 1100) -> tuple[Any, list[str]]:
-        port = (profile / "DevToolsActivePort").read_text().split()[0]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as answer:
-            target = next(one for one in json.load(answer) if one["type"] == "page")
-        connection = websocket.create_connection(target["webSocketDebuggerUrl"], timeout=20)
-        said: list[str] = []
-
-        def call(number: int, method: str, **values: Any) -> dict[str, Any]:
-            connection.send(json.dumps({"id": number, "method": method, "params": values}))
-            while True:
-                message: dict[str, Any] = json.loads(connection.recv())
-                if message.get("method") in ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"):
-                    said.append(json.dumps(message["params"]))
-                if message.get("id") == number:
-                    return message
-
-        for number, domain in enumerate(("Log", "Runtime", "Page"), start=1):
-            call(number, f"{domain}.enable")
-        call(4, "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
-        call(5, "Page.navigate", url=page.as_uri())
-        ready = "document.readyState == 'complete' && location.protocol == 'file:'"
-        for number in range(6, 206):
-            if call(number, "Runtime.evaluate", expression=ready)["result"]["result"].get("value"):
-                break
-            time.sleep(0.05)
-        answer = call(300, "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        connection.close()
-        return answer["result"]["result"].get("value"), said
-
-    try:
-        for _ in range(200):
-            if (profile / "DevToolsActivePort").is_file() and (profile / "DevToolsActivePort").read_text():
-                break
-            time.sleep(0.1)
-        yield evaluate
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-def test_in_a_browser_the_audio_plays_and_the_console_stays_silent(browser: Any, tmp_path: Path) -> None:
-    page = tmp_path / "Seite für <alle>.html"
-    full_page(HOSTILE).write(page)
-    played, said = browser(
-        page,
-        """(async () => {
-          const audio = document.querySelector("audio");
-          await audio.play();
-          await new Promise(done => { audio.onended = done; });
-          return [audio.duration, audio.currentTime, document.scripts.length];
-        })()""",
-    )
-    assert said == []
-    assert played == [pytest.approx(0.5, abs=0.01), pytest.approx(0.5, abs=0.01), 0]
-
-
-def test_in_a_browser_a_narrow_page_does_not_scroll_sideways(browser: Any, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    made = full_page(audio=tone(0.1))
-    made.add_section(
-        "Wide", data_table([f"column {n}" for n in range(30)], [list(range(30))]), word_diff("a " * 60, "b " * 60)
-    )
-    made.write(page)
-    widths, _ = browser(page, "[document.documentElement.scrollWidth, innerWidth]", width=390)
-    assert widths == [390, 390]
 
 
 def test_image_panels_are_one_png_with_a_description() -> None:

@@ -129,7 +129,8 @@ class _Shown:
         rows = []
         for name in ("reference", "hypothesis"):
             words = align_words_in_audio(values, self.text(index, name), self._alphabet, seconds)
-            rows.append(WordRow(name, [SpokenWord(one.word, one.start, one.end, one.confidence) for one in words]))
+            if words:
+                rows.append(WordRow(name, [SpokenWord(one.word, one.start, one.end, one.confidence) for one in words]))
         return spectrogram_view(
             waveform, self._recognizer.sample_rate, rows, f"Spectrogram and aligned words of {self.results[index].id}"
         )
