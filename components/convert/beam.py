@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from voxline.beam.worker_paths import fetch_files, worker_path, worker_uri
 from voxline.components.convert.jobs import ConversionJob, Converted, RejectedRecording, Shaping, SourceChanged
 from voxline.components.convert.process_pool import WorkerCrashed, map_in_processes
 from voxline.components.convert.recording import convert_recording
 from voxline.components.convert.settings import ConvertSettings
 from voxline.rejects import Reason
-from voxline.store.bucket_cache import local_path, uri_of
 from voxline.store.files import atomic_write
-from voxline.store.localize import ensure_local, localize, upload_new
+from voxline.store.objects import open_store
 from voxline.store.uris import is_remote
 
 ConversionResult = Converted | RejectedRecording | SourceChanged | WorkerCrashed
@@ -77,9 +77,12 @@ def convert_with_beam(
         for first, batch in _split_batches(jobs):
             _write_batch(folder / _batch_name(len(firsts)), batch)
             firsts.append(first)
-        upload_new([folder / _batch_name(number) for number in range(len(firsts))], uri_of(folder))
+        open_store(worker_uri(folder)).upload_new(folder / _batch_name(number) for number in range(len(firsts)))
         convert = functools.partial(
-            _convert_batch, folder=uri_of(folder), pool=uri_of(pool), limit_seconds=settings.decode_seconds
+            _convert_batch,
+            folder=worker_uri(folder),
+            pool=worker_uri(pool),
+            limit_seconds=settings.decode_seconds,
         )
         for number, results in map_with_beam("convert", convert, range(len(firsts)), settings, folder):
             for at, (kind, values) in enumerate(results):
@@ -90,11 +93,11 @@ def convert_with_beam(
 
 def _convert_batch(number: int, folder: str, pool: str, limit_seconds: float) -> list[tuple[str, dict[str, Any]]]:
     """Converts a batch in a worker. Its WAVs are in the pool afterwards."""
-    jobs = _read_batch(localize(f"{folder}/{_batch_name(number)}"))
-    ensure_local(job.source for job in jobs)
+    jobs = _read_batch(*fetch_files([f"{folder}/{_batch_name(number)}"]))
+    fetch_files(job.source for job in jobs)
     results: dict[int, ConversionResult] = dict(map_in_processes(convert_recording, jobs, 1, limit_seconds))
     if is_remote(pool):
-        upload_new([jobs[at].wav for at, result in results.items() if isinstance(result, Converted)], pool)
+        open_store(pool).upload_new(jobs[at].wav for at, result in results.items() if isinstance(result, Converted))
     else:
         os.sync()  # before anything names the WAVs; the process that waits may be on another machine
     return [(type(results[at]).__name__, dataclasses.asdict(results[at])) for at in range(len(jobs))]
@@ -123,7 +126,7 @@ def _batch_name(number: int) -> str:
 def _write_batch(file: Path, jobs: list[ConversionJob]) -> None:
     with atomic_write(file, "w", durable=False) as out:
         for job in jobs:
-            values = dataclasses.asdict(job) | {"source": uri_of(job.source), "wav": uri_of(job.wav)}
+            values = dataclasses.asdict(job) | {"source": worker_uri(job.source), "wav": worker_uri(job.wav)}
             out.write(json.dumps(values, ensure_ascii=False) + "\n")
 
 
@@ -134,7 +137,7 @@ def _read_batch(file: Path) -> list[ConversionJob]:
 
 def _job_from_json(values: dict[str, Any]) -> ConversionJob:
     source, wav, shaping = values.pop("source"), values.pop("wav"), values.pop("shaping")
-    return ConversionJob(**values, source=str(local_path(source)), wav=local_path(wav), shaping=Shaping(**shaping))
+    return ConversionJob(**values, source=str(worker_path(source)), wav=worker_path(wav), shaping=Shaping(**shaping))
 
 
 def _result_from_json(kind: str, values: dict[str, Any]) -> ConversionResult:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from voxline.beam.settings import IN_PROCESS
+from voxline.beam.worker_paths import fetch_files, worker_path, worker_uri
 from voxline.components.extract.clip_features import (
     crashed_clips,
     crashes_worker,
@@ -27,8 +28,7 @@ from voxline.data.shard_writer import ShardWriter
 from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, upload_shard
 from voxline.progress import Progress
 from voxline.rejects import BadAudioError, Reason
-from voxline.store.bucket_cache import local_path, uri_of
-from voxline.store.localize import localize, upload_new
+from voxline.store.objects import open_store
 from voxline.store.uris import is_remote
 
 
@@ -86,7 +86,7 @@ def write_shard(
         return []
     failed: list[FailedClip] = []
     shard = ShardWriter(unfinished, settings.features.bins)
-    utterances = read_manifest(localize(task.manifest))
+    utterances = read_manifest(*fetch_files([str(task.manifest)]))
     localize_audio(utterances)
     attempts, alone = unfinished / ATTEMPTS_FOLDER, settings.runner == IN_PROCESS
     suspects = crashed_clips(attempts) if alone else suspect_clips(attempts, task.shard)
@@ -132,12 +132,12 @@ def _write_with_beam(
 
     manifests: list[Path | str] = [task.manifest for task in tasks]
     if settings.runner != IN_PROCESS:
-        upload_new([Path(manifest) for manifest in manifests], store)
-        manifests = [uri_of(manifest) for manifest in manifests]
+        open_store(store).upload_new(manifests)
+        manifests = [worker_uri(manifest) for manifest in manifests]
     elements = [
         dataclasses.asdict(task) | {"manifest": str(manifest)} for task, manifest in zip(tasks, manifests, strict=True)
     ]
-    write = functools.partial(_write_element, settings=settings.plain(), store=store, unfinished=uri_of(unfinished))
+    write = functools.partial(_write_element, settings=settings.plain(), store=store, unfinished=worker_uri(unfinished))
     failed: dict[int, list[FailedClip]] = {}
     for number, failures in map_with_beam("extract", write, elements, settings, unfinished):
         failed[number] = [FailedClip(*failure) for failure in failures]
@@ -146,4 +146,4 @@ def _write_with_beam(
 
 
 def _write_element(element: dict[str, Any], settings: dict[str, Any], store: str, unfinished: str) -> list[FailedClip]:
-    return write_shard(ShardTask(**element), ExtractSettings.of(settings), store, local_path(unfinished))
+    return write_shard(ShardTask(**element), ExtractSettings.of(settings), store, worker_path(unfinished))

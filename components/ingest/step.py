@@ -31,8 +31,7 @@ from voxline.data.manifest import (
 from voxline.errors import WorkError
 from voxline.progress import Progress, print_status
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
-from voxline.store.bucket_cache import local_path
-from voxline.store.localize import upload_new
+from voxline.store.objects import open_store
 from voxline.store.step_cache import StepOutput, cached_step
 
 REVISION = 3
@@ -53,7 +52,7 @@ def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
     """
     read_entries = load_format(settings.format)
     with explain_full_disk():
-        corpus, key_parts = open_corpus(local_path(store), settings)
+        corpus, key_parts = open_corpus(open_store(store).local_path(), settings)
         table = None
         if corpus.may_lead_outside:  # files that no listing has seen
             table = _stage(corpus, read_entries, settings)
@@ -68,8 +67,8 @@ def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
         ) as output:
             if not output.reused:
                 table = table or _stage(corpus, read_entries, settings)
-                _ingest(corpus, table, settings, output, ProbeCache(local_path(store), corpus))
-                upload_new((utterance.audio_filepath for utterance in iter_manifest(output.folder)), store)
+                _ingest(corpus, table, settings, output, ProbeCache(open_store(store).local_path(), corpus))
+                open_store(store).upload_new(utterance.audio_filepath for utterance in iter_manifest(output.folder))
     return output
 
 

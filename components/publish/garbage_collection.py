@@ -21,14 +21,12 @@ from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import private_cache, uri_of
 from voxline.store.bucket_step import LAST_USE_FILE
 from voxline.store.files import DONE
 from voxline.store.layout import check_store
-from voxline.store.localize import ensure_local
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ObjectInfo
-from voxline.store.store_locks import UNFINISHED_PURGE, exclusive_store_lock
+from voxline.store.store_locks import UNFINISHED_PURGE, sole_access
 from voxline.store.uris import is_remote
 
 ABANDONED = datetime.timedelta(days=1)
@@ -76,11 +74,11 @@ def collect_garbage(
         shards, abandoned = _list_shards(objects, now)
         extracted = _list_extracted(objects)
         recent = [dataset.folder for dataset in extracted if now - dataset.used <= grace]
-        referenced = {uri for folder in (*_published(datasets), *recent) for uri in _shard_uris(folder)}
+        referenced = {shard for folder in (*_published(datasets), *recent) for shard in _shards_of(folder)}
         unused = {
             name: infos
             for name, infos in shards.items()
-            if objects.uri_of(name) not in referenced and now - _age_of(infos, SHARD_FILE) > grace
+            if objects.local_path(name) not in referenced and now - _age_of(infos, SHARD_FILE) > grace
         }
         deletable = {name: infos for name, infos in unused.items() if not _is_read(objects.local_path(name))}
         if not dry_run:
@@ -96,9 +94,9 @@ def _delete(
 
     Reuse of an extracted dataset in a bucket looks at its marker only, not at its shards.
     """
-    uris = set(map(objects.uri_of, folders))
+    shards = set(map(objects.local_path, folders))
     for dataset in extracted:
-        if dataset.marker and not uris.isdisjoint(dataset.shard_uris()):
+        if dataset.marker and not shards.isdisjoint(dataset.shards()):
             check_lock()
             objects.delete(dataset.marker.name, if_version=dataset.marker.version)
     for folder in folders:
@@ -111,17 +109,13 @@ def _delete(
 @contextlib.contextmanager
 def _exclusive(store: Path | str, dry_run: bool) -> Iterator[tuple[datetime.datetime, Callable[[], None]]]:
     """Locks the store against all who add to it; yields the storage's time and a check that the lock still holds."""
+    # On a disk a training does not stop this: the shards that it reads stay.
     with contextlib.ExitStack() as stack:
-        now, check = datetime.datetime.now(datetime.UTC), lambda: None
-        if is_remote(store):
-            stack.enter_context(private_cache())
-            if not dry_run:
-                lease = stack.enter_context(exclusive_store_lock(str(store)))
-                now, check = lease.info.updated, lease.check
-        elif not dry_run:
+        locked = stack.enter_context(sole_access(store, to_change=is_remote(store) and not dry_run))
+        if not is_remote(store) and not dry_run:
             for folder in sorted(Path(store, SHARDS_FOLDER).glob("*/")):
                 stack.enter_context(lock_shards(folder, exclusive=True))
-        yield now, check
+        yield locked
 
 
 def _list_shards(objects: ObjectStore, now: datetime.datetime) -> tuple[dict[str, list[ObjectInfo]], list[str]]:
@@ -163,9 +157,9 @@ class _Extracted:
     used: datetime.datetime
     marker: ObjectInfo | None
 
-    def shard_uris(self) -> set[str]:
+    def shards(self) -> set[Path]:
         try:
-            return _shard_uris(self.folder)
+            return _shards_of(self.folder)
         except WorkError:  # damaged: its next use extracts it again
             return set()
 
@@ -175,14 +169,15 @@ def _list_extracted(objects: ObjectStore) -> list[_Extracted]:
     for info in objects.list("extract/"):
         if PurePosixPath(info.name).name in (DATASET_FILE, DONE, LAST_USE_FILE):
             outputs.setdefault("/".join(info.name.split("/")[:2]), []).append(info)
-    extracted = []
+    extracted, headers = [], []
     for output, infos in outputs.items():
         used = max(info.updated for info in infos)
         marker = next((info for info in infos if info.name == f"{output}/{DONE}"), None)
         for info in infos:
             if PurePosixPath(info.name).name == DATASET_FILE:
                 extracted.append(_Extracted(objects.local_path(info.name).parent, used, marker))
-    ensure_local(dataset.folder / DATASET_FILE for dataset in extracted)
+                headers.append(info)
+    objects.pull(headers)
     return extracted
 
 
@@ -193,8 +188,9 @@ def _published(datasets: Iterable[Path | str]) -> Iterator[Path]:
             yield from map(versions.path, versions.numbers())
 
 
-def _shard_uris(folder: Path) -> set[str]:
-    return {uri_of(file.parent) for file in Dataset.read_header(folder).files()}
+def _shards_of(folder: Path) -> set[Path]:
+    """The folders of a dataset's shards."""
+    return {file.parent for file in Dataset.read_header(folder).files()}
 
 
 def _is_read(shard: Path) -> bool:

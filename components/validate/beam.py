@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from voxline.beam.settings import RunnerSettings
+from voxline.beam.worker_paths import fetch_files, worker_uri
 from voxline.components.validate.tally import ManifestTally, byte_ranges
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.store.bucket_cache import is_cached, uri_of
 from voxline.store.files import ABANDONED_SECONDS
-from voxline.store.localize import localize
-from voxline.store.objects import open_store
+from voxline.store.objects import ObjectStore, open_store
 
 RANGE_BYTES = 16_000_000
 """Of the manifest: some 40,000 utterances, half a second of work and a tally of 5 MB."""
@@ -35,21 +34,21 @@ def tally_manifest(manifest: Path, settings: RunnerSettings, store: Path | str) 
     """
     if not manifest.is_file() or manifest.stat().st_size < settings.beam_from_megabytes * 1e6:
         return ManifestTally.read(manifest)
-    folder = open_store(store).local_path() / "tallies"
-    _clear_abandoned(folder)
-    folder /= secrets.token_hex(6)
+    tallies, name = open_store(store) / "tallies", secrets.token_hex(6)
+    _clear_abandoned(tallies.local_path())
+    folder = tallies.local_path(name)
     folder.mkdir(parents=True)
     try:
         return _tally_with_beam(manifest, settings, folder)
     finally:
-        _remove(folder)
+        _remove(tallies, name)
 
 
 def _tally_with_beam(manifest: Path, settings: RunnerSettings, folder: Path) -> ManifestTally:
     from voxline.beam.run import map_with_beam
 
     tally, waiting = ManifestTally(), dict[int, dict[str, Any]]()
-    work = functools.partial(_tally_range, manifest=uri_of(manifest))
+    work = functools.partial(_tally_range, manifest=worker_uri(manifest))
     appended = 0
     for number, answer in map_with_beam("validate", work, byte_ranges(manifest, RANGE_BYTES), settings, folder):
         waiting[number] = answer
@@ -65,20 +64,17 @@ def _tally_with_beam(manifest: Path, settings: RunnerSettings, folder: Path) -> 
 def _tally_range(byte_range: list[int], manifest: str) -> dict[str, Any]:
     """The work of one worker. A damaged line is returned, not raised: the runner would only try it again."""
     try:
-        return ManifestTally.read(localize(manifest), *byte_range).to_json()
+        (file,) = fetch_files([manifest])
+        return ManifestTally.read(file, *byte_range).to_json()
     except WorkError as error:
         return {"failed": str(error)}
 
 
-def _remove(folder: Path) -> None:
+def _remove(tallies: ObjectStore, name: str) -> None:
     """Deletes temporary files, on this machine and in the bucket; a failure is only reported."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if not is_cached(folder):
-        return
+    shutil.rmtree(tallies.local_path(name), ignore_errors=True)
     try:
-        bucket = open_store(uri_of(folder))
-        for name in [entry.name for entry in bucket.list()]:
-            bucket.delete(name)
+        tallies.delete_folder(name)
     except WorkError as error:
         print_status(f"validate: temporary files stay in the bucket: {error}")
 

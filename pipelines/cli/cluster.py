@@ -26,7 +26,7 @@ from voxline.pipelines.cli.options import (
     TokenFile,
     connect,
     exit_on_signal,
-    local_path,
+    machine_path,
     service_account,
     warn_unmounted_paths,
 )
@@ -142,7 +142,7 @@ def cancel(
 def doctor(
     config: Annotated[
         list[Path] | None,
-        typer.Option("--config", "-c", parser=local_path, help="Check its images, buckets and corpus, too."),
+        typer.Option("--config", "-c", parser=machine_path, help="Check its images, buckets and corpus, too."),
     ] = None,
     set_: Assignments = None,
     host: Host = "",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from voxline.pipelines.cli.options import AsJson, Assignments, Config, local_path
+from voxline.pipelines.cli.options import AsJson, Assignments, Config, machine_path
 
 config_commands = typer.Typer(
     help="Show, explain and write configs.",
@@ -64,7 +64,7 @@ def explain_setting(
 @config_commands.command("schema")
 def write_schema(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", parser=local_path, help="File to write.  [default: print it]")
+        Path | None, typer.Option("--output", "-o", parser=machine_path, help="File to write.  [default: print it]")
     ] = None,
 ) -> None:
     """Print a JSON schema of configs, for editors.
@@ -85,9 +85,9 @@ def write_schema(
 
 @config_commands.command("init")
 def init_config(
-    folder: Annotated[Path, typer.Argument(parser=local_path, help="Folder of the corpus.")],
+    folder: Annotated[Path, typer.Argument(parser=machine_path, help="Folder of the corpus.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", parser=local_path, help="File to write.  [default: NAME.yaml]")
+        Path | None, typer.Option("--output", "-o", parser=machine_path, help="File to write.  [default: NAME.yaml]")
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the run.  [default: the folder's]")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,

@@ -22,7 +22,6 @@ from voxline.components.publish.step import lock_dataset, low_live_shards, publi
 from voxline.components.publish.versions import DatasetVersions, VersionInfo, list_datasets
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
-from voxline.store.bucket_cache import uri_of
 
 
 def format_datasets(root: str) -> list[str]:
@@ -50,7 +49,7 @@ def format_dataset_version(root: str, name: str, number: int) -> list[str]:
     live = sum(shard.live_bytes for shard in dataset.shards)
     size = sum(shard.bytes for shard in dataset.shards)
     shown = {
-        "folder": uri_of(folder),
+        "folder": versions.uri_of(number),
         "published": published.at,
         "replaces": f"version {published.replaces}" if published.replaces else "nothing",
         "note": published.note,
@@ -84,7 +83,7 @@ def compact_latest(root: str, name: str, below: float) -> str:
             raise WorkError(f"{name}: version {latest} has just been published; compact that one")
         if not (low := low_live_shards(dataset, below)):
             return f"{name}: every shard of version {latest} is at least {below:.0%} live; nothing to do"
-        store = uri_of(dataset.file(dataset.shards[0]).parents[3])
+        store = dataset.shard_store()
         note = f"version {latest}, compacted: {len(low):,} of {len(dataset.shards):,} shards rewritten"
         folder = publish_version(dataset, store, versions, compact_below=below, note=note)
     return f"{name}: version {folder.name} has the content of version {latest}; {len(low):,} shards were rewritten"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from voxline.pipelines.cli.options import local_path
+from voxline.pipelines.cli.options import machine_path
 
 Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speaker's id in the manifests.")]
 
@@ -20,7 +20,7 @@ def run_purge_command(
     registry: Annotated[str | None, typer.Option(help="Folder or bucket URI of the registry.")] = None,
     runs: Annotated[
         list[Path] | None,
-        typer.Option(parser=local_path, help="Folder of runs, in which reports that show the speaker are named."),
+        typer.Option(parser=machine_path, help="Folder of runs, in which reports that show the speaker are named."),
     ] = None,
     note: Annotated[str, typer.Option(help="For the record: who asked, and why.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only list it.")] = False,
@@ -55,7 +55,7 @@ def show_training_data(
     version: Annotated[int, typer.Argument(help="The version.")],
     registry: Annotated[str, typer.Option(metavar="LOCATION", help="Folder or bucket URI of the registry.")],
     ids: Annotated[
-        Path | None, typer.Option(parser=local_path, help="JSON lines file to write the utterances to.")
+        Path | None, typer.Option(parser=machine_path, help="JSON lines file to write the utterances to.")
     ] = None,
 ) -> None:
     """Shows the utterances that a version was trained on."""
@@ -90,7 +90,7 @@ def show_diff(
     after: Annotated[str, typer.Argument(help="The dataset to compare with it.")],
     limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers to list of each kind.")] = 10,
     html: Annotated[
-        Path | None, typer.Option(parser=local_path, help="HTML report to write.", show_default=False)
+        Path | None, typer.Option(parser=machine_path, help="HTML report to write.", show_default=False)
     ] = None,
 ) -> None:
     """Shows the changes between two datasets: utterances, audio, texts, splits, speakers, features."""

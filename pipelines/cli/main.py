@@ -15,7 +15,7 @@ from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
 from voxline.pipelines.cli.config import config_commands
-from voxline.pipelines.cli.options import Assignments, Config, Pipeline, RunDir, local_path, warn_unmounted_paths
+from voxline.pipelines.cli.options import Assignments, Config, Pipeline, RunDir, machine_path, warn_unmounted_paths
 from voxline.pipelines.cli.runs import run_commands
 from voxline.pipelines.graph import check_pipeline
 from voxline.store.files import USER_FIXABLE_ERRNOS
@@ -170,7 +170,7 @@ def compile_(
     config: Config,
     set_: Assignments = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", parser=local_path, help="[default: <name>.yaml]")
+        Path | None, typer.Option("--output", "-o", parser=machine_path, help="[default: <name>.yaml]")
     ] = None,
 ) -> None:
     """Compiles a pipeline to IR YAML for Kubeflow Pipelines."""
@@ -188,7 +188,7 @@ def compile_(
 @corpus.command("demo")
 def demo_corpus(
     folder: Annotated[
-        Path, typer.Argument(parser=local_path, help="Folder of the corpus; a complete corpus there is left alone.")
+        Path, typer.Argument(parser=machine_path, help="Folder of the corpus; a complete corpus there is left alone.")
     ],
     set_: Annotated[
         list[str] | None,

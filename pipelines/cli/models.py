@@ -9,7 +9,7 @@ import typer
 
 from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
-from voxline.pipelines.cli.options import local_path
+from voxline.pipelines.cli.options import machine_path
 
 RegistryDir = Annotated[
     str, typer.Option("--registry", metavar="LOCATION", help="Folder or URI of the registry, with <model>/<version>/.")
@@ -30,7 +30,7 @@ def add_model_commands(app: typer.Typer) -> None:
 
 
 def transcribe(
-    audio: Annotated[list[Path], typer.Argument(parser=local_path, help="Recordings of any format and sample rate.")],
+    audio: Annotated[list[Path], typer.Argument(parser=machine_path, help="Recordings of any format and sample rate.")],
     model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
 ) -> None:
     """Transcribes recordings, one line each."""
@@ -49,7 +49,7 @@ def transcribe(
 def synthesize(
     text: Annotated[str, typer.Argument(help="The text; - reads standard input.")],
     model: Annotated[str, typer.Option(help="An exported TTS model, a registry's version, or <registry>/<model>.")],
-    output: Annotated[Path, typer.Option("--output", "-o", parser=local_path, help="The WAV to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", parser=machine_path, help="The WAV to write.")],
 ) -> None:
     """Synthesizes a text to a WAV."""
     from voxline.registry.registry import find_model

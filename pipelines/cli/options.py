@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from voxline.pipelines.config.run_config import RunConfig
 
 
-def local_path(text: str) -> Path:
+def machine_path(text: str) -> Path:
     """Parses an option that takes a path of this machine: a URI would become a folder of that name."""
     from voxline.store.uris import check_local
 
@@ -36,7 +36,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         "-c",
-        parser=local_path,
+        parser=machine_path,
         help="The run's YAML, such as configs/asr/demo.yaml. Repeatable; later files win.",
     ),
 ]
@@ -48,7 +48,8 @@ Assignments = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RunDir = Annotated[
-    Path | None, typer.Option(parser=local_path, help="Folder of the run's record and report.  [default: runs/<name>]")
+    Path | None,
+    typer.Option(parser=machine_path, help="Folder of the run's record and report.  [default: runs/<name>]"),
 ]
 Host = Annotated[
     str, typer.Option(help="URL of the KFP server.  [default: KF_PIPELINES_ENDPOINT, or the cluster's own]")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from voxline.errors import SettingsError, WorkError
-from voxline.pipelines.cli.options import AsJson, local_path
+from voxline.pipelines.cli.options import AsJson, machine_path
 
 run_commands = typer.Typer(help="List and compare runs on this machine.", no_args_is_help=True)
 
@@ -24,7 +24,7 @@ MAX_DEPTH = 3
 
 @run_commands.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(parser=local_path, help="Folder of the runs.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(parser=machine_path, help="Folder of the runs.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """List runs: name, date, verdict, headline metric.
@@ -45,8 +45,8 @@ def list_runs(
 
 @run_commands.command("compare")
 def compare_runs(
-    before: Annotated[Path, typer.Argument(parser=local_path, help="Folder of a run, such as runs/demo.")],
-    after: Annotated[Path, typer.Argument(parser=local_path, help="Folder of the run to compare with it.")],
+    before: Annotated[Path, typer.Argument(parser=machine_path, help="Folder of a run, such as runs/demo.")],
+    after: Annotated[Path, typer.Argument(parser=machine_path, help="Folder of the run to compare with it.")],
     as_json: AsJson = False,
 ) -> None:
     """Compare two runs: settings, data and metrics.

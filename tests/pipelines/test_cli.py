@@ -14,7 +14,7 @@ import typer
 from voxline.components.validate.settings import ValidateSettings
 from voxline.errors import SettingsError
 from voxline.pipelines.cli.main import app
-from voxline.pipelines.cli.options import local_path
+from voxline.pipelines.cli.options import machine_path
 
 
 def voxline(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -108,10 +108,10 @@ def test_no_option_that_takes_a_path_makes_a_folder_out_of_a_uri() -> None:
     taken = {name: one.type_descriptor for name, one in parameters(typer.main.get_command(app))}
     paths = {name: one for name, one in taken.items() if one.annotation in (Path, list[Path])}
     assert len(paths) >= 10
-    assert not [name for name, one in paths.items() if one.parameter_info.parser is not local_path]
+    assert not [name for name, one in paths.items() if one.parameter_info.parser is not machine_path]
     with pytest.raises(typer.BadParameter, match=r"'s3://b/x' is a URI; .* \(write \./s3: for a folder"):
-        local_path("s3://b/x")
-    assert local_path("a/b:c") == Path("a/b:c")
+        machine_path("s3://b/x")
+    assert machine_path("a/b:c") == Path("a/b:c")
 
 
 def test_a_scheme_is_checked_when_the_config_is_read() -> None:

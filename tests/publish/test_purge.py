@@ -29,7 +29,9 @@ from voxline.metrics.evaluation import Evaluation
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, read_training_data
+from voxline.settings import Settings
 from voxline.store.hashing import hash_file
+from voxline.store.step_cache import cached_step
 
 
 class Folders(NamedTuple):
@@ -223,11 +225,11 @@ def test_a_running_extraction_stops_the_purge_before_it_begins(places: Folders) 
 
 
 def test_a_step_that_works_in_the_store_stops_the_purge_before_it_begins(places: Folders) -> None:
-    lock = next((places.store / "convert").glob("*.lock"))
-    with open(lock, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(WorkError, match="a process works here"):
-            purge_speaker(GONE, places.scope)
+    with (
+        cached_step(places.store, "count", Settings(), {"of": "a step"}),
+        pytest.raises(WorkError, match="in use by another process of Voxline; stop it"),
+    ):
+        purge_speaker(GONE, places.scope)
     assert find_speaker(GONE, places.scope).outputs
 
 

@@ -11,7 +11,7 @@ from tests.buckets.emulator import Storage
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import CACHE_ENV, local_path, uri_of
-from voxline.store.localize import ensure_local, localize, upload_new
+from voxline.store.localize import ensure_local, localize
 from voxline.store.objects import open_store
 
 Pod = Callable[[], Path]
@@ -58,7 +58,7 @@ def test_only_files_that_are_not_here_are_brought(gcs: Storage, fresh_pod: Pod, 
     wavs.mkdir(parents=True)
     for name in ("a", "b", "c"):
         (wavs / name).write_text(name, encoding="utf-8")
-    upload_new(wavs.iterdir(), gcs.uri)
+    open_store(gcs.uri).upload_new(wavs.iterdir())
     fresh_pod()
     wavs = local_path(f"{gcs.uri}/wavs")
     ensure_local([wavs / "a"])
@@ -82,7 +82,7 @@ def test_what_is_there_is_not_sent_again_nor_replaced(gcs: Storage, fresh_pod: P
     wavs = local_path(f"{gcs.uri}/wavs")
     wavs.mkdir(parents=True)
     (wavs / "a").write_text("by this one", encoding="utf-8")
-    upload_new([wavs / "a"], gcs.uri)
+    open_store(gcs.uri).upload_new([wavs / "a"])
     assert gcs.bucket("wavs").read("a") == (wavs / "a").read_bytes() == b"by another machine"
 
 
@@ -123,7 +123,7 @@ def test_a_manifest_in_a_mirror_names_what_lies_outside_absolutely(
         store / "convert" / "manifest.jsonl",
         [Utterance("a", str(outside), 1.0, "one"), Utterance("b", str(inside), 1.0, "two")],
     )
-    upload_new([store / "convert" / "manifest.jsonl"], gcs.uri)
+    open_store(gcs.uri).upload_new([store / "convert" / "manifest.jsonl"])
     fresh_pod()
     read = read_manifest(localize(f"{gcs.uri}/store/convert"))
     assert [one.audio_filepath for one in read] == [

@@ -30,8 +30,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from voxline.beam.settings import IN_PROCESS, MULTI_PROCESS, RunnerSettings
+from voxline.beam.worker_paths import worker_path, worker_uri
 from voxline.errors import SettingsError, WorkError
-from voxline.store.bucket_cache import local_path, uri_of
 from voxline.store.files import atomic_write, read_json
 from voxline.store.objects import open_store
 
@@ -103,7 +103,7 @@ class _Apply(beam.DoFn):
 
     def process(self, line: str) -> None:
         number, element = json.loads(line)
-        name, folder = f"{number}.json", local_path(self.uri)
+        name, folder = f"{number}.json", worker_path(self.uri)
         if not (folder / name).is_file():
             result = json.dumps(self.function(element), ensure_ascii=False, allow_nan=False)
             with atomic_write(folder / name, "w", durable=False) as file:  # useless after a power failure
@@ -126,7 +126,7 @@ class _ResultFolder:
     def __init__(self, folder: Path, is_shared: bool) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
-        self.uri = uri_of(folder) if is_shared else str(folder)
+        self.uri = worker_uri(folder) if is_shared else str(folder)
         self._store = open_store(self.uri)
         self.seen: set[int] = set()
         self.pause = POLL_SECONDS

@@ -118,6 +118,10 @@ class Dataset:
     def files(self) -> list[Path]:
         return [self.file(shard) for shard in self.shards]
 
+    def shard_store(self) -> str:
+        """The store that holds the shards: a folder or a bucket URI."""
+        return uri_of(self.files()[0].parents[3])
+
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`. Write it last: it makes the dataset complete."""
         write_json(

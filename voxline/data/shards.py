@@ -25,10 +25,11 @@ from pathlib import Path
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import is_cached, local_path
+from voxline.store.bucket_cache import is_cached
 from voxline.store.files import open_lock_file, read_json, write_text
 from voxline.store.hashing import hash_bytes, hash_file, hash_value
-from voxline.store.localize import ensure_local, upload_new
+from voxline.store.localize import ensure_local
+from voxline.store.objects import open_store
 
 SHARDS_FOLDER, SHARD_FILE = "shards", "shard.json"
 REVISION = 1
@@ -37,7 +38,11 @@ REVISION = 1
 
 def shards_folder(store: Path | str, features: FeatureSettings) -> Path:
     """The folder of the shards with these feature settings."""
-    return local_path(store) / SHARDS_FOLDER / hash_value({"revision": REVISION, "features": features.plain()})
+    return (
+        open_store(store).local_path()
+        / SHARDS_FOLDER
+        / hash_value({"revision": REVISION, "features": features.plain()})
+    )
 
 
 @contextlib.contextmanager
@@ -122,8 +127,9 @@ def localize_shards(files: Iterable[Path]) -> None:
 
 def upload_shard(info: ShardInfo, store: Path | str) -> None:
     """Uploads a shard to a store in a bucket; `shard.json` comes last, since it makes the shard complete."""
-    upload_new([info.path, info.path.with_suffix(".npy")], store)
-    upload_new([info.folder / SHARD_FILE], store)
+    objects = open_store(store)
+    objects.upload_new([info.path, info.path.with_suffix(".npy")])
+    objects.upload_new([info.folder / SHARD_FILE])
 
 
 DAMAGE_FILE = "damaged"

@@ -103,6 +103,9 @@ class LocalStore(ObjectStore):
     def push(self, names: Iterable[str], *, absent_only: bool = False) -> Sequence[ObjectInfo]:
         return [self._written(name) for name in names]
 
+    def upload_new(self, paths: Iterable[Path | str]) -> None:
+        """Nothing: they are here."""
+
     def localize(self, name: str) -> Path:
         return self.folder / name
 

@@ -51,20 +51,6 @@ def ensure_local(paths: Iterable[Path | str]) -> None:
         _pull_existing(open_store(uri), list(dict.fromkeys(names)))
 
 
-def upload_new(paths: Iterable[Path | str], store: Path | str) -> None:
-    """Uploads files below a remote store that are not there yet; their names name their content, so none is replaced.
-
-    Files elsewhere are left alone, as are all where the store is a folder. If another machine was faster, its bytes
-    count (floating point differs between processors) and replace the file.
-    """
-    if not is_remote(store):
-        return
-    remote = open_store(store)
-    root = remote.local_path()
-    below = [Path(path) for path in paths if Path(path).is_relative_to(root)]
-    remote.pull(remote.push(sorted({path.relative_to(root).as_posix() for path in below}), absent_only=True))
-
-
 def _pull_existing(store: ObjectStore, names: list[str]) -> None:
     try:
         store.pull(names)

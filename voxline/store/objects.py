@@ -91,6 +91,16 @@ class ObjectStore(Storage):
         """
         return self.upload(self.local_path(), names, absent_only=absent_only)
 
+    def upload_new(self, paths: Iterable[Path | str]) -> None:
+        """Uploads files whose names identify their content, unless they are there; files elsewhere are left alone.
+
+        If another machine was faster, its bytes count (floating point differs between processors) and replace the
+        file. A folder has them there.
+        """
+        root = self.local_path()
+        names = {Path(path).relative_to(root).as_posix() for path in paths if Path(path).is_relative_to(root)}
+        self.pull(self.push(sorted(names), absent_only=True))
+
     def localize(self, name: str) -> Path:
         """A folder on this machine with exactly the objects below `name`: an updated copy, or the folder itself."""
         folder, store = self.local_path(name), self / name

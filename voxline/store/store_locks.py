@@ -1,4 +1,7 @@
-"""The lock of a store that several may share, as leases in its bucket.
+"""The lock of a store: processes that add to it share it, one that deletes from it has it alone.
+
+A folder is locked by the kernel (`.working.lock`, `.alone.lock`), so a killed process holds nothing. In a bucket there
+are leases:
 
   .working/<random>   one for each process that adds to the store
   .alone              of the process that deletes from it: a purge or a garbage collection
@@ -9,6 +12,10 @@ is the difference of two objects' times, both by the storage's clock.
 """
 
 import contextlib
+import datetime
+import errno
+import fcntl
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +23,8 @@ from pathlib import Path
 
 from voxline.errors import PreconditionError, WorkError
 from voxline.progress import print_status
+from voxline.store.bucket_cache import private_cache
+from voxline.store.files import open_lock_file
 from voxline.store.leases import Lease, describe_holder, hold_lease, lease_seconds
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ObjectInfo
@@ -41,7 +50,7 @@ def reset_snapshot() -> None:
 
 @contextlib.contextmanager
 def shared_store_lock(store: Path | str) -> Iterator[Callable[[], None]]:
-    """Holds a store in a bucket against a purge and a garbage collection; in a folder each step locks what it touches.
+    """Holds a store against a purge and a garbage collection, and waits while one is under way.
 
     Yields:
       A function that checks that the lock is still held; to be called before anything is decided.
@@ -51,7 +60,8 @@ def shared_store_lock(store: Path | str) -> Iterator[Callable[[], None]]:
       WorkError: a purge was begun there, and did not end.
     """
     if not is_remote(store):
-        yield lambda: None
+        with _shared_folder_lock(Path(store)):
+            yield lambda: None
         return
     with hold_shared_store_lock(str(store), seconds_since_snapshot()) as lease:
         yield lease.check
@@ -95,6 +105,79 @@ def exclusive_store_lock(uri: str) -> Iterator[Lease]:
                     f"and start again; the lock of a killed process expires after {lease_seconds():.0f} s"
                 )
         yield lease
+
+
+@contextlib.contextmanager
+def exclusive_folder_lock(folder: Path) -> Iterator[None]:
+    """Holds a store in a folder to delete from it; waits while another process does so.
+
+    Raises:
+      WorkError: a process adds to it.
+    """
+    waiting = f"waiting for another process that deletes from {folder}"
+    with open_store(folder).lock(f"{EXCLUSIVE_LOCK}.lock", waiting), _lock_file(folder) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WorkError(
+                f"{folder}: in use by another process of Voxline; stop it, or wait until it has finished, and start "
+                "again"
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def sole_access(store: Path | str, *, to_change: bool) -> Iterator[tuple[datetime.datetime, Callable[[], None]]]:
+    """Looks at a store as it is now, and not as this machine's bucket cache remembers it.
+
+    Args:
+      to_change: hold it exclusively, to delete from it.
+
+    Yields:
+      The time by the storage's clock, and a check that the lock still holds.
+
+    Raises:
+      WorkError: a process adds to it.
+    """
+    with contextlib.ExitStack() as stack:
+        now: datetime.datetime = datetime.datetime.now(datetime.UTC)
+        check: Callable[[], None] = lambda: None  # noqa: E731
+        if is_remote(store):
+            stack.enter_context(private_cache())
+            if to_change:
+                lease = stack.enter_context(exclusive_store_lock(str(store)))
+                now, check = lease.info.updated, lease.check
+        elif to_change:
+            stack.enter_context(exclusive_folder_lock(Path(store)))
+        yield now, check
+
+
+@contextlib.contextmanager
+def _shared_folder_lock(folder: Path) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(_lock_file(folder))
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES):
+                raise
+            yield  # nobody can delete from a disk that cannot be written
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print_status(f"waiting for a purge or a garbage collection in {folder}")
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+
+
+@contextlib.contextmanager
+def _lock_file(folder: Path) -> Iterator[int]:
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = open_lock_file(folder / ".working.lock")
+    try:
+        yield lock
+    finally:
+        os.close(lock)
 
 
 def record_purge(lease: Lease) -> None:

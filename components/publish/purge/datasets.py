@@ -27,10 +27,8 @@ from voxline.data.shard_rewrite import RewrittenShard, RewrittenShards, copy_rec
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, ShardInfo
 from voxline.data.tfrecord import RECORD_OVERHEAD
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import is_cached
 from voxline.store.files import DONE, atomic_write, read_json, write_json
 from voxline.store.hashing import hash_file, hash_value
-from voxline.store.localize import ensure_local
 
 
 def find_shards(store: Path, clips: set[str]) -> Iterator[tuple[ShardInfo, int]]:
@@ -48,14 +46,14 @@ def find_leftovers(store: Path, workspace: Workspace) -> list[Path]:
     return [folder for folder in folders if folder.name.startswith(".") or not workspace.exists(folder / SHARD_FILE)]
 
 
-def check_not_read(shards: Iterable[ShardInfo]) -> None:
+def check_not_read(shards: Iterable[ShardInfo], workspace: Workspace) -> None:
     """Checks that no process of this machine reads a shard. Readers in a bucket hold the lock of its store.
 
     Raises:
       WorkError: a process does, and would go on reading what was removed.
     """
     for info in shards:
-        if not is_cached(info.path):
+        if not workspace.is_in_bucket(info.path):
             with open(info.path, "rb") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,7 +69,7 @@ def rewrite_shard(info: ShardInfo, clips: set[str], workspace: Workspace) -> Rew
     if not kept:
         return RewrittenShard(None, {})
     statistics = info.path.with_suffix(".npy")
-    ensure_local([info.path, statistics])
+    workspace.fetch(info.path, statistics)
     bins = np.load(statistics, allow_pickle=False, mmap_mode="r").shape[-1]
     rewritten = copy_records([(info, kept)], info.folder.parent, bins)[info.folder]
     if (new := rewritten.shard) and new.path.is_file():  # else the bucket has this very shard already
@@ -127,7 +125,7 @@ def remap_dataset(dataset: Dataset, rewritten: RewrittenShards, workspace: Works
     if not any(file.parent in rewritten for file in dataset.files()):
         return
     folder = dataset.folder
-    ensure_local([folder / dataset.record_locations_file])
+    workspace.fetch(folder / dataset.record_locations_file)
     shards, locations = remap_records(dataset, dataset.read_record_locations(), rewritten, folder)
     name = write_record_locations(folder, locations)  # named by its content: the old file serves until the next line
     workspace.upload_new(folder / name)

@@ -3,7 +3,6 @@
 import bisect
 import contextlib
 import dataclasses
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,17 +10,16 @@ from pathlib import Path, PurePosixPath
 
 from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
-from voxline.errors import WorkError
 from voxline.registry.registry import EVALUATION, PROVENANCE, model_names
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import cache_root, is_cached, private_cache, uri_of
-from voxline.store.files import DONE, open_lock_file
+from voxline.store.files import DONE
 from voxline.store.layout import CORPORA, UNPACKED, WAVS, check_store
 from voxline.store.leases import Lease
 from voxline.store.localize import ensure_local
 from voxline.store.objects import CLAIM, ObjectStore, open_store
 from voxline.store.storage import ABSENT, ObjectInfo
-from voxline.store.store_locks import UNFINISHED_PURGE, exclusive_store_lock
+from voxline.store.store_locks import UNFINISHED_PURGE, exclusive_folder_lock, exclusive_store_lock
 from voxline.store.uris import is_remote
 
 TRAIN, SOURCES = "train", (UNPACKED, CORPORA)
@@ -66,6 +64,18 @@ class Workspace:
             root.mkdir(parents=True, exist_ok=True)
             store.download([info for info in objects if is_read(info.name)], root)
         return root
+
+    def is_in_bucket(self, path: Path) -> bool:
+        """Whether a file is the copy of an object, which others read too."""
+        return is_cached(path)
+
+    def uri_of(self, path: Path) -> str:
+        """What a file is called on all machines."""
+        return uri_of(path)
+
+    def fetch(self, *paths: Path) -> None:
+        """Downloads files that are not here yet."""
+        ensure_local(paths)
 
     def exists(self, path: Path) -> bool:
         """Whether there is such a file, or a folder with files."""
@@ -279,7 +289,9 @@ def open_locations(scope: PurgeScope, *, to_change: bool) -> Iterator[PurgeLocat
                 if is_remote(uri):
                     leases.append(stack.enter_context(exclusive_store_lock(uri)))
             if not is_remote(scope.store):
-                _lock_folder(Path(scope.store), stack)
+                stack.enter_context(exclusive_folder_lock(Path(scope.store)))
+                for folder in sorted(Path(scope.store, SHARDS_FOLDER).glob("*/")):
+                    stack.enter_context(lock_shards(folder, exclusive=True))
         workspace = Workspace()
         store = workspace.add(_normalized(scope.store), _is_read_of_store)
         datasets = tuple(workspace.add(_normalized(root), _is_read_of_datasets) for root in scope.datasets)
@@ -289,25 +301,6 @@ def open_locations(scope: PurgeScope, *, to_change: bool) -> Iterator[PurgeLocat
 
 def _normalized(uri: Path | str) -> str:
     return str(uri).rstrip("/") if is_remote(uri) else str(Path(uri).absolute())
-
-
-def _lock_folder(store: Path, stack: contextlib.ExitStack) -> None:
-    """Locks all step outputs and shards of a store on a disk, so that no process adds what is being removed.
-
-    Raises:
-      WorkError: a process works there.
-    """
-    for path in sorted(store.glob("*/*.lock")):
-        lock = open_lock_file(path)
-        stack.callback(os.close, lock)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise WorkError(
-                f"{path.with_suffix('')}: a process works here; stop it, or wait until it is done, and purge again"
-            ) from None
-    for folder in sorted((store / SHARDS_FOLDER).glob("*/")):
-        stack.enter_context(lock_shards(folder, exclusive=True))
 
 
 def _is_read_of_store(name: str) -> bool:

@@ -42,7 +42,6 @@ from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.bucket_cache import is_cached, uri_of
 from voxline.store.files import remove_unfinished, write_text
 from voxline.store.objects import open_store
 from voxline.store.store_locks import UNFINISHED_PURGE, record_purge
@@ -128,7 +127,7 @@ def purge_speaker(speaker: str, scope: PurgeScope, note: str = "") -> PurgeFindi
         findings = _find(speaker, locations)
         if not findings:
             return findings
-        datasets.check_not_read(info for info, _ in findings.shards)
+        datasets.check_not_read((info for info, _ in findings.shards), locations.workspace)
         footprint = findings.footprint
         footprint.record = footprint.record or _describe(findings, note)
         footprint.changed_uris |= set(_changed_uris(findings, locations))
@@ -168,10 +167,10 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
         find_outputs(store, footprint, workspace),
         find_wavs(store, footprint, workspace),
         find_trainings(store, footprint, workspace),
-        registry.find_registry_uses(uri_of(locations.registry), footprint) if locations.registry else [],
+        registry.find_registry_uses(workspace.uri_of(locations.registry), footprint) if locations.registry else [],
         count_unfinished_trainings(store, workspace),
         [retention_of(uri) for uri in locations.bucket_uris()],
-        [uri_of(file) for file in _record_files(locations)],
+        [workspace.uri_of(file) for file in _record_files(locations)],
         [file for file in locations.scope.run_files() if shows_name(file, footprint.names_in_text())],
         footprint.file(store).is_file(),
     )
@@ -207,7 +206,7 @@ def _remove(findings: PurgeFindings, locations: PurgeLocations) -> None:
     for training in findings.trainings:
         purge_training(training, footprint.speaker, workspace)
     for use in findings.registry_uses:
-        registry.purge_registry_use(uri_of(locations.registry or ""), use, footprint, at, workspace)
+        registry.purge_registry_use(locations.scope.registry or "", use, footprint, at, workspace)
 
 
 def _complete(findings: PurgeFindings, locations: PurgeLocations) -> None:
@@ -245,7 +244,8 @@ def _changed_uris(findings: PurgeFindings, locations: PurgeLocations) -> Iterato
         *(use.folder / name for use in findings.registry_uses for name in (EVALUATION, TRAINED_ON)),
         findings.footprint.file(locations.store),
     )
-    return (uri_of(path) for path in paths if is_cached(path))
+    workspace = locations.workspace
+    return (workspace.uri_of(path) for path in paths if workspace.is_in_bucket(path))
 
 
 def _write_footprint(footprint: Footprint, locations: PurgeLocations) -> None:
