@@ -14,7 +14,6 @@ from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
 from voxline.settings import Settings
-from voxline.store.bucket_cache import is_cached
 from voxline.store.hashing import hash_value
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.step_cache import cached_step, step_key
@@ -33,8 +32,11 @@ _ACCEPTED = (
 )
 
 
-def open_corpus(store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str, Any]]:
+def open_corpus(location: Path | str, settings: CorpusSettings) -> tuple[Corpus, dict[str, Any]]:
     """Makes a corpus readable on this machine.
+
+    Args:
+      location: the store, a folder or bucket URI.
 
     Returns:
       The corpus, and the JSON values that identify its content.
@@ -43,14 +45,14 @@ def open_corpus(store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str
       SettingsError: `corpus.uri` is empty, or does not lead to a corpus.
       WorkError: an archive is refused or damaged, or a folder or a bucket cannot be read.
     """
-    uri = settings.uri
+    uri, store = settings.uri, open_store(location).local_path()
     try:
         remote = is_remote(uri)
     except SettingsError as error:
         raise SettingsError(f"corpus.uri is {uri!r}; accepted is {_ACCEPTED}") from error
     if remote:
         if not uri.lower().endswith(ARCHIVE_EXTENSIONS):
-            return _open_bucket_folder(uri, store, settings)
+            return _open_bucket_folder(uri, store, settings, lazy=is_remote(location))
         path = _download_archive(uri, store)
     else:
         path = _check_local(uri, settings)
@@ -104,7 +106,9 @@ def _download_archive(uri: str, store: Path) -> Path:
     return _download(bucket, [info], store) / name
 
 
-def _open_bucket_folder(uri: str, store: Path, settings: CorpusSettings) -> tuple[Corpus, dict[str, Any]]:
+def _open_bucket_folder(
+    uri: str, store: Path, settings: CorpusSettings, *, lazy: bool
+) -> tuple[Corpus, dict[str, Any]]:
     """Opens a folder of objects.
 
     Where the store itself is in a bucket, the objects are downloaded only when they are first needed: a machine that
@@ -117,7 +121,7 @@ def _open_bucket_folder(uri: str, store: Path, settings: CorpusSettings) -> tupl
         raise SettingsError(f"corpus.uri is {uri!r}, and the bucket has no object there; accepted is {_ACCEPTED}")
     _check_objects(bucket, objects, settings)
     name = bucket.uri.rpartition("/")[2]
-    if is_cached(store):
+    if lazy:
         folder = step_key(store, _STEP, Settings(), {"objects": _hash_objects(objects)}, 1)[1] / "files"
         download = functools.partial(_download, bucket, objects, store)
         corpus = Corpus(folder, name=name, exclude=store, before_listing=download, settings=settings)

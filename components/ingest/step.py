@@ -52,7 +52,7 @@ def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
     """
     read_entries = load_format(settings.format)
     with explain_full_disk():
-        corpus, key_parts = open_corpus(open_store(store).local_path(), settings)
+        corpus, key_parts = open_corpus(store, settings)
         table = None
         if corpus.may_lead_outside:  # files that no listing has seen
             table = _stage(corpus, read_entries, settings)

@@ -9,8 +9,7 @@ from voxline.errors import VoxlineError
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.rejects import RejectSummary, summarize_rejects
 from voxline.report import Block, Page, PlayerBudget, badge, data_table, paragraphs, small_print, verdict_banner
-from voxline.store.bucket_cache import local_path
-from voxline.store.localize import localize
+from voxline.store.objects import open_store
 
 REJECTS = "rejects.jsonl"
 MAX_PLAYERS = 8
@@ -47,7 +46,7 @@ def failure_page(record: RunRecord) -> Page:
 
 def find_fresh(record: RunRecord, step: str, name: str) -> Path | None:
     """The file of that name that a step without a recorded folder has written since the run started."""
-    folder = Path(local_path(record.config["store"]), step)
+    folder = open_store(record.config["store"]).local_path(step)
     fresh = [file for file in folder.glob(f"**/{name}") if file.stat().st_mtime >= record.started]
     return max(fresh, key=lambda file: file.stat().st_mtime, default=None)
 
@@ -75,7 +74,7 @@ def _players(record: RunRecord, step: str, summaries: list[RejectSummary]) -> di
         return {}
     wanted = {one.example.id for one in summaries[:MAX_PLAYERS]}
     budget, players = PlayerBudget(), {}
-    for utterance in iter_manifest(localize(source.outputs["manifest"])):
+    for utterance in iter_manifest(source.output("manifest")):
         if utterance.id in wanted:
             players[utterance.id] = budget.player(
                 Path(utterance.audio_filepath),

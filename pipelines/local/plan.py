@@ -16,7 +16,7 @@ from voxline.pipelines.config.load import iter_values
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import GRAPHS, RUNS_AFTER, steps_until
 from voxline.pipelines.local.single_step import INPUT_ORDER, call_step, last_output
-from voxline.store.bucket_cache import local_path
+from voxline.store.objects import open_store
 from voxline.store.step_cache import StepWouldRunError, plan_steps, read_done
 
 NEVER_REUSED = {
@@ -95,7 +95,7 @@ def _plan_step(name: str, config: RunConfig, run_dir: Path, inputs: list[Planned
         raise
     except WorkError as error:
         return PlannedStep(name, "run", f"it would fail: {error}")
-    finished = read_done(output.folder).get("finished", "") if local_path(output.uri).is_dir() else ""
+    finished = read_done(output.folder).get("finished", "") if open_store(output.uri).local_path().is_dir() else ""
     return PlannedStep(name, "reuse", f"unchanged{' since ' if finished else ''}{finished}", output.uri)
 
 
@@ -103,7 +103,7 @@ def _last_done(run_dir: Path, step: str) -> dict[str, Any] | None:
     """The marker of a step's last output in this run's folder."""
     uri = last_output(run_dir, step)
     with contextlib.suppress(VoxlineError):
-        return read_done(local_path(uri)) if uri else None
+        return read_done(open_store(uri).local_path()) if uri else None
     return None
 
 

@@ -10,6 +10,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.config.load import read_yaml
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import read_json, write_json
+from voxline.store.localize import localize
 
 RUN_FILE, CONFIG_FILE = "run.json", "config.yaml"
 PACKAGES = ("voxline", "kfp", "apache-beam", "tensorflow", "keras", "numpy", "librosa", "soundfile", "jiwer")
@@ -37,6 +38,14 @@ class StepRecord:
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     outputs: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def output(self, name: str) -> Path:
+        """An output on this machine; downloaded if it is in a bucket.
+
+        Raises:
+          WorkError: it is gone.
+        """
+        return localize(self.outputs[name])
 
 
 @dataclasses.dataclass

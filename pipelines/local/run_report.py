@@ -34,7 +34,6 @@ from voxline.report import (
 )
 from voxline.settings import changed_settings
 from voxline.store.files import read_json, write_text
-from voxline.store.localize import localize
 
 REPORT, VALIDATION_PAGE = "report.html", "validation.html"
 REPORT_STEPS = ("push", "evaluate", "validate")
@@ -128,7 +127,7 @@ def _warnings(record: RunRecord) -> Block:
     if validated is None or "validation" not in validated.outputs:
         return small_print("Validate wrote no results.")
     try:
-        validation = read_json(localize(validated.outputs["validation"]))
+        validation = read_json(validated.output("validation"))
     except WorkError:
         return small_print("Validate's results cannot be read.")
     failed = [check for check in validation["checks"] if check["outcome"] == "failed"]
@@ -159,7 +158,7 @@ def _page_of(record: RunRecord, name: str) -> Path | None:
         return None
     if "report" in step.outputs:
         with contextlib.suppress(WorkError):
-            page = localize(step.outputs["report"])
+            page = step.output("report")
             return page if page.is_file() else None
     # A failed step has no recorded folder; its report is the one written since this run started.
     return find_fresh(record, name, REPORT) if step.status == "failed" else None
@@ -168,7 +167,7 @@ def _page_of(record: RunRecord, name: str) -> Path | None:
 def _change_blocks(published: StepRecord, version: Dataset) -> list[Block]:
     if published.reused:
         return [small_print(f"Nothing has changed since version {published.counts['version']:,} was published.")]
-    replaced = read_json(localize(published.outputs["version"]))["replaces"]
+    replaced = read_json(published.output("version"))["replaces"]
     if replaced is None:
         return [small_print("This is the first version.")]
     folder = published.folder.rpartition("/")[0]

@@ -6,7 +6,6 @@ from voxline.metrics.catalog import headline_metrics
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.run_report import write_run_report
 from voxline.store.files import read_json
-from voxline.store.localize import localize
 from voxline.store.uris import is_remote
 
 
@@ -16,7 +15,7 @@ def finalize(record: RunRecord) -> None:
     if evaluated:
         record.metrics = dict(evaluated.metrics)
     if pushed and pushed.status == "succeeded":
-        verdict = read_json(localize(pushed.outputs["verdict"]))
+        verdict = read_json(pushed.output("verdict"))
         record.pushed = bool(verdict["pushed"])
         record.reason = verdict["heading"]
         record.model = verdict["model"]
