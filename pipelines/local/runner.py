@@ -5,8 +5,8 @@ A run's folder holds:
   config.yaml   the effective config
   run.log       all output of all steps
   report.html   the report; validation.html is validate's
-  made.json     the last output of each step, for `voxline step`
   kfp/          working files of kfp.local
+  last_outputs.json   the last output of each step, for `voxline step`
   store/, registry/   unless the config puts them elsewhere
 """
 

@@ -11,7 +11,7 @@ from voxline.pipelines.graph import GRAPHS
 from voxline.store.files import read_json, write_json
 from voxline.store.step_cache import StepOutput
 
-LAST_OUTPUTS = "made.json"
+LAST_OUTPUTS = "last_outputs.json"
 
 
 def make_run_dir(run_dir: Path) -> Path:

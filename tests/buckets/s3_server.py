@@ -10,6 +10,7 @@ import os
 import secrets
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,17 +86,17 @@ def s3(s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> S3Storage:
 
 @contextlib.contextmanager
 def _moto() -> Iterator[int]:
-    from moto.server import ThreadedMotoServer
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    port = free_port()
-    server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
-    server.start()
+    # The application for S3 alone: the one for all of AWS walks moto's folders at every request to find out which.
+    server = make_server("127.0.0.1", 0, create_backend_app("s3"), True, request_handler=MotoRequestHandler)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
-        await_port(port)
-        yield port
+        yield server.server_port
     finally:
-        server.stop()
+        server.shutdown()
 
 
 @contextlib.contextmanager

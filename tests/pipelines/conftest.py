@@ -13,6 +13,9 @@ from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.store.files import read_json
 
+PATIENCE_SECONDS = 900
+"""Longest wait for another process. It ends a test that hangs; no busy machine gets there."""
+
 # Two small layers and an epoch: it learns nothing, and goes through everything.
 CONFIG = """
 name: tiny
@@ -60,7 +63,7 @@ class House:
     def run(self, *arguments: str) -> tuple[int, list[str]]:
         """Exit status, and the lines that a person saw."""
         process = self.start("run", "asr", "--config", "tiny.yaml", *arguments)
-        seen, _ = process.communicate(timeout=600)
+        seen, _ = process.communicate(timeout=PATIENCE_SECONDS)
         return process.returncode, seen.splitlines()
 
 

@@ -11,21 +11,11 @@ from typing import Any
 import pytest
 import typer
 
+from tests.command import voxline, voxline_process
 from voxline.components.validate.settings import ValidateSettings
 from voxline.errors import SettingsError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.cli.options import machine_path
-
-
-def voxline(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "voxline.pipelines.cli.main", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
 
 
 def test_help_and_version_import_nothing_heavy() -> None:
@@ -36,10 +26,10 @@ def test_help_and_version_import_nothing_heavy() -> None:
     seconds = []
     for _ in range(3):
         start = time.process_time(), os.times().children_user
-        assert "rollback" in voxline("models", "--help").stdout
+        assert "rollback" in voxline_process("models", "--help").stdout
         seconds.append(os.times().children_user - start[1])
     assert min(seconds) < 0.5
-    assert voxline("--version").stdout.startswith("voxline 0.")
+    assert voxline_process("--version").stdout.startswith("voxline 0.")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +82,9 @@ def test_errors_are_one_line_without_a_traceback(tmp_path: Path, arguments: list
 
 
 def test_an_ascii_terminal_does_not_stop_the_command(tmp_path: Path) -> None:
-    ended = voxline("corpus", "demo", tmp_path / "é", "--set", "seed=x", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    ended = voxline_process(
+        "corpus", "demo", tmp_path / "é", "--set", "seed=x", PYTHONIOENCODING="ascii", PYTHONUTF8="0"
+    )
     assert ended.returncode == 2
     assert "'seed' is 'x'" in ended.stderr
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from tests.pipelines.test_cli import voxline
+from tests.command import voxline
 from tests.tone_asr_model import RATE, MakeAsrModel, render_words
 from voxline.inference.saved_model import model_digest
 from voxline.registry.registry import Registry
@@ -31,9 +31,7 @@ def recording(tmp_path: Path) -> Path:
 
 def test_models_are_listed_shown_and_rolled_back(registry: Path, recording: Path) -> None:
     def heard() -> str:
-        ended = voxline("transcribe", recording, "--model", registry / "tones")
-        assert "oneDNN" not in ended.stderr
-        return ended.stdout
+        return voxline("transcribe", recording, "--model", registry / "tones").stdout
 
     assert heard() == "one three\n"
     assert "tones  version 2" in voxline("models", "list", "--registry", registry).stdout

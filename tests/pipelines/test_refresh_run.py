@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import House, check_step_keys
+from tests.command import voxline
+from tests.pipelines.conftest import PATIENCE_SECONDS, House, check_step_keys
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import GRAPHS
 from voxline.store.files import read_json
@@ -23,7 +24,7 @@ publish: {name: commands}
 
 def refresh(house: House) -> dict[str, Any]:
     process = house.start("run", "refresh", "--config", "refresh.yaml")
-    seen, _ = process.communicate(timeout=600)
+    seen, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, seen
     return {
         "seen": seen.splitlines(),
@@ -98,10 +99,9 @@ def test_the_refresh_report_shows_the_changes(runs: dict[str, Any]) -> None:
 
 def test_a_recognizer_trains_on_a_dataset_version(house: House, runs: dict[str, Any]) -> None:
     version = runs["first"]["record"]["dataset"]
-    process = house.start("step", "train", "--config", "tiny.yaml", "--dataset", version)
-    seen, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, seen
-    assert "model       /" in seen
+    ended = voxline("step", "train", "--config", "tiny.yaml", "--dataset", version, cwd=house.folder)
+    assert ended.returncode == 0, ended.stderr
+    assert "model       /" in ended.stdout
 
 
 @pytest.mark.parametrize(

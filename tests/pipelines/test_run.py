@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.pipelines.conftest import House, check_step_keys
+from tests.command import voxline
+from tests.pipelines.conftest import PATIENCE_SECONDS, House, check_step_keys
 from voxline.inference.saved_model import read_model_json
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.graph import GRAPHS
@@ -37,10 +38,10 @@ def processes_of(house: House) -> list[str]:
     return found
 
 
-def wait_for(true: Any, seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
+def wait_for(true: Any, what: str) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
     while not true():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        assert time.monotonic() < end, f"waited {PATIENCE_SECONDS} s for {what}"
         time.sleep(0.05)
 
 
@@ -60,15 +61,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[str, An
     house = House(tmp_path_factory.mktemp("runs"), corpus)
     killed = house.start("run", "asr", "--config", "tiny.yaml")
     lines_until(killed, "extract done")
-    wait_for(lambda: record(house)["steps"][-1]["name"] == "train", 60, "train to start")
+    wait_for(lambda: record(house)["steps"][-1]["name"] == "train", "train to start")
     killed.kill()
     killed.wait()
-    wait_for(lambda: not processes_of(house), 30, "the steps of a killed run to end")
+    wait_for(lambda: not processes_of(house), "the steps of a killed run to end")
     found: dict[str, Any] = {"house": house}
-    # One of them loads the model in a fresh process; the tests of push do it for every verdict.
-    quick = ["--set", "push.smoke_test=false"]
-    for name, settings in (("refused", quick), ("pushed", ["--set", "push.limits.wer=10"]), ("again", quick)):
-        status, seen = house.run(*settings)
+    # The smoke test loads the model in one more process: `test_tts_run` and the tests of push have it.
+    for name, settings in (("refused", []), ("pushed", ["--set", "push.limits.wer=10"]), ("again", [])):
+        status, seen = house.run("--set", "push.smoke_test=false", *settings)
         found[name] = {"status": status, "seen": seen, "record": record(house)}
     return found
 
@@ -137,11 +137,11 @@ def test_the_screen_shows_a_summary_and_the_log_everything(runs: dict[str, Any])
 
 def test_a_single_step_uses_the_outputs_of_the_run(runs: dict[str, Any]) -> None:
     house: House = runs["house"]
-    process = house.start("step", "evaluate", "--config", "tiny.yaml", "--set", "evaluate.worst_utterances=3")
-    seen, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, seen
-    assert "▸ evaluate: word error rate" in seen
-    assert "metrics     /" in seen
+    arguments = ("--config", "tiny.yaml", "--set", "evaluate.worst_utterances=3")
+    ended = voxline("step", "evaluate", *arguments, cwd=house.folder)
+    assert ended.returncode == 0, ended.stderr
+    assert "▸ evaluate: word error rate" in ended.stdout
+    assert "metrics     /" in ended.stdout
 
 
 def test_a_step_that_fails_is_named_and_the_record_is_written(house: House) -> None:
@@ -222,7 +222,7 @@ def test_an_interrupted_run_leaves_a_record_and_no_process(house: House, number:
     for _ in range(3):  # a person presses Ctrl-C more than once
         process.send_signal(number)
         time.sleep(0.05)
-    seen, _ = process.communicate(timeout=60)
+    seen, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == status
     assert seen.splitlines()[-1] == "voxline: stopped; run the same command to resume"
     assert processes_of(house) == []
@@ -237,7 +237,7 @@ def test_a_run_under_nohup_outlives_its_terminal(house: House) -> None:
         signal.signal(signal.SIGHUP, before)
     lines_until(process, "ingest done")
     process.send_signal(signal.SIGHUP)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert record(house)["failed_step"] == "convert"
 
@@ -245,9 +245,9 @@ def test_a_run_under_nohup_outlives_its_terminal(house: House) -> None:
 def test_two_runs_in_one_folder_are_refused(house: House) -> None:
     first = house.start("run", "asr", "--config", "tiny.yaml")
     lines_until(first, "voxline asr")
-    wait_for((house.run_dir / "run.json").exists, 30, "the first run to hold the folder")
+    wait_for((house.run_dir / "run.json").exists, "the first run to hold the folder")
     status, seen = house.run()
     os.kill(first.pid, signal.SIGTERM)
-    first.communicate(timeout=60)
+    first.communicate(timeout=PATIENCE_SECONDS)
     assert status == 1
     assert "another run is using this folder" in seen[-1]

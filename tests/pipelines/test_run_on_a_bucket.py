@@ -2,9 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +10,12 @@ import pytest
 from tests.buckets.emulator import Storage
 from tests.buckets.s3_server import S3Storage
 from tests.pipelines.conftest import CONFIG
+from tests.train.processes import read_log, start_process
 from voxline.errors import WorkError
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.single_step import run_step
+from voxline.store.bucket_step import BucketStep
 from voxline.store.files import read_json
 from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput
@@ -98,20 +97,19 @@ def test_the_report_embeds_recordings_that_must_be_downloaded(cluster: Cluster) 
     assert 0 < len([path for path in files(cluster.disk) if path.suffix == ".wav"]) < judged.counts["utterances"]
 
 
-@pytest.mark.timeout(600)
 @on_each_storage
 def test_preempted_training_resumes_in_another_pod_and_its_model_is_pushed(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from voxline.pipelines.cli.model_views import format_models
     from voxline.registry.registry import find_model
 
     cluster.run(*TO_A_DATASET)
-    long = ("train.epochs=40", "train.checkpoint_steps=2", "train.evaluate_epochs=20")
-    _train_until_it_is_preempted(cluster, long)
+    long = ("train.epochs=6", "train.checkpoint_steps=2", "train.evaluate_epochs=3")
+    _train_until_it_is_preempted(cluster, long, tmp_path / "preempted.log")
     trained = cluster.run("train", settings=long)["train"]
-    assert "resuming from the checkpoint of step " in capsys.readouterr().out
-    assert trained.metrics["steps"] == 120
+    assert "resuming from the checkpoint of step 2" in capsys.readouterr().out
+    assert trained.metrics["steps"] == 18
     assert not [name for name in cluster.storage.names() if "/checkpoints/" in name or name.endswith("progress.json")]
     made = cluster.run("evaluate", "push", settings=(*long, "push.limits.wer=10", "push.smoke_test=false"))
     assert read_json(localize(made["push"].output_uri("verdict")))["model"] == f"{cluster.storage.uri}/registry/asr/1"
@@ -120,22 +118,21 @@ def test_preempted_training_resumes_in_another_pod_and_its_model_is_pushed(
     assert (find_model(f"{cluster.storage.uri}/registry/asr") / "saved_model.pb").is_file()
 
 
-def _train_until_it_is_preempted(cluster: Cluster, settings: tuple[str, ...]) -> None:
-    """Starts the step in a process of its own, and kills that once it has saved something."""
+def _train_until_it_is_preempted(cluster: Cluster, settings: tuple[str, ...], log: Path) -> None:
+    """Trains in a process of its own, which is killed once it has uploaded a checkpoint."""
     cluster.fresh_pod()
-    assigned = [one for setting in (*cluster.settings, *settings) for one in ("--set", setting)]
-    command = ["step", "train", "--config", cluster.file, "--run-dir", cluster.run_dir, *assigned]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "voxline.pipelines.cli.main", *command],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-    )
-    end = time.monotonic() + 240
-    try:
-        while not any(name.endswith("progress.json") for name in cluster.storage.names()):
-            assert process.poll() is None, "it ended before it saved anything"
-            assert time.monotonic() < end, "waited for a save"
-            time.sleep(0.2)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    arguments = (cluster.config(*settings), cluster.run_dir)
+    process = start_process(train_and_be_preempted, *arguments, log=log, **os.environ)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, read_log(log)
+
+
+def train_and_be_preempted(config: RunConfig, run_dir: Path) -> None:
+    upload_partial = BucketStep.upload_partial
+
+    def upload_and_die(step: BucketStep) -> None:
+        upload_partial(step)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    BucketStep.upload_partial = upload_and_die  # type: ignore[method-assign]
+    run_step("train", config, run_dir, {})

@@ -1,13 +1,12 @@
 """`voxline run tts` and `voxline synthesize`, for real: every step in its own process, from text to a WAV."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import soundfile
 
+from tests.command import voxline, voxline_process
 from tests.pipelines.conftest import check_step_keys
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run as generate
@@ -45,17 +44,6 @@ push: {{limits: {{hit_limit: 1, attention_diagonality: 0}}}}
 """
 
 
-def voxline(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "voxline", *arguments],
-        cwd=folder,
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a space and another letter in its name, in which the graph has run."""
@@ -63,7 +51,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chosen = DemoCorpusSettings.of(kind="digits", train=8, dev=2, test=2, long_sentences=1)
     corpus = generate(folder / "generated voice", chosen, workers=1).path("corpus")
     (folder / "tiny.yaml").write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
-    ended = voxline(folder, "run", "tts", "--config", "tiny.yaml")
+    ended = voxline_process("run", "tts", "--config", "tiny.yaml", cwd=folder)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
 
@@ -92,7 +80,9 @@ def test_the_run_has_a_report(house: Path, record: dict[str, Any]) -> None:
 def test_the_pushed_model_synthesizes_a_wav(house: Path, record: dict[str, Any]) -> None:
     assert record["pushed"] is True, record["reason"]
     assert record["model"] == str(house / "runs" / "tiny" / "registry" / "tts" / "1")
-    ended = voxline(house, "synthesize", "3 1 4.", "--model", "runs/tiny/registry/tts", "--output", "said é.wav")
+    ended = voxline_process(
+        "synthesize", "3 1 4.", "--model", "runs/tiny/registry/tts", "--output", "said é.wav", cwd=house
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("said é.wav  ")
     assert "oneDNN" not in ended.stderr
@@ -106,7 +96,7 @@ def test_the_pushed_model_synthesizes_a_wav(house: Path, record: dict[str, Any])
     [("", "the text is empty"), ("\x07 one", "the control character U+0007"), ("one 三", "'三'"), ("?!", "no letter")],
 )
 def test_an_unreadable_text_is_refused_and_leaves_no_file(house: Path, text: str, told: str) -> None:
-    ended = voxline(house, "synthesize", "-", "--model", "runs/tiny/registry/tts", "-o", "refused.wav", text=text)
+    ended = voxline("synthesize", "-", "--model", "runs/tiny/registry/tts", "-o", "refused.wav", cwd=house, stdin=text)
     assert ended.returncode == 2, ended.stderr
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr
