@@ -41,7 +41,7 @@ $(ENVIRONMENT): requirements.lock requirements.bootstrap
 	echo "setup: a virtual environment in $(VENV) ($$found)"; \
 	"$$found" -m venv --clear $(VENV); \
 	$(PY) -m pip install --quiet --require-hashes --no-deps -r requirements.bootstrap; \
-	echo "setup: the locked requirements (about 2 GB once unpacked)"; \
+	echo "setup: the locked requirements (3.5 GB once unpacked)"; \
 	$(PY) -m uv pip install --quiet --require-hashes --no-deps -r requirements.lock || { \
 	  echo "setup: uv could not; trying pip, which takes some minutes"; \
 	  $(PY) -m pip install --quiet --require-hashes --no-deps -r requirements.lock; }; \
@@ -100,6 +100,12 @@ leave-one-out: $(READY) ## Train on five of FSDD's speakers, test on the sixth, 
 	    --set "corpus.uri=$(FSDD)" --set "corpus.split.test_speakers=[$$speaker]" --set "name=fsdd-without-$$speaker" \
 	    --set push.limits.wer=0 || exit 1; \
 	done
+
+# mkdocs warns of the end of its theme's support on every build; the site is checked by .ci/site.py.
+docs: $(READY) ## Build the docs site in site/, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+	@$(PY) .ci/site.py
+	@echo "docs: site/index.html"
 
 reference: $(READY) ## Write docs/config.md and configs/schema.json from the settings
 	@$(VOXLINE) config explain --markdown > docs/config.md.new && mv docs/config.md.new docs/config.md

@@ -266,7 +266,8 @@ def _markdown_row(variants: _Variants) -> str:
         ("required" if one.default is REQUIRED else f"`{value}`") + (f" ({where})" if len(defaults) > 1 else "")
         for value, where in defaults.items()
     ]
-    limits = f"; {one.accepted}" if one.accepted else ""
+    limits = re.sub(r"^matches (.+)$", r"; matches `\1`", one.accepted)
+    limits = limits if limits.startswith(";") or not limits else f"; {limits}"
     cells = [f"`{one.key.rpartition('.')[2]}`", one.type + limits, ", ".join(values), description]
     return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
 

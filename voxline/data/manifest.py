@@ -114,11 +114,12 @@ def read_manifest(path: Path | str) -> list[Utterance]:
     Raises:
       WorkError: there is no manifest, or a line of it is damaged.
 
-    >>> utterance = Utterance("a", "/corpus/a.wav", duration=1.5, text="a word", speaker="anna")
-    >>> write_manifest("demo/manifest.jsonl", [utterance])
-    1
-    >>> [(utterance.id, utterance.duration) for utterance in read_manifest("demo")]
-    [('a', 1.5)]
+    Example:
+      >>> utterance = Utterance("a", "/corpus/a.wav", duration=1.5, text="a word", speaker="anna")
+      >>> write_manifest("demo/manifest.jsonl", [utterance])
+      1
+      >>> [(utterance.id, utterance.duration) for utterance in read_manifest("demo")]
+      [('a', 1.5)]
     """
     return list(iter_manifest(localize(path)))
 
@@ -218,11 +219,12 @@ def read_rejects(path: Path | str) -> list[Reject]:
     Raises:
       WorkError: the list does not exist, or a line of it is damaged.
 
-    >>> from voxline.rejects import Reason
-    >>> write_rejects("demo/rejects.jsonl", [Reject("b", Reason.TRUNCATED, "1.0 s of 2.0 s")])
-    1
-    >>> [(reject.id, str(reject.reason)) for reject in read_rejects("demo")]
-    [('b', 'truncated')]
+    Example:
+      >>> from voxline.rejects import Reason
+      >>> write_rejects("demo/rejects.jsonl", [Reject("b", Reason.TRUNCATED, "1.0 s of 2.0 s")])
+      1
+      >>> [(reject.id, str(reject.reason)) for reject in read_rejects("demo")]
+      [('b', 'truncated')]
     """
     path = localize(path)
     path = path / REJECTS_FILE if path.is_dir() else path

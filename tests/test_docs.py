@@ -1,0 +1,84 @@
+"""The docs: the tutorial's commands work, its config is the one that init writes, pages link to what exists."""
+
+import json
+import re
+import shlex
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from tests.conftest import ROOT
+from voxline.pipelines.cli.main import app
+
+TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+TRAINS_OR_LOADS = {("run", "asr"), ("transcribe",), ("doctor",), ("models", "list"), ("models", "show")}
+"""Commands that train, import TensorFlow or need a model: only their options are checked, and runs are planned."""
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", TUTORIAL, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with 40 recordings, and a manifest whose first lines are the tutorial's but for the speakers."""
+    monkeypatch.chdir(tmp_path)
+    first = [json.loads(line) for line in blocks("json")[0].splitlines()]
+    (tmp_path / "recordings/clips").mkdir(parents=True)
+    samples = (3000 * np.sin(np.arange(8_000) / 9)).astype("<i2").tobytes()
+    lines = []
+    for number in range(40):
+        values = {key: value for key, value in first[number % 2].items() if key != "speaker"}
+        values["audio_filepath"] = f"clips/{number}.wav"
+        lines.append(json.dumps(values))
+        with wave.open(f"recordings/clips/{number}.wav", "wb") as out:
+            out.setparams((1, 2, 8_000, 0, "NONE", ""))
+            out.writeframes(samples)
+    Path("recordings/manifest.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_tutorials_commands_work(folder: Path) -> None:
+    command = typer.main.get_command(app)
+    typed = [shlex.split(line)[1:] for block in blocks("sh") for line in block.splitlines()]
+    assert len(typed) >= 12
+    for words in typed:
+        group, arguments = command, list(words)
+        while arguments and arguments[0] in getattr(group, "commands", {}):
+            group = group.commands[arguments.pop(0)]  # type: ignore[attr-defined]
+        group.make_context(" ".join(words), list(arguments))  # refuses an unknown option
+        if words[:2] == ["run", "asr"]:
+            words = [*words, "--dry-run"]
+        elif tuple(words[:2]) in TRAINS_OR_LOADS or tuple(words[:1]) in TRAINS_OR_LOADS:
+            continue
+        elif words[:2] == ["runs", "list"]:
+            Path("runs").mkdir()
+        ended = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert ended.exit_code == 0, (words, ended.output)
+    written = yaml.safe_load(Path("recordings.yaml").read_text(encoding="utf-8"))
+    assert written == yaml.safe_load(blocks("yaml")[0])
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md"])
+def test_links_of_the_pages_at_the_top_lead_to_files(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    assert targets
+    assert [target for target in targets if target and not (ROOT / target).exists()] == []
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [str(file.relative_to(ROOT / "docs")) for file in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if page not in nav and not re.match(r"decisions/\d", page)] == []
+
+
+def test_every_decision_is_in_the_index() -> None:
+    index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
+    pages = [file.name for file in (ROOT / "docs/decisions").glob("0*.md")]
+    assert [page for page in pages if page not in index] == []
