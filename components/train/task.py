@@ -163,6 +163,14 @@ class TrainingTask(abc.ABC):
           training: what model.json says about the training: steps, best_step, metrics of the best validation, ….
         """
 
+    def describe_data(self) -> str:
+        """The dataset as Markdown, for the logs."""
+        dataset = self.dataset
+        lines = ["| split | utterances | hours |", "| --- | --- | --- |"]
+        for split, count in dataset.counts.items():
+            lines.append(f"| {split} | {count:,} | {dataset.seconds.get(split, 0.0) / 3600:.2f} |")
+        return "\n".join([*lines, "", f"Dataset {dataset.key}"])
+
     def _check_feasible(self, batches: TrainBatches) -> None:
         infeasible, count = batches.infeasible, len(batches.infeasible) + batches.utterances
         if not infeasible:

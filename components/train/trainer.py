@@ -1,5 +1,6 @@
 """The training loop: epochs, validation, checkpoints, and resuming from a checkpoint after a kill."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,25 @@ class TrainingLogger:
         self.folder = folder
         self._writer: Any = tf.summary.create_file_writer(str(folder)) if active else tf.summary.create_noop_writer()
 
+    def log_settings(self, settings: dict[str, Any], about: str) -> None:
+        """Writes the settings: as hyperparameters, by which TensorBoard compares runs, and as text.
+
+        Args:
+          about: Markdown on the data, below the settings.
+        """
+        from voxline.settings import changed_settings
+
+        values = {key: value for key, _, value in changed_settings({}, settings)}
+        lines = ["| setting | value |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in values.items())]
+        with self._writer.as_default(step=0):
+            tf.summary.text("config", "\n".join(lines))
+            tf.summary.text("data", about)
+            with contextlib.suppress(ImportError):  # TensorFlow works without TensorBoard's plugins
+                from tensorboard.plugins.hparams import api
+
+                api.hparams({key: _as_number(value) for key, value in values.items()})
+        self._writer.flush()
+
     def log_step(self, step: int, values: dict[str, float]) -> None:
         """Writes one point of the training curves."""
         with self._writer.as_default(step=step):
@@ -60,6 +80,13 @@ class TrainingLogger:
     def write_curves(self, train: list[dict[str, float]], results: list[ValidationResult]) -> None:
         dev = [{"epoch": each.epoch, "step": each.step, **each.metrics} for each in results if each.score is not None]
         write_json(self.folder / CURVES_FILE, {"train": train, "dev": dev})
+
+
+def _as_number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 @dataclasses.dataclass
@@ -131,6 +158,7 @@ class Trainer:
         self._resume()
         state = self.state
         self._print_plan()
+        self.logger.log_settings(self.task.settings.key_values(), self.task.describe_data())
         progress = Progress("utterances", (self.total_steps - state.step) * settings.batch_size)
         stopped = should_stop_early(settings, state.validations)
         while state.epoch < settings.epochs and not stopped:

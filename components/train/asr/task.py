@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
 
+from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.train import devices
 from voxline.components.train.asr import frontend
 from voxline.components.train.asr.augmentation import Augmentation
@@ -19,10 +22,13 @@ from voxline.components.train.ctc import best_path, ctc_loss
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.data.dataset import Dataset
-from voxline.metrics.wer import count_word_edits, sum_edits
+from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
+from voxline.report.spectrogram import palette
 
-LOGGED_TRANSCRIPTS = 5
-"""Transcripts of dev that each validation logs."""
+LOGGED_TRANSCRIPTS, LOGGED_SPECTROGRAMS = 5, 3
+"""Transcripts of dev that each validation logs, and utterances of which it logs an image."""
+
+MAX_NAME, MEL_PIXELS, SYMBOL_PIXELS = 60, 3, 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +68,15 @@ class AsrTrainModule(TrainModule):
         logits, frames = self.model(batch.features, batch.frames)
         return {"path": best_path(logits, frames), "loss": ctc_loss(logits, frames, batch.labels, batch.counts)}
 
+    def posteriors(self, batch: Batch) -> list[npt.NDArray[np.float32]]:
+        """The probabilities of each row, float32 [output frames, symbols + 1]; [] on several devices."""
+        if self.strategy.num_replicas_in_sync > 1:
+            return []
+        tensors, _ = self._to_tensors(batch)
+        logits, frames = self.model(tensors.features, tensors.frames)
+        values = zip(tf.nn.softmax(logits).numpy(), frames.numpy(), strict=True)
+        return [rows[:count] for rows, count in values]
+
     def transcribe(self, batch: Batch) -> list[Hypothesis]:
         """The rows of the batch that this worker's devices evaluated."""
         return [
@@ -70,12 +85,32 @@ class AsrTrainModule(TrainModule):
         ]
 
 
+def posterior_image(features: npt.NDArray[np.float32], posteriors: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """The features above what the model makes of them: uint8 [height, frames, 3].
+
+    Args:
+      features: [frames, bins]; the lowest bin is at the bottom.
+      posteriors: [output frames, symbols + 1]; the first symbol is on top, the blank at the bottom.
+    """
+    colors = palette()
+    low, high = np.quantile(features, [0.01, 0.99])
+    shades = np.clip((features.T[::-1] - low) / max(high - low, 1e-6), 0, 1)
+    columns = np.arange(len(features)) * len(posteriors) // len(features)
+    above = shades.repeat(MEL_PIXELS, axis=0)
+    below = np.clip(posteriors, 0, 1).T[:, columns].repeat(SYMBOL_PIXELS, axis=0)
+    parts = [colors[(part * (len(colors) - 1)).round().astype(int)] for part in (above, below)]
+    gap = np.full((4, len(features), 3), 255, np.uint8)
+    return np.concatenate([parts[0], gap, parts[1]])
+
+
 class AsrTask(TrainingTask):
     """Scores a validation by the WER; the loss breaks ties."""
 
     settings: AsrTrainSettings
     module: AsrTrainModule
     dev: Batches
+    _heard = False
+    """Whether the audio of the samples is logged; it is the same at each validation."""
 
     def build_batches(self) -> tuple[Batches, Batches]:
         settings, dataset = self.settings, self.dataset
@@ -113,15 +148,45 @@ class AsrTask(TrainingTask):
                 references.append(batch.texts[hypothesis.row])
                 hypotheses.append(" ".join(hypothesis.text.split()))
                 losses.append(hypothesis.loss)
-        edits = sum_edits(count_word_edits(references, hypotheses))
-        sums = [edits.errors, edits.length, math.fsum(losses), len(losses)]
-        errors, words, loss, count = devices.sum_over_workers(self.strategy, sums).tolist()
-        wer, loss = errors / max(words, 1), loss / count
+        words = sum_edits(count_word_edits(references, hypotheses))
+        characters = sum_edits(count_character_edits(references, hypotheses))
+        kinds = [words.substitutions, words.deletions, words.insertions]
+        sums = [
+            words.errors,
+            words.length,
+            math.fsum(losses),
+            len(losses),
+            characters.errors,
+            characters.length,
+            *kinds,
+        ]
+        total = devices.sum_over_workers(self.strategy, sums).tolist()
+        errors, length, loss, count = total[:4]
+        wer, loss = errors / max(length, 1), loss / count
+        metrics = {"wer": wer, "loss": loss, "cer": total[4] / max(total[5], 1)}
+        rates = ("substitution_rate", "deletion_rate", "insertion_rate")
+        metrics |= {name: value / max(length, 1) for name, value in zip(rates, total[6:], strict=True)}
         lines = ["| utterance | reference | hypothesis |", "| --- | --- | --- |"]
         for index in evenly_spaced(len(ids), LOGGED_TRANSCRIPTS):
             lines.append(f"| {ids[index]} | {references[index]} | {hypotheses[index]} |")
-        samples = Samples(texts={"transcripts": "\n".join(lines)})
-        return ValidationOutput((wer, loss), {"wer": wer, "loss": loss}, samples)
+        samples = self._samples({"transcripts": "\n".join(lines)})
+        return ValidationOutput((wer, loss), metrics, samples)
+
+    def _samples(self, texts: dict[str, str]) -> Samples:
+        """The texts, and of some utterances the features with the CTC posteriors below; once, the features as audio."""
+        features = self.dataset.features
+        batch = self.dev.read(np.array(evenly_spaced(self.dev.utterances, LOGGED_SPECTROGRAMS)))
+        images, audio = {}, {}
+        for row, values in enumerate(self.module.posteriors(batch)):
+            shown = batch.features[row, : batch.frames[row]]
+            images[f"posteriors {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = posterior_image(shown, values)
+        if not self._heard and features.kind == "log_mel" and len(images):
+            for row in range(len(batch.ids)):
+                waveform = features_to_waveform(batch.features[row, : batch.frames[row]], features, iterations=30)
+                peak = float(np.abs(waveform).max())
+                audio[f"features {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = waveform / max(peak, 1e-6) * 0.7
+            self._heard = True
+        return Samples(texts, images, audio, features.sample_rate)
 
     def describe(self, metrics: dict[str, float]) -> str:
         return f"dev WER {metrics['wer']:.2%}, dev loss {metrics['loss']:.3f}"

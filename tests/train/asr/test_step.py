@@ -62,7 +62,37 @@ def test_tensorboard_reads_the_logs(trained: tuple[Any, AsrTrainSettings]) -> No
         "dev/wer",
         "dev/loss",
         "dev/transcripts",
+        "dev/cer",
+        "dev/deletion_rate",
+        "config",
+        "data",
+        "_hparams_/session_start_info",
     } <= set(events.Tags()["tensors"])
+
+
+def test_tensorboard_has_settings_to_compare_and_what_the_model_hears(
+    trained: tuple[Any, AsrTrainSettings], tones: Dataset
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    events = EventAccumulator(str(trained[0].path("logs")), size_guidance={"tensors": 0})
+    events.Reload()
+    tags = events.Tags()["tensors"]
+    data = plugin_data_pb2.HParamsPluginData.FromString(
+        events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    )
+    assert data.session_start_info.hparams["model.layers"].number_value == 2
+    text = events.Tensors("config")[0].tensor_proto.string_val[0].decode()
+    assert "| model.rnn_batch_norm | true |" in text
+    assert f"| train | {tones.counts['train']:,} |" in events.Tensors("data")[0].tensor_proto.string_val[0].decode()
+    images = [tag for tag in tags if tag.startswith("dev/posteriors")]
+    heard = [tag for tag in tags if tag.startswith("dev/features")]
+    assert (len(images), len(heard)) == (3, 3)
+    assert (len(events.Tensors(images[0])), len(events.Tensors(heard[0]))) == (4, 1)
+    _, height, png = events.Tensors(images[0])[0].tensor_proto.string_val[:3]
+    assert int(height) > tones.features.bins * 3
+    assert png.startswith(b"\x89PNG")
 
 
 def test_the_exported_model_transcribes_unseen_utterances(trained: tuple[Any, AsrTrainSettings]) -> None:
