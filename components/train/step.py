@@ -49,6 +49,7 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> Step
 
 def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput) -> None:
     task = _build_task(dataset, settings)
+    task.check_length()
     from voxline.components.train.trainer import CURVES_FILE, Trainer
 
     work.scratch_dirs = ("checkpoints", "best")

