@@ -18,6 +18,9 @@ from voxline.data.manifest import Utterance, write_manifest
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
 RATE = 16_000
 BLOCK = RATE // 10
+FRAMES = 8
+"""Frames in a block: the letters of its word, blanks, and a space."""
+ALPHABET = " abcdefghijklmnopqrstuvwxyz'"
 
 MakeAsrModel = Callable[..., Path]
 
@@ -67,6 +70,13 @@ def write_corpus(folder: Path, sentences: Sequence[tuple[str, str]], split: str 
     return folder
 
 
+def _spell(word: str) -> list[int]:
+    """The symbols of a block's frames, as CTC spells a word; a blank parts equal letters."""
+    blank = len(ALPHABET)
+    letters = [blank if letter == "-" else ALPHABET.index(letter) for letter in word.replace("ee", "e-e")]
+    return [*letters, *[blank] * (FRAMES - 1 - len(letters)), 0 if word else blank]
+
+
 def export_asr_model(folder: Path, substitutions: Mapping[str, str]) -> None:
     """Writes a SavedModel and its model.json."""
     import tensorflow as tf
@@ -77,6 +87,7 @@ def export_asr_model(folder: Path, substitutions: Mapping[str, str]) -> None:
             heard = [0, *(WORDS.index(substitutions.get(word, word)) + 1 for word in WORDS), 0]
             self.heard = tf.Variable(heard, dtype=tf.int32)
             self.words = tf.constant(["", *WORDS])
+            self.spelling = tf.constant([_spell(word) for word in ("", *WORDS)], tf.int32)
 
         def listen(self, waveforms, lengths):  # type: ignore[no-untyped-def]
             lost = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32) * waveforms
@@ -90,7 +101,9 @@ def export_asr_model(folder: Path, substitutions: Mapping[str, str]) -> None:
         def transcribe(self, waveforms, lengths):  # type: ignore[no-untyped-def]
             heard, frames = self.listen(waveforms, lengths)
             text = tf.strings.strip(tf.strings.reduce_join(tf.gather(self.words, heard), axis=1, separator=" "))
-            return {"text": text, "log_probabilities": tf.one_hot(heard, len(WORDS) + 1), "frames": frames}
+            spelled = tf.reshape(tf.gather(self.spelling, heard), [tf.shape(heard)[0], -1])
+            probabilities = 0.9 * tf.one_hot(spelled, len(ALPHABET) + 1) + 0.1 / (len(ALPHABET) + 1)
+            return {"text": text, "log_probabilities": tf.math.log(probabilities), "frames": frames * FRAMES}
 
         @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
         def logits(self, waveforms, lengths):  # type: ignore[no-untyped-def]
@@ -104,7 +117,7 @@ def export_asr_model(folder: Path, substitutions: Mapping[str, str]) -> None:
         "name": "asr",
         "family": "asr",
         "kind": "ctc",
-        "alphabet": " abcdefghijklmnopqrstuvwxyz'",
+        "alphabet": ALPHABET,
         "sample_rate": RATE,
         "features": {},
         "settings": {"epochs": 1},

@@ -9,7 +9,7 @@ import typer
 
 from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
-from voxline.pipelines.cli.options import machine_path
+from voxline.pipelines.cli.options import AsJson, machine_path
 
 RegistryDir = Annotated[
     str, typer.Option("--registry", metavar="LOCATION", help="Folder or URI of the registry, with <model>/<version>/.")
@@ -30,20 +30,27 @@ def add_model_commands(app: typer.Typer) -> None:
 
 
 def transcribe(
-    audio: Annotated[list[Path], typer.Argument(parser=machine_path, help="Recordings of any format and sample rate.")],
+    audio: Annotated[
+        list[Path],
+        typer.Argument(
+            parser=machine_path, help="Recordings of any format and sample rate, folders of them, or - for stdin."
+        ),
+    ],
     model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
+    as_json: AsJson = False,
 ) -> None:
-    """Transcribes recordings, one line each."""
-    from voxline.inference.recognizer import Recognizer
+    """Transcribes recordings, one line each.
+
+    One file gives its text; several, or a folder, give "file TAB text". --json gives an object a line: file, text,
+    seconds, confidence, words (word, start, end, confidence), note. A file that cannot be read is told on stderr, and
+    the others go on; the exit status is then 1.
+    """
+    from voxline.pipelines.cli.transcription import transcribe_files
     from voxline.registry.registry import find_model
 
     _silence_tensorflow()
-    for file in audio:
-        if not file.is_file():
-            raise SettingsError(f"{file}: no such file; give one or more recordings")
-    texts = Recognizer(find_model(model)).transcribe([*audio])
-    for file, text in zip(audio, texts, strict=True):
-        typer.echo(text if len(audio) == 1 else f"{file}\t{text}")
+    if not transcribe_files(audio, lambda: find_model(model), as_json=as_json):
+        raise typer.Exit(1)
 
 
 def synthesize(

@@ -50,6 +50,29 @@ def test_an_array_is_scaled_and_resampled(recognizer: Recognizer, capsys: pytest
     assert capsys.readouterr().out == ""
 
 
+def test_words_have_times_and_confidences(recognizer: Recognizer) -> None:
+    """A word lasts 0.1 s in 8 frames, of which it takes as many as it has letters; a blank parts the two "e"s."""
+    transcript = recognizer.recognize(render_words(["six", "three", "two"]), sample_rate=RATE)
+    assert transcript.text == "six three two" == recognizer.transcribe(render_words(["six", "three", "two"]), RATE)
+    spans = [(word.word, round(word.start, 4), round(word.end, 4)) for word in transcript.words]
+    assert spans == [("six", 0.0, 0.0375), ("three", 0.1, 0.175), ("two", 0.2, 0.2375)]
+    sure = 0.9 + 0.1 / 29  # what the model gives to each symbol that it outputs
+    assert [word.confidence for word in transcript.words] == pytest.approx([sure] * 3, abs=1e-6)
+    assert transcript.confidence == pytest.approx(sure, abs=1e-6)
+    assert (transcript.seconds, transcript.note) == (pytest.approx(0.3), "")
+
+
+def test_a_recording_without_speech_has_no_text(recognizer: Recognizer) -> None:
+    """A model makes up a text for anything; this one hears a word in a single loud sample."""
+    one_sample, silence = np.full(1, 0.9, np.float32), np.full(RATE, 9e-5, np.float32)
+    assert recognizer.transcribe_waveforms([one_sample]) == ["eight"]
+    recordings = [one_sample, silence, render_words(["two"])]
+    assert recognizer.transcribe(recordings, sample_rate=RATE) == ["", "", "two"]
+    transcripts = recognizer.recognize(recordings, sample_rate=RATE)
+    assert [transcript.note for transcript in transcripts] == ["too short", "no speech", ""]
+    assert [transcript.text for transcript in transcripts] == ["", "", "two"]
+
+
 @pytest.mark.parametrize(
     ("audio", "message"),
     [

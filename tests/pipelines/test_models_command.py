@@ -1,5 +1,9 @@
 """`voxline models` and `voxline transcribe` on a real registry with real exported models."""
 
+import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +52,39 @@ def test_models_are_listed_shown_and_rolled_back(registry: Path, recording: Path
 def test_several_recordings_are_labeled_and_a_version_can_be_chosen(registry: Path, recording: Path) -> None:
     ended = voxline("transcribe", recording, recording, "--model", registry / "tones" / "1")
     assert ended.stdout == f"{recording}\tone two\n" * 2
+
+
+def test_a_bad_recording_hides_no_other(registry: Path, recording: Path) -> None:
+    """Of a folder: a good file, a file that is not audio, one sample, and silence."""
+    folder = recording.parent / "clips"
+    folder.mkdir()
+    shutil.copy(recording, folder / "a.wav")
+    (folder / "b.wav").write_text("not audio")
+    soundfile.write(folder / "c.wav", [0.9], RATE)
+    soundfile.write(folder / "d.wav", [0.0] * RATE, RATE)
+    (folder / "notes.txt").write_text("not a recording")
+    model = registry / "tones" / "1"
+    plain = voxline("transcribe", folder, "--model", model)
+    assert plain.returncode == 1
+    assert plain.stdout == f"{folder}/a.wav\tone two\n{folder}/d.wav\t\n"
+    for told in ("b.wav: cannot be transcribed", "c.wav: 0.000 s is too short", "d.wav: no speech"):
+        assert told in plain.stderr
+    lines = [json.loads(line) for line in voxline("transcribe", folder, "--json", "--model", model).stdout.splitlines()]
+    assert [(Path(line["file"]).name, line.get("text"), "error" in line) for line in lines] == [
+        ("a.wav", "one two", False),
+        ("b.wav", None, True),
+        ("c.wav", None, True),
+        ("d.wav", "", False),
+    ]
+    assert lines[0]["words"][1] == {"word": "two", "start": 0.1, "end": 0.1375, "confidence": 0.9034}
+    assert lines[3]["note"] == "no speech"
+
+
+def test_standard_input_is_a_recording(registry: Path, recording: Path) -> None:
+    command = [sys.executable, "-P", "-m", "voxline", "transcribe", "-", "--model", str(registry / "tones" / "1")]
+    with open(recording, "rb") as audio:
+        ended = subprocess.run(command, stdin=audio, capture_output=True, text=True, check=True)
+    assert ended.stdout == "one two\n"
 
 
 @pytest.mark.parametrize(

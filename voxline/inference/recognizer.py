@@ -4,10 +4,13 @@
   recognizer.transcribe("recording.flac")                      # a path, of any format and sample rate
   recognizer.transcribe(samples, sample_rate=44_100)           # float in [-1, 1], or int16; mono
   recognizer.transcribe(["one.wav", "two.wav"])                # a list gives a list
+  recognizer.recognize("recording.flac").words                 # with times and confidences
 
 TensorFlow is imported when a `Recognizer` is made.
 """
 
+import dataclasses
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -30,12 +33,38 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from voxline.inference.ctc_alignment import AlignedWord
+
     Waveform = npt.NDArray[np.float32]
     Audio = Path | str | npt.NDArray[Any]
 
 SIGNATURES = {"transcribe": SignatureSpec(("waveforms", "lengths"), ("text", "log_probabilities", "frames"))}
+MIN_SECONDS = 0.1
+"""Of a recording that may hold a word; a shorter one is not transcribed."""
+SILENCE_PEAK = 1e-4
+"""-80 dB below full scale. Below it are digital silence and the dither of 16-bit files, and no speech."""
 MAX_AMPLITUDE = 1.5
 """A float sample above this was not scaled to [-1, 1]. Resampling overshoots full scale by far less."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Transcript:
+    """A recording, as a model transcribed it.
+
+    Attributes:
+      text: the greedy transcript; "" if `note` says why.
+      words: of the text, in order; see `ctc_alignment.AlignedWord` for times and confidences.
+      confidence: the geometric mean of the words' confidences; None without words.
+      seconds: length of the recording.
+      note: "too short" (under 0.1 s), "no speech" (no sample above -80 dB of full scale), or "". The model is not
+        run on such recordings: it was trained on speech, and would output some text.
+    """
+
+    text: str
+    words: "list[AlignedWord]"
+    confidence: float | None
+    seconds: float
+    note: str = ""
 
 
 class Recognizer:
@@ -83,17 +112,53 @@ class Recognizer:
 
         Args:
           audio: a path to a file of any format; or an array [samples], mono, float in [-1, 1] or int16; or a list of
-            these. Without samples the text is "".
+            these. Of a recording under 0.1 s, or without a sample above -80 dB of full scale, the text is "".
           sample_rate: of the arrays, in Hz; if omitted, the model's is assumed and a line says so.
 
         Raises:
           SettingsError: an array has another dtype, shape or range.
           WorkError: a file is absent, damaged, or not audio.
         """
+        several = audio if isinstance(audio, list | tuple) else [audio]
+        waveforms = [self._waveform(one, sample_rate) for one in several]
+        heard = [index for index, waveform in enumerate(waveforms) if not self._note(waveform)]
+        texts = [""] * len(waveforms)
+        for index, text in zip(heard, self.transcribe_waveforms([waveforms[i] for i in heard]), strict=True):
+            texts[index] = text
+        return texts if isinstance(audio, list | tuple) else texts[0]
+
+    @overload
+    def recognize(self, audio: "Audio", sample_rate: int | None = None) -> Transcript: ...
+
+    @overload
+    def recognize(self, audio: "list[Any] | tuple[Any, ...]", sample_rate: int | None = None) -> list[Transcript]: ...
+
+    def recognize(
+        self, audio: "Audio | list[Any] | tuple[Any, ...]", sample_rate: int | None = None
+    ) -> Transcript | list[Transcript]:
+        """As `transcribe`, with the times and confidences of the words.
+
+        Raises:
+          SettingsError, WorkError: as `transcribe`.
+        """
         if isinstance(audio, list | tuple):
-            return self.transcribe_waveforms([self._waveform(one, sample_rate) for one in audio])
-        (text,) = self.transcribe_waveforms([self._waveform(audio, sample_rate)])
-        return text
+            return self.recognize_waveforms([self._waveform(one, sample_rate) for one in audio])
+        (transcript,) = self.recognize_waveforms([self._waveform(audio, sample_rate)])
+        return transcript
+
+    def recognize_waveforms(self, waveforms: Sequence["Waveform"]) -> list[Transcript]:
+        """As `recognize`, for waveforms that are ready for the model: see `transcribe_waveforms`."""
+        notes = [self._note(waveform) for waveform in waveforms]
+        found = [
+            Transcript("", [], None, len(waveform) / self.sample_rate, note)
+            for waveform, note in zip(waveforms, notes, strict=True)
+        ]
+        for batch in self._batches([index for index, note in enumerate(notes) if not note], waveforms):
+            outputs = self._call([waveforms[index] for index in batch])
+            rows = zip(batch, outputs["text"], outputs["log_probabilities"], outputs["frames"], strict=True)
+            for index, text, values, frames in rows:
+                found[index] = self._transcript(_plain_text(text), values[:frames], found[index].seconds)
+        return found
 
     def transcribe_waveforms(self, waveforms: Sequence["Waveform"]) -> list[str]:
         """Transcribes waveforms that are ready for the model.
@@ -103,10 +168,8 @@ class Recognizer:
         """
         texts = [""] * len(waveforms)
         filled = [index for index, waveform in enumerate(waveforms) if len(waveform)]
-        limit = round(self.batch_seconds * self.sample_rate)
-        for batch in batches_by_length([len(waveforms[index]) for index in filled], limit):
-            indices = [filled[position] for position in batch]
-            for index, text in zip(indices, self._run([waveforms[index] for index in indices]), strict=True):
+        for batch in self._batches(filled, waveforms):
+            for index, text in zip(batch, self._run([waveforms[index] for index in batch]), strict=True):
                 texts[index] = text
         return texts
 
@@ -120,8 +183,7 @@ class Recognizer:
           float32 [frames, symbols + 1] each, natural logarithms, the CTC blank last.
         """
         found: list[npt.NDArray[np.float32]] = [None] * len(waveforms)  # type: ignore[list-item]  # filled below
-        limit = round(self.batch_seconds * self.sample_rate)
-        for batch in batches_by_length([len(waveform) for waveform in waveforms], limit):
+        for batch in self._batches(range(len(waveforms)), waveforms):
             outputs = self._call([waveforms[index] for index in batch])
             rows = zip(batch, outputs["log_probabilities"], outputs["frames"], strict=True)
             for index, values, frames in rows:
@@ -136,8 +198,30 @@ class Recognizer:
             self._rate_assumed = True
         return prepare_array(audio, self.sample_rate if sample_rate is None else sample_rate, self.sample_rate)
 
+    def _batches(self, indices: Sequence[int], waveforms: Sequence["Waveform"]) -> list[list[int]]:
+        """The indices in batches of similar length."""
+        limit = round(self.batch_seconds * self.sample_rate)
+        batches = batches_by_length([len(waveforms[index]) for index in indices], limit)
+        return [[indices[position] for position in batch] for batch in batches]
+
+    def _note(self, waveform: "Waveform") -> str:
+        """Why a waveform is not transcribed; "" if it is."""
+        if len(waveform) < MIN_SECONDS * self.sample_rate:
+            return "too short"
+        return "no speech" if max(waveform.max(), -waveform.min()) < SILENCE_PEAK else ""
+
+    def _transcript(self, text: str, log_probabilities: Any, seconds: float) -> Transcript:
+        from voxline.inference.ctc_alignment import align_words_in_audio
+        from voxline.text.alphabet import Alphabet
+
+        frame = seconds / max(len(log_probabilities), 1)
+        words = align_words_in_audio(log_probabilities, text, Alphabet(self.about["alphabet"]), frame)
+        logs = [math.log(max(word.confidence, 1e-12)) for word in words]
+        confidence = math.exp(math.fsum(logs) / len(logs)) if logs else None
+        return Transcript(text, words, confidence, seconds)
+
     def _run(self, waveforms: list["Waveform"]) -> list[str]:
-        return [" ".join(text.decode("utf-8", "replace").split()) for text in self._call(waveforms)["text"]]
+        return [_plain_text(text) for text in self._call(waveforms)["text"]]
 
     def _call(self, waveforms: list["Waveform"]) -> dict[str, Any]:
         """The outputs of the signature for a batch."""
@@ -152,6 +236,11 @@ class Recognizer:
         self.seconds += time.perf_counter() - start
         self.audio_seconds += float(lengths.sum()) / self.sample_rate
         return outputs
+
+
+def _plain_text(text: bytes) -> str:
+    """The model's output with single spaces."""
+    return " ".join(text.decode("utf-8", "replace").split())
 
 
 def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: float | None = None) -> "Waveform":

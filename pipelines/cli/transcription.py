@@ -1,0 +1,150 @@
+"""`voxline transcribe`: files, folders and standard input in, a line for each recording out.
+
+Recordings are read and transcribed in groups of some minutes of audio, and each is printed when its group is done, in
+the order of the arguments; the files of a folder by name. A recording that cannot be read hides no other.
+"""
+
+import contextlib
+import dataclasses
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from voxline.errors import SettingsError, WorkError
+
+if TYPE_CHECKING:
+    from voxline.inference.recognizer import Recognizer, Transcript, Waveform
+
+STDIN = "-"
+EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".m4a", ".mp4", ".aac", ".wma", ".webm", ".mka", ".aiff", ".au")
+"""Of the recordings in a folder; a file that is named is read whatever its extension."""
+GROUP_SECONDS = 240.0
+"""Audio that is transcribed together."""
+
+
+@dataclasses.dataclass
+class _Recording:
+    """A recording to transcribe.
+
+    Attributes:
+      name: as it is printed.
+      result: the transcript, or why there is none.
+    """
+
+    name: str
+    waveform: "Waveform | None" = None
+    result: "Transcript | WorkError | None" = None
+
+
+def transcribe_files(audio: Sequence[Path], model: Callable[[], Path], *, as_json: bool) -> bool:
+    """Transcribes recordings and prints a line for each. Returns whether all could be transcribed.
+
+    Args:
+      audio: files, folders, or `-`.
+      model: finds the exported model, which is done after the arguments were checked.
+
+    Raises:
+      SettingsError: a path does not exist, or a folder has no recording.
+    """
+    with _collect(audio) as files:
+        from voxline.inference.recognizer import Recognizer
+
+        recognizer = Recognizer(model())
+        labeled = len(audio) > 1 or audio[0].is_dir()
+        complete = True
+        for group in _groups(files, recognizer):
+            ready = [one for one in group if one.waveform is not None]
+            waveforms = [one.waveform for one in ready if one.waveform is not None]
+            for one, transcript in zip(ready, recognizer.recognize_waveforms(waveforms), strict=True):
+                one.result = transcript
+            for one in group:
+                complete &= _print_result(one, as_json=as_json, labeled=labeled)
+    return complete
+
+
+@contextlib.contextmanager
+def _collect(audio: Sequence[Path]) -> Iterator[list[tuple[str, Path]]]:
+    """The name and the file of each recording; standard input becomes a file while it is needed."""
+    with contextlib.ExitStack() as stack:
+        files: list[tuple[str, Path]] = []
+        for path in audio:
+            if str(path) == STDIN:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="voxline-"))
+                file = Path(folder, "stdin")
+                file.write_bytes(sys.stdin.buffer.read())
+                files.append((STDIN, file))
+            elif path.is_dir():
+                found = sorted(one for one in path.rglob("*") if one.suffix.lower() in EXTENSIONS and one.is_file())
+                if not found:
+                    raise SettingsError(
+                        f"{path}: no recording in this folder; names that end in {', '.join(EXTENSIONS)} are found, "
+                        "and others can be given as files"
+                    )
+                files += [(str(one), one) for one in found]
+            elif path.is_file():
+                files.append((str(path), path))
+            else:
+                raise SettingsError(f"{path}: no such file or folder; give recordings, folders of them, or -")
+        yield files
+
+
+def _groups(files: Sequence[tuple[str, Path]], recognizer: "Recognizer") -> Iterator[list[_Recording]]:
+    from voxline.inference.recognizer import read_waveform
+
+    group: list[_Recording] = []
+    seconds = 0.0
+    for name, file in files:
+        recording = _Recording(name)
+        try:
+            recording.waveform = read_waveform(file, recognizer.sample_rate)
+            seconds += len(recording.waveform) / recognizer.sample_rate
+        except WorkError as error:
+            recording.result = WorkError(str(error).replace(str(file), name))
+        group.append(recording)
+        if seconds >= GROUP_SECONDS:
+            yield group
+            group, seconds = [], 0.0
+    if group:
+        yield group
+
+
+def _print_result(recording: _Recording, *, as_json: bool, labeled: bool) -> bool:
+    """Prints one line to stdout or stderr. Returns whether there is a transcript."""
+    result = recording.result
+    if result is None or isinstance(result, WorkError):
+        return _print_failure(recording.name, str(result), as_json=as_json)
+    if result.note == "too short":
+        told = f"{recording.name}: {result.seconds:.3f} s is too short to hold a word; 0.1 s is accepted"
+        return _print_failure(recording.name, told, as_json=as_json)
+    if as_json:
+        _print_json({"file": recording.name, **dataclasses.asdict(result)})
+        return True
+    if result.note:
+        typer.echo(f"voxline: {recording.name}: {result.note}: no sample is above -80 dB of full scale", err=True)
+    typer.echo(f"{recording.name}\t{result.text}" if labeled else result.text)
+    return True
+
+
+def _print_failure(name: str, told: str, *, as_json: bool) -> bool:
+    typer.echo(f"voxline: {told}", err=True)
+    if as_json:
+        _print_json({"file": name, "error": told})
+    return False
+
+
+def _print_json(values: dict[str, Any]) -> None:
+    """One object in one line; times and confidences with as many digits as mean something."""
+
+    def rounded(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: rounded(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [rounded(one) for one in value]
+        return round(value, 4) if isinstance(value, float) else value
+
+    typer.echo(json.dumps(rounded(values), ensure_ascii=False))
