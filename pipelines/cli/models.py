@@ -42,7 +42,7 @@ def transcribe(
     """Transcribes recordings, one line each.
 
     One file gives its text; several, or a folder, give "file TAB text". --json gives an object a line: file, text,
-    seconds, confidence, words (word, start, end, confidence), note. A file that cannot be read is told on stderr, and
+    seconds, confidence, words (word, start, end, confidence), note. A file that cannot be read is named on stderr, and
     the others go on; the exit status is then 1.
     """
     from voxline.pipelines.cli.transcription import transcribe_files
