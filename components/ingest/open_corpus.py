@@ -10,6 +10,7 @@ from typing import Any
 
 from voxline.components.ingest.archives import ARCHIVE_EXTENSIONS, archive_stem, unpack_archive
 from voxline.components.ingest.corpus import Corpus
+from voxline.components.ingest.http_download import HTTP_SCHEMES, archive_name, download_archive
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
@@ -28,7 +29,7 @@ TABLE_EXTENSIONS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".tsv", 
 _ACCEPTED = (
     f"a folder, an archive that ends in {', '.join(ARCHIVE_EXTENSIONS)}, "
     f"or a manifest ({', '.join(TABLE_EXTENSIONS)}); "
-    f"folder and archive may be in {' or '.join(f'{scheme}://' for scheme in SCHEMES)}"
+    f"folder and archive may be in {' or '.join(f'{scheme}://' for scheme in SCHEMES)}, an archive also at http(s)://"
 )
 
 
@@ -46,11 +47,11 @@ def open_corpus(location: Path | str, settings: CorpusSettings) -> tuple[Corpus,
       WorkError: an archive is refused or damaged, or a folder or a bucket cannot be read.
     """
     uri, store = settings.uri, open_store(location).local_path()
-    try:
-        remote = is_remote(uri)
-    except SettingsError as error:
-        raise SettingsError(f"corpus.uri is {uri!r}; accepted is {_ACCEPTED}") from error
-    if remote:
+    if uri.startswith(HTTP_SCHEMES):
+        _check_http(settings)
+        limit = settings.max_unpacked_gigabytes * 1e9
+        path = download_archive(uri, settings.sha256.lower(), store, max_bytes=limit)
+    elif _is_remote(settings):
         if not uri.lower().endswith(ARCHIVE_EXTENSIONS):
             return _open_bucket_folder(uri, store, settings, lazy=is_remote(location))
         path = _download_archive(uri, store)
@@ -75,12 +76,34 @@ def check_corpus_location(settings: CorpusSettings) -> None:
     Raises:
       SettingsError: names the path.
     """
+    if settings.uri.startswith(HTTP_SCHEMES):
+        _check_http(settings)
+    elif not _is_remote(settings):
+        _check_local(settings.uri, settings)
+
+
+def _is_remote(settings: CorpusSettings) -> bool:
+    if settings.sha256:
+        raise SettingsError(
+            f"corpus.sha256 is of an archive at an http(s) address, and corpus.uri is {settings.uri!r}; remove it"
+        )
     try:
-        remote = is_remote(settings.uri)
+        return is_remote(settings.uri)
     except SettingsError as error:
         raise SettingsError(f"corpus.uri is {settings.uri!r}; accepted is {_ACCEPTED}") from error
-    if not remote:
-        _check_local(settings.uri, settings)
+
+
+def _check_http(settings: CorpusSettings) -> None:
+    if not archive_name(settings.uri).lower().endswith(ARCHIVE_EXTENSIONS):
+        raise SettingsError(
+            f"corpus.uri is {settings.uri!r}; at an http(s) address an archive is accepted, whose name ends in "
+            f"{', '.join(ARCHIVE_EXTENSIONS)}"
+        )
+    if not settings.sha256:
+        raise SettingsError(
+            f"corpus.uri is {settings.uri!r}, and corpus.sha256 is empty; give the SHA-256 of the archive, from its "
+            "publisher or by sha256sum: an address alone does not say what is behind it"
+        )
 
 
 def _check_local(uri: str, settings: CorpusSettings) -> Path:

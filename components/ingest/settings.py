@@ -84,7 +84,11 @@ class CorpusSettings(Settings):
 
     uri: str = pydantic.Field(
         "",
-        description="folder or archive (.tar, .tar.gz, .tgz, .zip) of the corpus, or its manifest; may be a bucket URI",
+        description="folder or archive (.tar, .tar.gz, .tgz, .zip) of the corpus, or its manifest; folder and archive "
+        "may be a bucket URI, the archive also an http(s) address",
+    )
+    sha256: str = pydantic.Field(
+        "", pattern=r"^([0-9a-fA-F]{64})?$", description="SHA-256 of the archive; required for an http(s) address"
     )
     format: str = pydantic.Field(
         "librispeech", description=f"layout of the corpus: {', '.join(BUILT_IN)}, or one that a package registers"
@@ -133,7 +137,7 @@ class CorpusSettings(Settings):
         The corpus' content replaces its address: the same corpus under another path is the same work. Settings that
         came later count only where they are set, so that what older releases made is still found.
         """
-        values = self.plain() | {"uri": ""}
+        values = self.plain() | {"uri": "", "sha256": ""}
         defaults: dict[str, Any] = type(self)().plain()
         for key in _NOT_IN_OLD_KEYS:
             if values[key] == defaults[key]:
@@ -141,4 +145,4 @@ class CorpusSettings(Settings):
         return KeySettings.of(values)
 
 
-_NOT_IN_OLD_KEYS = ("audio_roots", "columns")
+_NOT_IN_OLD_KEYS = ("sha256", "audio_roots", "columns")
