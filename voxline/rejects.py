@@ -27,6 +27,7 @@ class Reason(enum.StrEnum):
     OUTSIDE_ALPHABET = "outside_alphabet"
     BAD_ENTRY = "bad_entry"
     DUPLICATE_ID = "duplicate_id"
+    INVALIDATED = "invalidated"
     BAD_FEATURES = "bad_features"
     OUT_OF_MEMORY = "out_of_memory"
 
@@ -65,7 +66,7 @@ class BadAudioError(Exception):
 
 REMEDIES = {
     Reason.MISSING_FILE: "copy the recordings in, or correct the paths (relative to the file that names them)",
-    Reason.OUTSIDE_CORPUS: "point corpus.uri at a folder that contains both transcripts and recordings",
+    Reason.OUTSIDE_CORPUS: "list the folder of the recordings in corpus.audio_roots",
     Reason.UNREADABLE: "copy the recordings again, or leave them out of the corpus",
     Reason.TRUNCATED: "copy the recordings again, or correct offset and duration",
     Reason.MD5_MISMATCH: "copy the recordings again: their content is not what was encoded",
@@ -79,6 +80,7 @@ REMEDIES = {
     Reason.TRANSCRIPT_EMPTY: "add the transcripts, or leave the recordings out of the corpus",
     Reason.OUTSIDE_ALPHABET: "write these characters as words, or add them to convert.alphabet",
     Reason.BAD_ENTRY: "correct the lines, or check corpus.format",
+    Reason.INVALIDATED: "nothing: listeners of a later release found that the clips do not say their sentences",
     Reason.DUPLICATE_ID: "give each utterance an id of its own",
     Reason.BAD_FEATURES: "listen to one, and leave the recordings out of the corpus",
 }

@@ -12,6 +12,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import IO, Self, cast
 
@@ -36,6 +37,7 @@ _DAMAGED = (
     NotImplementedError,  # zipfile: an unknown compression method
     ValueError,
 )
+_WOULD_LEAVE = "would leave the folder: its path must be relative, with / and without .."
 _NOT_A_FILE = "is a link, a pipe or a device; only files and folders are accepted"
 
 
@@ -49,8 +51,20 @@ def archive_stem(path: Path) -> str:
     return path.name[: -len(extension)]
 
 
-def unpack_archive(archive: Path, store: Path, *, max_bytes: float, max_files: int) -> tuple[Path, str]:
+def unpack_archive(
+    archive: Path,
+    store: Path,
+    *,
+    max_bytes: float,
+    max_files: int,
+    unpack: "UnpackFunction | None" = None,
+    kind: str = "",
+) -> tuple[Path, str]:
     """Unpacks an archive below `<store>/unpacked/`, unless an earlier run did.
+
+    Args:
+      unpack: writes the members of an archive that is neither a tar nor a zip.
+      kind: names what it writes; part of the folder's name.
 
     Returns:
       The folder that holds the members, and the hash of the archive's content.
@@ -59,7 +73,9 @@ def unpack_archive(archive: Path, store: Path, *, max_bytes: float, max_files: i
       WorkError: the archive is damaged, too large, or has a member that is refused; nothing of it is kept.
     """
     content = _content_hash(archive, store)
-    with cached_step(store, "unpacked", Settings(), {"archive": content}) as work:  # unpacked again if it was deleted
+    named_by = {"archive": content, **({"kind": kind} if kind else {})}
+    unpack = unpack or (_unpack_zip if archive.name.lower().endswith(".zip") else _unpack_tar)
+    with cached_step(store, "unpacked", Settings(), named_by) as work:  # unpacked again if it was deleted
         folder, unfinished = work.folder / "files", work.folder / "unfinished"
         if work.reused:
             return folder, content
@@ -68,8 +84,8 @@ def unpack_archive(archive: Path, store: Path, *, max_bytes: float, max_files: i
         print_status(f"ingest: unpacking {archive.name}")
         unfinished.mkdir(parents=True)
         try:
-            writer = _Writer(archive, unfinished, max_bytes, max_files)
-            (_unpack_zip if archive.name.lower().endswith(".zip") else _unpack_tar)(archive, writer)
+            writer = MemberWriter(archive, unfinished, max_bytes, max_files)
+            unpack(archive, writer)
         except WorkError:
             shutil.rmtree(unfinished)
             raise
@@ -86,7 +102,7 @@ def unpack_archive(archive: Path, store: Path, *, max_bytes: float, max_files: i
     return folder, content
 
 
-class _Writer:
+class MemberWriter:
     """Writes members into a folder, and refuses unsafe ones."""
 
     def __init__(self, archive: Path, folder: Path, max_bytes: float, max_files: int) -> None:
@@ -105,7 +121,7 @@ class _Writer:
             raise self.refuse(member, f"exceeds the limit of {self.max_files:,} files (corpus.max_unpacked_files)")
         path = PurePosixPath(member)
         if path.is_absolute() or ".." in path.parts or "\\" in member or "\0" in member:
-            raise self.refuse(member, "would leave the folder: its path must be relative, with / and without ..")
+            raise self.refuse(member, _WOULD_LEAVE)
         return self.folder / path
 
     def make_folder(self, member: str) -> None:
@@ -139,7 +155,10 @@ class _Writer:
             self._progress.advance(megabytes)
 
 
-def _unpack_tar(archive: Path, writer: _Writer) -> None:
+UnpackFunction = Callable[[Path, MemberWriter], None]
+
+
+def _unpack_tar(archive: Path, writer: MemberWriter) -> None:
     class Header(tarfile.TarInfo):
         """tarfile stops silently at a damaged header or the end of the file, so this notes the end marker."""
 
@@ -161,7 +180,10 @@ def _unpack_tar(archive: Path, writer: _Writer) -> None:
                 if member.isdir():
                     writer.make_folder(member.name)
                 else:
-                    tarfile.data_filter(member, str(writer.folder))
+                    try:
+                        tarfile.data_filter(member, str(writer.folder))
+                    except tarfile.FilterError:
+                        raise writer.refuse(member.name, _WOULD_LEAVE) from None
                     writer.write(member.name, _content(tar, member), member.size)
                 writer.show(packed.tell())
         if not Header.ended:
@@ -184,7 +206,7 @@ def _decompressed(packed: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], gzip.GzipFile(fileobj=packed)) if is_gzip else packed
 
 
-def _unpack_zip(archive: Path, writer: _Writer) -> None:
+def _unpack_zip(archive: Path, writer: MemberWriter) -> None:
     read = 0
     with zipfile.ZipFile(archive) as file:
         for member in file.infolist():

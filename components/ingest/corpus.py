@@ -14,12 +14,15 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from voxline.components.ingest.file_index import LINK, REGULAR, FileIndex, IndexedFile, contains_path, scan_files
 from voxline.components.ingest.settings import ColumnNames, CorpusSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.rejects import Reason
+
+if TYPE_CHECKING:
+    from voxline.components.ingest.archives import UnpackFunction
 
 AUDIO_EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".m4a", ".aac", ".wma", ".webm")
 """Extensions of recordings; the first is preferred where one recording exists in two formats."""
@@ -239,15 +242,23 @@ class Corpus:
         """The id of a recording that the corpus gives none: its path relative to the root.
 
         Below an audio root it is relative to that root's parent, so that it stays when both move:
-        `clips/a.wav` for `/data/clips/a.wav` where `/data/clips` is the root.
+        `clips/a.wav` for `/data/clips/a.wav` where `/data/clips` is the root. In an archive it is the member's name.
         """
         if not path.startswith("/"):
             return path
+        if self.store and contains_path(unpacked := str(self.store / "unpacked"), path):
+            return path[len(unpacked) :].split("/", 3)[3]  # /<key>/files/<member>
         root = max((one for one in self.audio_roots if contains_path(one, path)), key=len, default="/")
         return os.path.relpath(path, os.path.dirname(root))
 
-    def unpack_tar(self, path: str) -> list[str]:
-        """Unpacks a tar of the corpus into the store, unless that was done.
+    def unpack(self, path: str, unpack: "UnpackFunction | None" = None, kind: str = "") -> list[str]:
+        """Unpacks an archive within the corpus into the store, unless that was done.
+
+        Memory does not grow with the archive, and no member leaves its folder. Its content names the folder, so a
+        release that adds archives costs what is in these.
+
+        Args:
+          unpack, kind: see `archives.unpack_archive`.
 
         Returns:
           Absolute paths of its files, sorted.
@@ -257,19 +268,19 @@ class Corpus:
         """
         from voxline.components.ingest.archives import unpack_archive  # not at the top: few corpora have archives
 
-        limits = self.settings
+        if self.store is None:
+            raise WorkError(
+                f"{self.root / path}: an archive within a corpus is unpacked into the store, and there is none"
+            )
         folder, _ = unpack_archive(
-            self.root / path,
-            self._unpacking_store(),
-            max_bytes=limits.max_unpacked_gigabytes * 1e9,
-            max_files=limits.max_unpacked_files,
+            self.root / self.locate(path)[0],
+            self.store,
+            max_bytes=self.settings.max_unpacked_gigabytes * 1e9,
+            max_files=self.settings.max_unpacked_files,
+            unpack=unpack,
+            kind=kind,
         )
         return sorted(os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
-
-    def _unpacking_store(self) -> Path:
-        if self.store is None:
-            raise WorkError(f"{self.root}: an archive within a corpus needs a store to be unpacked into")
-        return self.store
 
     def read_lines(self, path: str) -> Iterator[tuple[int, str]]:
         """Yields the lines of a UTF-8 text that are not blank, with numbers from 1, without BOM and line ends.

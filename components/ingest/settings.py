@@ -30,7 +30,8 @@ class SplitSettings(Settings):
     """What decides the split of an utterance: the corpus, or a seed and shares."""
 
     by: Literal["corpus", "speaker", "utterance"] = pydantic.Field(
-        "corpus", description="by the corpus' own splits, by shares of speakers, or by shares of utterances"
+        "corpus",
+        description="by the corpus' own splits, by shares of speakers (default of common_voice), or of utterances",
     )
     dev: float = pydantic.Field(
         0.05, ge=0, lt=1, description="share of dev (by corpus: of train, and only where the corpus has no dev split)"
@@ -115,6 +116,16 @@ class CorpusSettings(Settings):
     max_unpacked_files: int = pydantic.Field(
         2_000_000, ge=1, description="most files accepted in an archive or a bucket's folder"
     )
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _split_common_voice_by_speaker(cls, values: Any) -> Any:
+        # Its own splits are drawn anew in each release, so a test of one would be trained on in the next.
+        if isinstance(values, dict) and values.get("format") == "common_voice":
+            split = values.get("split", {})
+            if isinstance(split, dict) and "by" not in split:
+                return {**values, "split": {**split, "by": "speaker"}}
+        return values
 
     @pydantic.field_validator("format")
     @classmethod

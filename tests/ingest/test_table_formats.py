@@ -1,6 +1,7 @@
 """DeepSpeech's CSV and Kaldi's tables, and what holds of every format."""
 
 import sys
+import tarfile
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -150,6 +151,22 @@ def test_every_format_rejects_a_folder_that_links_out_of_the_corpus(
     write(corpus / "text", "a seven\n")
     write_lines(corpus / "train.jsonl", {"audio_filepath": str(audio), "text": "x"})
     write(corpus / "train.csv", f"wav_filename,wav_filesize,transcript\n{audio},{audio.stat().st_size},x\n")
+    if format == "common_voice":
+        (corpus / "train.csv").rename(corpus / "none.txt")
+        write(corpus / "validated.tsv", "client_id\tpath\tsentence\nann\t../wavs/7_ann_0.wav\tx\n")
+    elif format == "lhotse":
+        recording = {"sources": [{"type": "file", "channels": [0], "source": str(audio)}], "duration": 9.0}
+        spoken = {"id": "a", "start": 0.0, "duration": 0.1, "text": "seven"}
+        cut = {"id": "a", "start": 0.0, "duration": 0.1, "channel": 0, "supervisions": [spoken]}
+        write_lines(corpus / "train_cuts.jsonl", cut | {"recording": recording | {"sampling_rate": 8_000}})
+    elif format == "huggingface":
+        write(corpus / "metadata.csv", f"file_name,text\n{audio},seven\n")
+    elif format in ("webdataset", "nemo_tarred"):
+        with tarfile.open(corpus / "audio_0.tar", "w") as tar:
+            tar.add(audio, "a.wav")
+            tar.add(corpus / "text", "a.txt")
+        write_lines(corpus / "a_manifest.json", {"audio_filepath": "a.wav", "text": "x", "shard_id": 0})
+        (corpus / "train.jsonl").unlink()
     (tmp_path / "elsewhere").mkdir()
     (corpus / "more").symlink_to(tmp_path / "elsewhere")
     out = ingest(format)

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 GROUP = "voxline.corpora"
 
-BUILT_IN = ("librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi")
+BUILT_IN = (
+    *("librispeech", "ljspeech", "thchs30", "fsdd", "manifest", "csv", "kaldi"),
+    *("common_voice", "lhotse", "huggingface", "webdataset", "nemo_tarred"),
+)
 """Our own. The help lists these without a search through all installed packages, which takes a tenth of a second."""
 
 FormatReader = Callable[["Corpus"], "Iterator[CorpusEntry | Reject]"]

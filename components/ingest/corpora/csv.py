@@ -47,7 +47,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             print_status(f"{path}: left out: its header names no recording and text; {_accepted(corpus)}")
             continue
         tables += 1
-        yield from _rows(rows, header, columns, corpus, path)
+        yield from row_entries(rows, header, columns, corpus, path, path.stem)
     if not tables:
         raise WorkError(
             f"{corpus.path}: no CSV or TSV with a header that names recordings and texts; {_accepted(corpus)}; "
@@ -70,20 +70,34 @@ def _accepted(corpus: Corpus) -> str:
     return f"accepted: {names[0]}; and {names[1]}"
 
 
-def _rows(
-    rows: "Iterator[list[str]]", header: list[str], columns: dict[str, str], corpus: Corpus, path: PurePosixPath
+def row_entries(
+    rows: "Iterator[list[str]]",
+    header: list[str],
+    columns: dict[str, str],
+    corpus: Corpus,
+    path: PurePosixPath,
+    split: str,
 ) -> Iterator[CorpusEntry | Reject]:
+    """The entries of a table's rows.
+
+    Args:
+      columns: as `map_columns` gives them.
+      split: of rows that name none.
+
+    Raises:
+      WorkError: a quotation mark is never closed.
+    """
     number = 1
     try:
         for number, row in enumerate(rows, start=2):
             if any(field.strip() for field in row):
-                yield _entry(row, header, columns, path, f"{path}, row {number}")
+                yield _entry(row, header, columns, path, f"{path}, row {number}", split)
     except csv.Error as error:
         raise WorkError(f"{corpus.root / path}: after row {number}: {error}; is a quotation mark not closed?") from None
 
 
 def _entry(
-    row: list[str], header: list[str], columns: dict[str, str], path: PurePosixPath, source: str
+    row: list[str], header: list[str], columns: dict[str, str], path: PurePosixPath, source: str, split: str
 ) -> CorpusEntry | Reject:
     if len(row) != len(header):
         return Reject(source, Reason.BAD_ENTRY, f"{source}: {len(row)} fields, the header has {len(header)}")
@@ -107,7 +121,7 @@ def _entry(
         audio=audio,
         text=text,
         speaker=found.get("speaker", ""),
-        split=found.get("split", "") or path.stem,
+        split=found.get("split", "") or split,
         relative_to=path.parent.as_posix(),
         offset=offset,
         duration=duration or None,

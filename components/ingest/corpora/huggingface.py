@@ -1,0 +1,222 @@
+"""Hugging Face datasets in a folder: Parquet or Arrow with the audio in it, or an audiofolder with its metadata.
+
+https://huggingface.co/docs/datasets/audio_dataset. Below the root are read
+
+    data/train-00000-of-00002.parquet     a column with audio as {bytes, path}; columns of text, speaker and others
+    train/data-00000-of-00001.arrow       the same, as `save_to_disk` writes it
+    train/metadata.csv (or .jsonl)        an audiofolder: file_name, transcription and others, beside the recordings
+
+The split is the name of the file up to its number, or the name of the folder. Columns may have any of the usual names
+(`corpus.USUAL_COLUMNS`) or those of `corpus.columns`; numbers, texts and flags in further columns are kept. Recordings
+within Parquet and Arrow are unpacked into the store, each file once. Without an id, one is made from path and content.
+"""
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from voxline.components.ingest.archives import MemberWriter, UnpackFunction
+from voxline.components.ingest.corpora.csv import read_table, row_entries
+from voxline.components.ingest.corpora.manifest import LineReader
+from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry, map_columns
+from voxline.components.ingest.settings import ColumnNames
+from voxline.errors import WorkError
+from voxline.rejects import Reason, Reject
+from voxline.store.hashing import hash_bytes
+
+TABLES, METADATA = (".parquet", ".arrow"), ("metadata.csv", "metadata.jsonl")
+
+_BATCH_ROWS = 16
+"""Rows of audio in memory at a time."""
+_SHARD = re.compile(r"(.*?)[-_.]?\d+(?:-of-\d+.*)?")
+_SIGNATURES = ((b"RIFF", ".wav"), (b"fLaC", ".flac"), (b"OggS", ".ogg"), (b"ID3", ".mp3"))
+
+
+def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
+    """Yields every row of every table.
+
+    Raises:
+      WorkError: there is no table, one has no column of audio or text, or a file is damaged.
+    """
+    found = 0
+    for path in corpus.find(*TABLES, *METADATA):
+        if path.suffix.lower() in TABLES:
+            yield from _table(corpus, path)
+        elif path.suffix.lower() == ".jsonl":
+            read_line = LineReader(corpus.settings.columns)
+            for number, line in corpus.read_lines(str(path)):
+                yield read_line(line, f"{path}:{number}", path.parent.as_posix(), _split(path, corpus))
+        else:
+            rows = read_table(corpus, path)
+            header = [column.strip() for column in next(rows, [])]
+            columns = map_columns(header, corpus.settings.columns)
+            if not {"audio_filepath", "text"} <= columns.keys():
+                continue  # LJSpeech's metadata.csv has the same name
+            yield from row_entries(rows, header, columns, corpus, path, _split(path, corpus))
+        found += 1
+    if not found:
+        raise WorkError(
+            f"{corpus.path}: no *.parquet, no *.arrow and no metadata.csv or .jsonl with file_name in this folder; "
+            "check corpus.format"
+        )
+
+
+def _split(path: PurePosixPath, corpus: Corpus) -> str:
+    stem = path.name.partition(".")[0]
+    shard = _SHARD.fullmatch(stem)
+    name = shard[1] if shard else stem
+    return path.parent.name or corpus.name if name in ("", "data", "metadata") else name
+
+
+def _table(corpus: Corpus, path: PurePosixPath) -> Iterator[CorpusEntry | Reject]:
+    file = corpus.root / path
+    schema = _schema(file)
+    audio = _audio_column(schema, corpus.settings.columns, file)
+    others = [field.name for field in schema if field.name != audio and _is_plain(field.type)]
+    columns = map_columns(others, corpus.settings.columns)
+    if "text" not in columns:
+        raise WorkError(f"{file}: no column of text among {', '.join(schema.names)}; name it in corpus.columns.text")
+    unpacked = {
+        int(Path(one).name.split("-")[0]): one for one in corpus.unpack(str(path), _audio_unpacker(audio), f"1:{audio}")
+    }
+    # The recording is found already, whatever its column is called.
+    read_line = LineReader(corpus.settings.columns.model_copy(update={"audio_filepath": ""}))
+    split, number = _split(path, corpus), 0
+    for batch in _batches(file, [*others, audio], rows=1024, fields={audio: "path"}):
+        for row in batch:
+            source = f"{path}, row {number}"
+            recording = unpacked.get(number, row.pop(audio) or "")
+            number += 1
+            values = {name: value for name, value in row.items() if value is not None and name != audio}
+            if not recording:
+                yield Reject(source, Reason.MISSING_FILE, f"{source}: neither bytes nor a path in {audio}")
+                continue
+            if "id" not in columns and number - 1 in unpacked:
+                values["id"] = Path(recording).stem.partition("-")[2]
+            yield _entry(values, recording, columns, read_line, source, path, split)
+
+
+def _entry(
+    values: dict[str, Any],
+    recording: str,
+    columns: dict[str, str],
+    read_line: LineReader,
+    source: str,
+    path: PurePosixPath,
+    split: str,
+) -> CorpusEntry | Reject:
+    for name in [name for key, name in columns.items() if key == "audio_filepath"]:
+        values.pop(name, None)  # `file` or `path` of the machine on which the dataset was made
+    return read_line.entry({**values, "audio_filepath": recording}, source, path.parent.as_posix(), split)
+
+
+def _audio_column(schema: Any, chosen: ColumnNames, file: Path) -> str:
+    """The column whose values are {bytes, path}."""
+    import pyarrow
+
+    found = [
+        field.name
+        for field in schema
+        if pyarrow.types.is_struct(field.type) and {"bytes", "path"} <= {one.name for one in field.type}
+    ]
+    wanted = [name for name in found if name == chosen.audio_filepath] or found
+    if len(wanted) != 1:
+        has = ", ".join(f"{field.name} ({field.type})" for field in schema)[:300]
+        raise WorkError(
+            f"{file}: {len(wanted)} columns of audio as {{bytes, path}}; it has {has}; one is accepted: name it in "
+            "corpus.columns.audio_filepath"
+        )
+    return str(wanted[0])
+
+
+def _is_plain(type: Any) -> bool:
+    from pyarrow import types
+
+    return bool(
+        types.is_string(type)
+        or types.is_large_string(type)
+        or types.is_integer(type)
+        or types.is_floating(type)
+        or types.is_boolean(type)
+    )
+
+
+def _schema(file: Path) -> Any:
+    pyarrow = _pyarrow(file)
+    try:
+        if file.suffix.lower() == ".parquet":
+            return pyarrow.parquet.read_schema(file)
+        with pyarrow.memory_map(str(file)) as source:
+            return pyarrow.ipc.open_stream(source).schema
+    except (pyarrow.ArrowException, OSError) as error:
+        raise WorkError(f"{file}: damaged, or not {file.suffix[1:]} ({error}); copy or download it again") from None
+
+
+def _batches(file: Path, columns: list[str], rows: int, fields: dict[str, str]) -> Iterator[list[dict[str, Any]]]:
+    """Yields rows, a few at a time.
+
+    Args:
+      fields: the one part to read of a column of mappings.
+    """
+    pyarrow = _pyarrow(file)
+    try:
+        if file.suffix.lower() == ".parquet":
+            names = [f"{name}.{fields[name]}" if name in fields else name for name in columns]
+            with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
+                for batch in table.iter_batches(batch_size=rows, columns=names, use_threads=False):
+                    yield [_flat(row, fields) for row in batch.to_pylist()]
+            return
+        with pyarrow.memory_map(str(file)) as source:
+            for batch in pyarrow.ipc.open_stream(source):
+                for start in range(0, len(batch), rows):
+                    piece = batch.slice(start, rows)
+                    values = {}
+                    for name in columns:
+                        column = piece.column(name)
+                        values[name] = (
+                            pyarrow.compute.struct_field(column, fields[name]) if name in fields else column
+                        ).to_pylist()
+                    yield [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    except (pyarrow.ArrowException, OSError) as error:
+        raise WorkError(f"{file}: damaged ({error}); copy or download it again") from None
+
+
+def _flat(row: dict[str, Any], fields: dict[str, str]) -> dict[str, Any]:
+    return {name: (value or {}).get(fields[name]) if name in fields else value for name, value in row.items()}
+
+
+def _audio_unpacker(audio: str) -> UnpackFunction:
+    """Writes the recordings of a table as files, named by row, path and content.
+
+    Args:
+      audio: the column that holds them.
+    """
+
+    def unpack(file: Path, writer: MemberWriter) -> None:
+        paths = (row[audio] for rows in _batches(file, [audio], _BATCH_ROWS, {audio: "path"}) for row in rows)
+        contents = (row[audio] for rows in _batches(file, [audio], _BATCH_ROWS, {audio: "bytes"}) for row in rows)
+        for number, (path, content) in enumerate(zip(paths, contents, strict=True)):
+            if content is not None:
+                writer.write(_member(number, path or "", content), io.BytesIO(content), len(content))
+
+    return unpack
+
+
+def _member(number: int, path: str, content: bytes) -> str:
+    own = PurePosixPath(path.replace("\\", "/"))
+    extension = next((one for signature, one in _SIGNATURES if content.startswith(signature)), own.suffix.lower())
+    extension = extension if extension in AUDIO_EXTENSIONS else ".audio"
+    stem = re.sub(r"[^\w.]+", "_", own.stem)[:80]
+    return f"{number:08d}-{stem}{'-' if stem else ''}{hash_bytes(content)[:12]}{extension}"
+
+
+def _pyarrow(file: Path) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError:
+        raise WorkError(f"{file}: reading it needs pyarrow, which is not installed here; pip install pyarrow") from None
+    return pyarrow

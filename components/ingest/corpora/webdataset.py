@@ -1,0 +1,87 @@
+"""WebDataset: tars of samples, the files of a sample side by side under one name, as many trainers stream them.
+
+https://github.com/webdataset/webdataset. Every `*.tar` (or `.tar.gz`) below the root is a shard; the split is its name
+without the number (`train-000012.tar`), or else the name of its folder. A sample is a recording and its text:
+
+    ann-0001.flac
+    ann-0001.txt     good morning
+    ann-0001.json    {"text": "good morning", "speaker": "ann", "duration": 3.2}     instead of the .txt, or beside it
+
+The keys of the JSON may have any of the usual names (`corpus.USUAL_COLUMNS`); a `.txt` wins over its text. Shards are
+unpacked into the store, each once.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from voxline.components.ingest.corpora.manifest import LineReader
+from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry
+from voxline.data.json_codec import parse_json
+from voxline.errors import WorkError
+from voxline.rejects import Reason, Reject
+
+SHARD_EXTENSIONS = (".tar", ".tar.gz", ".tgz")
+_MAX_TEXT_BYTES = 1 << 20
+_SPLIT = re.compile(r"(.*?)[-_.]*[\d{}.]*")
+
+
+def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
+    """Yields every sample of every shard that has a recording or a text.
+
+    Raises:
+      WorkError: there is no shard, or no sample.
+    """
+    shards = list(corpus.find(*SHARD_EXTENSIONS))
+    if not shards:
+        raise WorkError(f"{corpus.path}: no shard (*.tar) in this folder; check corpus.format")
+    # The recording is found by its extension, whatever the JSON says.
+    read_line = LineReader(corpus.settings.columns.model_copy(update={"audio_filepath": ""}))
+    samples = 0
+    for shard in shards:
+        files = sorted(map(Path, corpus.unpack(str(shard))), key=lambda file: (_key(file), file.name))
+        for _, members in itertools.groupby(files, key=_key):
+            sample = {file.name.partition(".")[2].lower(): file for file in members}
+            audio = next((sample[one[1:]] for one in AUDIO_EXTENSIONS if one[1:] in sample), None)
+            if audio or {"txt", "json"} & sample.keys():
+                samples += 1
+                yield _entry(corpus, sample, audio, shard, read_line)
+    if not samples:
+        raise WorkError(f"{corpus.path}: no sample with a recording or a text in {len(shards):,} shards")
+
+
+def _key(file: Path) -> str:
+    """What the files of a sample share: the path up to the first dot of the name."""
+    return str(file.parent / file.name.partition(".")[0])
+
+
+def _entry(
+    corpus: Corpus, sample: dict[str, Path], audio: Path | None, shard: PurePosixPath, read_line: LineReader
+) -> CorpusEntry | Reject:
+    any_file = next(iter(sample.values()))
+    name = corpus.default_id(_key(any_file))
+    source = f"{shard}:{name}"
+    if audio is None:
+        return Reject(name, Reason.MISSING_FILE, f"{source}: only {', '.join(sorted(sample))}, no recording")
+    values: dict[str, Any] = {}
+    try:
+        if "json" in sample:
+            values = parse_json(_read(sample["json"]))
+            if not isinstance(values, dict):
+                raise ValueError("its JSON is no mapping")
+        if "txt" in sample:
+            values["text"] = _read(sample["txt"]).strip()
+    except (ValueError, RecursionError) as error:
+        return Reject(name, Reason.BAD_ENTRY, f"{source}: {error}")
+    split = _SPLIT.fullmatch(shard.name.partition(".tar")[0].partition(".tgz")[0])
+    folder_split = shard.parent.name or corpus.name
+    values = {"id": name} | values | {"audio_filepath": str(audio)}
+    return read_line.entry(values, source, "", (split[1] if split else "") or folder_split)
+
+
+def _read(file: Path) -> str:
+    if file.stat().st_size > _MAX_TEXT_BYTES:
+        raise ValueError(f"a .{file.name.partition('.')[2]} of {file.stat().st_size:,} bytes is no transcript")
+    return file.read_text(encoding="utf-8-sig")
