@@ -120,7 +120,7 @@ class CorpusSettings(Settings):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _split_common_voice_by_speaker(cls, values: Any) -> Any:
-        # Its own splits are drawn anew in each release, so a test of one would be trained on in the next.
+        # Its own splits are drawn again in each release, so a test of one would be trained on in the next.
         if isinstance(values, dict) and values.get("format") == "common_voice":
             split = values.get("split", {})
             if isinstance(split, dict) and "by" not in split:

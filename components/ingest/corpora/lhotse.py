@@ -23,7 +23,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Yields every supervision of every cut.
 
     Raises:
-      WorkError: there is no file of cuts.
+      WorkError: no file holds cuts.
     """
     files = list(corpus.find(*EXTENSIONS))
     files = [path for path in files if "cuts" in path.name.lower()] or files
