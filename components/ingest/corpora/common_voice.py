@@ -9,7 +9,7 @@ https://commonvoice.mozilla.org; releases come from the Mozilla Data Collective.
 The newest release that lists a clip decides: a clip that a later release lists as invalidated is rejected
 (`invalidated`). A clip keeps its id from release to release, so a new release costs what is new in it.
 
-Mozilla draws train, dev and test again in each release. With this format `corpus.split.by` is therefore `speaker` unless
+Mozilla draws train, dev and test again in each release. So with this format `corpus.split.by` is `speaker`, unless
 a config says otherwise: a speaker's hash decides, and each speaker stays where they are. With `by: corpus` the names
 are those of Mozilla's lists, and `unlisted` for clips that are in none of them.
 """
