@@ -58,7 +58,12 @@ def submit(
     deadline: Deadline = 120,
     poll: Annotated[float, typer.Option(min=0.05, hidden=True)] = 5,
 ) -> None:
-    """Starts a run on a cluster. The compiled pipeline is uploaded once; unchanged content is the same version."""
+    """Start a run on a cluster.
+
+    The compiled pipeline is uploaded; unchanged content is the same version.
+
+    Example: voxline submit asr -c configs/asr/librispeech.yaml -c configs/cluster/gke-gpu.yaml --wait
+    """
     from voxline.pipelines.cluster import runs as following
     from voxline.pipelines.cluster import submit as submission
     from voxline.pipelines.config.load import load_config
@@ -96,7 +101,10 @@ def status(
     ca: Ca = "",
     deadline: Deadline = 120,
 ) -> None:
-    """Prints the state of a run, one line for each step."""
+    """Print the state of a run, a line per step.
+
+    Example: voxline status nightly-2026-01-31
+    """
     from voxline.pipelines.cluster.runs import find_run, format_run
 
     for line in format_run(find_run(connect(host, namespace, token_file, ca, deadline), run)):
@@ -105,14 +113,19 @@ def status(
 
 def logs(
     run: Run,
-    step: Annotated[str, typer.Argument(help="One of its steps.  [default: all]", show_default=False)] = "",
+    step: Annotated[
+        str, typer.Argument(metavar="STEP", help="One of its steps.  [default: all]", show_default=False)
+    ] = "",
     host: Host = "",
     namespace: Namespace = "",
     token_file: TokenFile = "",
     ca: Ca = "",
     deadline: Deadline = 120,
 ) -> None:
-    """Prints the logs of a run's steps."""
+    """Print the logs of a run's steps.
+
+    Example: voxline logs nightly-2026-01-31 train
+    """
     from voxline.pipelines.cluster.runs import find_run, print_logs
 
     cluster = connect(host, namespace, token_file, ca, deadline)
@@ -127,7 +140,10 @@ def cancel(
     ca: Ca = "",
     deadline: Deadline = 120,
 ) -> None:
-    """Cancels a run. The next run reuses its finished steps."""
+    """Cancel a run; the next one reuses its finished steps.
+
+    Example: voxline cancel nightly-2026-01-31
+    """
     from voxline.pipelines.cluster.runs import TERMINAL_STATES, find_run, run_state
 
     cluster = connect(host, namespace, token_file, ca, deadline)
@@ -203,7 +219,8 @@ class ScheduleGroup(TyperGroup):
 
 schedule = typer.Typer(
     cls=ScheduleGroup,
-    help="Runs a pipeline on a schedule: schedule PIPELINE --config FILE --cron '0 2 * * *'.",
+    help="Run a pipeline on a schedule: schedule PIPELINE --cron …",
+    epilog="Example: voxline schedule asr --config nightly.yaml --cron '0 2 * * *'",
     no_args_is_help=True,
 )
 
@@ -212,7 +229,7 @@ schedule = typer.Typer(
 def set_schedule(
     pipeline: Pipeline,
     config: Config,
-    cron: Annotated[str, typer.Option(help="Minute, hour, day, month, weekday: '0 2 * * *' is 2 am.")],
+    cron: Annotated[str, typer.Option(metavar="EXPRESSION", help="Cron expression: '0 2 * * *' is 02:00 daily.")],
     set_: Assignments = None,
     name: Annotated[str, typer.Option(help="Name of the schedule.  [default: the config's name]")] = "",
     time_zone: Annotated[str, typer.Option(help="Time zone of --cron.  [default: the cluster's]")] = "",
@@ -225,7 +242,12 @@ def set_schedule(
     ca: Ca = "",
     deadline: Deadline = 120,
 ) -> None:
-    """Creates or changes a schedule: one run at a time, no run for a missed time."""
+    """Create or change a schedule.
+
+    One run at a time; a missed time starts no run.
+
+    Example: voxline schedule asr --config nightly.yaml --cron '0 2 * * *'
+    """
     from datetime import UTC, datetime
 
     from voxline.pipelines.cluster import submit
@@ -261,7 +283,7 @@ def set_schedule(
 def list_schedules(
     host: Host = "", namespace: Namespace = "", token_file: TokenFile = "", ca: Ca = "", deadline: Deadline = 120
 ) -> None:
-    """Lists the schedules and whether they are enabled."""
+    """List the schedules and whether they are enabled."""
     from voxline.pipelines.cluster.schedules import Schedules, format_schedules
 
     for line in format_schedules(Schedules(connect(host, namespace, token_file, ca, deadline)).all()):
@@ -270,14 +292,14 @@ def list_schedules(
 
 @schedule.command("remove")
 def remove_schedule(
-    name: Annotated[str, typer.Argument(help="The schedule's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")],
     host: Host = "",
     namespace: Namespace = "",
     token_file: TokenFile = "",
     ca: Ca = "",
     deadline: Deadline = 120,
 ) -> None:
-    """Removes a schedule. Runs that it has started continue."""
+    """Remove a schedule; runs that it started continue."""
     from voxline.pipelines.cluster.schedules import Schedules
 
     Schedules(connect(host, namespace, token_file, ca, deadline)).remove(name)

@@ -44,7 +44,7 @@ def show_config(
 @config_commands.command("explain")
 def explain_setting(
     key: Annotated[
-        str | None, typer.Argument(help="A key or a section, such as train.epochs.  [default: all keys]")
+        str | None, typer.Argument(metavar="KEY", help="A key or a section, such as train.epochs.  [default: all keys]")
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/config.md.")] = False,
 ) -> None:
@@ -85,14 +85,16 @@ def write_schema(
 
 @config_commands.command("init")
 def init_config(
-    folder: Annotated[Path, typer.Argument(parser=machine_path, help="Folder of the corpus.")],
+    folder: Annotated[Path, typer.Argument(parser=machine_path, metavar="FOLDER", help="Folder of the corpus.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", parser=machine_path, help="File to write.  [default: NAME.yaml]")
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the run.  [default: the folder's]")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write a config for a corpus: looks at its files, guesses format, split and training length.
+    """Write a config for a corpus.
+
+    It looks at the files, and guesses format, split and length of training.
 
     Example: voxline config init recordings -o commands.yaml
     """
@@ -102,6 +104,33 @@ def init_config(
     file = write_config(proposal, output or Path(f"{proposal.name}.yaml"), replace=force)
     for line in [*proposal.findings, f"wrote {file}; next: voxline run asr --config {file}"]:
         typer.echo(line)
+
+
+@config_commands.command("examples")
+def show_examples(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One of them, such as asr/fsdd, to print.  [default: list all]")
+    ] = None,
+) -> None:
+    """List the example configs, or print one.
+
+    Example: voxline config examples asr/fsdd > fsdd.yaml
+    """
+    import voxline
+    from voxline.errors import SettingsError
+
+    root = Path(voxline.__path__[0]) / "configs"
+    files = {str(file.relative_to(root).with_suffix("")): file for file in sorted(root.glob("*/*.yaml"))}
+    if name is None:
+        for known, file in files.items():
+            lines = file.read_text(encoding="utf-8").splitlines()
+            about = next((line for line in lines if line.startswith("# ") and "yaml-language-server" not in line), "# ")
+            typer.echo(f"{known:<32}  {about.removeprefix('# ')}")
+        return
+    file = files.get(name.removesuffix(".yaml"))
+    if file is None:
+        raise SettingsError(f"no example is called {name!r}; there are: {', '.join(files)}")
+    typer.echo(file.read_text(encoding="utf-8"), nl=False)
 
 
 def _only(values: dict[str, Any], keys: set[str], prefix: str = "") -> dict[str, Any]:

@@ -25,10 +25,13 @@ def run_purge_command(
     note: Annotated[str, typer.Option(help="For the record: who asked, and why.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only list it.")] = False,
 ) -> None:
-    """Erases a speaker: rows, clips, WAVs, manifests, reports, logs. This cannot be undone.
+    """Erase a speaker from stores, datasets and registries.
 
-    Models keep their weights, and reports in run folders stay; both are named. Exit status 1 if --yes finds nothing to
+    Rows, clips, WAVs, manifests, reports and logs. Models keep their weights, and reports in run folders stay; both are
+    named. Without --yes it only lists what it would erase. It cannot be undone. Exit status 1 if --yes finds nothing to
     remove and no earlier purge of the speaker is on record; 2 if a location is not what it should be.
+
+    Example: voxline datasets purge --speaker 1023 --store runs/demo/store --datasets runs/demo-refresh/datasets
     """
     from voxline.components.publish.purge.locations import PurgeScope
     from voxline.pipelines.cli.dataset_views import format_purge_lines
@@ -44,21 +47,27 @@ def show_speaker_use(
         list[str] | None, typer.Option("--datasets", help="Folder or bucket URI of published datasets. Repeatable.")
     ] = None,
 ) -> None:
-    """Lists the models that were trained on a speaker, and the dataset versions that contain them."""
+    """List the models and versions that used a speaker.
+
+    Example: voxline datasets seen --speaker 1023 --registry runs/demo/registry
+    """
     from voxline.pipelines.cli.model_views import format_speaker_use
 
     _print(format_speaker_use(speaker, registry, roots or []))
 
 
 def show_training_data(
-    model: Annotated[str, typer.Argument(help="The model's name.")],
-    version: Annotated[int, typer.Argument(help="The version.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="The version.")],
     registry: Annotated[str, typer.Option(metavar="LOCATION", help="Folder or bucket URI of the registry.")],
     ids: Annotated[
         Path | None, typer.Option(parser=machine_path, help="JSON lines file to write the utterances to.")
     ] = None,
 ) -> None:
-    """Shows the utterances that a version was trained on."""
+    """Show the utterances that a version was trained on.
+
+    Example: voxline models trained-on asr 1 --registry runs/demo/registry --ids utterances.jsonl
+    """
     from voxline.pipelines.cli.model_views import format_training_data
 
     _print(format_training_data(registry, model, version, ids))
@@ -72,7 +81,7 @@ def _print(lines: list[str]) -> None:
 Datasets = Annotated[str, typer.Option("--datasets", help="Folder or bucket URI with <name>/<number>/.")]
 Name = Annotated[str, typer.Argument(help="The dataset's name.", metavar="NAME")]
 
-datasets = typer.Typer(help="Lists, shows, compacts and cleans up published datasets.", no_args_is_help=True)
+datasets = typer.Typer(help="Manage the versions of published datasets.", no_args_is_help=True)
 
 
 def add_dataset_commands(app: typer.Typer) -> None:
@@ -85,15 +94,23 @@ def add_dataset_commands(app: typer.Typer) -> None:
 
 def show_diff(
     before: Annotated[
-        str, typer.Argument(help="A dataset: a published version or an output of extract, as a path or bucket URI.")
+        str,
+        typer.Argument(
+            metavar="BEFORE", help="A dataset: a published version or an output of extract, as a path or bucket URI."
+        ),
     ],
-    after: Annotated[str, typer.Argument(help="The dataset to compare with it.")],
-    limit: Annotated[int, typer.Option(min=0, help="Utterances and speakers to list of each kind.")] = 10,
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The dataset to compare with it.")],
+    limit: Annotated[int, typer.Option(min=0, help="Maximum items to list per category.")] = 10,
     html: Annotated[
         Path | None, typer.Option(parser=machine_path, help="HTML report to write.", show_default=False)
     ] = None,
 ) -> None:
-    """Shows the changes between two datasets: utterances, audio, texts, splits, speakers, features."""
+    """Compare two datasets.
+
+    Utterances, audio, texts, splits, speakers and features.
+
+    Example: voxline diff runs/demo-refresh/datasets/demo/1 runs/demo-refresh/datasets/demo/2 --html diff.html
+    """
     from voxline.pipelines.cli.dataset_views import format_diff
 
     if html:
@@ -105,7 +122,10 @@ def show_diff(
 
 @datasets.command("list")
 def show_datasets(root: Datasets) -> None:
-    """Lists the datasets with their latest versions."""
+    """List the datasets with their latest versions.
+
+    Example: voxline datasets list --datasets runs/demo-refresh/datasets
+    """
     from voxline.pipelines.cli.dataset_views import format_datasets
 
     _print(format_datasets(root))
@@ -115,10 +135,15 @@ def show_datasets(root: Datasets) -> None:
 def show_dataset(
     name: Name,
     root: Datasets,
-    version: Annotated[int | None, typer.Argument(help="Show the details of one version.", show_default=False)] = None,
+    version: Annotated[
+        int | None, typer.Argument(metavar="VERSION", help="Show the details of one version.", show_default=False)
+    ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="List the utterances: split, speaker, id, text.")] = False,
 ) -> None:
-    """Shows the history of a dataset, the details of one version, or its utterances."""
+    """Show a dataset's history, a version or its utterances.
+
+    Example: voxline datasets show demo 2 --datasets runs/demo-refresh/datasets --rows
+    """
     from voxline.pipelines.cli.dataset_views import format_dataset_version, format_history, format_rows
 
     if rows:
@@ -134,9 +159,10 @@ def compact_dataset(
     root: Datasets,
     below: Annotated[float, typer.Option(min=0, max=1, help="Rewrite shards whose live share is below this.")] = 0.5,
 ) -> None:
-    """Copies the live records of shards with a low live share, and publishes the same content with the new shards.
+    """Rewrite shards of which little is still used.
 
-    Nothing is deleted; `gc` deletes the old shards once no version references them.
+    The live records are copied, and the same content is published with the new shards. Nothing is deleted; `gc` deletes
+    the old shards once no version references them.
     """
     from voxline.pipelines.cli.dataset_views import compact_latest
 
@@ -155,7 +181,7 @@ def collect_shards(
     ] = 7.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")] = False,
 ) -> None:
-    """Deletes the shards of a store that no dataset version references.
+    """Delete shards that no dataset version references.
 
     Give all locations of published datasets: a dataset that is not listed loses its shards.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voxline.errors import VoxlineError
+from voxline.errors import SettingsError, VoxlineError
 from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
@@ -23,20 +23,26 @@ from voxline.store.files import USER_FIXABLE_ERRNOS
 if TYPE_CHECKING:
     from voxline.pipelines.config.run_config import RunConfig
 
+EXIT_STATUS = (
+    "Exit status: 0 done (a worse model that is not pushed included); 1 the work failed; 2 the command or the config "
+    "is wrong; 75 a storage or a network failed, the same command may succeed; 130 or 143 stopped by a signal."
+)
+
 app = typer.Typer(
-    help="Retrains speech models: recordings in, a model that is measurably no worse out.",
-    epilog="Exit status: 0 done (refusing to push a worse model included); 1 the work failed; 2 the command or the "
-    "config is wrong; 75 a storage or a network failed, the same command may succeed; 130 or 143 stopped by a signal.",
+    help="Retrain speech models on your own recordings, and promote a new one only within a margin you set.",
+    epilog=f"{EXIT_STATUS} Docs: docs/index.md, or `make docs`.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-corpus = typer.Typer(help="Generates corpora.", no_args_is_help=True)
+corpus = typer.Typer(help="Generate a corpus to try things with.", no_args_is_help=True)
 
 
 def main() -> None:
     """Runs the command. A fault that the user can fix is printed in one line, without a traceback."""
+    if sys.argv[1:2] == ["help"]:
+        sys.argv[1:] = [*sys.argv[2:], "--help"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ▸ must not end the command
@@ -57,7 +63,7 @@ def main() -> None:
 
 
 @app.callback(invoke_without_command=True)
-def _options(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         from importlib.metadata import version as version_of
 
@@ -65,7 +71,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-@app.command()
+@app.command(epilog=EXIT_STATUS)
 def run(
     pipeline: Pipeline,
     config: Config,
@@ -134,18 +140,31 @@ def _print_plan(config: "RunConfig", folder: Path, until: str, force: list[str],
         typer.echo(step.line)
 
 
-@app.command()
+@app.command(epilog=EXIT_STATUS)
 def step(
-    name: Annotated[str, typer.Argument(help="ingest, convert, validate, extract, train, evaluate, push or publish.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="STEP", help="ingest, convert, validate, extract, train, evaluate, push or publish."),
+    ],
     config: Config,
     set_: Assignments = None,
     run_dir: RunDir = None,
-    manifest: Annotated[str | None, typer.Option(help="Output of ingest (for convert) or of convert.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Output of extract, or a published version.")] = None,
-    model: Annotated[str | None, typer.Option(help="Output of train, or an exported model.")] = None,
-    evaluation: Annotated[str | None, typer.Option(help="Output of evaluate.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="Manifest to read.  [default: the latest of this run]")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Dataset to read.  [default: the latest of this run]")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model to evaluate or push.  [default: the latest of this run]")
+    ] = None,
+    evaluation: Annotated[
+        str | None, typer.Option(help="Evaluation to judge by.  [default: the latest of this run]")
+    ] = None,
 ) -> None:
-    """Runs one step by itself; inputs default to the last outputs in the run's folder."""
+    """Run a single step.
+
+    \b
+    Examples:
+      voxline step validate -c configs/asr/demo.yaml --run-dir runs/demo
+      voxline step train -c configs/asr/demo.yaml --dataset runs/demo-refresh/datasets/demo/1
+    """
     from voxline.pipelines.cli.console import Console, redirect_stdout_to
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.local.single_step import run_step
@@ -173,13 +192,18 @@ def compile_(
         Path | None, typer.Option("--output", "-o", parser=machine_path, help="[default: <name>.yaml]")
     ] = None,
 ) -> None:
-    """Compiles a pipeline to IR YAML for Kubeflow Pipelines."""
+    """Compile a pipeline to IR YAML for Kubeflow Pipelines.
+
+    Example: voxline compile asr -c configs/asr/librispeech.yaml -c configs/cluster/gke-gpu.yaml -o asr.yaml
+    """
     from voxline.pipelines.cluster.compiler import compile_pipeline
     from voxline.pipelines.config.load import load_config
 
     check_pipeline(pipeline)
     chosen = load_config(config, set_ or [], pipeline=pipeline)
     target = output or Path(f"{chosen.name}.yaml")
+    if not target.absolute().parent.is_dir():
+        raise SettingsError(f"--output {target}: the folder {target.parent} does not exist; make it, or choose another")
     compile_pipeline(chosen, target)
     warn_unmounted_paths(chosen)
     typer.echo(str(target))
@@ -188,14 +212,26 @@ def compile_(
 @corpus.command("demo")
 def demo_corpus(
     folder: Annotated[
-        Path, typer.Argument(parser=machine_path, help="Folder of the corpus; a complete corpus there is left alone.")
+        Path,
+        typer.Argument(
+            parser=machine_path, metavar="FOLDER", help="Where to write it; a complete corpus there is left alone."
+        ),
     ],
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Sets one of its settings: --set kind=digits. Repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set kind, variant, seed or another setting. Repeatable."),
     ] = None,
 ) -> None:
-    """Generates a small corpus: commands for ASR; --set kind=digits, phrases, mandarin or round_trip for TTS."""
+    """Generate a small corpus with eSpeak NG.
+
+    kind is commands (the default, for ASR), or for TTS digits, phrases, mandarin or round_trip (which trains the
+    recognizer that judges); variant is the voice, such as m3; seed chooses voices and sentences.
+
+    \b
+    Examples:
+      voxline corpus demo runs/demo/corpus
+      voxline corpus demo runs/demo-tts/voice --set kind=digits --set variant=m3
+    """
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.demo_corpus.step import run as generate
     from voxline.pipelines.cli.console import Console, redirect_stdout_to

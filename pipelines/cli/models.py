@@ -20,7 +20,7 @@ def add_model_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
     app.command()(transcribe)
     app.command()(synthesize)
-    models = typer.Typer(help="Lists, shows and rolls back the models in a registry.", no_args_is_help=True)
+    models = typer.Typer(help="List, show and roll back models of a registry.", no_args_is_help=True)
     models.command("list")(show_models)
     models.command("show")(show_model)
     models.command("rollback")(roll_back_model)
@@ -33,17 +33,24 @@ def transcribe(
     audio: Annotated[
         list[Path],
         typer.Argument(
-            parser=machine_path, help="Recordings of any format and sample rate, folders of them, or - for stdin."
+            parser=machine_path,
+            metavar="AUDIO",
+            help="Recordings of any format and sample rate, folders of them, or - for stdin.",
         ),
     ],
     model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
     as_json: AsJson = False,
 ) -> None:
-    """Transcribes recordings, one line each.
+    """Transcribe recordings, one line each.
 
     One file gives its text; several, or a folder, give "file TAB text". --json gives an object a line: file, text,
     seconds, confidence, words (word, start, end, confidence), note. A file that cannot be read is named on stderr, and
-    the others go on; the exit status is then 1.
+    the others are transcribed; the exit status is then 1.
+
+    \b
+    Examples:
+      voxline transcribe a.flac b.mp3 --model runs/demo/registry/asr
+      voxline transcribe recordings --json --model runs/demo/registry/asr
     """
     from voxline.pipelines.cli.transcription import transcribe_files
     from voxline.registry.registry import find_model
@@ -54,11 +61,14 @@ def transcribe(
 
 
 def synthesize(
-    text: Annotated[str, typer.Argument(help="The text; - reads standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
     model: Annotated[str, typer.Option(help="An exported TTS model, a registry's version, or <registry>/<model>.")],
     output: Annotated[Path, typer.Option("--output", "-o", parser=machine_path, help="The WAV to write.")],
 ) -> None:
-    """Synthesizes a text to a WAV."""
+    """Synthesize a text to a WAV.
+
+    Example: voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits -o out.wav
+    """
     from voxline.registry.registry import find_model
 
     _silence_tensorflow()
@@ -67,43 +77,61 @@ def synthesize(
 
 
 def show_models(registry: RegistryDir) -> None:
-    """Lists the models and the versions in service."""
+    """List the models and the versions in service.
+
+    Example: voxline models list --registry runs/demo/registry
+    """
     from voxline.pipelines.cli.model_views import format_models
 
     _print(format_models(registry))
 
 
 def show_model(
-    model: Annotated[str, typer.Argument(help="The model's name.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
     registry: RegistryDir,
-    version: Annotated[int | None, typer.Argument(help="Show the details of one version.", show_default=False)] = None,
+    version: Annotated[
+        int | None, typer.Argument(metavar="VERSION", help="Show the details of one version.", show_default=False)
+    ] = None,
 ) -> None:
-    """Shows the history of a model, or the details of one version."""
+    """Show a model's history, or one version.
+
+    Example: voxline models show asr 1 --registry runs/demo/registry
+    """
     from voxline.pipelines.cli.model_views import format_journal, format_model_version
 
     _print(format_journal(registry, model) if version is None else format_model_version(registry, model, version))
 
 
 def roll_back_model(
-    model: Annotated[str, typer.Argument(help="The model's name.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
     registry: RegistryDir,
     to: Annotated[int | None, typer.Option(help="The version.  [default: the one before]")] = None,
     note: Annotated[str, typer.Option(help="The reason, for the journal.")] = "",
 ) -> None:
-    """Puts an older version back into service under a new number."""
+    """Put an older version back into service.
+
+    It gets a new number, and the journal records the reason.
+
+    Example: voxline models rollback asr --to 1 --registry runs/demo/registry --note "worse on names"
+    """
     from voxline.pipelines.cli.model_views import roll_back
 
     typer.echo(roll_back(registry, model, to, note))
 
 
 def anchor_model(
-    model: Annotated[str, typer.Argument(help="The model's name.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
     registry: RegistryDir,
     version: Annotated[int | None, typer.Option(help="Name this version.", show_default=False)] = None,
     best: Annotated[bool, typer.Option("--best", help="Go back to the best version so far.")] = False,
     note: Annotated[str, typer.Option(help="The reason, kept in the registry.")] = "",
 ) -> None:
-    """Shows or names the version that new ones are held to beside the one in service."""
+    """Show or name the anchor that new versions are held to.
+
+    It is a version that new ones are compared with, as with the one in service, so that margins cannot add up.
+
+    Example: voxline models anchor asr --best --registry runs/demo/registry
+    """
     from voxline.pipelines.cli.model_views import format_anchor, name_anchor
 
     if best and version is not None:

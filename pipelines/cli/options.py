@@ -37,14 +37,13 @@ Config = Annotated[
         "--config",
         "-c",
         parser=machine_path,
-        help="The run's YAML, such as configs/asr/demo.yaml. Repeatable; later files win.",
+        metavar="FILE",
+        help="Config, such as configs/asr/demo.yaml. Repeatable; later files override earlier ones.",
     ),
 ]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Overrides a value of the config: --set train.epochs=3. Repeatable."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a config value: --set train.epochs=3. Repeatable."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RunDir = Annotated[
@@ -60,7 +59,7 @@ Ca = Annotated[str, typer.Option("--ca", help="PEM file of the server's certific
 Deadline = Annotated[float, typer.Option(min=1, help="Seconds to wait for one response, retries included.")]
 Experiment = Annotated[str, typer.Option(help="Experiment of the run.")]
 PipelineRoot = Annotated[str, typer.Option(help="Where the server keeps artifacts.  [default: the server's setting]")]
-Run = Annotated[str, typer.Argument(help="The run's id or name.", metavar="RUN")]
+Run = Annotated[str, typer.Argument(help="Id or name of the run.", metavar="RUN")]
 
 
 def connect(host: str, namespace: str, token_file: str, ca: str, deadline: float) -> "KfpServer":

@@ -24,7 +24,7 @@ MAX_DEPTH = 3
 
 @run_commands.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(parser=machine_path, help="Folder of the runs.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(parser=machine_path, metavar="FOLDER", help="Of the runs.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """List runs: name, date, verdict, headline metric.
@@ -45,8 +45,8 @@ def list_runs(
 
 @run_commands.command("compare")
 def compare_runs(
-    before: Annotated[Path, typer.Argument(parser=machine_path, help="Folder of a run, such as runs/demo.")],
-    after: Annotated[Path, typer.Argument(parser=machine_path, help="Folder of the run to compare with it.")],
+    before: Annotated[Path, typer.Argument(parser=machine_path, metavar="BEFORE", help="A run's folder.")],
+    after: Annotated[Path, typer.Argument(parser=machine_path, metavar="AFTER", help="Another run's.")],
     as_json: AsJson = False,
 ) -> None:
     """Compare two runs: settings, data and metrics.
@@ -140,7 +140,7 @@ class _RunFolder:
             return f"failed in {record.get('failed_step') or 'the graph'}: {reason}"
         if record.get("until") and status == "succeeded":
             return f"stopped after {record['until']}"
-        return reason if status == "succeeded" and reason else status
+        return reason.partition(";")[0] if status == "succeeded" and reason else status
 
     def summary(self) -> dict[str, Any]:
         return {

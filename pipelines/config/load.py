@@ -278,7 +278,9 @@ def read_yaml(path: Path) -> Values:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise SettingsError(f"{path}: no such file; name a config, such as those in configs/asr/") from None
+        raise SettingsError(
+            f"{path}: no such file; `voxline config init` writes a config, `voxline config examples` lists ours"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: cannot be read as UTF-8 text: {error}") from None
     return _mapping(_parse(text, str(path)), str(path))

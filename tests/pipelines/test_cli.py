@@ -1,6 +1,7 @@
 """The `voxline` command: quick, and its exit status and last line tell what to do."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from tests.command import voxline, voxline_process
 from voxline.components.validate.settings import ValidateSettings
@@ -67,13 +69,18 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["run", "asr", "--config", "run.yaml", "--run-dir", "run.yaml"], 2, "run.yaml: cannot be made (File exists)"),
         (["step", "ingest", "--config", "run.yaml", "--run-dir", "run.yaml/r"], 2, "cannot be made (Not a directory)"),
         (["compile", "asr", "--config", "run.yaml", "-o", "run.txt"], 2, "a file whose name ends in .yaml is accepted"),
-        (["compile", "asr", "--config", "run.yaml", "-o", "run.yaml/x.yaml"], 1, "voxline: run.yaml: File exists"),
+        (
+            ["compile", "asr", "--config", "run.yaml", "-o", "run.yaml/x.yaml"],
+            2,
+            "the folder run.yaml does not exist",
+        ),
         (["models", "list", "--registry", "none"], 1, "no registry here"),
         (["step"], 2, "Missing argument"),
     ],
 )
 def test_errors_are_one_line_without_a_traceback(tmp_path: Path, arguments: list[str], status: int, told: str) -> None:
     (tmp_path / "run.yaml").write_text("name: small\ncorpus: {uri: recordings}\n", encoding="utf-8")
+    (tmp_path / "recordings").mkdir()
     ended = voxline(*arguments, cwd=tmp_path)
     assert ended.returncode == status, ended.stderr
     assert told in ended.stderr
@@ -110,3 +117,25 @@ def test_a_scheme_is_checked_when_the_config_is_read() -> None:
     with pytest.raises(SettingsError, match=r"az:// is not supported"):
         ValidateSettings.of({"schema": "az://bucket/asr.pbtxt"})
     assert ValidateSettings.of({"schema": "s3://bucket/asr.pbtxt"}).schema_ == "s3://bucket/asr.pbtxt"
+
+
+def commands(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        yield (*names, name), command
+        if hasattr(command, "commands"):
+            yield from commands(command, (*names, name))
+
+
+def test_the_help_has_whole_summaries_and_examples() -> None:
+    root = typer.main.get_command(app)
+    for names, command in commands(root):
+        summary = command.get_short_help_str(limit=62)
+        assert not summary.endswith("..."), names
+        assert summary.split()[0] not in ("Shows", "Lists", "Prints", "Runs", "Checks"), (names, "use the imperative")
+        shown = CliRunner().invoke(app, [*names, "-h"], catch_exceptions=False)
+        assert shown.exit_code == 0
+        assert "..." not in "".join(re.findall(r"^  \w+  .*", shown.output, flags=re.MULTILINE)), names
+    without = [
+        names for names, one in commands(root) if not hasattr(one, "commands") and "Example" not in str(one.help)
+    ]
+    assert len(without) <= 8, without
