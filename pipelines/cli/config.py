@@ -127,10 +127,10 @@ def show_examples(
             about = next((line for line in lines if line.startswith("# ") and "yaml-language-server" not in line), "# ")
             typer.echo(f"{known:<32}  {about.removeprefix('# ')}")
         return
-    file = files.get(name.removesuffix(".yaml"))
-    if file is None:
+    wanted = name.removesuffix(".yaml")
+    if wanted not in files:
         raise SettingsError(f"no example is called {name!r}; there are: {', '.join(files)}")
-    typer.echo(file.read_text(encoding="utf-8"), nl=False)
+    typer.echo(files[wanted].read_text(encoding="utf-8"), nl=False)
 
 
 def _only(values: dict[str, Any], keys: set[str], prefix: str = "") -> dict[str, Any]:
