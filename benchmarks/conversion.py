@@ -21,7 +21,7 @@ import soundfile
 
 from benchmarks.table import Row, print_table
 from voxline.components.convert.jobs import ConversionJob, Converted
-from voxline.components.convert.recording import convert_recording
+from voxline.components.convert.recording import convert_recordings
 from voxline.store.hashing import hash_file
 
 SAMPLE_RATE = 16_000
@@ -89,7 +89,7 @@ def _seconds(work: Callable[[list[ConversionJob]], None], jobs: list[ConversionJ
 
 def _ours(jobs: list[ConversionJob]) -> None:
     for job in jobs:
-        outcome = convert_recording(job)
+        [outcome] = convert_recordings((job,))
         if not isinstance(outcome, Converted):
             raise TypeError(f"{job.source}: {outcome}")
 

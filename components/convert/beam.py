@@ -15,17 +15,25 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from voxline.audio.containers import RawFormat
 from voxline.beam.worker_paths import fetch_files, worker_path, worker_uri
-from voxline.components.convert.jobs import ConversionJob, Converted, RejectedRecording, Shaping, SourceChanged
-from voxline.components.convert.process_pool import WorkerCrashed, map_in_processes
-from voxline.components.convert.recording import convert_recording
+from voxline.components.convert.jobs import (
+    ConversionJob,
+    ConversionResult,
+    Converted,
+    JobGroup,
+    RejectedRecording,
+    Shaping,
+    SourceChanged,
+    convert_in_processes,
+)
+from voxline.components.convert.process_pool import WorkerCrashed
 from voxline.components.convert.settings import ConvertSettings
 from voxline.rejects import Reason
 from voxline.store.files import atomic_write
 from voxline.store.objects import open_store
 from voxline.store.uris import is_remote
 
-ConversionResult = Converted | RejectedRecording | SourceChanged | WorkerCrashed
 _RESULT_TYPES: dict[str, type[ConversionResult]] = {
     kind.__name__: kind for kind in (Converted, RejectedRecording, SourceChanged, WorkerCrashed)
 }
@@ -40,10 +48,10 @@ ASSUMED_SECONDS = 10.0
 """Counted for a recording whose duration ingest could not read."""
 
 
-def convert_jobs(
-    jobs: Iterable[ConversionJob], settings: ConvertSettings, pool: Path, folder: Path
-) -> Iterator[tuple[int, ConversionResult]]:
-    """Converts each job, by Beam if there are enough; yields (index of the job, result) as results come.
+def convert_groups(
+    groups: Iterable[JobGroup], settings: ConvertSettings, pool: Path, folder: Path
+) -> Iterator[tuple[int, list[ConversionResult]]]:
+    """Converts groups of jobs, by Beam if there are enough; as `convert_in_processes`.
 
     Args:
       pool: the folder of all WAVs.
@@ -52,29 +60,30 @@ def convert_jobs(
     Raises:
       OSError, WorkError: a WAV cannot be written, or the pipeline failed.
     """
-    coming = iter(jobs)
-    few: list[ConversionJob] = []
+    coming = iter(groups)
+    few: list[JobGroup] = []
     enough = settings.beam_from_megabytes * 1e6 / 2 / settings.sample_rate
     seconds = 0.0
     while seconds < enough:
-        if (job := next(coming, None)) is None:
-            return map_in_processes(convert_recording, few, settings.workers, settings.decode_seconds)
-        few.append(job)
-        seconds += job.duration or ASSUMED_SECONDS
+        if (group := next(coming, None)) is None:
+            limits = settings.decode_seconds, settings.worker_memory_megabytes
+            return convert_in_processes(few, settings.workers, *limits)
+        few.append(group)
+        seconds += _seconds(group)
     return convert_with_beam(itertools.chain(few, coming), settings, pool, folder)
 
 
 def convert_with_beam(
-    jobs: Iterable[ConversionJob], settings: ConvertSettings, pool: Path, folder: Path
-) -> Iterator[tuple[int, ConversionResult]]:
-    """As `convert_jobs`, however few jobs there are."""
+    groups: Iterable[JobGroup], settings: ConvertSettings, pool: Path, folder: Path
+) -> Iterator[tuple[int, list[ConversionResult]]]:
+    """As `convert_groups`, however few jobs there are."""
     from voxline.beam.run import map_with_beam
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         firsts: list[int] = []
-        for first, batch in _split_batches(jobs):
+        for first, batch in _split_batches(groups):
             _write_batch(folder / _batch_name(len(firsts)), batch)
             firsts.append(first)
         open_store(worker_uri(folder)).upload_new(folder / _batch_name(number) for number in range(len(firsts)))
@@ -82,62 +91,77 @@ def convert_with_beam(
             _convert_batch,
             folder=worker_uri(folder),
             pool=worker_uri(pool),
-            limit_seconds=settings.decode_seconds,
+            limits=(settings.decode_seconds, settings.worker_memory_megabytes),
         )
         for number, results in map_with_beam("convert", convert, range(len(firsts)), settings, folder):
-            for at, (kind, values) in enumerate(results):
-                yield firsts[number] + at, _result_from_json(kind, values)
+            for at, group in enumerate(results):
+                yield firsts[number] + at, [_result_from_json(kind, values) for kind, values in group]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _convert_batch(number: int, folder: str, pool: str, limit_seconds: float) -> list[tuple[str, dict[str, Any]]]:
+_ResultValues = tuple[str, dict[str, Any]]
+
+
+def _convert_batch(number: int, folder: str, pool: str, limits: tuple[float, float]) -> list[list[_ResultValues]]:
     """Converts a batch in a worker. Its WAVs are in the pool afterwards."""
-    jobs = _read_batch(*fetch_files([f"{folder}/{_batch_name(number)}"]))
-    fetch_files(job.source for job in jobs)
-    results: dict[int, ConversionResult] = dict(map_in_processes(convert_recording, jobs, 1, limit_seconds))
+    groups = _read_batch(*fetch_files([f"{folder}/{_batch_name(number)}"]))
+    fetch_files({job.source for group in groups for job in group})
+    results = dict(convert_in_processes(groups, 1, *limits))
     if is_remote(pool):
-        open_store(pool).upload_new(jobs[at].wav for at, result in results.items() if isinstance(result, Converted))
+        pairs = (pair for at, group in enumerate(groups) for pair in zip(group, results[at], strict=True))
+        open_store(pool).upload_new(job.wav for job, result in pairs if isinstance(result, Converted))
     else:
         os.sync()  # before anything names the WAVs; the process that waits may be on another machine
-    return [(type(results[at]).__name__, dataclasses.asdict(results[at])) for at in range(len(jobs))]
+    return [
+        [(type(result).__name__, dataclasses.asdict(result)) for result in results[at]] for at in range(len(groups))
+    ]
 
 
-def _split_batches(jobs: Iterable[ConversionJob]) -> Iterator[tuple[int, list[ConversionJob]]]:
-    """(index of the first, jobs) of each batch."""
-    first = 0
-    seconds = 0.0
-    batch: list[ConversionJob] = []
-    for job in jobs:
-        more = job.duration or ASSUMED_SECONDS
-        if batch and (len(batch) == BATCH_RECORDINGS or seconds + more > BATCH_SECONDS):
+def _split_batches(groups: Iterable[JobGroup]) -> Iterator[tuple[int, list[JobGroup]]]:
+    """(index of the first, groups) of each batch."""
+    first, jobs, seconds = 0, 0, 0.0
+    batch: list[JobGroup] = []
+    for group in groups:
+        more = _seconds(group)
+        if batch and (jobs + len(group) > BATCH_RECORDINGS or seconds + more > BATCH_SECONDS):
             yield first, batch
-            first, seconds, batch = first + len(batch), 0.0, []
-        batch.append(job)
-        seconds += more
+            first, jobs, seconds, batch = first + len(batch), 0, 0.0, []
+        batch.append(group)
+        jobs, seconds = jobs + len(group), seconds + more
     if batch:
         yield first, batch
+
+
+def _seconds(group: JobGroup) -> float:
+    return sum(job.duration or ASSUMED_SECONDS for job in group)
 
 
 def _batch_name(number: int) -> str:
     return f"batch-{number:06}.jsonl"
 
 
-def _write_batch(file: Path, jobs: list[ConversionJob]) -> None:
+def _write_batch(file: Path, groups: list[JobGroup]) -> None:
     with atomic_write(file, "w", durable=False) as out:
-        for job in jobs:
-            values = dataclasses.asdict(job) | {"source": worker_uri(job.source), "wav": worker_uri(job.wav)}
-            out.write(json.dumps(values, ensure_ascii=False) + "\n")
+        for group in groups:
+            out.write(json.dumps([_job_to_json(job) for job in group], ensure_ascii=False) + "\n")
 
 
-def _read_batch(file: Path) -> list[ConversionJob]:
+def _read_batch(file: Path) -> list[JobGroup]:
     with open(file, encoding="utf-8") as lines:
-        return [_job_from_json(json.loads(line)) for line in lines]
+        return [tuple(_job_from_json(values) for values in json.loads(line)) for line in lines]
+
+
+def _job_to_json(job: ConversionJob) -> dict[str, Any]:
+    return dataclasses.asdict(job) | {"source": worker_uri(job.source), "wav": worker_uri(job.wav)}
 
 
 def _job_from_json(values: dict[str, Any]) -> ConversionJob:
-    source, wav, shaping = values.pop("source"), values.pop("wav"), values.pop("shaping")
-    return ConversionJob(**values, source=str(worker_path(source)), wav=worker_path(wav), shaping=Shaping(**shaping))
+    source, wav = str(worker_path(values["source"])), worker_path(values["wav"])
+    raw = RawFormat(**values["raw"]) if values["raw"] else None
+    return ConversionJob(
+        **(values | {"source": source, "wav": wav, "shaping": Shaping(**values["shaping"]), "raw": raw})
+    )
 
 
 def _result_from_json(kind: str, values: dict[str, Any]) -> ConversionResult:

@@ -3,6 +3,7 @@
   <store>/wavs/log/<key>.jsonl    a line for each recording that the run <key> decoded:
     {"wav":"3f9a…","silence_db":-60.0,"samples":35200,"measured":{"peak_db":-3.1,…}}
     {"wav":"77b0…","silence_db":-60.0,"reason":"truncated","detail":"…"}
+    {"wav":"01ab…","silence_db":-60.0,"reason":"too_long","detail":"…","longer_than":60.0}
 
 Because of the logs, an unchanged recording costs a later run no audio work, even if it was rejected. Each run appends
 to a log of its own, after the WAV has appeared. Readers skip a last line that a kill cut short, and that recording is
@@ -40,6 +41,7 @@ class _LogLine(msgspec.Struct):
     measured: msgspec.Raw = msgspec.Raw()
     reason: Reason | None = None
     detail: str = ""
+    longer_than: float | None = None
 
 
 _decode: Callable[[bytes], _LogLine] = msgspec.json.Decoder(_LogLine).decode
@@ -71,10 +73,13 @@ class LoggedRecording(NamedTuple):
 
 
 class DecodeLogs:
-    """The lines of all logs that were written with one `silence_db`."""
+    """The lines of all logs that were written with one `silence_db`.
 
-    def __init__(self, logs: Iterable[Path], silence_db: float) -> None:
-        self._silence_db = silence_db
+    Without those of recordings whose decoding stopped at a limit below `max_seconds`.
+    """
+
+    def __init__(self, logs: Iterable[Path], silence_db: float, max_seconds: float) -> None:
+        self._silence_db, self._max_seconds = silence_db, max_seconds
         self._by_name = DigestMap(_LOCATION.size)
         self._logs: list[tuple[Path, int]] = []
         self._open: dict[int, IO[bytes]] = {}
@@ -107,7 +112,7 @@ class DecodeLogs:
         values = _decode(line)
         if values.samples is None:
             assert values.reason  # noqa: S101 -- `_parse` let it pass
-            return RejectedRecording(values.reason, values.detail)
+            return RejectedRecording(values.reason, values.detail, values.longer_than)
         return DecodedRecording(values.wav, values.samples, bytes(values.measured).decode())
 
     def add(self, log: Path, offset: int, name: str, samples: int | None) -> None:
@@ -126,9 +131,13 @@ class DecodeLogs:
         with open(log, "rb") as lines:
             self._logs.append((log, os.fstat(lines.fileno()).st_ino))
             for line in lines:
-                if (values := _parse(line)) and values.silence_db == self._silence_db:
+                if (values := _parse(line)) and self._holds(values):
                     self._put(values.wav, offset, values.samples)
                 offset += len(line)
+
+    def _holds(self, line: _LogLine) -> bool:
+        reached = line.longer_than is None or line.longer_than >= self._max_seconds
+        return reached and line.silence_db == self._silence_db
 
     def _put(self, name: str, offset: int, samples: int | None) -> None:
         location = len(self._logs) - 1 << _OFFSET_BITS | offset
@@ -161,6 +170,7 @@ class DecodeLogWriter:
         line: dict[str, Any] = {"wav": name, "silence_db": self._silence_db}
         if isinstance(result, RejectedRecording):
             line |= {"reason": str(result.reason), "detail": result.detail}
+            line |= {} if result.longer_than is None else {"longer_than": result.longer_than}
         else:
             line |= {"samples": result.samples, "measured": result.measured}
         offset = self._file.tell()

@@ -1,10 +1,18 @@
 """A conversion's job and its results. The module imports nothing heavy, as the step plans with it."""
 
 import dataclasses
+from array import array
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from voxline.audio.containers import RAW_FORMAT_KEY, RawFormat, is_raw_name
+from voxline.components.convert.process_pool import WorkerCrashed, map_in_processes
+from voxline.data.manifest import Utterance
 from voxline.rejects import Reason
+
+CONVERT_RECORDINGS = "voxline.components.convert.recording:convert_recordings"
+"""By name, so that this process does not import what reads audio."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +49,8 @@ class ConversionJob:
       wav: path of the WAV to write.
       silence_db: dB of full scale.
       shaping: other changes to the sound.
+      max_seconds: where decoding stops.
+      raw: the format of a source without a header.
     """
 
     source: str
@@ -51,6 +61,12 @@ class ConversionJob:
     sample_rate: int
     silence_db: float
     shaping: Shaping = NO_SHAPING
+    max_seconds: float | None = None
+    raw: RawFormat | None = None
+
+
+JobGroup = tuple[ConversionJob, ...]
+"""Segments of one source that are cut from one decode of it; mostly a single recording."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +86,15 @@ class Converted:
 
 @dataclasses.dataclass(frozen=True)
 class RejectedRecording:
-    """The recording cannot be used. That depends on its content alone, so it holds for later runs too."""
+    """The recording cannot be used. That depends on its content alone, so it holds for later runs too.
+
+    Attributes:
+      longer_than: seconds at which decoding stopped; a later run that accepts more decodes it again.
+    """
 
     reason: Reason
     detail: str
+    longer_than: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,3 +102,37 @@ class SourceChanged:
     """The source is no longer what the manifest says, which says nothing about the recording."""
 
     detail: str
+
+
+ConversionResult = Converted | RejectedRecording | SourceChanged | WorkerCrashed
+
+
+def convert_in_processes(
+    groups: Iterable[JobGroup], workers: int, limit_seconds: float, limit_megabytes: float
+) -> Iterator[tuple[int, list[ConversionResult]]]:
+    """Converts groups of jobs; yields (index of the group, a result for each of its jobs) as they come.
+
+    Args:
+      limit_seconds, limit_megabytes: for a group; see `map_in_processes`.
+    """
+    sizes = array("I")
+
+    def counted() -> Iterator[JobGroup]:
+        for group in groups:
+            sizes.append(len(group))
+            yield group
+
+    results = map_in_processes(CONVERT_RECORDINGS, counted(), workers, limit_seconds, limit_megabytes)
+    for index, result in results:
+        yield index, [result] * sizes[index] if isinstance(result, WorkerCrashed) else result
+
+
+def raw_format_of(utterance: Utterance) -> RawFormat | None:
+    """The format of a recording without a header, if its line says it."""
+    stated = utterance.extra.get(RAW_FORMAT_KEY)
+    if not isinstance(stated, dict) or not is_raw_name(utterance.audio_filepath):
+        return None
+    try:
+        return RawFormat(**stated)
+    except TypeError:  # another key: without a format it is rejected, and the reject says what is needed
+        return None

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from voxline.audio.containers import RAW_FORMAT_KEY
 from voxline.components.convert.decode_log import DecodedRecording
 from voxline.components.convert.jobs import RejectedRecording
 from voxline.components.convert.manifest_scan import CachedLine, LineStatus, ManifestScan
@@ -244,8 +245,8 @@ def converted_utterance(utterance: Utterance, text: FrontendOutput, wav: str, na
       wav, name: path and name of its WAV.
     """
     extra = utterance.extra
-    if "normalized_text" in extra or text.normalized_text != text.symbols:
-        extra = {key: value for key, value in extra.items() if key != "normalized_text"}
+    if "normalized_text" in extra or RAW_FORMAT_KEY in extra or text.normalized_text != text.symbols:
+        extra = {key: value for key, value in extra.items() if key not in ("normalized_text", RAW_FORMAT_KEY)}
         if text.normalized_text != text.symbols:
             extra["normalized_text"] = text.normalized_text
     # `replace` takes three times as long

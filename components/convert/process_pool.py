@@ -11,6 +11,7 @@ import itertools
 import os
 import pickle
 import pkgutil
+import resource
 import signal
 import subprocess
 import sys
@@ -39,12 +40,20 @@ MAX_ATTEMPTS = 2
 END_SECONDS = 5
 """What a worker has to end after its pipe is closed. After that it is killed."""
 
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""There is a worker for each core, and each thread of a worker would reserve memory."""
+
 
 @dataclasses.dataclass(frozen=True)
 class WorkerCrashed:
-    """A job without a result, and how its worker ended."""
+    """A job without a result, and how its worker ended.
+
+    Attributes:
+      out_of_memory: whether it needed more than it may have.
+    """
 
     detail: str
+    out_of_memory: bool = False
 
 
 def map_in_processes(
@@ -52,6 +61,7 @@ def map_in_processes(
     jobs: Iterable[JobT],
     workers: int,
     limit_seconds: float,
+    limit_megabytes: float = 0.0,
 ) -> Generator[tuple[int, ResultT | WorkerCrashed], None, None]:
     """Applies the function to each job; yields (index of the job, result) as results come.
 
@@ -60,12 +70,14 @@ def map_in_processes(
       jobs: taken one by one, when a worker can have the next.
       workers: number of processes; 0: one per available core.
       limit_seconds: what one job may take before its worker is killed.
+      limit_megabytes: what a worker may allocate beyond what it has when it starts (0: no limit). A job that needs
+        more loses its result; without a limit the system would kill all processes of a container together.
 
     Raises:
       WorkError: no worker could start.
       Exception: the first that the function raised.
     """
-    pool = _Pool(function, jobs, workers or available_cores(), limit_seconds)
+    pool = _Pool(function, jobs, workers or available_cores(), limit_seconds, limit_megabytes)
     try:
         yield from pool.results()
     finally:
@@ -86,8 +98,9 @@ class _Pool(Generic[JobT, ResultT]):
         jobs: Iterable[JobT],
         size: int,
         limit_seconds: float,
+        limit_megabytes: float,
     ) -> None:
-        self._function, self._size, self._limit = function, size, limit_seconds
+        self._function, self._size, self._limit, self._megabytes = function, size, limit_seconds, limit_megabytes
         self._queue = _JobQueue(jobs)
         self._workers: list[_Worker[JobT, ResultT]] = []
         self._attempts: Counter[int] = Counter()
@@ -114,7 +127,7 @@ class _Pool(Generic[JobT, ResultT]):
         due = self._any_started and time.monotonic() - self._grown >= GROW_SECONDS
         if self._queue and (due or not self._workers):
             for _ in range(min(len(self._workers) or 1, self._size - len(self._workers))):
-                self._workers.append(_Worker(self._function))
+                self._workers.append(_Worker(self._function, self._megabytes))
             self._grown = time.monotonic()
 
     def _wait(self) -> "list[_Worker[JobT, ResultT]]":
@@ -139,7 +152,7 @@ class _Pool(Generic[JobT, ResultT]):
                 raise
             # Other workers started, so the machine ended this one, and no job is to blame.
             self._queue.put_back(worker.assigned)
-            self._workers[self._workers.index(worker)] = _Worker(self._function)
+            self._workers[self._workers.index(worker)] = _Worker(self._function, self._megabytes)
         except (EOFError, ConnectionError):
             return self._replace(worker, worker.end(), retry=True)
         else:
@@ -157,7 +170,7 @@ class _Pool(Generic[JobT, ResultT]):
         if is_lost:
             worker.assigned.popleft()
         self._queue.put_back(worker.assigned)
-        self._workers[self._workers.index(worker)] = _Worker(self._function)
+        self._workers[self._workers.index(worker)] = _Worker(self._function, self._megabytes)
         return (index, WorkerCrashed(how_it_ended)) if is_lost else None
 
 
@@ -191,16 +204,20 @@ class _Worker(Generic[JobT, ResultT]):
       started: whether it has said that it is up.
     """
 
-    def __init__(self, function: Callable[[JobT], ResultT] | str) -> None:
+    def __init__(self, function: Callable[[JobT], ResultT] | str, limit_megabytes: float) -> None:
         self.pipe, theirs = Pipe()
         self.assigned: deque[tuple[int, JobT]] = deque()
         self.started = False
         self._since = time.monotonic()
         self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
-            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            [sys.executable, "-m", __name__, str(theirs.fileno()), str(limit_megabytes)],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+            env={
+                **os.environ,
+                **_ONE_THREAD,
+                "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            },
         )
         theirs.close()
         self._send(function)
@@ -241,7 +258,7 @@ class _Worker(Generic[JobT, ResultT]):
         index, _ = self.assigned.popleft()
         self._since = time.monotonic()
         if isinstance(result, MemoryError):  # as if the system had killed the worker: this job needs too much
-            return index, WorkerCrashed(f"needs more memory than there is ({result})")
+            return index, WorkerCrashed(f"needs more memory than there is ({result})", out_of_memory=True)
         if raised:
             raise result
         return index, result
@@ -273,12 +290,14 @@ class _Worker(Generic[JobT, ResultT]):
             self.pipe.send(message)
 
 
-def _worker_main(pipe: Connection) -> None:
+def _worker_main(pipe: Connection, limit_megabytes: float) -> None:
     """What a worker does: receives the function, then one job after the other."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipe
     function = pipe.recv()
     if isinstance(function, str):
         function = pkgutil.resolve_name(function)
+    if limit_megabytes:
+        _limit_memory(limit_megabytes)
     pipe.send("up")
     while True:
         job = pipe.recv()
@@ -287,6 +306,20 @@ def _worker_main(pipe: Connection) -> None:
         except Exception as error:  # the parent raises it, or makes it a reject
             answer = (True, _picklable(error))
         pipe.send(answer)
+
+
+def _limit_memory(megabytes: float) -> None:
+    """Limits the address space of this process, and of those it starts, to what it has now and so much more.
+
+    Memory that is reserved counts, used or not, so the limit is far above what a job takes. Only Linux says how much
+    there is now, and other systems do not hold to the limit anyway.
+    """
+    pages = Path("/proc/self/statm")
+    if pages.exists():
+        now = int(pages.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = now + int(megabytes * 1e6)
+        resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _picklable(error: Exception) -> Exception:
@@ -300,4 +333,4 @@ def _picklable(error: Exception) -> Exception:
 
 if __name__ == "__main__":
     with contextlib.suppress(EOFError, ConnectionError):
-        _worker_main(Connection(int(sys.argv[1])))
+        _worker_main(Connection(int(sys.argv[1])), float(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Converts one recording to a 16-bit mono WAV, and measures its level."""
+"""Converts a recording, or segments of it, to 16-bit mono WAVs, and measures their levels."""
 
 import functools
 import hashlib
@@ -9,10 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.audio.decoding import decode_audio, resample, to_mono
+from voxline.audio.decoding import DecodedAudio, Segment, decode_segments, resample
 from voxline.audio.loudness import integrated_loudness
 from voxline.audio.wav import read_wav, to_int16, write_wav
-from voxline.components.convert.jobs import ConversionJob, Converted, RejectedRecording, Shaping, SourceChanged
+from voxline.components.convert.jobs import (
+    ConversionJob,
+    ConversionResult,
+    Converted,
+    JobGroup,
+    RejectedRecording,
+    Shaping,
+    SourceChanged,
+)
 from voxline.rejects import BadAudioError, Reason
 from voxline.store.hashing import hash_file
 
@@ -71,46 +79,87 @@ FRAME_SECONDS = 0.025
 FULL_SCALE = 32768
 
 
-def convert_recording(job: ConversionJob) -> Converted | RejectedRecording | SourceChanged:
-    """Decodes, mixes, resamples, measures and writes one recording, unless its WAV exists.
+def convert_recordings(jobs: JobGroup) -> list[ConversionResult]:
+    """Decodes, mixes, resamples, measures and writes the segments of one recording, unless their WAVs exist.
+
+    The recording is decoded once for all of them.
 
     Raises:
-      OSError: the WAV cannot be written.
+      OSError: a WAV cannot be written.
+      MemoryError: the recording needs more memory than this process may have.
     """
-    if job.shaping.key_values():
-        return _convert_shaped(job)  # from the source: an existing WAV does not say what was done to it
-    try:
-        samples, md5, decoded = read_wav(job.wav)[0], "", False
-    except BadAudioError:
-        if changed := _source_change(job):
-            return SourceChanged(changed)
+    results: dict[int, ConversionResult] = {}
+    waiting = []
+    for at, job in enumerate(jobs):
+        if known := _measure_existing(job) or _check_source(job):
+            results[at] = known
+        else:
+            waiting.append(at)
+    if waiting:
         try:
-            (mixed, md5), decoded = _decode_job(job), True
-        except BadAudioError as error:
-            return RejectedRecording(error.reason, error.detail)
-        samples = to_int16(mixed)
-    measured = measure_level(samples, job.sample_rate, job.silence_db, md5)
+            results |= _decode_jobs(jobs, waiting)
+        except BadAudioError as fault:  # of the whole recording, perhaps after some of its segments
+            for at, job in enumerate(jobs):
+                if not isinstance(results.get(at), SourceChanged):
+                    results[at] = _reject(fault, job)
+                    job.wav.unlink(missing_ok=True)
+    return [results[at] for at in range(len(jobs))]
+
+
+def _measure_existing(job: ConversionJob) -> Converted | RejectedRecording | None:
+    """The result for a WAV that exists. One that was shaped does not say what was done to it, so it is made again."""
+    if job.shaping.key_values():
+        return None
+    try:
+        samples, _ = read_wav(job.wav)
+    except BadAudioError:
+        return None
+    measured = measure_level(samples, job.sample_rate, job.silence_db)
+    return _reject_silence(measured, job) or Converted(len(samples), measured, decoded=False)
+
+
+def _check_source(job: ConversionJob) -> SourceChanged | None:
+    changed = _source_change(job)
+    return SourceChanged(changed) if changed else None
+
+
+def _decode_jobs(jobs: JobGroup, waiting: list[int]) -> dict[int, ConversionResult]:
+    """The results of the jobs at some positions.
+
+    Raises:
+      BadAudioError: none of the recording can be trusted.
+    """
+    first = jobs[waiting[0]]
+    segments = [Segment(jobs[at].offset, jobs[at].duration) for at in waiting]
+    results: dict[int, ConversionResult] = {}
+    for index, decoded in decode_segments(first.source, segments, first.sample_rate, first.max_seconds, first.raw):
+        at = waiting[index]
+        job = jobs[at]
+        results[at] = _reject(decoded, job) if isinstance(decoded, BadAudioError) else _write(decoded, job)
+    return results
+
+
+def _write(decoded: DecodedAudio, job: ConversionJob) -> Converted | RejectedRecording:
+    """Writes the WAV of decoded samples, unless they are silent."""
+    shaped = bool(job.shaping.key_values())
+    samples = to_int16(decoded.samples)
+    # The MD5 in a FLAC is that of the samples; of shaped ones it is needed only later.
+    measured = measure_level(samples, job.sample_rate, job.silence_db, "not needed" if shaped else decoded.md5)
     if silent := _reject_silence(measured, job):
         return silent
-    if decoded:
-        write_wav(job.wav, samples, job.sample_rate, durable=False)
-    return Converted(len(samples), measured, decoded)
-
-
-def _convert_shaped(job: ConversionJob) -> Converted | RejectedRecording | SourceChanged:
-    """Converts a recording with shaping; silence is rejected before."""
-    if changed := _source_change(job):
-        return SourceChanged(changed)
-    try:
-        mixed, _ = _decode_job(job)
-    except BadAudioError as error:
-        return RejectedRecording(error.reason, error.detail)
-    if silent := _reject_silence(measure_level(to_int16(mixed), job.sample_rate, job.silence_db, "not needed"), job):
-        return silent
-    shaped, done = apply_shaping(mixed, job.sample_rate, job.shaping)
-    samples = to_int16(shaped)
+    done: dict[str, float | str] = {"decoder_notes": decoded.notes} if decoded.notes else {}
+    if shaped:
+        changed, changes = apply_shaping(decoded.samples, job.sample_rate, job.shaping)
+        samples = to_int16(changed)
+        measured = measure_level(samples, job.sample_rate, job.silence_db) | changes
     write_wav(job.wav, samples, job.sample_rate, durable=False)
-    return Converted(len(samples), measure_level(samples, job.sample_rate, job.silence_db) | done)
+    return Converted(len(samples), measured | done)
+
+
+def _reject(fault: BadAudioError, job: ConversionJob) -> RejectedRecording:
+    if fault.reason is Reason.OUT_OF_MEMORY:
+        raise MemoryError(fault.detail)  # perhaps the machine's fault, so nothing is said about the recording
+    return RejectedRecording(fault.reason, fault.detail, job.max_seconds if fault.reason is Reason.TOO_LONG else None)
 
 
 def _reject_silence(measured: dict[str, float | str], job: ConversionJob) -> RejectedRecording | None:
@@ -172,18 +221,6 @@ def _md5(samples: npt.NDArray[np.int16]) -> str:
 
 def _decibels(power: float) -> float:
     return round(10 * math.log10(max(power / FULL_SCALE**2, 1e-12)), 2)
-
-
-def _decode_job(job: ConversionJob) -> tuple[npt.NDArray[Any], str]:
-    """The samples at the job's rate, integers or float32, and their MD5 if the file states it."""
-    recording = decode_audio(job.source, job.offset, job.duration)
-    samples = to_mono(recording.samples)
-    if recording.sample_rate != job.sample_rate:  # else 16-bit samples pass bit by bit
-        samples = resample(samples, recording.sample_rate, job.sample_rate)
-    if not len(samples):
-        raise BadAudioError(Reason.EMPTY_AUDIO, f"nothing is left of {len(recording.samples)} samples at the new rate")
-    as_in_file = recording.samples.shape[1] == 1 and recording.sample_rate == job.sample_rate
-    return samples, recording.md5 if as_in_file else ""
 
 
 def _source_change(job: ConversionJob) -> str:

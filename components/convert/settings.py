@@ -16,6 +16,7 @@ PROCESSES = "processes"
 class ConvertSettings(RunnerSettings):
     """How recordings become WAVs, and which are rejected."""
 
+    NOT_IN_KEY = RunnerSettings.NOT_IN_KEY | {"worker_memory_megabytes"}
     EXPOSED = ("sample_rate", "alphabet", "frontend.kind")
 
     sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz of the WAVs")
@@ -47,6 +48,13 @@ class ConvertSettings(RunnerSettings):
     )
     decode_seconds: float = pydantic.Field(
         300.0, gt=0, le=86_400, description="seconds; a recording that takes longer to decode is rejected"
+    )
+    worker_memory_megabytes: float = pydantic.Field(
+        1_024.0,
+        ge=0,
+        le=1e6,
+        description="MB (10⁶ bytes) of address space that a decoding process may add to what it starts with; a "
+        "recording that needs more is rejected as out_of_memory (0: no limit)",
     )
     max_reject_share: float = pydantic.Field(
         0.05, ge=0, le=1, description="share (0 to 1) of utterances; the step fails when more are rejected"

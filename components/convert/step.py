@@ -9,9 +9,18 @@ import os
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from voxline.components.convert.jobs import ConversionJob, Converted, RejectedRecording, SourceChanged
+from voxline.audio.containers import shares_one_decode
+from voxline.components.convert.decode_log import DecodeLogWriter
+from voxline.components.convert.jobs import (
+    ConversionJob,
+    ConversionResult,
+    JobGroup,
+    RejectedRecording,
+    SourceChanged,
+    convert_in_processes,
+    raw_format_of,
+)
 from voxline.components.convert.manifest_scan import ManifestScan
 from voxline.components.convert.output import (
     OutputBuilder,
@@ -20,8 +29,9 @@ from voxline.components.convert.output import (
     write_output,
     wrote_last,
 )
+from voxline.components.convert.process_pool import WorkerCrashed
 from voxline.components.convert.settings import PROCESSES, ConvertSettings
-from voxline.components.convert.wav_pool import WAV_REVISION, WavPool
+from voxline.components.convert.wav_pool import WAV_REVISION, WavPool, WavUploader
 from voxline.data.line_cache import LineCache, cache_file
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
@@ -32,13 +42,10 @@ from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 from voxline.text.alphabet import Alphabet
 from voxline.text.frontend import frontend_version
 
-if TYPE_CHECKING:
-    from voxline.components.convert.process_pool import WorkerCrashed
+REVISION = 2
 
-REVISION = 1
-
-CONVERT_RECORDING = "voxline.components.convert.recording:convert_recording"
-"""By name, so that this process does not import what reads audio."""
+MAX_GROUP = 1_000
+"""Segments that are cut from one decode. More are another job: each has the time limit of one."""
 
 MAX_EXAMPLES = 3
 """Changed recordings that a message names."""
@@ -62,7 +69,7 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
     frontend = frontend_version(settings.frontend)  # a later version of a dictionary may read a text differently
     made_from = {"settings": naming.plain(), "frontend": frontend, "revisions": [REVISION, WAV_REVISION]}
     with (
-        WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping) as pool,
+        WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping, settings.max_seconds) as pool,
         LineCache(cache_file(store, "convert", made_from)) as cache,
     ):
         scan = ManifestScan(Path(manifest), pool, cache)
@@ -99,8 +106,8 @@ def decode_new(
       WorkError: a recording is no longer what the manifest says, or a WAV cannot be written.
     """
     work.counts["decoded"] = 0
-    to_decode = _lines_to_decode(scan, pool, settings) if scan.to_decode else array("Q")
-    if not to_decode:
+    to_decode = _lines_to_decode(scan, pool, settings) if scan.to_decode else _Lines()
+    if not len(to_decode):
         return {}
     pool.sweep()
     decoding = _Decoding(scan, pool, settings, work)
@@ -126,21 +133,64 @@ def decode_new(
     return decoding.crashed
 
 
-def _lines_to_decode(scan: ManifestScan, pool: WavPool, settings: ConvertSettings) -> "array[int]":
-    """Byte offsets of the lines whose recordings are decoded, each recording once.
+def _lines_to_decode(scan: ManifestScan, pool: WavPool, settings: ConvertSettings) -> "_Lines":
+    """The lines whose recordings are decoded, each recording once.
 
     What is cheap comes first: a recording without a usable transcript is not decoded.
     """
     alphabet = Alphabet.from_name(settings.alphabet)
-    offsets, names = array("Q"), DigestMap(0)
+    lines, names = _Lines(), DigestMap(0)
     for offset, utterance in zip(scan.to_decode, scan.utterances_at(scan.to_decode), strict=True):
         if isinstance(prepare_transcript(utterance, settings, alphabet), Reject):
             continue
         name = bytes.fromhex(pool.name(utterance))
         if not check_length(utterance, utterance.duration, settings) and names.find(name) is None:
             names.put(name)
-            offsets.append(offset)
-    return offsets
+            lines.add(offset, utterance)
+    lines.gather(scan)
+    return lines
+
+
+class _Lines:
+    """Byte offsets of lines of the manifest, those apart whose recordings should be decoded once for all of them.
+
+    Attributes:
+      alone: lines that are decoded one by one.
+      groups: lines with segments of one recording each.
+    """
+
+    def __init__(self) -> None:
+        self.alone = array("Q")
+        self.groups: list[array[int]] = []
+        self._segments: dict[str, array[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.alone) + sum(map(len, self.groups))
+
+    def add(self, offset: int, utterance: Utterance) -> None:
+        if utterance.offset:
+            self._segments.setdefault(utterance.audio_filepath, array("Q")).append(offset)
+        else:
+            self.alone.append(offset)
+
+    def gather(self, scan: ManifestScan) -> None:
+        """Makes groups, when all lines are there."""
+        if not self._segments:
+            return
+        shared = {path for path in self._segments if shares_one_decode(path)}
+        alone = array("Q")
+        for offset, utterance in zip(self.alone, scan.utterances_at(self.alone) if shared else (), strict=False):
+            together = self._segments[utterance.audio_filepath] if utterance.audio_filepath in shared else alone
+            together.append(offset)
+        self.alone = alone if shared else self.alone
+        for path, offsets in self._segments.items():
+            if path not in shared:
+                self.alone.extend(offsets)
+                continue
+            starts = {offset: one.offset for offset, one in zip(offsets, scan.utterances_at(offsets), strict=True)}
+            ordered = array("Q", sorted(offsets, key=starts.__getitem__))
+            self.groups += [ordered[at : at + MAX_GROUP] for at in range(0, len(ordered), MAX_GROUP)]
+        self._segments.clear()
 
 
 class _Decoding:
@@ -154,41 +204,57 @@ class _Decoding:
 
     def __init__(self, scan: ManifestScan, pool: WavPool, settings: ConvertSettings, work: StepOutput) -> None:
         self._scan, self._pool, self._settings, self._work = scan, pool, settings, work
-        self._names = bytearray()
+        self._names, self._firsts = bytearray(), array("Q")
         self.decoded, self.changed = 0, 0
         self.examples: list[str] = []
         self.crashed: dict[str, RejectedRecording] = {}
 
-    def run(self, offsets: "array[int]") -> None:
-        from voxline.components.convert.process_pool import WorkerCrashed
+    def run(self, lines: _Lines) -> None:
+        progress = Progress("recordings", total=len(lines))
+        with self._pool.open_log(self._work.key) as log, self._pool.open_uploader(log) as uploader:
+            for group, results in self._results(self._groups(lines)):
+                for number, result in enumerate(results, start=self._firsts[group]):
+                    progress.advance()
+                    name = self._names[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
+                    self._take(name, result, log, uploader)
 
-        pool, progress = self._pool, Progress("recordings", total=len(offsets))
-        with pool.open_log(self._work.key) as log, pool.open_uploader(log) as uploader:
-            for index, result in self._results(self._jobs(offsets)):
-                progress.advance()
-                name = self._names[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES].hex()
-                if isinstance(result, SourceChanged):
-                    self.changed += 1
-                    self.examples = heapq.nsmallest(MAX_EXAMPLES, [*self.examples, result.detail])
-                elif isinstance(result, WorkerCrashed):
-                    self.crashed[name] = RejectedRecording(Reason.UNREADABLE, result.detail)
-                else:
-                    self.decoded += isinstance(result, RejectedRecording) or result.decoded
-                    samples = None if isinstance(result, RejectedRecording) else result.samples
-                    pool.logs.add(log.path, log.add(name, result), name, samples)
-                    uploader.add(pool.path(name), result)
+    def _take(self, name: str, result: ConversionResult, log: DecodeLogWriter, uploader: WavUploader) -> None:
+        """Logs what became of the recording of a WAV."""
+        if isinstance(result, SourceChanged):
+            self.changed += 1
+            self.examples = heapq.nsmallest(MAX_EXAMPLES, [*self.examples, result.detail])
+        elif isinstance(result, WorkerCrashed):
+            self.crashed[name] = self._reject_crash(result)
+        else:
+            self.decoded += isinstance(result, RejectedRecording) or result.decoded
+            samples = None if isinstance(result, RejectedRecording) else result.samples
+            self._pool.logs.add(log.path, log.add(name, result), name, samples)
+            uploader.add(self._pool.path(name), result)
 
-    def _results(
-        self, jobs: Iterator[ConversionJob]
-    ) -> "Iterator[tuple[int, Converted | RejectedRecording | SourceChanged | WorkerCrashed]]":
+    def _reject_crash(self, crash: WorkerCrashed) -> RejectedRecording:
+        if not crash.out_of_memory:
+            return RejectedRecording(Reason.UNREADABLE, crash.detail)
+        limit = self._settings.worker_memory_megabytes
+        allowed = f"; convert.worker_memory_megabytes allows {limit:g} MB" if limit else ""
+        return RejectedRecording(Reason.OUT_OF_MEMORY, crash.detail + allowed)
+
+    def _results(self, groups: Iterator[JobGroup]) -> Iterator[tuple[int, list[ConversionResult]]]:
         settings = self._settings
         if settings.runner == PROCESSES:
-            from voxline.components.convert.process_pool import map_in_processes
+            limits = settings.decode_seconds, settings.worker_memory_megabytes
+            return convert_in_processes(groups, settings.workers, *limits)
+        from voxline.components.convert.beam import convert_groups
 
-            return map_in_processes(CONVERT_RECORDING, jobs, settings.workers, settings.decode_seconds)
-        from voxline.components.convert.beam import convert_jobs
+        return convert_groups(groups, settings, self._pool.folder, self._work.folder / "unfinished")
 
-        return convert_jobs(jobs, settings, self._pool.folder, self._work.folder / "unfinished")
+    def _groups(self, lines: _Lines) -> Iterator[JobGroup]:
+        """The jobs; the longest first, so that no worker begins one when the others are done."""
+        for offsets in lines.groups:
+            self._firsts.append(len(self._names) // DIGEST_BYTES)
+            yield tuple(self._jobs(offsets))
+        for job in self._jobs(lines.alone):
+            self._firsts.append(len(self._names) // DIGEST_BYTES - 1)
+            yield (job,)
 
     def _jobs(self, offsets: "array[int]") -> Iterator[ConversionJob]:
         for utterance in self._scan.utterances_at(offsets):
@@ -206,4 +272,6 @@ class _Decoding:
             sample_rate=self._settings.sample_rate,
             silence_db=self._settings.silence_db,
             shaping=self._settings.shaping,
+            max_seconds=self._settings.max_seconds,
+            raw=raw_format_of(utterance),
         )

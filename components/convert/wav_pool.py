@@ -9,6 +9,7 @@ WAVs are uploaded while others are still being converted. Of two machines that w
 and the recordings that only the other had logged are decoded once more.
 """
 
+import dataclasses
 import functools
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +18,7 @@ from types import TracebackType
 
 from voxline.audio.wav import HEADER_BYTES
 from voxline.components.convert.decode_log import DecodeLogs, DecodeLogWriter
-from voxline.components.convert.jobs import NO_SHAPING, Converted, RejectedRecording, Shaping
+from voxline.components.convert.jobs import NO_SHAPING, Converted, RejectedRecording, Shaping, raw_format_of
 from voxline.data.json_codec import iter_lines, parse_json
 from voxline.data.manifest import MANIFEST_FILE, Utterance
 from voxline.errors import WorkError
@@ -39,11 +40,19 @@ class WavPool:
       folder: `<store>/wavs` on this machine.
     """
 
-    def __init__(self, store: Path | str, sample_rate: int, silence_db: float, shaping: Shaping = NO_SHAPING) -> None:
+    def __init__(
+        self,
+        store: Path | str,
+        sample_rate: int,
+        silence_db: float,
+        shaping: Shaping = NO_SHAPING,
+        max_seconds: float = 0.0,
+    ) -> None:
         self._store = open_store(store) / "wavs"
         self.folder = self._store.local_path()
         self._root = str(self.folder)
         self._sample_rate, self._silence_db, self._shaping = sample_rate, silence_db, shaping.key_values()
+        self._max_seconds = max_seconds
 
     def __enter__(self) -> "WavPool":
         return self
@@ -55,13 +64,15 @@ class WavPool:
     def name(self, utterance: Utterance) -> str:
         """Names the WAV of an utterance by what goes into it: never by a path, an id or a text."""
         audio, duration, offset = utterance.audio_hash, float(utterance.duration), float(utterance.offset)
-        if not self._shaping:  # the same name as below, in a third of the time
+        raw = raw_format_of(utterance) if utterance.extra else None
+        if not self._shaping and not raw:  # the same name as below, in a third of the time
             return hash_bytes(
                 f'{{"audio":{canonical_json(audio)},"duration":{duration!r},'
                 f'"offset":{offset!r},"revision":{WAV_REVISION},"sample_rate":{self._sample_rate}}}'.encode()
             )
         names = {"audio": audio, "offset": offset, "duration": duration, "sample_rate": self._sample_rate}
-        return hash_value({**names, "revision": WAV_REVISION, **self._shaping})
+        stated = {"raw": dataclasses.asdict(raw)} if raw else {}
+        return hash_value({**names, "revision": WAV_REVISION, **self._shaping, **stated})
 
     def path(self, name: str) -> Path:
         return Path(self.path_text(name))
@@ -74,7 +85,7 @@ class WavPool:
     def logs(self) -> DecodeLogs:
         """What earlier runs logged of recordings, whether their WAVs still exist or not."""
         self._store.pull(self._store.list("log/"))
-        return DecodeLogs(sorted((self.folder / "log").glob("*.jsonl")), self._silence_db)
+        return DecodeLogs(sorted((self.folder / "log").glob("*.jsonl")), self._silence_db, self._max_seconds)
 
     def find_decoded(self, name: str) -> int | None:
         """The location of a recording's log line in `logs`; None if it was not logged or its WAV is not whole."""

@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 import pydantic
 
+from voxline.audio.containers import SAMPLE_FORMATS
 from voxline.components.ingest.corpora import BUILT_IN, format_names
 from voxline.settings import Settings
 
@@ -72,6 +73,27 @@ class ColumnNames(Settings):
     duration: str = pydantic.Field("", description="column of the utterance's duration, in seconds")
 
 
+class RawSettings(Settings):
+    """What files without a header (.raw, .pcm) do not say about their samples."""
+
+    sample_rate: int | None = pydantic.Field(
+        None, ge=1_000, le=384_000, description="Hz of recordings without a header; empty: they are rejected"
+    )
+    channels: int = pydantic.Field(1, ge=1, le=64, description="channels of recordings without a header")
+    sample_format: str = pydantic.Field(
+        "s16le",
+        description="samples of recordings without a header: signed (s), unsigned (u) or float (f), bits, byte order; "
+        f"one of {', '.join(SAMPLE_FORMATS)}",
+    )
+
+    @pydantic.field_validator("sample_format")
+    @classmethod
+    def _check_sample_format(cls, sample_format: str) -> str:
+        if sample_format not in SAMPLE_FORMATS:
+            raise ValueError(f"accepted: {', '.join(SAMPLE_FORMATS)}")
+        return sample_format
+
+
 class KeySettings(Settings):
     """The settings of ingest that are part of its key, with whatever keys they have."""
 
@@ -102,6 +124,7 @@ class CorpusSettings(Settings):
     columns: ColumnNames = pydantic.Field(
         ColumnNames(), description="names of columns (or keys of JSON lines), where they are not the usual ones"
     )
+    raw: RawSettings = pydantic.Field(RawSettings(), description="samples of recordings without a header (.raw, .pcm)")
     text_key: str = pydantic.Field(
         "", description="key of the text, where a corpus has several (thchs30: hanzi, pinyin); empty: its usual one"
     )
@@ -156,4 +179,4 @@ class CorpusSettings(Settings):
         return KeySettings.of(values)
 
 
-_NOT_IN_OLD_KEYS = ("sha256", "audio_roots", "columns")
+_NOT_IN_OLD_KEYS = ("sha256", "audio_roots", "columns", "raw")

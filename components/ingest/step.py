@@ -9,7 +9,9 @@ import functools
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from voxline.audio.containers import RAW_FORMAT_KEY, is_raw_name
 from voxline.components.ingest.audio_probe import ProbeCache, probe
 from voxline.components.ingest.corpora import FormatReader, load_format
 from voxline.components.ingest.corpus import Corpus
@@ -34,7 +36,7 @@ from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepOutput, cached_step
 
-REVISION = 3
+REVISION = 4
 
 
 def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
@@ -95,8 +97,11 @@ def _ingest(
     splits = assign_splits(table.corpus_splits(), table.split_keys, settings)
     left_out = table.drop_splits([own for own, split in splits.by_corpus_split.items() if split == LEFT_OUT])
     _probe_recordings(corpus, table, cache)
+    raw = settings.raw.plain() if settings.raw.sample_rate else None
     counts = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
-    counts["utterances"] = write_manifest(output.folder / MANIFEST_FILE, _utterances(corpus, table, splits, counts))
+    counts["utterances"] = write_manifest(
+        output.folder / MANIFEST_FILE, _utterances(corpus, table, splits, counts, raw)
+    )
     counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, table.rejects())
     total = counts["utterances"] + counts["rejects"]
     check_reject_share(counts["rejects"], total, settings.max_reject_share, "ingest", output.folder / REJECTS_FILE)
@@ -125,9 +130,17 @@ def _probe_recordings(corpus: Corpus, table: StagingTable, cache: ProbeCache) ->
 
 
 def _utterances(
-    corpus: Corpus, table: StagingTable, splits: SplitAssignment, counts: dict[str, int]
+    corpus: Corpus,
+    table: StagingTable,
+    splits: SplitAssignment,
+    counts: dict[str, int],
+    raw: dict[str, Any] | None,
 ) -> Iterator[Utterance]:
-    """The utterances of the manifest by id; the others are rejected. Counts the utterances of each split."""
+    """The utterances of the manifest by id; the others are rejected. Counts the utterances of each split.
+
+    Args:
+      raw: the format of recordings without a header, which convert reads from their lines.
+    """
     root = "" if str(corpus.root) == "/" else str(corpus.root)
     for probed in table.utterances():
         split = splits.split_of(probed)
@@ -136,6 +149,8 @@ def _utterances(
             table.add_reject(utterance)
         else:
             counts[split] += 1
+            if raw and is_raw_name(utterance.audio_filepath):
+                utterance = utterance.replace(extra={**utterance.extra, RAW_FORMAT_KEY: raw})
             yield utterance
 
 

@@ -12,8 +12,8 @@ import pytest
 from tests.buckets.emulator import Storage
 from tests.convert.conftest import RECORDINGS, good_flac, manifest_of, utterance
 from voxline.components.convert import beam as distributed
-from voxline.components.convert.beam import convert_jobs
-from voxline.components.convert.jobs import ConversionJob, Converted
+from voxline.components.convert.beam import convert_groups
+from voxline.components.convert.jobs import ConversionJob, Converted, JobGroup
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, read_manifest, read_rejects
@@ -120,13 +120,13 @@ def test_a_small_corpus_is_converted_without_beam(tmp_path: Path, monkeypatch: p
         one.audio_filepath, one.audio_hash, 0.0, None, tmp_path / "wavs" / "aa" / "a.wav", 16_000, -60.0
     )
     settings = ConvertSettings(runner="FlinkRunner", beam_from_megabytes=1.0)
-    [(_, result)] = convert_jobs([job], settings, tmp_path / "wavs", tmp_path / "unfinished")
+    [(_, [result])] = convert_groups([(job,)], settings, tmp_path / "wavs", tmp_path / "unfinished")
     assert isinstance(result, Converted)
 
 
 def test_a_long_recording_has_a_batch_to_itself() -> None:
-    def job(seconds: float | None) -> ConversionJob:
-        return ConversionJob("a.wav", "", 0.0, seconds, Path("a.wav"), 16_000, -60.0)
+    def job(seconds: float | None) -> JobGroup:
+        return (ConversionJob("a.wav", "", 0.0, seconds, Path("a.wav"), 16_000, -60.0),)
 
     batches = list(distributed._split_batches([job(5.0), job(None), job(3_600.0), job(5.0)]))
     assert [(first, len(batch)) for first, batch in batches] == [(0, 2), (2, 1), (3, 1)]

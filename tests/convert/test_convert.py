@@ -52,7 +52,7 @@ def test_every_utterance_is_output_or_reject(
         work = run(folder, store, SETTINGS)
         done = work.folder
     except WorkError as error:  # all of them are bad
-        done = Path(str(error).rpartition("see ")[2]).parent
+        done = Path(str(error).rpartition("all of them: ")[2]).parent
     kept, rejected = read_manifest(done), read_rejects(done)
     assert Counter([u.id for u in kept] + [r.id for r in rejected]) == Counter(u.id for u in utterances)
     assert all(read_wav(Path(u.audio_filepath))[1] == 16_000 for u in kept)
@@ -230,7 +230,7 @@ def test_too_many_rejects_fail_the_step_and_leave_the_list(recordings: Path, tmp
     manifest = manifest_of(tmp_path / "in", [utterance(recordings / name) for name in names])
     with pytest.raises(WorkError, match="1 of 3 utterances were rejected") as caught:
         run(manifest, tmp_path / "store", ConvertSettings(max_reject_share=0.3))
-    assert read_rejects(Path(str(caught.value).rpartition("see ")[2]))[0].id == "noise.flac"
+    assert read_rejects(Path(str(caught.value).rpartition("all of them: ")[2]))[0].id == "noise.flac"
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_an_exception_of_the_function_is_raised() -> None:
 
 def test_a_job_that_asks_for_too_much_memory_is_the_only_one_lost() -> None:
     results = dict(map_in_processes(bytes, [1, 1 << 62, 2], 1, 60))
-    assert results == {0: b"\0", 1: WorkerCrashed("needs more memory than there is ()"), 2: b"\0\0"}
+    assert results == {0: b"\0", 1: WorkerCrashed("needs more memory than there is ()", out_of_memory=True), 2: b"\0\0"}
 
 
 def test_processes_that_cannot_start_stop_the_run_instead_of_blaming_jobs(monkeypatch: pytest.MonkeyPatch) -> None:

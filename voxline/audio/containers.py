@@ -47,6 +47,10 @@ RAW_EXTENSIONS = (".raw", ".pcm")
 """Extensions of files that are samples without a header."""
 
 
+RAW_FORMAT_KEY = "raw_format"
+"""Key of a manifest's line that holds a `RawFormat`, as ingest was configured."""
+
+
 @dataclasses.dataclass(frozen=True)
 class RawFormat:
     """What a headerless file does not say about its samples.

@@ -141,7 +141,7 @@ def stated_seconds(path: Path) -> float:
     try:
         start = _read_first_bytes(path)
         container = identify(start)
-        if ffmpeg_must_decode(container, start):
+        if ffmpeg_must_decode(container, start) or (is_raw_name(path) and container is not Container.WAV):
             return 0.0
         if container in (Container.MP3, Container.WAV) and (counted := count_mp3_frames(path)):
             return counted.samples / counted.sample_rate
@@ -320,6 +320,8 @@ def _explain_failure(
 ) -> BadAudioError:
     """Says why libsndfile failed: the end is missing, the middle is damaged, or the file is not audio."""
     reason = error.error_string.strip()
+    if "malloc" in reason:
+        return BadAudioError(Reason.OUT_OF_MEMORY, f"libsndfile: {reason}")
     if info is None:
         if "does not exist" in reason:  # its message for an MP3 without a frame; the file exists
             reason = "no audio in it"
