@@ -4,12 +4,10 @@ Features are looked up by what they are made of, in a pool of shards that all da
 to new shards. All else of a dataset (texts, speakers, splits, statistics) needs no audio.
 """
 
-import contextlib
-import os
 from pathlib import Path
 
 from voxline.components.extract.settings import ExtractSettings
-from voxline.data.dataset import DATASET_FILE, Dataset
+from voxline.data.dataset import Dataset
 from voxline.data.fingerprints import manifest_fingerprint
 from voxline.data.manifest import manifest_path
 from voxline.data.shards import lock_shards, shards_folder
@@ -28,6 +26,9 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> S
       store: a folder or bucket URI; the dataset and its `rejects.jsonl` go to `<store>/extract/<key>/`, shards to
         `<store>/shards/`.
 
+    Returns:
+      Counts of utterances by split, of clips that were extracted now and of shards; hours by split.
+
     Raises:
       SettingsError: the recordings have another sample rate than `features.sample_rate`.
       WorkError: the manifest is absent or was not converted, or too many recordings failed.
@@ -42,9 +43,7 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> S
 
     inputs = {"utterances": fingerprint}
     with cached_step(store, "extract", settings.key_settings(), inputs, revision=REVISION, check=_check) as output:
-        if output.reused:
-            _note_use(output)
-        else:
+        if not output.reused:
             with lock_shards(shards_folder(store, settings.features)):
                 from voxline.components.extract.extraction import Extraction  # numpy, only where there is work
 
@@ -59,12 +58,5 @@ def _file_state(manifest: Path) -> tuple[int, ...]:
 
 
 def _check(folder: Path) -> None:
+    """Refuses a dataset to reuse of which a file is gone; shards in a bucket are not downloaded for that."""
     Dataset.read(folder, shards=False)
-
-
-def _note_use(output: StepOutput) -> None:
-    """Keeps the dataset's shards from garbage collection for another grace period."""
-    with contextlib.suppress(OSError):  # a store that may only be read
-        os.utime(output.folder / DATASET_FILE)
-    if output.bucket_step:
-        output.bucket_step.record_use()

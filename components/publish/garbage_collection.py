@@ -26,7 +26,7 @@ from voxline.store.files import DONE
 from voxline.store.layout import check_store
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ObjectInfo
-from voxline.store.store_locks import UNFINISHED_PURGE, sole_access
+from voxline.store.store_locks import check_no_purge, sole_access
 from voxline.store.uris import is_remote
 
 ABANDONED = datetime.timedelta(days=1)
@@ -69,8 +69,7 @@ def collect_garbage(
         check_datasets(root)
     objects, grace = open_store(store), datetime.timedelta(days=grace_days)
     with _exclusive(store, dry_run) as (now, check_lock):
-        if any(objects.list(UNFINISHED_PURGE)):
-            raise WorkError(f"{objects.uri}: a purge is unfinished here; finish it first, by the same command")
+        check_no_purge(objects)
         shards, abandoned = _list_shards(objects, now)
         extracted = _list_extracted(objects)
         recent = [dataset.folder for dataset in extracted if now - dataset.used <= grace]
@@ -100,7 +99,7 @@ def _delete(
             check_lock()
             objects.delete(dataset.marker.name, if_version=dataset.marker.version)
     for folder in folders:
-        with _lock_records(objects.local_path(folder)) as unread:
+        with lock_records(objects.local_path(folder)) as unread:
             if unread:
                 check_lock()
                 objects.delete_folder(folder, first=(SHARD_FILE,))
@@ -194,14 +193,14 @@ def _shards_of(folder: Path) -> set[Path]:
 
 
 def _is_read(shard: Path) -> bool:
-    with _lock_records(shard) as unread:
+    with lock_records(shard) as unread:
         if not unread:
             print_status(f"datasets: {shard.name} stays: a process reads it")
         return not unread
 
 
 @contextlib.contextmanager
-def _lock_records(shard: Path) -> Iterator[bool]:
+def lock_records(shard: Path) -> Iterator[bool]:
     """Locks a shard against processes of this machine that want to read it; yields False if one does already."""
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open(file, "rb")) for file in shard.glob("*.tfrecord")]

@@ -40,6 +40,8 @@ from voxline.store.bucket_cache import CACHE_ENV, cache_root
 from voxline.store.files import write_json, write_text
 from voxline.store.objects import open_store
 from voxline.store.step_cache import FORCE_ENV
+from voxline.store.store_locks import shared_store_lock
+from voxline.store.uris import is_remote
 
 _STARTED = re.compile(r"Executing task '([^']+)'$")
 _ENDED = re.compile(r"Task '([^']+)' finished with status (SUCCESS|FAILURE)$")
@@ -72,7 +74,7 @@ def run_pipeline(
     check_corpus_location(config.corpus)
     config.check_registry()
     make_run_dir(run_dir)
-    with _exclusive(run_dir), _interruptible():
+    with _exclusive(run_dir), _interruptible(), _hold_store(config.store):
         previous = read_previous_run(run_dir)
         write_text(run_dir / CONFIG_FILE, config.to_yaml())
         record = RunRecord(config.pipeline, config.name, run_dir, config.plain(), until=until or None)
@@ -98,6 +100,16 @@ def run_pipeline(
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     console.close()
     return record, failure
+
+
+@contextlib.contextmanager
+def _hold_store(store: str) -> Iterator[None]:
+    """Keeps garbage collection out of a store in a folder, between two steps as well."""
+    with contextlib.ExitStack() as stack:
+        if not is_remote(store):
+            with contextlib.suppress(OSError):  # the first step says why it cannot be written
+                stack.enter_context(shared_store_lock(store))
+        yield
 
 
 def check_local_paths(config: RunConfig, run_dir: Path) -> None:

@@ -92,7 +92,7 @@ def test_running_steps_unfinished_purges_and_faults_stop_a_deletion_cleanly(
     with store_locks.hold_shared_store_lock(store, 0), pytest.raises(WorkError, match="in use by"):
         collect_garbage(store, [datasets], grace_days=3, dry_run=False)
     storage.bucket("store").write(".purge-0123.json", b"{}")
-    with pytest.raises(WorkError, match="a purge is unfinished here"):
+    with pytest.raises(WorkError, match="a purge was started here and did not finish"):
         collect_garbage(store, [datasets], grace_days=3, dry_run=False)
     storage.bucket("store").delete(".purge-0123.json")
     denied = storage.fails("status", "DELETE", "tfrecord", code=403, times=1_000)

@@ -208,7 +208,7 @@ def test_nothing_is_deleted_if_a_version_is_unreadable_or_a_purge_unfinished(
     with pytest.raises(WorkError, match=r"datasets/corpus/1/dataset\.json: damaged"):
         collect_garbage(store, [datasets], grace_days=1, dry_run=False)
     (store / ".purge-0123.json").write_text("{}")
-    with pytest.raises(WorkError, match="a purge is unfinished here"):
+    with pytest.raises(WorkError, match="a purge was started here and did not finish"):
         collect_garbage(store, [datasets], grace_days=1, dry_run=False)
 
 

@@ -247,7 +247,7 @@ def test_a_missing_permission_is_named_and_the_purge_resumes_when_it_is_granted(
     denied = filled.fails("status", "DELETE", "shards", code=403, times=1_000)
     assert re.search(r"storage\.objects\.delete|s3:DeleteObject", told(filled, "--yes"))
     denied.times = 0
-    with pytest.raises(WorkError, match="a purge was begun here and did not end; run the same command again"):
+    with pytest.raises(WorkError, match="a purge was started here and did not finish; run the same command again"):
         publish(
             f"{filled.uri}/datasets/three/2", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x")
         )

@@ -29,6 +29,8 @@ from voxline.store.uris import invalid_name_reason
 PROGRESS_FILE = "progress.json"
 LAST_USE_FILE = "used.json"
 """Its age says how long finished work has not been used."""
+FRESH_SECONDS = 3_600.0
+"""For which its marker alone says that work is in use."""
 _ATTEMPT_FILE = ".attempt"
 """Names the attempt that was begun on this machine; its process is gone once the folder's lock is free."""
 
@@ -53,7 +55,7 @@ class BucketStep:
         self._version = ABSENT
         self._uploaded: dict[str, tuple[int, int]] = {}
         self._resumed = ""
-        self._next_save = 0.0
+        self._next_save = self._finished = 0.0
 
     @property
     def folder(self) -> Path:
@@ -71,7 +73,7 @@ class BucketStep:
         except FileNotFoundError:
             self.done, self._version = None, ABSENT
             return
-        self._version = info.version
+        self._version, self._finished = info.version, info.updated.timestamp()
         try:
             self.done = _checked(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -87,6 +89,8 @@ class BucketStep:
 
     def record_use(self) -> None:
         """Tells the garbage collection that this work is still used; does nothing if the bucket is read-only."""
+        if time.time() - self._finished < FRESH_SECONDS:
+            return
         with contextlib.suppress(WorkError):
             self.store.write(LAST_USE_FILE, f'{{"nonce": "{secrets.token_hex(8)}"}}\n'.encode())
 

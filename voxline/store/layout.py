@@ -17,6 +17,9 @@ from voxline.store.objects import ObjectStore, open_store
 
 WAVS, UNPACKED, CORPORA = "wavs", "unpacked", "corpora"
 
+RUN_FILE = "run.json"
+"""Of a run folder, which often has its store within: the record of the run."""
+
 _KEY, _PREFIX = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{2}")
 _SEARCHED = 100
 """Folders in which a store is looked for, to name it."""

@@ -265,6 +265,7 @@ def cached_step(
             work.reused = True
             work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
             print_status(f"{step}: reused, nothing changed since it was made")
+            _record_use(work)
             yield work
             work.seconds = time.monotonic() - start
             return
@@ -283,6 +284,15 @@ def cached_step(
             work.seconds = time.monotonic() - start
             check_held()
             _finish(work, named_by)
+
+
+def _record_use(work: StepOutput) -> None:
+    """Keeps finished work from garbage collection for a further while; does nothing where the store is read-only."""
+    if work.bucket_step:
+        work.bucket_step.record_use()
+    else:
+        with contextlib.suppress(OSError):
+            os.utime(work.folder / DONE)
 
 
 def _finish(work: StepOutput, named_by: dict[str, Any]) -> None:

@@ -57,7 +57,7 @@ def shared_store_lock(store: Path | str) -> Iterator[Callable[[], None]]:
 
     Raises:
       PreconditionError: a purge ended there since this process began.
-      WorkError: a purge was begun there, and did not end.
+      WorkError: a purge was started there, and did not finish.
     """
     if not is_remote(store):
         with _shared_folder_lock(Path(store)):
@@ -76,7 +76,7 @@ def hold_shared_store_lock(uri: str, snapshot_seconds: float) -> Iterator[Lease]
 
     Raises:
       PreconditionError: a purge ended there since.
-      WorkError: a purge was begun there, and did not end.
+      WorkError: a purge was started there, and did not finish.
     """
     store = open_store(uri)
     began = time.monotonic() - snapshot_seconds
@@ -200,11 +200,25 @@ def _exclusive_lock(store: ObjectStore, now: ObjectInfo, age: float) -> ObjectIn
         if info.name.startswith(UNFINISHED_PURGE):
             unfinished = info.name
     if unfinished:
-        raise WorkError(
-            f"{store.uri}: a purge was begun here and did not end; run the same command again (voxline datasets purge "
-            f"--speaker … --yes); {store.uri_of(unfinished)} names the speakers"
-        )
+        raise _unfinished_purge(store, unfinished)
     return None
+
+
+def check_no_purge(store: ObjectStore) -> None:
+    """Checks that no purge of a store was started that did not finish.
+
+    Raises:
+      WorkError: one was.
+    """
+    for info in store.list(UNFINISHED_PURGE):
+        raise _unfinished_purge(store, info.name)
+
+
+def _unfinished_purge(store: ObjectStore, name: str) -> WorkError:
+    return WorkError(
+        f"{store.uri}: a purge was started here and did not finish; run the same command again (voxline datasets purge "
+        f"--speaker … --yes); {store.uri_of(name)} names the speakers"
+    )
 
 
 def _expired(store: ObjectStore, info: ObjectInfo, now: ObjectInfo) -> bool:

@@ -14,7 +14,7 @@ from voxline.registry.registry import EVALUATION, PROVENANCE, model_names
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import cache_root, is_cached, private_cache, uri_of
 from voxline.store.files import DONE
-from voxline.store.layout import CORPORA, UNPACKED, WAVS, check_store
+from voxline.store.layout import CORPORA, RUN_FILE, UNPACKED, WAVS, check_store
 from voxline.store.leases import Lease
 from voxline.store.localize import ensure_local
 from voxline.store.objects import CLAIM, ObjectStore, open_store
@@ -26,7 +26,6 @@ TRAIN, SOURCES = "train", (UNPACKED, CORPORA)
 NAMELESS_FOLDERS = ("fingerprints", "probes", *SOURCES)
 """Folders of a store that name nobody. The content of unpacked corpora is known from manifests."""
 BINARY_SUFFIXES = (".wav", ".npy", ".npz", ".tfrecord", ".flac")
-RUN_FILE = "run.json"
 _PAGE_SUFFIXES = ("", ".html", ".log")
 """Of a run's pages and logs; KFP's copies of pages have no suffix."""
 MARKERS = ("version.json", "done.json", "shard.json")
