@@ -87,7 +87,7 @@ def survey_store(
     """Lists what is in a store, with what needs it.
 
     Raises:
-      SettingsError: a location is no store, holds no datasets, or is no folder.
+      SettingsError: a location is no store, holds no datasets, or does not exist.
       WorkError: a location is no registry; or a manifest, a version or a record that may need something cannot be read.
     """
     check_store(store)

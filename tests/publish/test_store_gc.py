@@ -1,4 +1,4 @@
-"""`voxline store du` and `gc`: what is needed stays whole, all else goes, whoever is killed or works meanwhile."""
+"""`voxline store du` and `gc`: what is needed stays whole, all else goes, after a kill and during other work."""
 
 import datetime
 import fcntl
