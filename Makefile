@@ -64,7 +64,7 @@ demo-tts: $(READY) ## The same for text to speech, judged by a recognizer
 	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts
 
 test: $(READY) ## Run the tests (JOBS=2 processes, one test file per process at a time)
-	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile -k "not in_a_browser"
+	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20 -k "not in_a_browser"
 
 test-browser: $(READY) ## Open reports in headless Chromium, where there is one
 	@$(PY) -m pytest -q tests -k in_a_browser

@@ -29,6 +29,36 @@ hypothesis.settings.load_profile("voxline")
 ROOT = Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
 
+SLOWEST = [
+    "tests/publish/test_purge_in_a_bucket.py",
+    "tests/train/models/test_tacotron.py",
+    "tests/train/tts/test_step.py",
+    "tests/train/tts/test_train_module.py",
+    "tests/train/asr/test_step.py",
+    "tests/pipelines/test_run.py",
+    "tests/train/tts/test_int8_export.py",
+    "tests/registry/test_registry_in_a_bucket.py",
+    "tests/pipelines/test_tts_run.py",
+    "tests/pipelines/test_run_on_a_bucket.py",
+    "tests/faults/",
+    "tests/train/",
+    "tests/pipelines/",
+    "tests/evaluate/",
+    "tests/extract/",
+    "tests/convert/",
+]
+"""Files and folders that take longest, which begin first: one that begins last would run alone at the end."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Orders the files for processes that take one after the other; one process alone keeps the order as it is."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    return next((rank for rank, place in enumerate(SLOWEST) if item.nodeid.startswith(place)), len(SLOWEST))
+
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,22 @@ def start_process(function: Callable[..., None], *arguments: Any, log: Path, **e
 
 
 def run_train_step(dataset: str, store: str, settings: TrainSettings) -> None:
+    run(dataset, store, settings)
+
+
+def run_train_step_until_killed(dataset: str, store: str, settings: TrainSettings, steps: int) -> None:
+    """Trains; at the given number of training steps of this process it kills itself, in the middle of the work."""
+    from voxline.components.train.train_module import TrainModule
+
+    train_step, left = TrainModule.train_step, [steps]
+
+    def counted(module: TrainModule, *arguments: Any) -> Any:
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
+        return train_step(module, *arguments)
+
+    TrainModule.train_step = counted  # type: ignore[assignment, method-assign]
     run(dataset, store, settings)
 
 

@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import os
 import signal
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.train.processes import read_log, run_train_step, start_process
+from tests.train.processes import read_log, run_train_step, run_train_step_until_killed, start_process
 from tests.train.tones import LETTERS, make_utterances, tiny_asr_settings
 from voxline.audio import features as spectra
 from voxline.components.train.asr.models import build_ctc_model
@@ -171,33 +169,25 @@ def test_a_second_run_reuses_the_output(trained: tuple[Any, AsrTrainSettings], t
 
 def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path) -> None:
     settings = tiny_asr_settings(
-        epochs=60,
-        evaluate_epochs=4,
+        epochs=8,
+        evaluate_epochs=2,
         checkpoint_steps=7,
         summary_steps=5,
         model={"dropout": 0.1},
         augment={"speed": 0.1, "volume": 3, "noise": 0.3, "time_masks": 1},
     )
     whole = start_process(run_train_step, tones.folder, tmp_path / "whole", settings, log=tmp_path / "whole.log")
-    random, kills = np.random.default_rng(11), 0
-    for attempt in range(12):
-        log = tmp_path / f"killed-{attempt}.log"
-        process = start_process(run_train_step, tones.folder, tmp_path / "killed", settings, log=log)
-        while process.is_alive() and "▹" not in read_log(log):  # until training has begun
-            time.sleep(0.02)
-        if kills < 3:
-            process.join(random.uniform(0.2, 2))
-        if kills < 3 and process.is_alive():
-            assert process.pid is not None
-            os.kill(process.pid, signal.SIGKILL)
-            kills += 1
+    for steps in (33, 62):  # within an epoch, two steps after a checkpoint; and after a validation
+        log, arguments = tmp_path / f"killed-{steps}.log", (tones.folder, tmp_path / "killed", settings, steps)
+        process = start_process(run_train_step_until_killed, *arguments, log=log)
         process.join()
-        if process.exitcode == 0:
-            break
+        assert process.exitcode == -signal.SIGKILL, read_log(log)
+    log = tmp_path / "resumed.log"
+    process = start_process(run_train_step, tones.folder, tmp_path / "killed", settings, log=log)
+    process.join()
     whole.join()
     assert whole.exitcode == 0, read_log(tmp_path / "whole.log")
     assert process.exitcode == 0, read_log(log)
-    assert kills
     assert "resuming from the checkpoint" in read_log(log)
     one, two = (next((tmp_path / name).glob(f"train/*/{DONE}")).parent for name in ("whole", "killed"))
     expected, found = read_done(one), read_done(two)
@@ -226,7 +216,7 @@ def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
             )
         )
     for worker in workers:
-        worker.join(240)
+        worker.join(900)
     with contextlib.suppress(ProcessLookupError):
         for worker in workers:
             worker.kill()

@@ -1,11 +1,9 @@
 """The train step for TTS as a whole: trained, killed and resumed, exported, loaded by others."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 import soundfile
 import tensorflow as tf
 
-from tests.train.processes import read_log, run_train_step, start_process
+from tests.train.processes import read_log, run_train_step, run_train_step_until_killed, start_process
 from tests.train.tones import LETTERS, tiny_tts_settings
 from voxline.audio import features as spectra
 from voxline.audio import griffin_lim
@@ -180,16 +178,12 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
     )
     whole = start_process(run_train_step, tones.folder, tmp_path / "whole", settings, log=tmp_path / "whole.log")
     log = tmp_path / "killed.log"
-    process = start_process(run_train_step, tones.folder, tmp_path / "killed", settings, log=log)
+    arguments = (tones.folder, tmp_path / "killed", settings)
     # After a validation and the start of the second reduction stage.
-    while process.is_alive() and not list(tmp_path.glob("killed/train/*/checkpoints/step-00000028")):
-        time.sleep(0.01)
-    time.sleep(0.02)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
+    process = start_process(run_train_step_until_killed, *arguments, 30, log=log)
     process.join()
     assert process.exitcode == -signal.SIGKILL, read_log(log)
-    process = start_process(run_train_step, tones.folder, tmp_path / "killed", settings, log=log)
+    process = start_process(run_train_step, *arguments, log=log)
     process.join()
     whole.join()
     assert process.exitcode == 0, read_log(log)
