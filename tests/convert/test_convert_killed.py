@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.convert.conftest import good_flac, manifest_of, utterance
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.data.manifest import read_manifest, read_rejects
@@ -20,6 +21,7 @@ FILES = 100
 SETTINGS = ConvertSettings(workers=2)
 CONVERT = """
 import sys
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 run(sys.argv[1], sys.argv[2], ConvertSettings(workers=2))
@@ -76,10 +78,8 @@ def test_a_killed_run_that_is_started_again_ends_the_same(
     workers = children(process.pid)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{worker}/cmdline").is_file() for worker in workers):
-        assert time.monotonic() < deadline, "its processes outlive it"
-        time.sleep(0.01)
+    ended = lambda: not any(Path(f"/proc/{worker}/cmdline").is_file() for worker in workers)  # noqa: E731
+    wait_until(ended, "its processes to end")
     made = len(list(tmp_path.rglob("*.wav")))
     work = run(manifest, tmp_path, SETTINGS)
     assert work.counts["decoded"] <= FILES - made + 2, "what was made before the kill is not made again"
@@ -93,7 +93,7 @@ def test_a_process_killed_from_outside_costs_no_recording(
     for wavs in (10, 50):
         wait_for_wavs(tmp_path, wavs, process)
         os.kill(children(process.pid)[0], signal.SIGKILL)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
     assert end_state(tmp_path) == expected
 
 
@@ -111,7 +111,7 @@ def test_a_recording_that_kills_every_process_that_reads_it_is_one_reject(manife
         "    soundfile.SoundFile._open = crash\n"
     )
     process = start(manifest, tmp_path / "store", PYTHONPATH=str(tmp_path))
-    assert process.wait(timeout=60) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
     [done] = (tmp_path / "store" / "convert").glob("*/done.json")
     rejects = {reject.id: reject for reject in read_rejects(done.parent)}
     assert sorted(rejects) == ["33.flac", "7.flac"]

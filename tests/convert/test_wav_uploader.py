@@ -1,12 +1,12 @@
 """New WAVs are uploaded while others are converted; a refused upload stops the step."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.buckets.emulator import Storage
+from tests.waiting import wait_until
 from voxline.components.convert import wav_pool
 from voxline.components.convert.jobs import Converted, RejectedRecording
 from voxline.components.convert.wav_pool import WavUploader
@@ -46,10 +46,7 @@ def test_wavs_are_uploaded_while_others_are_converted(gcs: Storage, pool: Object
     with WavUploader(pool, pool.local_path() / "log" / "key.jsonl") as sent:
         for wav in made[:4]:
             sent.add(wav, WHOLE)
-        end = time.monotonic() + 30
-        while len(gcs.names()) < 3:  # two WAVs and the log
-            assert time.monotonic() < end, gcs.names()
-            time.sleep(0.05)
+        wait_until(lambda: len(gcs.names()) >= 3, "two WAVs and the log", 0.05)
         for wav in made[4:]:
             sent.add(wav, WHOLE)
         sent.add(pool.local_path() / "ab" / "bad.wav", RejectedRecording(Reason.SILENT, ""))

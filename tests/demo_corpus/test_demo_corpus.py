@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.waiting import PATIENCE_SECONDS
 from voxline.components.demo_corpus.asr_corpora import COMMANDS, SENTENCE_SHARES
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run
@@ -156,7 +157,7 @@ def test_a_killed_run_leaves_nothing_that_looks_finished_and_the_next_one_finish
 ) -> None:
     folder = tmp_path / "demo"
     process = _start(folder, TINY, 1)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not list(tmp_path.glob(".demo.part/**/*.flac")):
         assert time.monotonic() < deadline
         assert process.poll() is None, "it was done before it could be killed"

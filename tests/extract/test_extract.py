@@ -15,6 +15,7 @@ import pytest
 import soundfile
 
 from tests.extract.conftest import write_wav
+from tests.waiting import PATIENCE_SECONDS
 from voxline.audio.features import compute_features
 from voxline.components.extract.clip_features import change_speed, read_samples
 from voxline.components.extract.settings import ExtractSettings
@@ -335,7 +336,7 @@ def test_a_killed_run_that_is_started_again_ends_the_same(corpus: Corpus, tmp_pa
     command = [sys.executable, "-c", script, str(tmp_path / "converted"), str(tmp_path / "killed"), json.dumps(how)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     finished: list[Path] = []
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while len(finished) < 3 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
         finished = list((tmp_path / "killed" / "shards").glob("*/*/*.json"))
@@ -377,6 +378,6 @@ def test_workers_start_if_the_interpreters_path_has_a_space(corpus: Corpus, tmp_
         "run(sys.argv[1], sys.argv[2], ExtractSettings(runner='multi_process', workers=2, beam_from_megabytes=0))"
     )
     command: list[str | Path] = [interpreter, "-c", program, tmp_path / "converted", tmp_path / "store"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     assert "8 utterances in" in done.stdout

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.extract.conftest import WORDS, write_wav
+from tests.waiting import PATIENCE_SECONDS
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.components.publish.settings import PublishSettings
@@ -232,7 +233,7 @@ def test_concurrent_refreshes_are_each_correct(wavs: list[tuple[Path, float, str
     )
     stores = [tmp_path / "store", HOW.model_dump_json()]
     running = [subprocess.Popen([sys.executable, "-c", script, source, *stores]) for source in sources]
-    assert [process.wait(200) for process in running] == [0, 0, 0]
+    assert [process.wait(PATIENCE_SECONDS) for process in running] == [0, 0, 0]
     for source in sources:
         work, fresh = run(source, tmp_path / "store", HOW), run(source, tmp_path / "fresh", HOW)
         assert work.reused

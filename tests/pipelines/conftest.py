@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE_SECONDS
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.store.files import read_json
-
-PATIENCE_SECONDS = 900
-"""Longest wait for another process. It ends a test that hangs; no busy machine gets there."""
 
 # Two small layers and an epoch: it learns nothing, and goes through everything.
 CONFIG = """

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.command import voxline
-from tests.pipelines.conftest import PATIENCE_SECONDS, House, check_step_keys
+from tests.pipelines.conftest import House, check_step_keys
+from tests.waiting import PATIENCE_SECONDS
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import GRAPHS
 from voxline.store.files import read_json

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.command import voxline
-from tests.pipelines.conftest import PATIENCE_SECONDS, House, check_step_keys
+from tests.pipelines.conftest import House, check_step_keys
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.inference.saved_model import read_model_json
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.graph import GRAPHS
@@ -38,13 +39,6 @@ def processes_of(house: House) -> list[str]:
     return found
 
 
-def wait_for(true: Any, what: str) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < end, f"waited {PATIENCE_SECONDS} s for {what}"
-        time.sleep(0.05)
-
-
 def lines_until(process: "subprocess.Popen[str]", text: str) -> list[str]:
     seen = []
     assert process.stdout is not None
@@ -61,10 +55,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[str, An
     house = House(tmp_path_factory.mktemp("runs"), corpus)
     killed = house.start("run", "asr", "--config", "tiny.yaml")
     lines_until(killed, "extract done")
-    wait_for(lambda: record(house)["steps"][-1]["name"] == "train", "train to start")
+    wait_until(lambda: record(house)["steps"][-1]["name"] == "train", "train to start")
     killed.kill()
     killed.wait()
-    wait_for(lambda: not processes_of(house), "the steps of a killed run to end")
+    wait_until(lambda: not processes_of(house), "the steps of a killed run to end")
     found: dict[str, Any] = {"house": house}
     # The smoke test loads the model in one more process: `test_tts_run` and the tests of push have it.
     for name, settings in (("refused", []), ("pushed", ["--set", "push.limits.wer=10"]), ("again", [])):
@@ -245,7 +239,7 @@ def test_a_run_under_nohup_outlives_its_terminal(house: House) -> None:
 def test_two_runs_in_one_folder_are_refused(house: House) -> None:
     first = house.start("run", "asr", "--config", "tiny.yaml")
     lines_until(first, "voxline asr")
-    wait_for((house.run_dir / "run.json").exists, "the first run to hold the folder")
+    wait_until((house.run_dir / "run.json").exists, "the first run to hold the folder")
     status, seen = house.run()
     os.kill(first.pid, signal.SIGTERM)
     first.communicate(timeout=PATIENCE_SECONDS)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.publish.conftest import Extract
+from tests.waiting import PATIENCE_SECONDS
 from voxline.components.publish.garbage_collection import collect_garbage
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run
@@ -122,7 +123,7 @@ def test_concurrent_processes_each_get_a_number(extracted: Extract, tmp_path: Pa
     )
     stores = [tmp_path / "store", tmp_path / "datasets"]
     running = [subprocess.Popen([sys.executable, "-c", script, folder, *stores]) for folder in folders]
-    assert [process.wait(120) for process in running] == [0] * 4
+    assert [process.wait(PATIENCE_SECONDS) for process in running] == [0] * 4
     versions = DatasetVersions(tmp_path / "datasets", "corpus")
     assert versions.numbers() == [1, 2, 3, 4]
     assert {versions.info(number).key for number in versions.numbers()} == {folder.name for folder in folders}

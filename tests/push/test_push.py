@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.tone_asr_model import WORDS, MakeAsrModel, write_corpus
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.components.evaluate.asr.family import AsrResult
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
@@ -308,7 +308,7 @@ if len(sys.argv) > 4:
     def slow(folder, *rest):
         describe(folder, *rest)
         open(sys.argv[4], "w").close()
-        import time; time.sleep(60)
+        import time; time.sleep(6_000)
     step._describe = slow
 model, evaluation, folder = sys.argv[1:4]
 settings = AsrPushSettings(smoke_test=False, max_regression={"wer": 1}, max_slice_regression={"wer": 1})
@@ -323,7 +323,7 @@ def test_concurrent_pushes_all_succeed_in_order(corpus: Path, make_asr_model: Ma
         subprocess.Popen([sys.executable, "-c", PUSH, str(model), str(evaluation), str(tmp_path)], cwd=ROOT)
         for model, evaluation in zip(models, evaluations, strict=True)
     ]
-    assert [process.wait(60) for process in racing] == [0, 0, 0]
+    assert [process.wait(PATIENCE_SECONDS) for process in racing] == [0, 0, 0]
     versions = Registry(tmp_path / "registry", "asr")
     assert versions.versions() == [1, 2, 3]
     assert {model_digest(versions.path(version)) for version in (1, 2, 3)} == {model_digest(model) for model in models}
@@ -337,9 +337,7 @@ def test_a_killed_push_leaves_nothing_and_can_be_repeated(
     evaluation, flag = evaluated(model, corpus, tmp_path), tmp_path / "copied"
     command = [sys.executable, "-c", PUSH, str(model), str(evaluation), str(tmp_path), str(flag)]
     process = subprocess.Popen(command, cwd=ROOT)
-    deadline = time.monotonic() + 30
-    while not flag.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(flag.exists, "the model to be copied")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     versions = Registry(tmp_path / "registry", "asr")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.registry.published import exported, publish, served
+from tests.waiting import PATIENCE_SECONDS
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.registry.journal import RegistryEvent
@@ -221,18 +222,18 @@ def test_a_second_push_waits_for_the_first(tmp_path: Path) -> None:
         registry = Registry(tmp_path / "r", "asr")
         with registry.locked(), registry.publishing(first, model_digest(first), "push"):
             copied.set()
-            go_on.wait(30)
+            go_on.wait(PATIENCE_SECONDS)
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         slow = pool.submit(slowly)
-        assert copied.wait(30)
+        assert copied.wait(PATIENCE_SECONDS)
         quick = pool.submit(publish, Registry(tmp_path / "r", "asr"), second)
         with pytest.raises(TimeoutError):
             quick.result(timeout=0.5)
         assert Registry(tmp_path / "r", "asr").versions() == []
         go_on.set()
-        slow.result(30)
-        assert quick.result(30) == 2
+        slow.result(PATIENCE_SECONDS)
+        assert quick.result(PATIENCE_SECONDS) == 2
     registry = Registry(tmp_path / "r", "asr")
     assert [model_digest(registry.path(version)) for version in registry.versions()] == [
         model_digest(first),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.buckets.emulator import Storage
+from tests.waiting import PATIENCE_SECONDS
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.store.objects import ObjectStore
 
@@ -229,5 +230,5 @@ def test_two_processes_that_bring_one_file_do_not_disturb_each_other(
     call = f"open_store({filled.uri!r}).download(['large.tar'], {str(came)!r})"
     code = f"from voxline.store.objects import open_store\n{call}"
     processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
-    assert [process.wait(60) for process in processes] == [0, 0]
+    assert [process.wait(PATIENCE_SECONDS) for process in processes] == [0, 0]
     assert files(came) == {"large.tar": LARGE}
