@@ -14,6 +14,7 @@ PEERS := .bench-venv
 PEERS_READY := $(PEERS)/.ready
 JOBS ?= 2
 FSDD ?= /data/fsdd
+RUN ?= runs/demo
 FAKE_GCS ?= v1.56.1
 VERSITYGW ?= v1.8.0
 SPEAKERS := george jackson lucas nicolas theo yweweler
@@ -68,6 +69,10 @@ test: $(READY) ## Run the tests (JOBS=2 processes, one test file per process at 
 
 test-browser: $(READY) ## Open reports in headless Chromium, where there is one
 	@$(PY) -m pytest -q tests -k in_a_browser
+
+# Take a run that was compared with a model in service: make demo, then the same with --set train.epochs=3.
+gallery: $(READY) ## Take the pictures of docs/gallery from a run's folder (RUN=runs/demo; needs Chromium)
+	@$(PY) -m tests.report.gallery "$(RUN)" docs/gallery
 
 lint: $(READY) ## Check style, types, layers and language
 	@$(PY) -m ruff check --quiet .

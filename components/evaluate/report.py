@@ -9,7 +9,7 @@ from typing import Any
 from voxline.components.evaluate.family import SLICES
 from voxline.metrics.bootstrap import MIN_UNITS
 from voxline.metrics.catalog import CATALOG, Metric, headline_metrics
-from voxline.metrics.evaluation import HISTORY_SLOT, RUN_SLOT, VERDICT_SLOT
+from voxline.metrics.evaluation import HISTORY_SLOT, RUN_DETAILS_SLOT, RUN_SLOT, VERDICT_SLOT
 from voxline.report import (
     Block,
     Page,
@@ -56,7 +56,7 @@ def write_report(
         footer=f"Evaluation {metrics['key']}. Model {digest}. Test utterances {metrics['test']['fingerprint']}.",
     )
     verdict = slot(VERDICT_SLOT, small_print("Not judged yet; push writes its verdict here."))
-    page.add_opening(slot(RUN_SLOT), verdict, _cards(metrics))
+    page.add_opening(slot(RUN_SLOT), verdict, _cards(metrics), slot(RUN_DETAILS_SLOT))
     page.add_section("Metrics", *_metrics_table(metrics))
     page.add_section("Comparison with the model in service", *_comparison(metrics))
     if SLICES not in dict(sections):

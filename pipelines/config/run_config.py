@@ -31,6 +31,16 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]
 
 
+class TrackingSettings(Settings):
+    """Experiment tracking; off by default. It needs `pip install mlflow-skinny`."""
+
+    mlflow: str = pydantic.Field(
+        "",
+        description="MLflow's tracking URI, or a folder for its file store, such as runs/mlruns; empty: not logged",
+    )
+    experiment: str = pydantic.Field("", description="of MLflow; the model's name if empty")
+
+
 class RunConfig(Settings):
     """A run of a pipeline; each pipeline has a class of its own."""
 
@@ -67,6 +77,9 @@ class RunConfig(Settings):
         default_factory=ValidateSettings, alias="validate", description="checks before training"
     )
     extract: ExtractSettings = pydantic.Field(default_factory=ExtractSettings, description="features, shards")
+    tracking: TrackingSettings = pydantic.Field(
+        default_factory=TrackingSettings, description="where a run on this machine is logged to besides its folder"
+    )
     cluster: ClusterSettings = pydantic.Field(
         default_factory=ClusterSettings, description="resources and placement on a cluster; ignored on this machine"
     )

@@ -13,7 +13,7 @@ from voxline.components.publish.diff import describe_comparability, diff_dataset
 from voxline.components.publish.diff_report import counts_table, utterance_lists
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
-from voxline.metrics.evaluation import RUN_SLOT
+from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT
 from voxline.pipelines.local.failure_page import failure_page, find_fresh, steps_table
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.provenance import git_revision
@@ -93,7 +93,8 @@ def _with_run(html: str, record: RunRecord, step: str) -> str:
     model = record.config["model"] or "the model"
     subject = "validation of the corpus" if step == "validate" else f"evaluation of {model}"
     with contextlib.suppress(WorkError):  # validate's page has no slot
-        html = fill_slot(html, RUN_SLOT, _facts(record) + _warnings(record) + _differences(record))
+        html = fill_slot(html, RUN_SLOT, _facts(record))
+        html = fill_slot(html, RUN_DETAILS_SLOT, _warnings(record) + _differences(record))
     return retitle(html, _title(record, subject))
 
 
@@ -113,7 +114,9 @@ def _differences(record: RunRecord) -> Block:
     """The settings that differ from the last run in this folder."""
     if record.previous is None:
         return Block("")
-    changed = changed_settings(record.previous["config"], record.config)
+    # config.yaml leaves `cluster` out, which says nothing about a run on this machine.
+    before, now = ({**of, "cluster": {}} for of in (record.previous["config"], record.config))
+    changed = changed_settings(before, now)
     last = f"the last run here ({record.previous['started']})"
     if not changed:
         return small_print(f"The same settings as in {last}.")

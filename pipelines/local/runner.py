@@ -36,6 +36,7 @@ from voxline.pipelines.local.plan import NEVER_REUSED
 from voxline.pipelines.local.run_record import CONFIG_FILE, RunRecord, StepRecord, read_previous_run, read_task_output
 from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
+from voxline.pipelines.local.tracking import log_to_mlflow
 from voxline.store.bucket_cache import CACHE_ENV, cache_root
 from voxline.store.files import write_json, write_text
 from voxline.store.objects import open_store
@@ -99,6 +100,7 @@ def run_pipeline(
                 record.write()
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     console.close()
+    log_to_mlflow(record)
     return record, failure
 
 

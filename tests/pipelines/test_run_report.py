@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from voxline.data.manifest import write_rejects
-from voxline.metrics.evaluation import RUN_SLOT
+from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT
 from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_previous_run
 from voxline.pipelines.local.run_report import write_run_report
 from voxline.rejects import Reason, Reject
@@ -20,7 +20,7 @@ def record(tmp_path: Path) -> RunRecord:
     """A run whose validate warned; the config of the last run in the folder had other epochs."""
     config: dict[str, Any] = {
         "name": "nightly", "model": "asr", "store": str(tmp_path / "store"), "corpus": {"uri": "/data/commands"},
-        "train": {"epochs": 6},
+        "train": {"epochs": 6}, "cluster": {"kept_days": 7.0},
     }  # fmt: skip
     (tmp_path / "config.yaml").write_text("name: nightly\ntrain:\n  epochs: 5\n", encoding="utf-8")
     (tmp_path / "run.json").write_text(json.dumps({"started": "2026-11-20T02:00:00Z"}))
@@ -39,7 +39,7 @@ def record(tmp_path: Path) -> RunRecord:
 def test_the_page_has_the_runs_name_its_warnings_and_the_settings_that_changed(record: RunRecord) -> None:
     evaluated = record.run_dir / "evaluated.html"
     page = Page("Evaluation of asr")
-    page.add_opening(slot(RUN_SLOT))
+    page.add_opening(slot(RUN_SLOT), slot(RUN_DETAILS_SLOT))
     page.write(evaluated)
     record.steps.append(StepRecord("evaluate", "succeeded", folder="x", outputs={"report": str(evaluated)}))
     record.status = "succeeded"
@@ -52,6 +52,7 @@ def test_the_page_has_the_runs_name_its_warnings_and_the_settings_that_changed(r
     assert (record.run_dir / "validation.html").is_file()
     assert re.search("<td>train.epochs</td><td[^>]*>5</td><td[^>]*>6</td>", text)
     assert "2026-11-20 02:00:00 UTC" in text
+    assert "cluster" not in text
     assert record.report == "report.html"
 
 

@@ -31,8 +31,10 @@ REPORT_FILE = "report.html"
 CLIP_FILE = "clip.wav"
 CLIP_MELS_FILE = "clip.npy"
 """Of a TTS model: the mels of the smoke test's text, float32 [frames, mels]."""
-VERDICT_SLOT, HISTORY_SLOT, RUN_SLOT = "verdict", "history", "run"
-"""Parts of the report that push, push and the run fill in."""
+VERDICT_SLOT, HISTORY_SLOT = "verdict", "history"
+"""Parts of the report that push fills in."""
+RUN_SLOT, RUN_DETAILS_SLOT = "run", "run details"
+"""Parts of the report that the run fills in."""
 Values = dict[str, SumAndWeight]
 """What an utterance adds to each metric, by name."""
 

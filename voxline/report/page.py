@@ -29,6 +29,10 @@ SIGNS: dict[Tone, str] = {"good": "✓", "bad": "✗", "caution": "!", "plain": 
 LONG_TEXT = 30
 """Characters of a cell from which on its column is a wide one."""
 
+_AMOUNT = r"[+\-−]?\d[\d,.]*(?: ?[^\W\d]\S{0,9})?%?×?"
+_NUMBER = re.compile(rf"{_AMOUNT}(?: (?:to|of) {_AMOUNT}| \([^)]*\))?")
+"""A number with its unit, two of them, or one with a remark: "3.10%", "−0.5 dB", "1 to 2", "2 of 12", "18 (1.18%)"."""
+
 MISSING_VALUE = "—"
 """Shown for a value that is absent or not a number."""
 
@@ -274,8 +278,8 @@ def _render_block(macro: str, *values: Any) -> Block:
 
 def _is_numeric(cell: Any) -> bool:
     if isinstance(cell, str) and not isinstance(cell, Markup):
-        # A list of counts begins with a digit too, but is text.
-        return cell == MISSING_VALUE or (", " not in cell and cell.lstrip("+-−")[:1].isdigit())
+        # A list of counts begins with a digit too, but is text; so are sentences and dates.
+        return cell == MISSING_VALUE or _NUMBER.fullmatch(cell) is not None
     return cell is None or (isinstance(cell, int | float | np.number) and not isinstance(cell, bool))
 
 

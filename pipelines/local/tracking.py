@@ -1,0 +1,122 @@
+"""Logs a run to MLflow, if the config names a tracking URI: parameters, metrics, the model's version and the report.
+
+MLflow is not among the locked requirements (docs/decisions/0048-mlflow-is-optional.md); `pip install mlflow-skinny` or
+`mlflow` adds it. A run never fails because it could not be logged.
+"""
+
+import importlib
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from voxline.pipelines.local.run_record import CONFIG_FILE, RUN_FILE, RunRecord
+from voxline.progress import print_status
+from voxline.provenance import git_revision
+from voxline.settings import changed_settings
+from voxline.store.files import read_json
+from voxline.store.localize import localize
+
+ARTIFACTS = ("report.html", "validation.html", CONFIG_FILE, RUN_FILE)
+STATUSES = {"succeeded": "FINISHED", "interrupted": "KILLED"}
+BATCH = 100
+"""Parameters or tags that MLflow takes in one call."""
+
+_NOT_IN_A_NAME = re.compile(r"[^\w\-. /]+")
+
+
+def log_to_mlflow(record: RunRecord) -> None:
+    """Logs a run that ended, if `tracking.mlflow` is set. What goes wrong is printed."""
+    uri = record.config.get("tracking", {}).get("mlflow", "")
+    if not uri:
+        return
+    try:
+        client = _client(uri if "://" in uri or uri == "databricks" else Path(uri).absolute().as_uri())
+        run_id = _log(client, record)
+    except ImportError:
+        print_status("MLflow is not installed, so the run was not logged; `pip install mlflow-skinny` adds it")
+    except Exception as error:  # of a server, a disk, MLflow itself: the run is done, whatever happens here
+        print_status(f"MLflow: the run was not logged to {uri}: {type(error).__name__}: {error}")
+    else:
+        print_status(f"MLflow: logged as run {run_id} in {uri}")
+
+
+def _client(uri: str) -> Any:
+    # The folder is our default, though MLflow would rather have a database.
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    return importlib.import_module("mlflow").MlflowClient(tracking_uri=uri)
+
+
+def _log(client: Any, record: RunRecord) -> str:
+    entities = importlib.import_module("mlflow.entities")
+    name = record.config["tracking"]["experiment"] or record.config["model"] or record.pipeline
+    experiment = client.get_experiment_by_name(name)
+    experiment_id = experiment.experiment_id if experiment else client.create_experiment(name)
+    started = round(record.started * 1000)
+    run = client.create_run(experiment_id, start_time=started, tags=_tags(record), run_name=record.name)
+    run_id = str(run.info.run_id)
+    now = round(time.time() * 1000)
+    parameters = [entities.Param(key, value[:6000]) for key, _, value in changed_settings({}, record.config)]
+    for start in range(0, len(parameters), BATCH):
+        client.log_batch(run_id, params=parameters[start : start + BATCH])
+    values = {**_metrics(record), **{f"seconds/{step.name}": step.seconds for step in record.steps}}
+    client.log_batch(run_id, metrics=[entities.Metric(key, value, now, 0) for key, value in values.items()])
+    client.log_batch(run_id, metrics=[entities.Metric(*point) for point in _curves(record, now)][:1000])
+    for artifact in ARTIFACTS:
+        if (record.run_dir / artifact).is_file():
+            client.log_artifact(run_id, str(record.run_dir / artifact))
+    client.set_terminated(run_id, STATUSES.get(record.status, "FAILED"))
+    return run_id
+
+
+def _tags(record: RunRecord) -> dict[str, str]:
+    """What a person filters by; the version that the run put into service, and why or why not."""
+    tags = {
+        "mlflow.source.git.commit": (git_revision() or "").removesuffix("+changes"),
+        "voxline.pipeline": record.pipeline,
+        "voxline.corpus": str(record.config["corpus"]["uri"]),
+        "voxline.pushed": str(record.pushed).lower(),
+        "voxline.reason": record.reason[:5000],
+        "voxline.model": str(record.model or ""),
+        "voxline.dataset": str(record.dataset or ""),
+    }
+    if record.model:
+        tags["voxline.model_version"] = record.model.rstrip("/").rpartition("/")[2]
+    return {key: value for key, value in tags.items() if value}
+
+
+def _metrics(record: RunRecord) -> dict[str, float]:
+    """Every metric of evaluate with the ends of its interval, and those of its slices."""
+    evaluated = record.step("evaluate")
+    if evaluated is None or "metrics" not in evaluated.outputs:
+        return {name: float(value) for name, value in record.metrics.items() if isinstance(value, int | float)}
+    metrics = read_json(localize(evaluated.outputs["metrics"]))
+    values = _with_intervals("", metrics["metrics"])
+    for slicing, slices in metrics["slices"].items():
+        for name, of in slices.items():
+            values |= _with_intervals(_NOT_IN_A_NAME.sub("_", f"{slicing}/{name}/"), of["metrics"])
+    return dict(list(values.items())[:1000])
+
+
+def _with_intervals(prefix: str, measured: dict[str, Any]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for name, of in measured.items():
+        found = {"": of["value"], "_low": of["interval"]["low"], "_high": of["interval"]["high"]}
+        values |= {f"{prefix}{name}{end}": value for end, value in found.items() if value is not None}
+    return values
+
+
+def _curves(record: RunRecord, now: int) -> list[tuple[str, float, int, int]]:
+    """Points of the training curves, dev first: (name, value, milliseconds, step)."""
+    trained = record.step("train")
+    if trained is None or "curves" not in trained.outputs:
+        return []
+    curves = read_json(localize(trained.outputs["curves"]))
+    return [
+        (f"{split}/{name}", float(value), now, int(point["step"]))
+        for split in ("dev", "train")
+        for point in curves[split]
+        for name, value in point.items()
+        if name not in ("step", "epoch")
+    ]
