@@ -7,6 +7,7 @@ page is left out, and named.
 import base64
 import dataclasses
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.report.conftest import Browser, start_browser
@@ -58,12 +59,17 @@ SELECT = """((heading, unfolded) => {
 })"""
 
 
-def take_pictures(run_dir: Path, folder: Path, browser: Browser) -> list[str]:
+def take_pictures(run_dir: Path, folder: Path, scratch: Path, browser: Browser) -> list[str]:
     """Writes the pictures; returns the names of those that the run's pages do not have."""
     missing = []
     folder.mkdir(parents=True, exist_ok=True)
+    for name in {picture.page for picture in PICTURES}:
+        if (run_dir / name).is_file():
+            # Without the paths of this machine.
+            text = (run_dir / name).read_text(encoding="utf-8").replace(f"{run_dir.resolve().parent}/", "")
+            (scratch / name).write_text(text, encoding="utf-8")
     for picture in PICTURES:
-        page = (run_dir / picture.page).resolve()
+        page = scratch / picture.page
         script = f"{SELECT}({picture.heading!r}, {picture.unfolded!r})"
         found = None
         if page.is_file():
@@ -79,8 +85,8 @@ def take_pictures(run_dir: Path, folder: Path, browser: Browser) -> list[str]:
 
 def main() -> None:
     run_dir, folder = map(Path, sys.argv[1:])
-    with start_browser() as browser:
-        missing = take_pictures(run_dir, folder, browser)
+    with tempfile.TemporaryDirectory() as scratch, start_browser() as browser:
+        missing = take_pictures(run_dir, folder, Path(scratch), browser)
     size = sum(file.stat().st_size for file in folder.glob("*.webp"))
     print(f"gallery: {len(PICTURES) - len(missing)} pictures in {folder}, {size / 1000:,.0f} kB")
     if missing:
