@@ -82,3 +82,7 @@ def test_every_decision_is_in_the_index() -> None:
     index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
     pages = [file.name for file in (ROOT / "docs/decisions").glob("0*.md")]
     assert [page for page in pages if page not in index] == []
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

@@ -161,7 +161,9 @@ def format_validation_errors(
         if fault["type"] == "extra_forbidden":
             known = _keys_of(_resolve(model, fault["loc"][:-1])[1])
             near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
+            section = fault["loc"][:-1]
+            names = [f"{dotted_key(model, section)}.{one}".removeprefix(".") for one in near]
+            hint = f"did you mean {names[0]!r}?" if names else f"known here: {', '.join(sorted(known))}"
             lines.append(f"{source}: unknown key {key!r}; {hint}")
         elif fault["type"] == "missing":
             lines.append(f"{source}: {key!r} is missing; it has no default, give it a value")
@@ -175,8 +177,10 @@ def format_validation_errors(
             lines.append(f"{source}: '{key}.{kind}' {was}; accepted: {accepted}")
         else:
             message = fault["msg"].removeprefix("Value error, ")
-            if fault["type"] == "dict_type":
+            if fault["type"] in ("dict_type", "model_type"):
                 message = "a mapping of keys to values is accepted, such as {key: value}"
+            elif fault["type"] == "string_pattern_mismatch":
+                message = f"accepted: text that matches {fault['ctx']['pattern']}"
             lines.append(f"{source}: {key!r} is {fault['input']!r}; {message}")
     return lines
 

@@ -37,8 +37,11 @@ def show_config(
     if as_json:
         typer.echo(json.dumps({"config": values, "origins": origins}, indent=2, ensure_ascii=False))
         return
-    for line in _annotated_yaml(values, origins):
+    unset = [section for section in ("cluster",) if not _is_set(section, origins) and section in values]
+    for line in _annotated_yaml({key: value for key, value in values.items() if key not in unset}, origins):
         typer.echo(line)
+    for section in unset:
+        typer.echo(f"# {section}: defaults only, `voxline config explain {section}` lists them")
 
 
 @config_commands.command("explain")
@@ -131,6 +134,12 @@ def show_examples(
     if wanted not in files:
         raise SettingsError(f"no example is called {name!r}; there are: {', '.join(files)}")
     typer.echo(files[wanted].read_text(encoding="utf-8"), nl=False)
+
+
+def _is_set(section: str, origins: dict[str, str]) -> bool:
+    """Whether a file or --set gives a value of a section."""
+    inside = [origin for key, origin in origins.items() if key.startswith(f"{section}.")]
+    return not all(origin.startswith(("default", "from ")) for origin in inside)
 
 
 def _only(values: dict[str, Any], keys: set[str], prefix: str = "") -> dict[str, Any]:

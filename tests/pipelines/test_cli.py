@@ -44,7 +44,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
             2,
             "'pipeline' is 'asr', but the command names 'tts'; write asr in place",
         ),
-        (["run", "asr", "--config", "run.yaml", "--set", "train.epohcs=3"], 2, "did you mean 'epochs'?"),
+        (["run", "asr", "--config", "run.yaml", "--set", "train.epohcs=3"], 2, "did you mean 'train.epochs'?"),
         (["run", "asr", "--config", "run.yaml", "--set", "store=az://b/s"], 2, "az:// is not supported"),
         (["run", "asr", "--config", "run.yaml", "--set", "registry=s3:/b/r"], 2, "registry: 's3:/b/r': s3:/ is not"),
         (["run", "asr", "--config", "run.yaml", "--set", "corpus.uri=az://b"], 2, "corpus.uri: 'az://b': az:// is not"),

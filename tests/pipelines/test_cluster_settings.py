@@ -21,7 +21,7 @@ def test_it_reads_what_it_writes() -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({"steps": {"trian": {}}}, r"unknown key 'steps.trian'; did you mean 'train'"),
+        ({"steps": {"trian": {}}}, r"unknown key 'steps.trian'; did you mean 'steps.train'"),
         ({"steps": {"train": {"memory": "3 GB"}}}, r"'steps.train.memory' is '3 GB'; accepted: .* such as 500Mi"),
         ({"steps": {"train": {"cpu": "many"}}}, r"'steps.train.cpu' is 'many'; accepted: cores"),
         ({"steps": {"train": {"cpu": True}}}, r"'steps.train.cpu' is True; .*string"),

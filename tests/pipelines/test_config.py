@@ -40,10 +40,10 @@ def test_every_default_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("train: {epohcs: 3}", r"run\.yaml: unknown key 'train\.epohcs'; did you mean 'epochs'\?"),
+        ("train: {epohcs: 3}", r"run\.yaml: unknown key 'train\.epohcs'; did you mean 'train\.epochs'\?"),
         ("trian: {epochs: 3}", r"run\.yaml: unknown key 'trian'; did you mean 'train'\?"),
         ("batch_size: 3", r"run\.yaml: unknown key 'batch_size'; did you mean 'train\.batch_size'\?"),
-        ("validate: {cliping: {}}", r"run\.yaml: unknown key 'validate\.cliping'; did you mean 'clipping'\?"),
+        ("validate: {cliping: {}}", r"run\.yaml: unknown key 'validate\.cliping'; did you mean 'validate\.clipping'\?"),
         ("train: {epochs: many}", r"run\.yaml: 'train\.epochs' is 'many'; .*integer"),
         ("train: {epochs: 0}", r"run\.yaml: 'train\.epochs' is 0; .*greater than or equal to 1"),
         ("train: {epochs: true}", r"run\.yaml: 'train\.epochs' is 'true'; .*integer"),
@@ -65,7 +65,7 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_option_with_the_fault(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^--set train\.epohcs: unknown key .* did you mean 'epochs'\?"):
+    with pytest.raises(SettingsError, match=r"^--set train\.epohcs: unknown key .* did you mean 'train\.epochs'\?"):
         config(tmp_path, "", "train.epohcs=3")
     with pytest.raises(SettingsError, match=r"^--set train\.epochs: 'train\.epochs' is -1"):
         config(tmp_path, "train: {epochs: 3}", "train.epochs=-1")

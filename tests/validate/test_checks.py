@@ -199,7 +199,7 @@ def test_a_higher_threshold_lets_a_check_pass(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_setting_is_refused_by_its_key() -> None:
-    with pytest.raises(SettingsError, match=r"'speaker_overlap.treshold'; did you mean 'threshold'"):
+    with pytest.raises(SettingsError, match=r"'speaker_overlap.treshold'; did you mean 'speaker_overlap.threshold'"):
         ValidateSettings.of({"speaker_overlap": {"treshold": 1}})
 
 

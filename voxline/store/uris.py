@@ -40,7 +40,7 @@ def scheme_of(uri: Path | str) -> str:
     if not (found := _SCHEME.match(text)):
         return ""
     if found[1] not in SCHEMES or not text.startswith(f"{found[1]}://"):
-        accepted = " and ".join(f"{scheme}://BUCKET/FOLDER" for scheme in SCHEMES)
+        accepted = " and ".join(f"{scheme}://bucket/folder" for scheme in SCHEMES)
         raise SettingsError(
             f"{text!r}: {found[0]} is not supported; accepted are {accepted}, and paths of this machine (write "
             f"./{found[1]}: for a folder of that name)"
@@ -96,9 +96,10 @@ def split_uri(uri: str) -> tuple[str, str]:
     """
     scheme = scheme_of(uri)
     bucket, _, prefix = uri.removeprefix(f"{scheme}://").partition("/")
-    accepted = f"{scheme or 'gs'}://BUCKET or {scheme or 'gs'}://BUCKET/FOLDER"
+    accepted = f"{scheme or 'gs'}://bucket or {scheme or 'gs'}://bucket/folder"
     if not scheme or not _BUCKET.fullmatch(bucket):
-        raise SettingsError(f"{uri!r} is not the URI of a bucket; accepted is {accepted}")
+        fault = "" if not scheme else f": {bucket!r} is not a bucket's name (lower-case letters, digits, -, _ and .)"
+        raise SettingsError(f"{uri!r} is not the URI of a bucket{fault}; accepted is {accepted}")
     prefix = prefix.strip("/")
     if reason := invalid_name_reason(prefix) if prefix else "":
         raise SettingsError(f"{uri!r} {reason}; accepted is {accepted}")

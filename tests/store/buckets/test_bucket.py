@@ -176,7 +176,7 @@ def test_no_part_of_an_upload_session_stands_in_a_message(gcs: Storage, monkeypa
 
 @pytest.mark.parametrize("uri", ["gs://", "gs:///a", "gs://A", "gs://bucket/../x", "gs://bucket/a//b"])
 def test_what_is_no_place_in_a_bucket_is_refused(uri: str) -> None:
-    with pytest.raises(SettingsError, match="accepted is gs://BUCKET"):
+    with pytest.raises(SettingsError, match="accepted is gs://bucket"):
         open_store(uri)
 
 

@@ -52,7 +52,7 @@ def test_without_a_kind_the_model_is_deep_speech_2(settings_class: type[AsrTrain
 def test_an_unknown_kind_or_key_is_refused_by_name(settings_class: type[AsrTrainSettings]) -> None:
     with pytest.raises(SettingsError, match=r"'model\.kind' is 'lstm'; accepted: 'deepspeech2', 'frame_classifier'"):
         settings_class.of({"model": {"kind": "lstm"}}, "train")
-    with pytest.raises(SettingsError, match=r"unknown key 'model\.unit'; did you mean 'units'"):
+    with pytest.raises(SettingsError, match=r"unknown key 'model\.unit'; did you mean 'model\.units'"):
         settings_class.of({"model": {"kind": "frame_classifier", "unit": 3}}, "train")
     with pytest.raises(SettingsError, match=r"'model\.kind' is 'lstm'.*'deepspeech2'"):
         AsrTrainSettings.of({"model": {"kind": "lstm"}}, "train")
