@@ -78,7 +78,8 @@ REMEDIES = {
     Reason.TOO_LONG: "raise convert.max_seconds, or cut the recordings (offset and duration in a manifest)",
     Reason.TRANSCRIPT_MISSING: "add the transcripts, or check corpus.format and corpus.text_key",
     Reason.TRANSCRIPT_EMPTY: "add the transcripts, or leave the recordings out of the corpus",
-    Reason.OUTSIDE_ALPHABET: "write these characters as words, or add them to convert.alphabet",
+    Reason.OUTSIDE_ALPHABET: "write these characters as words, add them to convert.alphabet, or, for "
+    "numbers and signs, set convert.frontend.kind to english_transcript or mandarin_transcript",
     Reason.BAD_ENTRY: "correct the lines, or check corpus.format",
     Reason.INVALIDATED: "nothing: listeners of a later release found that the clips do not say their sentences",
     Reason.DUPLICATE_ID: "give each utterance an id of its own",

@@ -18,6 +18,7 @@ from voxline.pipelines.cli.config import config_commands
 from voxline.pipelines.cli.options import Assignments, Config, Pipeline, RunDir, machine_path, warn_unmounted_paths
 from voxline.pipelines.cli.runs import run_commands
 from voxline.pipelines.cli.store import store_commands
+from voxline.pipelines.cli.text import text_commands
 from voxline.pipelines.graph import check_pipeline
 from voxline.store.files import USER_FIXABLE_ERRNOS
 
@@ -246,6 +247,7 @@ app.add_typer(corpus, name="corpus")
 app.add_typer(config_commands, name="config")
 app.add_typer(run_commands, name="runs")
 app.add_typer(store_commands, name="store")
+app.add_typer(text_commands, name="text")
 model_commands.add_model_commands(app)
 cluster_commands.add_cluster_commands(app)
 datasets.add_dataset_commands(app)

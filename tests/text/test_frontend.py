@@ -2,13 +2,14 @@
 
 import contextlib
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxline.text.alphabet import ALPHABETS
-from voxline.text.frontend import apply_frontend
+from voxline.text.frontend import LANGUAGES, apply_frontend, normalize_spoken
 from voxline.text.mandarin import NEUTRAL_TONE_WORDS
 from voxline.text.settings import FrontendSettings, UnsupportedText
 
@@ -52,6 +53,51 @@ def test_ten_thousand_of_one_character_take_less_than_a_second(kind: str, charac
         with contextlib.suppress(UnsupportedText):
             apply_frontend(warm, how)
     assert time.process_time() - start < 1
+
+
+CONVENTION = Path(__file__).parent.parent.parent / "docs" / "text-normalization.md"
+
+
+def written_convention() -> list[tuple[str, str, str]]:
+    """The tables of the page: language, written, spoken."""
+    rows, language = [], ""
+    for line in CONVENTION.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            language = {"English": "en", "Mandarin": "zh"}.get(line[3:], "")
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if language and len(cells) == 3 and cells[1].startswith("`"):
+            rows.append((language, cells[1].strip("`"), cells[2].strip("`")))
+    return rows
+
+
+@pytest.mark.parametrize(("language", "written", "spoken"), written_convention())
+def test_the_written_convention_of_transcripts_holds(language: str, written: str, spoken: str) -> None:
+    assert normalize_spoken(written, LANGUAGES[language]) == spoken
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=TEXTS | st.text("aIBst 0123:/.,$€£¥%&'-½th°年月点两个元", max_size=30))
+def test_a_transcript_is_spelled_out_once_or_refused(text: str) -> None:
+    """English is in the alphabet; both are the same when they are normalized again."""
+    with contextlib.suppress(UnsupportedText):
+        english = normalize_spoken(text, "english_transcript")
+        assert set(english) <= set(ALPHABETS["english"])
+        assert english == " ".join(english.split()) != ""
+        assert normalize_spoken(english, "english_transcript") == english
+    mandarin = normalize_spoken(text, "mandarin_transcript")
+    assert not set(mandarin) & set("0123456789.,!?:;")
+    assert normalize_spoken(mandarin, "mandarin_transcript") == mandarin
+
+
+@given(text=st.lists(st.text("bcdfgkpqrt", min_size=3, max_size=9), min_size=1, max_size=8).map(" ".join))
+def test_plain_words_stay_as_they_are(text: str) -> None:
+    for kind in LANGUAGES.values():
+        assert normalize_spoken(text, kind) == normalize_spoken(text.upper(), kind) == text
+
+
+def test_what_cannot_be_spelled_out_is_named() -> None:
+    with pytest.raises(UnsupportedText, match=r"'₹' \(U\+20B9 INDIAN RUPEE SIGN\) in '₹500' has no sound"):
+        apply_frontend("₹500", FrontendSettings(kind="english_transcript"))
 
 
 @pytest.mark.parametrize("pair", POLYPHONES.replace("\n", "|").split("|"))

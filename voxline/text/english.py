@@ -44,6 +44,7 @@ _MONTH = "|".join(_MONTHS)
 _SHORT = {name[:3]: name for name in _MONTHS if name != "May"} | {"Sept": "September"}
 _UNKNOWN = re.compile(r"[^ a-z.,;:!?'-]")
 _NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)*"
+_SHORT_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
 _SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
 _SIGNS = {
     "&": "and", "+": "plus", "@": "at", "=": "equals", "%": "percent", "/": "slash", "#": "number", "~": "about",
@@ -231,10 +232,13 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:])(?:\s?([AaPp])\.?[Mm]\b\.?)?", _time),
     _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
     _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),
+    _sub(rf"([$£€¥]\s?(?:{_NUMBER}))\s?(bn|[mkbMKB])\b", lambda m: f"{m[1]} {_SHORT_SCALES[m[2].lower()]}"),
     _sub(rf"([$£€¥])\s?({_NUMBER}){_SCALE}", _money),
     _sub(rf"(?<![0-9.,])({_NUMBER})\s?¢", lambda m: f"{numbers.decimal(m[1])} {'cent' if m[1] == '1' else 'cents'}"),
     _sub(r"(?<![0-9.])([0-9]{3})-([0-9]{4})(?![0-9])", _telephone),
     _sub(r"(?<=[0-9])\s?[-–]\s?(?=[0-9])", " to "),
+    _sub(r"(?<=[0-9](?:st|nd|rd|th))\s?[-–]\s?(?=[0-9])", " to "),
+    _sub(r"(?<![0-9/])24/7(?![0-9/])", "twenty-four seven"),
     _sub(r"(?<![\w.])-(?=[0-9])", "minus "),
     expand_units,
     _sub(r"'?\b((?:1[1-9]|20)[0-9]0|[2-9]0)'?s\b", lambda m: numbers.decade(m[1])),

@@ -4,6 +4,7 @@ convert applies it to the corpus, and a TTS model applies the same frontend to e
 """
 
 import dataclasses
+import re
 import unicodedata
 from importlib.metadata import version
 
@@ -12,10 +13,21 @@ from voxline.text.settings import EmptyText, FrontendKind, FrontendSettings, Uns
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 1
+REVISION = 2
 """Increase it when our own rules change the symbols of any text."""
 
+LANGUAGES: dict[str, FrontendKind] = {
+    "en": "english_transcript",
+    "zh": "mandarin_transcript",
+}
+"""Language → the kind that normalizes its transcripts for ASR; other languages use "transcript"."""
+
+_HANZI = r"[\u3007\u3400-\u9fff]"
+_MANDARIN_MARKS = str.maketrans(dict.fromkeys("“”‘’\"'「」『』《》〈〉【】·~～", " ") | {"℃": "°C"})
+
 _LIBRARIES: dict[FrontendKind, tuple[str, ...]] = {
+    "english_transcript": ("inflect",),
+    "mandarin_transcript": (),
     "english": ("inflect",),
     "english_phonemes": ("inflect", "espeakng-loader"),
     "mandarin": ("pypinyin",),
@@ -49,6 +61,9 @@ def apply_frontend(text: str, settings: FrontendSettings) -> FrontendOutput:
     if settings.kind == "transcript":
         words = normalize_transcript(text)
         return FrontendOutput(words, words)
+    if settings.kind in LANGUAGES.values():
+        words = normalize_spoken(text, settings.kind)
+        return FrontendOutput(words, words)
     if settings.kind == "as_is":
         text = unicodedata.normalize("NFC", text)
         return FrontendOutput(text, text)
@@ -59,6 +74,41 @@ def apply_frontend(text: str, settings: FrontendSettings) -> FrontendOutput:
 
     words = normalize_english(text)
     return FrontendOutput(words if settings.kind == "english" else phonemize(words), english_words(words))
+
+
+def normalize_spoken(text: str, kind: FrontendKind) -> str:
+    """A transcript as it is spoken, for ASR: docs/text-normalization.md has the convention.
+
+    English: lower-case ASCII letters, apostrophes and single spaces. Mandarin: hanzi without spaces, and other letters
+    in lower case as they are, a space on each side. A second application changes nothing.
+
+    >>> normalize_spoken("Dr. Smith paid $3.50 at 7:30 on the 21st.", "english_transcript")
+    'doctor smith paid three dollars and fifty cents at seven thirty on the twenty first'
+    >>> normalize_spoken("我7:30花了12.5元, 买2个APP！", "mandarin_transcript")
+    '我七点三十分花了十二点五元买两个 app'
+
+    Raises:
+      UnsupportedText: English: some characters have no sound, or there are no words.
+    """
+    if kind == "english_transcript":
+        from voxline.text.english import english_words, normalize_english
+
+        # In a text of capitals, I and VIII are words and letters rather than numerals.
+        return english_words(normalize_english(text.lower() if text.isupper() else text))
+    for _ in range(4):  # a mark that is removed may join what was apart
+        before, text = text, _spell_out_mandarin(text)
+        if text == before:
+            break
+    return text
+
+
+def _spell_out_mandarin(text: str) -> str:
+    from voxline.text.mandarin_numbers import expand_mandarin_numbers
+
+    folded = unicodedata.normalize("NFKC", text).translate(_MANDARIN_MARKS)
+    words = normalize_transcript(expand_mandarin_numbers(folded)).replace("'", " ")
+    apart = re.sub(rf"(?<={_HANZI})(?=[a-z])|(?<=[a-z])(?={_HANZI})", " ", words)
+    return " ".join(re.sub(rf"(?<={_HANZI}) (?={_HANZI})", "", apart).split())
 
 
 def _mandarin(text: str, settings: FrontendSettings) -> FrontendOutput:
@@ -77,5 +127,5 @@ def frontend_version(settings: FrontendSettings) -> dict[str, int | str]:
     >>> sorted(frontend_version(FrontendSettings(kind="mandarin")))
     ['pypinyin', 'revision']
     """
-    libraries = _LIBRARIES.get(settings.kind, ())
-    return {"revision": REVISION, **{name: version(name) for name in libraries}} if libraries else {}
+    libraries = _LIBRARIES.get(settings.kind)
+    return {} if libraries is None else {"revision": REVISION, **{name: version(name) for name in libraries}}

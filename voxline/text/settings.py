@@ -8,7 +8,16 @@ import pydantic
 from voxline.settings import Settings
 from voxline.text.alphabet import name_characters, quote_text
 
-FrontendKind = Literal["transcript", "as_is", "english", "english_phonemes", "mandarin", "pinyin"]
+FrontendKind = Literal[
+    "transcript",
+    "english_transcript",
+    "mandarin_transcript",
+    "as_is",
+    "english",
+    "english_phonemes",
+    "mandarin",
+    "pinyin",
+]
 
 
 class FrontendSettings(Settings):
@@ -16,8 +25,9 @@ class FrontendSettings(Settings):
 
     kind: FrontendKind = pydantic.Field(
         "transcript",
-        description="transcript (lower case, no punctuation: for ASR), as_is, english (numbers and abbreviations "
-        "spelled out), english_phonemes (IPA), mandarin (hanzi to pinyin), pinyin",
+        description="for ASR: transcript (lower case, no punctuation), english_transcript or mandarin_transcript "
+        "(numbers, times, money and abbreviations spelled out too); for TTS: english (spelled out, with punctuation), "
+        "english_phonemes (IPA), mandarin (hanzi to pinyin), pinyin; or as_is",
     )
     sandhi: bool = pydantic.Field(
         True, description="mandarin: apply tone sandhi (ni2 hao3), instead of the dictionary tones (ni3 hao3)"
