@@ -18,13 +18,12 @@ from typing import Literal
 
 from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.data.dataset import DATASET_FILE, Dataset
-from voxline.data.line_cache import LINE_CACHE_FOLDER
 from voxline.data.manifest import MANIFEST_FILE, iter_manifest
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER
 from voxline.errors import SettingsError
 from voxline.registry.registry import PROVENANCE, Registry, model_names
 from voxline.store.files import DONE
-from voxline.store.layout import CORPORA, RUN_FILE, UNPACKED, WAVS, check_store
+from voxline.store.layout import CORPORA, LINES, RUN_FILE, UNPACKED, WAVS, check_store
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.permanent_failures import NOTES
 from voxline.store.step_cache import read_done
@@ -36,7 +35,7 @@ NEEDS: tuple[Need, ...] = ("versions", "models", "runs", "recent", "")
 """In this order: what several need counts for the first."""
 
 LOGS, DOWNLOADS = "wav logs", "downloads"
-FILE_KINDS = (LINE_CACHE_FOLDER, "fingerprints", "probes", NOTES, "tallies")
+FILE_KINDS = (LINES, "fingerprints", "probes", NOTES, "tallies")
 """Folders of files that are needed as long as they are recent."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 

@@ -213,7 +213,7 @@ def test_bad_recordings_are_rejects_and_nothing_is_lost(corpus: Corpus, tmp_path
 
 def test_too_many_rejects_fail_the_step_and_leave_the_list(corpus: Corpus, tmp_path: Path) -> None:
     poison(corpus(40), tmp_path / "converted")
-    with pytest.raises(WorkError, match=r"8 of 40 utterances were rejected.*rejects\.jsonl"):
+    with pytest.raises(WorkError, match=r"(?s)8 of 40 utterances were rejected.*rejects\.jsonl"):
         run(tmp_path / "converted", tmp_path / "store", ExtractSettings(max_reject_share=0.1))
     (list_,) = (tmp_path / "store").glob("extract/*/rejects.jsonl")
     assert len(read_rejects(list_)) == 8

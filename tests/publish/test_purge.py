@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from tests.publish.conftest import HOW
 from tests.publish.three_speakers import COUNT, GONE, make, refresh
 from voxline.components.extract.step import run as extract
+from voxline.components.publish.purge.footprint import Footprint
 from voxline.components.publish.purge.locations import PurgeScope
 from voxline.components.publish.purge.purge import RECORD_FILE, find_speaker, purge_speaker
 from voxline.components.publish.settings import PublishSettings
@@ -24,7 +25,7 @@ from voxline.components.publish.step import run as publish
 from voxline.components.publish.versions import DatasetVersions
 from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
-from voxline.errors import VoxlineError, WorkError
+from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.metrics.evaluation import Evaluation
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import EVALUATION, Registry
@@ -126,7 +127,6 @@ def test_a_speaker_is_removed_and_all_others_are_kept(places: Folders) -> None:
 def test_line_caches_are_deleted_though_nothing_else_is_left_of_a_speaker(tmp_path: Path) -> None:
     cache = tmp_path / "store" / "lines" / "convert-0123"
     cache.parent.mkdir(parents=True)
-    (tmp_path / "store" / "wavs" / "3f").mkdir(parents=True)
     cache.write_text("a line of somebody whose output was deleted")
     assert not purge_speaker(GONE, PurgeScope(tmp_path / "store"))
     assert not cache.exists()
@@ -357,3 +357,13 @@ def test_training_data_is_listed_by_model_and_models_by_speaker(places: Folders,
     (line,) = CliRunner().invoke(app, seen).output.splitlines()
     assert line.startswith("model asr version 1: ")
     assert line.endswith("  in service")
+
+
+def test_a_purge_that_was_killed_when_nothing_but_its_footprint_was_left_can_be_completed(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    with pytest.raises(SettingsError, match="this is no store"):
+        purge_speaker(GONE, PurgeScope(store))
+    Footprint(GONE, record={"at": "2026-11-22T12:00:00Z"}).write(store)
+    assert purge_speaker(GONE, PurgeScope(store))
+    assert not list(store.glob(".purge-*"))

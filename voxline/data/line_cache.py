@@ -21,9 +21,9 @@ from typing import IO, Any, NamedTuple
 from voxline.errors import WorkError
 from voxline.store.files import atomic_write, remove_unfinished
 from voxline.store.hashing import DIGEST_BYTES, HASH_CHARACTERS, DigestMap, hash_value
+from voxline.store.layout import LINES
 from voxline.store.objects import open_store
 
-LINE_CACHE_FOLDER = "lines"
 _FORMAT = 1
 _FOOTER_BYTES = 65_536
 """More than a footer takes."""
@@ -219,7 +219,7 @@ def cache_file(store: Path | str, step: str, made_by: dict[str, Any]) -> Path:
     Args:
       made_by: the settings and revisions that decide what becomes of a line.
     """
-    return open_store(store).local_path() / LINE_CACHE_FOLDER / f"{step}-{hash_value(made_by)}"
+    return open_store(store).local_path() / LINES / f"{step}-{hash_value(made_by)}"
 
 
 def _hash_of(file: IO[bytes], size: int) -> str:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from voxline.errors import SettingsError
 from voxline.store.objects import ObjectStore, open_store
+from voxline.store.store_locks import UNFINISHED_PURGE
 
-WAVS, UNPACKED, CORPORA = "wavs", "unpacked", "corpora"
+WAVS, LINES, UNPACKED, CORPORA = "wavs", "lines", "unpacked", "corpora"
 
 RUN_FILE = "run.json"
 """Of a run folder, which often has its store within: the record of the run."""
@@ -42,7 +43,9 @@ def check_store(location: Path | str) -> None:
 
 
 def is_store(store: ObjectStore) -> bool:
-    """Whether a folder holds step outputs, WAVs or shards, by their names."""
+    """Whether a folder holds step outputs, WAVs, shards, line caches, or an unfinished purge, by their names."""
+    if any(True for prefix in (UNFINISHED_PURGE, f"{LINES}/") for _ in store.list(prefix)):
+        return True
     return any(
         (_PREFIX if name == WAVS else _KEY).fullmatch(child)
         for name in store.list_folders()

@@ -25,14 +25,13 @@ from voxline.components.publish.purge.locations import (
     Workspace,
 )
 from voxline.data.dataset import DATASET_FILE, Dataset
-from voxline.data.line_cache import LINE_CACHE_FOLDER
 from voxline.data.manifest import MANIFEST_FILE, iter_manifest
 from voxline.data.rows import ROWS_FILE, read_rows
 from voxline.data.shards import SHARDS_FOLDER, clip_name
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import DONE, atomic_write, read_json, write_json
 from voxline.store.hashing import hash_bytes
-from voxline.store.layout import WAVS
+from voxline.store.layout import LINES, WAVS
 from voxline.store.step_cache import read_done
 from voxline.store.store_locks import UNFINISHED_PURGE
 
@@ -146,7 +145,7 @@ def find_wav_logs(store: Path, wavs: set[str]) -> list[Path]:
 
 def remove_line_caches(store: Path) -> None:
     """Deletes the line caches, which hold the texts of all speakers."""
-    for cache in (store / LINE_CACHE_FOLDER).glob("*"):
+    for cache in (store / LINES).glob("*"):
         cache.unlink(missing_ok=True)
 
 
