@@ -20,8 +20,6 @@ from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.config.run_config import RunConfig
 
-EXPERIMENT = "voxline"
-
 
 @dataclass(frozen=True)
 class PipelineVersion:
