@@ -92,6 +92,11 @@ bench: $(READY) $(PEERS_READY) ## Measure the README's figures, each next to a p
 bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utterances (10 minutes)
 	@$(PY) -m benchmarks refresh
 
+test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, and read theirs
+	@if $(MAKE) --no-print-directory $(PEERS_READY); then \
+	  $(PY) -m pytest -q -rs tests/publish/test_export.py -k lhotse; \
+	else echo "test-peers: skipped, the peers cannot be installed in $(PEERS) here"; fi
+
 # PyTorch is only a peer, so it has its own environment.
 $(PEERS_READY): benchmarks/requirements.lock | $(READY)
 	@echo "bench: PyTorch, to measure against, in $(PEERS) (about 5 GB once unpacked)"

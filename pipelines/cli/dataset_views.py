@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from voxline.components.publish.diff import (
@@ -14,6 +15,7 @@ from voxline.components.publish.diff import (
     feature_drift,
     format_word_diff,
 )
+from voxline.components.publish.export import PURGE_LIST, export_dataset, find_exports
 from voxline.components.publish.garbage_collection import collect_garbage
 from voxline.components.publish.purge.locations import PurgeScope
 from voxline.components.publish.purge.purge import PurgeFindings, find_speaker, past_purges, purge_speaker
@@ -95,6 +97,26 @@ def format_garbage_collection(store: str, roots: list[str], grace_days: float, *
     left = f"; {found.in_use:,} more are in use and stay" if found.in_use else ""
     done = "would be deleted" if dry_run else "deleted"
     return f"{store}: {found.shards:,} shards, {found.bytes / 1e6:,.1f} MB, {done}{left}"
+
+
+def format_export(root: str, version: str, to: str, output: Path | None) -> list[str]:
+    """Exports a version; says where it is and what a purge needs to know.
+
+    Args:
+      version: NAME, or NAME@NUMBER.
+    """
+    name, _, number = version.partition("@")
+    if number and not (number.isdecimal() and number.isascii() and len(number) < 19):
+        raise SettingsError(f"{version}: {number!r} is not the number of a version; accepted: NAME, or NAME@7")
+    versions = _open_versions(root, name)
+    chosen = int(number) if number else versions.numbers()[-1]
+    output = output or Path(f"{name}-{chosen}-{to}")
+    made = export_dataset(root, name, chosen, to, output)
+    counts = ", ".join(f"{count:,} {split}" for split, count in made["counts"].items())
+    return [
+        f"{output}: version {chosen} of {name} for {to}: {counts}",
+        f"{output / PURGE_LIST} lists what to delete there when a speaker is withdrawn",
+    ]
 
 
 def _open_versions(root: str, name: str) -> DatasetVersions:
@@ -208,7 +230,7 @@ def _format_change(one: ChangedUtterance, key: str) -> str:
 
 NOT_COVERED = (
     "not touched: the corpus itself (a refresh brings back speakers who are still in it), weights of models, reports "
-    "in run folders, artifacts of a KFP server, archives, exports, backups, other stores"
+    "in run folders, artifacts of a KFP server, archives, backups, other stores"
 )
 
 
@@ -220,8 +242,15 @@ def format_purge_lines(speaker: str, scope: PurgeScope, note: str, *, do: bool) 
     """
     if not speaker:
         raise SettingsError("--speaker is empty: that would remove all utterances without a speaker; give an id")
+    exports = _format_exports(speaker, scope)
     findings = purge_speaker(speaker, scope, note) if do else find_speaker(speaker, scope)
-    stays = [*_format_trained_models(findings), *_format_run_files(findings), *_format_retained(findings), NOT_COVERED]
+    stays = [
+        *_format_trained_models(findings),
+        *_format_run_files(findings),
+        *exports,
+        *_format_retained(findings),
+        NOT_COVERED,
+    ]
     if not findings:
         missing = f"nothing of {speaker!r} in {', '.join(scope.uris)}"
         if do and not past_purges(speaker, scope.datasets or (scope.store,)):
@@ -281,6 +310,22 @@ def _format_run_files(findings: PurgeFindings) -> list[str]:
     """Files of run folders that show or play the speaker; a person removes those."""
     files = [f"  {file}" for file in findings.run_files]
     return [f"files of runs that show them, which stay: {len(files)}; delete them", *files] if files else []
+
+
+def _format_exports(speaker: str, scope: PurgeScope) -> list[str]:
+    """Exports that hold the speaker, and what is to be deleted there."""
+    lines = []
+    for made, held in find_exports(speaker, scope.datasets):
+        what = f"  {made['output']} (version {made['version']} of {made['dataset']} for {made['format']}): "
+        if held is None:
+            lines.append(f"{what}not on this machine, or gone; search {PURGE_LIST} there")
+            continue
+        lines.append(
+            f"{what}{len(held.ids):,} utterances; {len(held.files):,} files to delete; to write again without them: "
+            f"{', '.join(held.shared)}"
+        )
+    note = f"exports that hold them, which stay: {len(lines)}; their {PURGE_LIST} has the ids and files"
+    return [note, *lines] if lines else []
 
 
 def _format_retained(findings: PurgeFindings) -> list[str]:

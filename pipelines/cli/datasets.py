@@ -153,6 +153,27 @@ def show_dataset(
         _print(format_history(root, name) if version is None else format_dataset_version(root, name, version))
 
 
+@datasets.command("export")
+def export_version(
+    version: Annotated[str, typer.Argument(metavar="NAME@NUMBER", help="The version; NAME alone is the latest.")],
+    root: Datasets,
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORMAT", help="nemo, nemo-tarred, lhotse, parquet or webdataset.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(parser=machine_path, help="Folder to write, NAME-NUMBER-FORMAT here if not given."),
+    ] = None,
+) -> None:
+    """Writes a version with its audio in a format that other tools read.
+
+    The export lists by speaker what a later purge must delete in it; `datasets purge` names it.
+    """
+    from voxline.pipelines.cli.dataset_views import format_export
+
+    _print(format_export(root, version, to, output))
+
+
 @datasets.command("compact")
 def compact_dataset(
     name: Name,
