@@ -170,7 +170,7 @@ def _read_length(row: DatasetRow, file: Path) -> tuple[int, int]:
 
 
 def _list_speakers(by_speaker: dict[str, SpeakerFiles], file: Path) -> None:
-    """Writes the purge list. A recording that two speakers share is no file of one."""
+    """Writes the purge list. A recording that two speakers share belongs to neither alone."""
     owners: dict[str, set[str]] = {}
     for speaker, held in by_speaker.items():
         for name in held.files:

@@ -165,9 +165,11 @@ def export_version(
         typer.Option(parser=machine_path, help="Folder to write, NAME-NUMBER-FORMAT here if not given."),
     ] = None,
 ) -> None:
-    """Writes a version with its audio in a format that other tools read.
+    """Export a version, with its audio, for other tools.
 
     The export lists by speaker what a later purge must delete in it; `datasets purge` names it.
+
+    Example: voxline datasets export demo@2 --datasets runs/demo-refresh/datasets --to lhotse
     """
     from voxline.pipelines.cli.dataset_views import format_export
 
