@@ -148,7 +148,7 @@ class _Forked:
             with contextlib.suppress(BaseException):
                 os.closerange(3, pass_fds[0])
                 os.closerange(pass_fds[0] + 1, 1_000)
-                process_pool._worker_main(Connection(pass_fds[0]))
+                process_pool._worker_main(Connection(pass_fds[0]), 0.0)
             os._exit(0)
 
     def wait(self, timeout: float | None = None) -> int:
