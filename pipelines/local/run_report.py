@@ -60,6 +60,26 @@ def write_run_report(record: RunRecord) -> None:
     record.report = REPORT
 
 
+def name_logs(record: RunRecord) -> None:
+    """Copies train's TensorBoard files to `tensorboard/` in the run's folder, under a name for people.
+
+    The name holds the run, the date and the main settings, so `tensorboard --logdir RUN_DIR/tensorboard` compares the
+    runs of this folder. A training that is reused keeps its first name.
+    """
+    trained = record.step("train")
+    if trained is None or trained.status != "succeeded" or "logs" not in trained.outputs:
+        return
+    folder, short_key = record.run_dir / "tensorboard", trained.key[:6]
+    if any(folder.glob(f"*{short_key}")):
+        return
+    settings = record.config["train"]
+    kind = settings.get("model", {}).get("kind", record.pipeline)
+    about = f"{kind}, {settings['epochs']} epochs, rate {settings['learning_rate']:g}, seed {settings['seed']}"
+    date = time.strftime("%Y-%m-%d %H.%M", time.gmtime(record.started))
+    with contextlib.suppress(WorkError, OSError):  # a nicety: the logs stay in the store
+        shutil.copytree(trained.output("logs"), folder / f"{record.name} {date}, {about}, {short_key}")
+
+
 def refresh_page(record: RunRecord, published: StepRecord) -> Page:
     """The report of a refresh that finished."""
     version = Dataset.read(published.folder, shards=False)

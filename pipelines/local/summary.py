@@ -4,7 +4,7 @@ from pathlib import Path
 
 from voxline.metrics.catalog import headline_metrics
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
-from voxline.pipelines.local.run_report import write_run_report
+from voxline.pipelines.local.run_report import name_logs, write_run_report
 from voxline.store.files import read_json
 from voxline.store.uris import is_remote
 
@@ -24,6 +24,7 @@ def finalize(record: RunRecord) -> None:
         record.dataset = published.folder
         record.reason = _publish_reason(record, published)
     write_run_report(record)
+    name_logs(record)
 
 
 def _publish_reason(record: RunRecord, step: StepRecord) -> str:

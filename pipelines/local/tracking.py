@@ -16,7 +16,6 @@ from voxline.progress import print_status
 from voxline.provenance import git_revision
 from voxline.settings import changed_settings
 from voxline.store.files import read_json
-from voxline.store.localize import localize
 
 ARTIFACTS = ("report.html", "validation.html", CONFIG_FILE, RUN_FILE)
 STATUSES = {"succeeded": "FINISHED", "interrupted": "KILLED"}
@@ -91,7 +90,7 @@ def _metrics(record: RunRecord) -> dict[str, float]:
     evaluated = record.step("evaluate")
     if evaluated is None or "metrics" not in evaluated.outputs:
         return {name: float(value) for name, value in record.metrics.items() if isinstance(value, int | float)}
-    metrics = read_json(localize(evaluated.outputs["metrics"]))
+    metrics = read_json(evaluated.output("metrics"))
     values = _with_intervals("", metrics["metrics"])
     for slicing, slices in metrics["slices"].items():
         for name, of in slices.items():
@@ -112,7 +111,7 @@ def _curves(record: RunRecord, now: int) -> list[tuple[str, float, int, int]]:
     trained = record.step("train")
     if trained is None or "curves" not in trained.outputs:
         return []
-    curves = read_json(localize(trained.outputs["curves"]))
+    curves = read_json(trained.output("curves"))
     return [
         (f"{split}/{name}", float(value), now, int(point["step"]))
         for split in ("dev", "train")

@@ -10,7 +10,7 @@ import pytest
 from voxline.data.manifest import write_rejects
 from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT
 from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_previous_run
-from voxline.pipelines.local.run_report import write_run_report
+from voxline.pipelines.local.run_report import name_logs, write_run_report
 from voxline.rejects import Reason, Reject
 from voxline.report import Page, slot
 
@@ -81,3 +81,18 @@ def test_a_run_that_fails_in_train_shows_why_and_not_only_that_the_corpus_is_fit
     text = (record.run_dir / "report.html").read_text(encoding="utf-8")
     assert "the loss is not finite" in text
     assert (record.run_dir / "validation.html").is_file()
+
+
+def test_tensorboard_logs_are_copied_once_under_a_name_for_people(record: RunRecord) -> None:
+    logs = record.run_dir / "store" / "train" / "k" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "events.out.tfevents.1").write_bytes(b"x")
+    record.started = 1795354017.0
+    record.config["train"] = {"epochs": 6, "learning_rate": 0.005, "seed": 1, "model": {"kind": "deepspeech2"}}
+    record.steps.append(StepRecord("train", "succeeded", key="0123456789", outputs={"logs": str(logs)}))
+    name_logs(record)
+    record.started += 3600
+    name_logs(record)
+    (folder,) = (record.run_dir / "tensorboard").iterdir()
+    assert folder.name == "nightly 2026-11-22 13.26, deepspeech2, 6 epochs, rate 0.005, seed 1, 012345"
+    assert (folder / "events.out.tfevents.1").read_bytes() == b"x"

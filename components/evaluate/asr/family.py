@@ -67,7 +67,7 @@ class AsrEvaluateFamily:
             "speaker": slice_by_field("speaker"),
             "duration": slice_by_band(lambda utterance: utterance.duration, settings.duration_bands, "s"),
             "words": slice_by_band(lambda utterance: len(utterance.text.split()), settings.word_bands, "words"),
-            "speaking_rate": slice_by_band(speaking_rate, settings.rate_bands, "characters/s"),
+            "speaking_rate": slice_by_band(characters_per_second, settings.rate_bands, "characters/s"),
             "level": slice_by_band(lambda utterance: measure_audio(utterance)[0], settings.level_bands, "dB"),
             "snr": slice_by_band(lambda utterance: measure_audio(utterance)[1], settings.snr_bands, "dB"),
         }
@@ -94,7 +94,7 @@ class AsrEvaluateFamily:
                 "words": dataclasses.asdict(result.words),
                 "characters": dataclasses.asdict(result.characters),
                 **dict(zip(("level_db", "snr_db"), measure_audio(utterance), strict=True)),
-                "speaking_rate": round(speaking_rate(utterance), 2),
+                "speaking_rate": round(characters_per_second(utterance), 2),
             }
             for index, (utterance, result) in enumerate(zip(utterances, results, strict=True))
         ]
@@ -145,7 +145,7 @@ class AsrEvaluateFamily:
         )
 
 
-def speaking_rate(utterance: Utterance) -> float:
+def characters_per_second(utterance: Utterance) -> float:
     """Characters of the reference per second."""
     return len(utterance.text) / max(utterance.duration, 0.001)
 
