@@ -142,7 +142,7 @@ test-buckets: $(READY) ## Test buckets against fake-gcs-server and versitygw too
 test-containers: $(READY) ## Build the images and run the asr graph in them (Docker engine, or root to start one)
 	@VOXLINE_TEST_CONTAINERS=1 $(PY) -m pytest -q -rs -s tests/containers --timeout 3600
 
-test-cluster: $(READY) ## Test submitting, following and scheduling, and k8s/, against stand-ins for the servers
+test-cluster: $(READY) ## Test submitting, following and scheduling, KFP's own code (with Go; built once, 15 minutes) and k8s/
 	@VOXLINE_TEST_CLUSTER=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
 
 # 20,000 utterances: make test-flink UTTERANCES=20000

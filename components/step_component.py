@@ -43,14 +43,14 @@ def step_component(image: str, *, section: str) -> Callable[[Callable[..., None]
 
 def execute(target: str, arguments: dict[str, Any]) -> None:
     """Runs a step with the arguments of its KFP component; the generated function calls this in the pod."""
-    from voxline.store.permanent_failures import fail_fast
+    from voxline.store.permanent_failures import fail_fast, restart_transient
 
     importlib.import_module(target.partition(":")[0])
     step, settings, section = _STEPS[target]
     named = {key.parameter: arguments.pop(key.parameter) for key in exposed_keys(settings)}
     chosen = settings.of(arguments.pop("settings"), section, **named)
     with fail_fast(arguments["store"]):
-        step(**arguments, settings=chosen)
+        restart_transient(lambda: step(**arguments, settings=chosen))
 
 
 def _generate(step: Callable[..., None], settings: type[Settings], section: str, target: str) -> Callable[..., None]:

@@ -14,7 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, WorkError
+
+ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
+"""The cluster sets it to the kind and the number of devices that the pod requests, such as `gpu:4`."""
 
 
 def choose_strategy(strategy: str) -> Any:
@@ -22,7 +25,9 @@ def choose_strategy(strategy: str) -> Any:
 
     Raises:
       SettingsError: it is "multi_worker", and TF_CONFIG names no workers.
+      WorkError: TensorFlow does not see the devices that the pod requests.
     """
+    check_accelerator()
     workers = worker_count()
     if strategy == "multi_worker" and not workers:
         raise SettingsError(
@@ -36,6 +41,29 @@ def choose_strategy(strategy: str) -> Any:
     if strategy == "mirrored" or (strategy == "auto" and len(devices) > 1):
         return tf.distribute.MirroredStrategy([device.name for device in devices] or _cpus())
     return tf.distribute.get_strategy()
+
+
+def check_accelerator() -> None:
+    """Compares the devices that TensorFlow sees with those that the cluster was asked for.
+
+    Without this, a pod without a driver, or with the wrong image, would train on its CPU for days and be paid for its
+    accelerator.
+
+    Raises:
+      WorkError: there are fewer, or they are TPUs, on which this version does not train.
+    """
+    kind, _, count = os.environ.get(ACCELERATOR_ENV, "").partition(":")
+    if not kind:
+        return
+    mend = "or write accelerator: null under cluster.steps.train"
+    if kind == "tpu":
+        raise WorkError(f"the pod requests {count} TPU chips, and Voxline does not train on TPUs; request GPUs, {mend}")
+    seen = len(tf.config.list_physical_devices(kind.upper()))
+    if seen < int(count):
+        raise WorkError(
+            f"the pod requests {count} {kind.upper()}s and TensorFlow sees {seen}; check the image (model-{kind}), "
+            f"the node's driver and device plug-in (`nvidia-smi` in a pod), {mend}"
+        )
 
 
 def worker_count() -> int:

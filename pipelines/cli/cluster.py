@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.options import (
     AsJson,
     Assignments,
-    Ca,
     Config,
-    Deadline,
+    Connection,
     Experiment,
-    Host,
-    Namespace,
     Pipeline,
     PipelineRoot,
     Run,
     RunDir,
-    TokenFile,
-    connect,
     exit_on_signal,
     machine_path,
     service_account,
+    takes_connection,
     warn_unmounted_paths,
 )
 
@@ -42,6 +39,7 @@ def add_cluster_commands(app: typer.Typer) -> None:
     app.add_typer(schedule, name="schedule")
 
 
+@takes_connection()
 def submit(
     pipeline: Pipeline,
     config: Config,
@@ -49,14 +47,19 @@ def submit(
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the run until it ends; its result is the exit status.")
     ] = False,
+    resubmit: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=20,
+            help="With --wait: start a failed run again, at most so often, unless its error is permanent.",
+        ),
+    ] = 0,
     experiment: Experiment = "voxline",
     pipeline_root: PipelineRoot = "",
-    host: Host = "",
-    namespace: Namespace = "",
-    token_file: TokenFile = "",
-    ca: Ca = "",
-    deadline: Deadline = 120,
     poll: Annotated[float, typer.Option(min=0.05, hidden=True)] = 5,
+    *,
+    connection: Connection,
 ) -> None:
     """Start a run on a cluster.
 
@@ -66,40 +69,52 @@ def submit(
     """
     from voxline.pipelines.cluster import runs as following
     from voxline.pipelines.cluster import submit as submission
+    from voxline.pipelines.cluster.run_logs import find_step_error
     from voxline.pipelines.config.load import load_config
 
+    if resubmit and not wait:
+        raise SettingsError("--resubmit: it needs --wait, because only a command that waits can start the run again")
     chosen = load_config(config, set_ or [], pipeline=pipeline)
-    cluster = connect(host, namespace, token_file, ca, deadline)
-    name = submission.new_run_name(chosen)
-    with exit_on_signal(f"the run may not have started; check with `voxline status {name}`"):
-        compiled = submission.CompiledPipeline.of(chosen)
+    cluster = connection.open()
+    with exit_on_signal("nothing was started; run the same command again"):
+        compiled = submission.CompiledPipeline.of(chosen, cluster.version)
         warn_unmounted_paths(chosen)
         version = submission.upload_version(cluster, compiled)
         typer.echo(f"version  {version.name}" + ("" if version.uploaded else ", already uploaded"))
-        run_id = submission.start_run(
-            cluster,
-            version,
-            name,
-            experiment=experiment,
-            pipeline_root=pipeline_root,
-            service_account=service_account(chosen),
-        )
-    typer.echo(f"run      {name}\nid       {run_id}\nsee      {cluster.page('runs', run_id)}")
-    if wait:
+    for attempt in range(resubmit + 1):
+        name = submission.new_run_name(chosen)
+        with exit_on_signal(f"the run may not have started; check with `voxline status {name}`"):
+            run_id = submission.start_run(
+                cluster,
+                version,
+                name,
+                experiment=experiment,
+                pipeline_root=pipeline_root,
+                service_account=service_account(chosen),
+            )
+        typer.echo(f"run      {name}\nid       {run_id}\nsee      {cluster.page('runs', run_id)}")
+        if not wait:
+            return
         next_step = f"the run continues; `voxline status {run_id}` shows it, `voxline cancel {run_id}` ends it"
         with exit_on_signal(next_step):
             run = following.follow_run(cluster, run_id, typer.echo, poll=poll)
-        following.raise_if_failed(run)
-        typer.echo("succeeded")
+            error = find_step_error(cluster, run) if run.failed_step else None
+        try:
+            following.raise_if_failed(run, error.message if error else "")
+        except WorkError as failure:
+            if attempt == resubmit or run.state == "CANCELED" or (error and error.is_permanent):
+                raise
+            typer.echo(f"voxline: {failure}; submitting it again ({attempt + 1} of {resubmit})", err=True)
+        else:
+            typer.echo("succeeded")
+            return
 
 
+@takes_connection()
 def status(
     run: Run,
-    host: Host = "",
-    namespace: Namespace = "",
-    token_file: TokenFile = "",
-    ca: Ca = "",
-    deadline: Deadline = 120,
+    *,
+    connection: Connection,
 ) -> None:
     """Print the state of a run, a line per step.
 
@@ -107,70 +122,65 @@ def status(
     """
     from voxline.pipelines.cluster.runs import find_run, format_run
 
-    for line in format_run(find_run(connect(host, namespace, token_file, ca, deadline), run)):
+    for line in format_run(find_run(connection.open(), run)):
         typer.echo(line)
 
 
+@takes_connection()
 def logs(
     run: Run,
     step: Annotated[
         str, typer.Argument(metavar="STEP", help="One of its steps.  [default: all]", show_default=False)
     ] = "",
-    host: Host = "",
-    namespace: Namespace = "",
-    token_file: TokenFile = "",
-    ca: Ca = "",
-    deadline: Deadline = 120,
+    *,
+    connection: Connection,
 ) -> None:
     """Print the logs of a run's steps.
 
     Example: voxline logs nightly-2026-01-31 train
     """
-    from voxline.pipelines.cluster.runs import find_run, print_logs
+    from voxline.pipelines.cluster.run_logs import print_logs
+    from voxline.pipelines.cluster.runs import find_run
 
-    cluster = connect(host, namespace, token_file, ca, deadline)
+    cluster = connection.open()
     print_logs(cluster, find_run(cluster, run), step, typer.echo)
 
 
+@takes_connection()
 def cancel(
     run: Run,
-    host: Host = "",
-    namespace: Namespace = "",
-    token_file: TokenFile = "",
-    ca: Ca = "",
-    deadline: Deadline = 120,
+    *,
+    connection: Connection,
 ) -> None:
     """Cancel a run; the next one reuses its finished steps.
 
     Example: voxline cancel nightly-2026-01-31
     """
-    from voxline.pipelines.cluster.runs import TERMINAL_STATES, find_run, run_state
+    from voxline.pipelines.cluster.runs import find_run
 
-    cluster = connect(host, namespace, token_file, ca, deadline)
+    cluster = connection.open()
     found = find_run(cluster, run)
-    if run_state(found) in TERMINAL_STATES:
-        typer.echo(f"{found.display_name}: already ended, {run_state(found).lower()}")
+    if found.has_ended:
+        typer.echo(f"{found.name}: already ended, {found.state.lower()}")
         return
-    cluster.client.runs.run_service_terminate_run(found.run_id)
-    typer.echo(f"{found.display_name}: canceling")
+    cluster.client.runs.run_service_terminate_run(found.id)
+    typer.echo(f"{found.name}: canceling")
 
 
+@takes_connection(deadline=20)
 def doctor(
     config: Annotated[
         list[Path] | None,
         typer.Option("--config", "-c", parser=machine_path, help="Check its images, buckets and corpus, too."),
     ] = None,
     set_: Assignments = None,
-    host: Host = "",
-    namespace: Namespace = "",
-    token_file: TokenFile = "",
-    ca: Ca = "",
-    deadline: Deadline = 20,
     run_dir: RunDir = None,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Check a cluster.  [default: if a host is given or configured]")
     ] = False,
     as_json: AsJson = False,
+    *,
+    connection: Connection,
 ) -> None:
     """Check this machine, or a cluster, before a run.
 
@@ -181,20 +191,17 @@ def doctor(
       voxline doctor -c configs/asr/demo.yaml
       voxline doctor --cluster -c configs/asr/librispeech.yaml -c configs/cluster/gke-gpu.yaml
     """
-    from voxline.pipelines.cluster.access import HOST, KfpEndpoint
-
-    def access() -> KfpEndpoint:
-        return KfpEndpoint.resolve(host=host, namespace=namespace, ca=ca, token_file=token_file, env=os.environ)
+    from voxline.pipelines.cluster.access import HOST
 
     def loaded() -> "RunConfig":
         from voxline.pipelines.config.load import load_config
 
         return load_config(config or [], set_ or [])
 
-    if cluster or host or os.environ.get(HOST) or "KUBERNETES_SERVICE_HOST" in os.environ:
+    if cluster or connection.host or os.environ.get(HOST) or "KUBERNETES_SERVICE_HOST" in os.environ:
         from voxline.pipelines.cluster.doctor import DoctorRequest, diagnose
 
-        diagnostics = diagnose(DoctorRequest(access, loaded if config else None, deadline))
+        diagnostics = diagnose(DoctorRequest(connection.endpoint, loaded if config else None, connection.deadline))
     else:
         from voxline.pipelines.local.doctor import diagnose_machine
 
@@ -226,6 +233,7 @@ schedule = typer.Typer(
 
 
 @schedule.command("set")
+@takes_connection()
 def set_schedule(
     pipeline: Pipeline,
     config: Config,
@@ -236,11 +244,8 @@ def set_schedule(
     cluster_time_zone: Annotated[str, typer.Option(help="Time zone in which the cluster reads cron.")] = "UTC",
     experiment: Experiment = "voxline",
     pipeline_root: PipelineRoot = "",
-    host: Host = "",
-    namespace: Namespace = "",
-    token_file: TokenFile = "",
-    ca: Ca = "",
-    deadline: Deadline = 120,
+    *,
+    connection: Connection,
 ) -> None:
     """Create or change a schedule.
 
@@ -257,9 +262,9 @@ def set_schedule(
 
     chosen = load_config(config, set_ or [], pipeline=pipeline)
     schedule_cron = Cron.read(cron).converted(time_zone or cluster_time_zone, cluster_time_zone)
-    cluster = connect(host, namespace, token_file, ca, deadline)
+    cluster = connection.open()
     with exit_on_signal("run the same command again; it leaves exactly one schedule"):
-        compiled = submit.CompiledPipeline.of(chosen)
+        compiled = submit.CompiledPipeline.of(chosen, cluster.version)
         warn_unmounted_paths(chosen)
         version = submit.upload_version(cluster, compiled)
         wanted = Schedule(
@@ -280,27 +285,27 @@ def set_schedule(
 
 
 @schedule.command("list")
+@takes_connection()
 def list_schedules(
-    host: Host = "", namespace: Namespace = "", token_file: TokenFile = "", ca: Ca = "", deadline: Deadline = 120
+    *,
+    connection: Connection,
 ) -> None:
     """List the schedules and whether they are enabled."""
     from voxline.pipelines.cluster.schedules import Schedules, format_schedules
 
-    for line in format_schedules(Schedules(connect(host, namespace, token_file, ca, deadline)).all()):
+    for line in format_schedules(Schedules(connection.open()).all()):
         typer.echo(line)
 
 
 @schedule.command("remove")
+@takes_connection()
 def remove_schedule(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")],
-    host: Host = "",
-    namespace: Namespace = "",
-    token_file: TokenFile = "",
-    ca: Ca = "",
-    deadline: Deadline = 120,
+    *,
+    connection: Connection,
 ) -> None:
     """Remove a schedule; runs that it started continue."""
     from voxline.pipelines.cluster.schedules import Schedules
 
-    Schedules(connect(host, namespace, token_file, ca, deadline)).remove(name)
+    Schedules(connection.open()).remove(name)
     typer.echo(f"{name}: removed")

@@ -193,11 +193,16 @@ def compile_(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", parser=machine_path, help="[default: <name>.yaml]")
     ] = None,
+    kfp_version: Annotated[
+        str,
+        typer.Option(metavar="VERSION", help="Version of the KFP server, such as 2.17.  [default: any since 2.5]"),
+    ] = "",
 ) -> None:
     """Compile a pipeline to IR YAML for Kubeflow Pipelines.
 
     Example: voxline compile asr -c configs/asr/librispeech.yaml -c configs/cluster/gke-gpu.yaml -o asr.yaml
     """
+    from voxline.pipelines.cluster.access import parse_version
     from voxline.pipelines.cluster.compiler import compile_pipeline
     from voxline.pipelines.config.load import load_config
 
@@ -206,7 +211,9 @@ def compile_(
     target = output or Path(f"{chosen.name}.yaml")
     if not target.absolute().parent.is_dir():
         raise SettingsError(f"--output {target}: the folder {target.parent} does not exist; make it, or choose another")
-    compile_pipeline(chosen, target)
+    if kfp_version and not parse_version(kfp_version):
+        raise SettingsError(f"--kfp-version {kfp_version!r}: accepted are versions such as 2.17.0")
+    compile_pipeline(chosen, target, parse_version(kfp_version))
     warn_unmounted_paths(chosen)
     typer.echo(str(target))
 

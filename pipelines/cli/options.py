@@ -1,10 +1,13 @@
 """Options that several commands share, and what the commands of a cluster have in common."""
 
 import contextlib
+import functools
+import inspect
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +18,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.graph import PIPELINES
 
 if TYPE_CHECKING:
+    from voxline.pipelines.cluster.access import KfpEndpoint
     from voxline.pipelines.cluster.kfp_client import KfpServer
     from voxline.pipelines.config.run_config import RunConfig
 
@@ -62,12 +66,61 @@ PipelineRoot = Annotated[str, typer.Option(help="Where the server keeps artifact
 Run = Annotated[str, typer.Argument(help="Id or name of the run.", metavar="RUN")]
 
 
-def connect(host: str, namespace: str, token_file: str, ca: str, deadline: float) -> "KfpServer":
-    from voxline.pipelines.cluster.access import KfpEndpoint
-    from voxline.pipelines.cluster.kfp_client import KfpServer
+@dataclass(frozen=True)
+class Connection:
+    """How the user says where the KFP server is: the options that every command of a cluster takes."""
 
-    access = KfpEndpoint.resolve(host=host, namespace=namespace, token_file=token_file, ca=ca, env=os.environ)
-    return KfpServer(access, deadline=deadline)
+    host: str
+    namespace: str
+    token_file: str
+    ca: str
+    deadline: float
+
+    def endpoint(self) -> "KfpEndpoint":
+        from voxline.pipelines.cluster.access import KfpEndpoint
+
+        return KfpEndpoint.resolve(
+            host=self.host, namespace=self.namespace, token_file=self.token_file, ca=self.ca, env=os.environ
+        )
+
+    def open(self) -> "KfpServer":
+        from voxline.pipelines.cluster.kfp_client import KfpServer
+
+        return KfpServer(self.endpoint(), deadline=self.deadline)
+
+
+def takes_connection(deadline: float = 120) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorates a command: its last parameter, `connection`, is replaced by the options of a `Connection`.
+
+    Args:
+      deadline: default of --deadline, in seconds.
+    """
+    options: dict[str, tuple[Any, Any]] = {
+        "host": (Host, ""),
+        "namespace": (Namespace, ""),
+        "token_file": (TokenFile, ""),
+        "ca": (Ca, ""),
+        "deadline": (Deadline, deadline),
+    }
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_options(**given: Any) -> None:
+            command(**{name: value for name, value in given.items() if name not in options},
+                    connection=Connection(**{name: given[name] for name in options}))  # fmt: skip
+
+        signature = inspect.signature(command)
+        kept = [one for name, one in signature.parameters.items() if name != "connection"]
+        added = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, (annotation, default) in options.items()
+        ]
+        kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept]
+        with_options.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        with_options.__annotations__ = {one.name: one.annotation for one in [*kept, *added]}
+        return with_options
+
+    return decorate
 
 
 def service_account(config: Any) -> str:

@@ -140,3 +140,13 @@ def _check_file(file: str, source: str) -> str:
 
 def _read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """The numbers of a server's version; empty if it has none.
+
+    >>> parse_version("v2.17.0-rc.1"), parse_version("2.5"), parse_version("dev")
+    ((2, 17, 0), (2, 5), ())
+    """
+    found = re.match(r"v?(\d+(?:\.\d+)*)", text)
+    return tuple(map(int, found[1].split("."))) if found else ()

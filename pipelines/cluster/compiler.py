@@ -27,13 +27,20 @@ from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import load_pipeline
 from voxline.pipelines.images import content_tag
 from voxline.pipelines.kfp_graph import pipeline_arguments
-from voxline.store.permanent_failures import ATTEMPT_ENV
+from voxline.store.permanent_failures import ATTEMPT_ENV, RESTART_SECONDS_ENV, RESTARTS_ENV
+
+RUN_LIMITS_SINCE = (2, 17)
+"""The first KFP server that accepts a deadline of the run and times to keep it; earlier ones refuse such a file."""
 
 
-def compile_pipeline(config: RunConfig, output: Path) -> None:
+def compile_pipeline(config: RunConfig, output: Path, kfp_version: tuple[int, ...] = ()) -> None:
     """Writes the IR YAML; the config's values become the defaults of the form in the UI.
 
     A store and a registry that the config does not set have no default: the form requires them.
+
+    Args:
+      kfp_version: of the server, such as (2, 17, 0). `deadline_hours` and `kept_days` are left out for a server that
+        would refuse them, and if it is empty, so that every server since 2.5 takes the file.
 
     Raises:
       SettingsError: the output is not a `.yaml` file.
@@ -41,15 +48,19 @@ def compile_pipeline(config: RunConfig, output: Path) -> None:
     if output.suffix != ".yaml" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
 
-    pipeline = pipeline_with_placement(config.pipeline, config.cluster)
+    pipeline = pipeline_with_placement(config.pipeline, config.cluster, limits=kfp_version >= RUN_LIMITS_SINCE)
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
     output.parent.mkdir(parents=True, exist_ok=True)
     compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=given)
 
 
-def pipeline_with_placement(name: str, cluster: ClusterSettings) -> Any:
-    """The pipeline with resources and placement on each task."""
+def pipeline_with_placement(name: str, cluster: ClusterSettings, *, limits: bool = False) -> Any:
+    """The pipeline with resources and placement on each task.
+
+    Args:
+      limits: whether to set the run's deadline, and the times for which it is kept.
+    """
     graph = load_pipeline(name)
 
     @functools.wraps(graph.pipeline_func)
@@ -58,9 +69,13 @@ def pipeline_with_placement(name: str, cluster: ClusterSettings) -> Any:
         for step, task in Pipeline.get_default_pipeline().tasks.items():
             apply_placement(task, step, name, cluster)
 
+    kept = math.ceil(cluster.kept_days * 86400) if limits else 0
+    # KFP 2.17 configures Argo with an hour after success and after failure, and each of them wins over the common one.
     config = dsl.PipelineConfig(
-        active_deadline_seconds=math.ceil(cluster.deadline_hours * 3600) or None,
-        ttl_seconds_after_finished=math.ceil(cluster.kept_days * 86400) or None,
+        active_deadline_seconds=(math.ceil(cluster.deadline_hours * 3600) if limits else 0) or None,
+        ttl_seconds_after_finished=kept or None,
+        ttl_seconds_after_success=kept or None,
+        ttl_seconds_after_failure=kept or None,
     )
     decorate = dsl.pipeline(name=graph.name, description=graph.description, pipeline_config=config)
     return decorate(placed)
@@ -72,6 +87,9 @@ TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 SPOT_LABEL = "cloud.google.com/gke-spot"
 NODE_NAME_ANNOTATION = "workflows.argoproj.io/node-name"
 """Argo's annotation of every pod: the run, the step and the number of the attempt."""
+
+ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
+"""components/train/devices.py reads it, and ends the step if TensorFlow does not see what it says."""
 
 STEP_IMAGES = {"ingest": "data", "convert": "data", "validate": "validate", "extract": "data", "publish": "data"}
 """Step → its image. Other steps have `model`, or its variant for the step's accelerator."""
@@ -140,6 +158,7 @@ def _set_resources(task: Any, own: StepPlacement) -> None:
     task.set_memory_request(own.memory)
     task.set_memory_limit(own.memory_limit or own.memory)  # a pod above its request gets other pods evicted
     if own.devices:
+        task.set_env_variable(ACCELERATOR_ENV, f"{own.devices.kind}:{own.devices.count}")
         task.set_accelerator_type(own.devices.resource or RESOURCES[own.devices.kind])
         task.set_accelerator_limit(own.devices.count)
     if own.shared_memory:
@@ -201,6 +220,8 @@ def _set_retries(task: Any, own: StepPlacement) -> None:
     seconds = math.ceil(own.timeout_hours * 3600)
     kubernetes.set_timeout(task, seconds)
     if own.retries:
+        task.set_env_variable(RESTARTS_ENV, str(own.retries))
+        task.set_env_variable(RESTART_SECONDS_ENV, str(own.retry_seconds))
         kubernetes.use_field_path_as_env(task, ATTEMPT_ENV, f"metadata.annotations['{NODE_NAME_ANNOTATION}']")
         waits = own.retry_seconds * (2**own.retries - 1)
         task.set_retry(

@@ -4,19 +4,20 @@ Nothing is written, created or started. What cannot be checked from here is repo
 """
 
 import contextlib
-import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from typing import Any
 
 import yaml
 
-from voxline.errors import VoxlineError, WorkError
+from voxline.errors import VoxlineError
 from voxline.pipelines.cluster.access import PORT_FORWARD, KfpEndpoint
+from voxline.pipelines.cluster.compiler import RUN_LIMITS_SINCE
 from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknownError, image_exists
 from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
+from voxline.pipelines.cluster.namespace_checks import check_namespace, check_retries, with_kubernetes
 from voxline.pipelines.cluster.schedules import Schedules, is_enabled
 from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.run_config import RunConfig
@@ -53,7 +54,7 @@ def check_permissions(cluster: KfpServer) -> Iterator[Diagnostic]:
     if not namespace:
         yield Diagnostic.ok("permissions", "everyone who reaches a single-user server may create runs")
         return
-    yield from _with_kubernetes("permissions", lambda kubernetes: _check_creation(kubernetes, namespace))
+    yield from with_kubernetes("permissions", lambda kubernetes: _check_creation(kubernetes, namespace))
 
 
 def check_schedules(cluster: KfpServer) -> Iterator[Diagnostic]:
@@ -67,23 +68,6 @@ def check_schedules(cluster: KfpServer) -> Iterator[Diagnostic]:
             yield Diagnostic.problem(
                 "schedule", f"{name}: {enabled} are enabled instead of 1", "run its `voxline schedule` command again"
             )
-
-
-def check_kubernetes_objects(access: KfpEndpoint, config: RunConfig) -> Iterator[Diagnostic]:
-    """Whether the namespace has the accounts and volumes that the config names."""
-    yield from _with_kubernetes("namespace", lambda kubernetes: _check_objects(kubernetes, access, config))
-
-
-def _with_kubernetes(what: str, check: Callable[[Any], Iterator[Diagnostic]]) -> Iterator[Diagnostic]:
-    from voxline.pipelines.cluster import kubernetes_api
-
-    try:
-        yield from check(kubernetes_api)
-    except WorkError as error:
-        yield Diagnostic.not_checked(what, str(error))
-    except Exception as error:  # a kubeconfig with plugins, and urllib3, raise many kinds
-        reason = f"{getattr(error, 'status', '')} {getattr(error, 'reason', '')}".strip() or type(error).__name__
-        yield Diagnostic.not_checked(what, f"the Kubernetes API does not respond ({reason})")
 
 
 def _check_creation(kubernetes: Any, namespace: str) -> Iterator[Diagnostic]:
@@ -100,46 +84,6 @@ def _check_creation(kubernetes: Any, namespace: str) -> Iterator[Diagnostic]:
         )
     else:
         yield Diagnostic.ok("permissions", f"{', '.join(CREATED_RESOURCES.values())} can be created in {namespace}")
-
-
-def _check_objects(kubernetes: Any, access: KfpEndpoint, config: RunConfig) -> Iterator[Diagnostic]:
-    namespace = access.namespace or "kubeflow"
-    core = kubernetes.core_api()
-    if not _exists(lambda: core.read_namespace(namespace, _request_timeout=15)):
-        yield Diagnostic.problem("namespace", f"there is no namespace {namespace}", "kubectl apply -k k8s/overlays/…")
-        return
-    yield Diagnostic.ok("namespace", namespace)
-    if account := config.cluster.service_account:
-        exists = _exists(lambda: core.read_namespaced_service_account(account, namespace, _request_timeout=15))
-        yield _existence("account", f"service account {account}", namespace, exists)
-    for claim in config.cluster.claims:
-        read = functools.partial(
-            core.read_namespaced_persistent_volume_claim, claim.name, namespace, _request_timeout=15
-        )
-        yield _existence("volume", f"volume claim {claim.name}", namespace, _exists(read))
-    if config.cluster.secrets:
-        names = ", ".join(secret.name for secret in config.cluster.secrets)
-        yield Diagnostic.not_checked(
-            "secrets", f"{names}: checking them would mean reading them; `kubectl get secret` lists them"
-        )
-
-
-def _existence(what: str, item: str, namespace: str, exists: bool) -> Diagnostic:
-    if exists:
-        return Diagnostic.ok(what, item)
-    return Diagnostic.problem(what, f"{namespace} has no {item}", "kubectl apply -k k8s/overlays/…, or create it")
-
-
-def _exists(read: Callable[[], Any]) -> bool:
-    from kubernetes.client import ApiException
-
-    try:
-        read()
-    except ApiException as error:
-        if error.status != 404:
-            raise
-        return False
-    return True
 
 
 READ = ("storage.objects.get", "storage.objects.list")
@@ -231,31 +175,32 @@ class DoctorRequest:
 def diagnose(request: DoctorRequest) -> Iterator[Diagnostic]:
     """Yields each diagnostic as soon as it is known."""
     yield Diagnostic.ok("client", f"kfp {version_of('kfp')}, voxline {version_of('voxline')}")
-    access = None
+    access, cluster, reached = None, None, False
     try:
         access = request.access()
     except VoxlineError as error:
         yield Diagnostic.problem("server", str(error))
     if access:
-        cluster = KfpServer(access, deadline=request.deadline)
+        cluster = server = KfpServer(access, deadline=request.deadline)
         reached = yield from _check_server(cluster)
         if reached:
-            yield from catch_errors("permissions", lambda: check_permissions(cluster))
-            yield from catch_errors("schedules", lambda: check_schedules(cluster))
+            yield from catch_errors("permissions", lambda: check_permissions(server))
+            yield from catch_errors("schedules", lambda: check_schedules(server))
+            yield from check_retries()
     if not request.config:
         for what in ("images", "locations"):
             yield Diagnostic.not_checked(what, "no --config was given")
         return
     try:
         config = request.config()
-        compiled = _compiled_images(config)
+        compiled = _compiled_images(config, cluster.version if reached and cluster else ())
     except VoxlineError as error:
         yield Diagnostic.problem("config", str(error))
         return
     yield Diagnostic.ok("config", f"{config.name} compiles to {len(compiled)} steps")
     if access:
-        yield from check_kubernetes_objects(access, config)
-    for image in sorted(set(compiled)):
+        yield from check_namespace(access, config, list(compiled))
+    for image in sorted(set(compiled.values())):
         yield _check_image(image)
     yield from check_locations(config, request.deadline)
 
@@ -273,21 +218,42 @@ def _check_server(cluster: KfpServer) -> Any:
         return False
     users = f"namespace {namespace}" if namespace else "one user"
     yield Diagnostic.ok("server", f"{cluster.access.host}: KFP {health.get('tag_name', 'unknown')}, {users}")
-    if not str(health.get("tag_name", "2")).lstrip("v").startswith("2"):
-        yield Diagnostic.problem(
-            "version", f"KFP {health['tag_name']}; these graphs need 2", "upgrade Kubeflow Pipelines to 2.5 or later"
-        )
+    yield _check_version(cluster.version)
     return True
 
 
-def _compiled_images(config: RunConfig) -> Sequence[str]:
-    """The image of each step."""
+OLDEST, NEWEST = (2, 5), (2, 17)
+"""The servers whose specs take what we compile (tests/cluster/kubeflow/test_versions.py)."""
+
+
+def _check_version(version: tuple[int, ...]) -> Diagnostic:
+    text, tested = ".".join(map(str, version)), f"tested with {_dotted(OLDEST)} to {_dotted(NEWEST)}"
+    if not version:
+        return Diagnostic.not_checked("version", f"the server does not say its version; {tested}")
+    if version < OLDEST:
+        return Diagnostic.problem("version", f"KFP {text}; {tested}", "upgrade Kubeflow Pipelines to 2.5 or later")
+    if version[:2] > NEWEST:
+        return Diagnostic.not_checked("version", f"KFP {text} is newer than what was {tested}")
+    missing = []
+    if version < RUN_LIMITS_SINCE:
+        missing.append("cluster.deadline_hours and cluster.kept_days have no effect before 2.17")
+    if version < (2, 16):
+        missing.append("cluster.user has no effect before 2.16, and pods do not pass `restricted`")
+    return Diagnostic.ok("version", "; ".join([f"KFP {text}, {tested}", *missing]))
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _compiled_images(config: RunConfig, version: tuple[int, ...]) -> dict[str, str]:
+    """Step → its image."""
     from voxline.pipelines.cluster.submit import CompiledPipeline
 
-    document = next(
-        iter(yaml.load_all(CompiledPipeline.of(config).text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    )
-    return [executor["container"]["image"] for executor in document["deploymentSpec"]["executors"].values()]
+    text = CompiledPipeline.of(config, version).text
+    document = next(iter(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))))
+    executors = document["deploymentSpec"]["executors"]
+    return {name.removeprefix("exec-"): executor["container"]["image"] for name, executor in executors.items()}
 
 
 def _check_image(name: str) -> Diagnostic:

@@ -18,7 +18,7 @@ from kfp.client import Client
 from kfp_server_api.exceptions import ApiException
 
 from voxline.errors import TransientError, WorkError
-from voxline.pipelines.cluster.access import TOKEN_FILE, KfpEndpoint
+from voxline.pipelines.cluster.access import TOKEN_FILE, KfpEndpoint, parse_version
 
 
 def printable(line: str) -> str:
@@ -200,6 +200,11 @@ class KfpServer:
                 )
             self._health = answer
         return self._health
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Such as (2, 17, 0); empty for a build without a version."""
+        return parse_version(str(self.health().get("tag_name") or ""))
 
     @property
     def namespace(self) -> str | None:

@@ -17,6 +17,13 @@ def core_api() -> Any:
     return CoreV1Api(_api_client())
 
 
+def apps_api() -> Any:
+    """`AppsV1Api`; raises as `core_api` does."""
+    from kubernetes.client import AppsV1Api
+
+    return AppsV1Api(_api_client())
+
+
 def is_allowed(verb: str, resource: str, namespace: str, group: str = "") -> bool:
     """Whether Kubernetes allows this account to do something (a SelfSubjectAccessReview)."""
     from kubernetes import client

@@ -42,13 +42,15 @@ class CompiledPipeline:
     version: str
 
     @classmethod
-    def of(cls, config: RunConfig) -> "CompiledPipeline":
-        """Raises:
-        SettingsError: the config lacks a value that the pipeline requires, such as `store`.
+    def of(cls, config: RunConfig, kfp_version: tuple[int, ...] = ()) -> "CompiledPipeline":
+        """Compiles for a server of this version (`KfpServer.version`); empty: for every server since 2.5.
+
+        Raises:
+          SettingsError: the config lacks a value that the pipeline requires, such as `store`.
         """
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "pipeline.yaml"
-            compile_pipeline(config, file)
+            compile_pipeline(config, file, kfp_version)
             text = file.read_bytes()
         _check_required_parameters(text, config)
         # A server may store pipelines as Kubernetes objects, so these are valid names for them.

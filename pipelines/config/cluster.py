@@ -274,6 +274,15 @@ class StepPlacement(Placement):
                 raise ValueError(f"{name}_limit {limit} is less than {name} {reserved}; such a pod cannot start")
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _image_uses_the_accelerator(self) -> "StepPlacement":
+        if self.devices and self.image not in ("", f"model-{self.devices.kind}"):
+            raise ValueError(
+                f"image {self.image} cannot use the accelerator, {self.devices.count} of kind {self.devices.kind}; "
+                f"write image: model-{self.devices.kind}, leave `image` empty, or write accelerator: null"
+            )
+        return self
+
     @property
     def devices(self) -> Accelerator | None:
         """The accelerator, if its count is above 0."""
@@ -340,10 +349,17 @@ class ClusterSettings(Placement):
     user: PodUser = pydantic.Field(default_factory=PodUser, description="user of the pods")
     claims: list[VolumeClaim] = pydantic.Field([], description="volumes, for a store or corpus given as a path")
     deadline_hours: float = pydantic.Field(
-        0.0, ge=0, le=24 * 365, description="longest time of the whole run; 0: no limit"
+        192.0,
+        ge=0,
+        le=24 * 365,
+        description="longest time of the whole run, its waiting for quota and nodes included, on KFP 2.17 or later; "
+        "0: no limit",
     )
     kept_days: float = pydantic.Field(
-        7.0, ge=0, le=3650, description="days to keep the pods and logs of a finished run; 0: forever"
+        7.0,
+        ge=0,
+        le=3650,
+        description="days to keep the pods and logs of a finished run, on KFP 2.17 or later; 0: as the server is set",
     )
     steps: StepPlacements = pydantic.Field(default_factory=StepPlacements, description="a section for each step")
 

@@ -1,7 +1,8 @@
 """A STAND-IN for a Kubeflow Pipelines server: real HTTP, state, refusals and injected faults; no Kubernetes, no pods.
 
-It answers what kfp.Client 2.17 asks of /apis/v2beta1, and what `voxline logs` asks of /apis/v1alpha1. Not covered: IAP,
-a gateway's cookies, archived runs, retries of a run, pipelines kept as Kubernetes objects, sorting by other keys.
+It answers what kfp.Client 2.17 asks of /apis/v2beta1, and what `voxline status` and `logs` ask of older APIs; what it
+answers about a run is recorded from KFP's own code (kfp_runs.py). Not covered: IAP, a gateway's cookies, archived runs,
+retries of a run, pipelines kept as Kubernetes objects, sorting by other keys.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.cluster.kfp_runs import advanced, log_of
+from tests.cluster.kfp_runs import advance, answer, log_of
 from tests.cluster.kfp_state import Item, Refusal, State, get
 
 LISTS = {"pipelines": "pipelines", "experiments": "experiments", "runs": "runs", "recurringruns": "recurring"}
@@ -147,16 +148,15 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server_of.token and self.headers.get("authorization") != f"Bearer {self.server_of.token}":
             raise Refusal(401, f"Request header error: the token {self.headers.get('authorization')} is not valid")
         if log := re.fullmatch(r"/apis/v1alpha1/runs/([^/]+)/nodes/([^/]+)/log", path):
-            text = log_of(state, get(state.runs, log[1], "Run"), unquote(log[2]))
-            if text is None:
-                raise Refusal(500, f'Failed to read run log: pods "{unquote(log[2])}" not found')
-            return text
+            return log_of(state, get(state.runs, log[1], "Run"), unquote(log[2]))
+        if old := re.fullmatch(r"/apis/v1beta1/runs/([^/]+)", path):
+            return answer(state, get(state.runs, old[1], "Run"), "v1beta1")
         if not path.startswith("/apis/v2beta1/"):
             raise Refusal(404, "Not Found")
         parts, _, action = path.removeprefix("/apis/v2beta1/").partition(":")
         kind, *rest = parts.split("/")
         if kind == "healthz":
-            return {"commit_sha": "0" * 40, "tag_name": "2.15.0", "multi_user": state.multi_user}
+            return {"commit_sha": "0" * 40, "tag_name": state.version, "multi_user": state.multi_user}
         if kind == "pipelines" and rest in (["upload"], ["upload_version"]):
             if rest == ["upload"]:
                 raise Refusal(400, "the stand-in takes versions alone")
@@ -198,7 +198,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command in ("PUT", "PATCH"):
             raise Refusal(501, "Method Not Allowed")
         if self.command == "GET":
-            return advanced(state, item) if kind == "runs" else item
+            if kind != "runs":
+                return item
+            advance(state, item)
+            return answer(state, item, "v2beta1")
         if kind == "recurringruns" and self.command == "DELETE":
             state.delete_recurring(key)
         elif kind == "recurringruns" and action in ("enable", "disable"):
@@ -221,7 +224,10 @@ def _page(key: str, items: list[Item], query: dict[str, list[str]]) -> Item:
     items = sorted(items, key=lambda one: str(one["created_at"]))
     start, size = int(query.get("page_token", ["0"])[0] or 0), min(int(query.get("page_size", ["20"])[0]), 200)
     following = str(start + size) if start + size < len(items) else ""
-    shown = [{name: value for name, value in one.items() if name != "polls"} for one in items[start : start + size]]
+    shown = [
+        {name: value for name, value in one.items() if name not in ("polls", "scenario")}
+        for one in items[start : start + size]
+    ]
     return {key: shown, "next_page_token": following, "total_size": len(items)}
 
 

@@ -40,6 +40,10 @@ class State:
     recurring: dict[str, Item] = field(default_factory=dict)
     failing: dict[str, str] = field(default_factory=dict)
     """Step → the message with which it fails."""
+    version: str = "2.17.0"
+    """What the server says of itself."""
+    scenario: str = ""
+    """The recorded state in which every run stays; empty: runs advance with each request."""
     hanging: bool = False
     """Runs go on for ever."""
     pods_are_gone: bool = False

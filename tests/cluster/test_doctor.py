@@ -106,7 +106,7 @@ def test_each_line_is_ok_or_names_a_fix(shell: Shell, kfp: StandIn, registry: Re
     ended = shell("doctor", *given)
     assert ended.status == 1, ended.err
     lines = ended.out.splitlines()
-    assert any(line.startswith("ok           server") and "KFP 2.15.0" in line for line in lines)
+    assert any(line.startswith("ok           server") and "KFP 2.17.0" in line for line in lines)
     assert any(line.startswith("ok           image") and "team/data:v1" in line for line in lines)
     assert any(line.startswith("problem      image") and "model:v1" in line and "make images" in line for line in lines)
     assert any(line.startswith("problem      store") and "fix: --set store=gs://" in line for line in lines)

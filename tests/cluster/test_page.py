@@ -1,5 +1,6 @@
 """docs/cluster/README.md: each command on it is run against the stand-in, or what it names is looked up."""
 
+import itertools
 import re
 import shlex
 import shutil
@@ -9,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Ended, Shell
+from tests.cluster.k8s.built import builder, built
 from tests.cluster.kfp_stand_in import StandIn
+from voxline.pipelines.cluster.namespace_checks import exceeds
+from voxline.pipelines.config.cluster import parse_quantity
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.graph import load_pipeline
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cluster" / "README.md"
@@ -48,6 +54,30 @@ def test_the_voxline_commands_of_the_page_work_in_order(
         "doctor", "submit", "submit", "status", "logs", "cancel", "schedule", "schedule", "schedule", "schedule"
     ]  # fmt: skip
     assert not kfp.state.recurring, "the page's last command removes the schedule"
+
+
+def test_what_the_page_submits_fits_the_quota_that_it_applies() -> None:
+    if builder() is None:
+        pytest.skip("neither kubectl nor kustomize is on the PATH; either builds k8s/")
+    applied = [line.split()[3] for line in commands() if line.startswith("kubectl apply -k k8s/overlays/")]
+    (quota,) = (one for path in applied for one in built(path.removeprefix("k8s/")) if one["kind"] == "ResourceQuota")
+    hard = quota["spec"]["hard"]
+    checked = 0
+    for line in commands():
+        words = shlex.split(line)
+        if words[:2] not in (["voxline", "submit"], ["voxline", "schedule"]) or "--config" not in words:
+            continue
+        files = [ROOT / word for before, word in itertools.pairwise(words) if before == "--config"]
+        given = [word for before, word in itertools.pairwise(words) if before == "--set"]
+        config = load_config(files, given, pipeline=words[2])
+        steps = [config.cluster.steps.for_step(step) for step in load_pipeline(words[2]).pipeline_spec.root.dag.tasks]
+        for step in steps:
+            assert list(exceeds(hard, step)) == [], line
+        for resource in ("cpu", "memory"):  # two steps may run at once, beside serving
+            amounts = sorted(parse_quantity(getattr(step, resource)) for step in steps)
+            assert sum(amounts[-2:]) <= parse_quantity(hard[f"requests.{resource}"]), (line, resource)
+        checked += 1
+    assert checked == 4
 
 
 def id_in(ended: Ended) -> str:

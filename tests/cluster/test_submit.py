@@ -41,16 +41,26 @@ def test_only_new_content_is_uploaded(shell: Shell, kfp: StandIn) -> None:
 
 
 def test_a_failure_names_the_step_and_its_message(shell: Shell, kfp: StandIn) -> None:
-    kfp.state.failing["train"] = "exit code 137: out of memory"
-    ended = shell.submit(*QUICK)
+    kfp.state.failing["train"] = "voxline.errors.WorkError: the loss is not finite; lower train.learning_rate"
+    ended = shell.submit(*QUICK, "--resubmit", "3")
     assert ended.status == 1
-    assert "failed at train: exit code 137: out of memory" in ended.err
-    (run_id,) = kfp.state.runs
+    assert "failed at train: OOMKilled (exit code 137): the loss is not finite; lower train.learning_rate;" in ended.err
+    (run_id,) = kfp.state.runs  # what fails for good is not submitted again
     assert f"`voxline logs {run_id} train`" in ended.err
     seen = shell("logs", run_id, "train")
     assert seen.status == 0, seen.err
-    assert "out of memory" in seen.out
+    assert "the loss is not finite" in seen.out
     assert not {"\x1b", "\x07"} & set(seen.out), "a log must not steer the terminal"
+
+
+def test_a_run_whose_error_may_pass_is_submitted_again(shell: Shell, kfp: StandIn) -> None:
+    kfp.state.failing["train"] = "voxline.errors.TransientError: the bucket does not respond"
+    ended = shell.submit(*QUICK, "--resubmit", "2")
+    assert ended.status == 1
+    assert len(kfp.state.runs) == 3
+    assert len(kfp.state.versions) == 1
+    assert "submitting it again (2 of 2)" in ended.err
+    assert shell.submit("--resubmit", "2").status == 2, "without --wait nothing is there to submit again"
 
 
 def test_a_missing_required_value_is_refused_before_any_request(shell: Shell, kfp: StandIn) -> None:

@@ -13,6 +13,13 @@ import pytest
 from tests.cluster.conftest import Shell
 from tests.cluster.kfp_stand_in import StandIn
 
+STOCK_DEFAULTS = """
+spec:
+  templateDefaults:
+    retryStrategy: {limit: "2", retryPolicy: OnError}
+"""
+"""Of the workflow controller, as KFP 2.17 installs it."""
+
 
 @dataclass
 class Kubernetes:
@@ -23,6 +30,12 @@ class Kubernetes:
     allowed: bool = True
     pods: dict[str, tuple[dict[str, str], dict[str, str], str]] = field(default_factory=dict)
     """Name → labels, annotations, log."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Of the namespace."""
+    quota: dict[str, str] = field(default_factory=dict)
+    """`spec.hard` of its ResourceQuota."""
+    patch: str = ""
+    """COMPILED_PIPELINE_SPEC_PATCH of KFP's API server."""
 
 
 @pytest.fixture
@@ -33,12 +46,22 @@ def kubernetes(tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             url = urlsplit(self.path)
-            path = url.path.removeprefix("/api/v1/")
+            path = url.path.removeprefix("/api/v1/").removeprefix("/apis/apps/v1/")
             *_, kind, name = path.split("/")
             if path.endswith("/log"):
                 self._answer(200, kept.pods[path.split("/")[-2]][2])
+            elif name == "workflow-controller-configmap":
+                self._answer(200, {"metadata": {"name": name}, "data": {"workflowDefaults": STOCK_DEFAULTS}})
+            elif name == "ml-pipeline":
+                env = [{"name": "COMPILED_PIPELINE_SPEC_PATCH", "value": kept.patch}]
+                pod = {"spec": {"containers": [{"name": "ml-pipeline-api-server", "env": env}]}}
+                spec = {"selector": {"matchLabels": {"app": "ml-pipeline"}}, "template": pod}
+                self._answer(200, {"metadata": {"name": name}, "spec": spec})
+            elif name == "resourcequotas":
+                items = [{"metadata": {"name": "voxline"}, "spec": {"hard": kept.quota}}] if kept.quota else []
+                self._answer(200, {"kind": "ResourceQuotaList", "metadata": {}, "items": items})
             elif kind != "pods" and name == "pods":
-                label, _, value = parse_qs(url.query)["labelSelector"][0].partition("=")
+                wanted = dict(one.split("=") for one in parse_qs(url.query)["labelSelector"][0].split(","))
                 items = [
                     {
                         "metadata": {
@@ -50,11 +73,11 @@ def kubernetes(tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
                         }
                     }
                     for pod, (labels, annotations, _) in kept.pods.items()
-                    if labels.get(label) == value
+                    if wanted.items() <= labels.items()
                 ]
                 self._answer(200, {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
             elif path in kept.there:
-                self._answer(200, {"metadata": {"name": name}})
+                self._answer(200, {"metadata": {"name": name, "labels": kept.labels}})
             else:
                 self._answer(404, {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})
 
@@ -111,11 +134,27 @@ def test_accounts_volumes_and_permissions_are_checked(shell: Shell, kfp: StandIn
     assert "ok           account      service account voxline-steps" in ended.out
     assert "problem      volume       team-speech has no volume claim work" in ended.out
     assert "may not create experiments, runs, schedules, pipelines in team-speech; fix: kubectl -n team-s" in ended.out
-    kubernetes.there.add("namespaces/team-speech/persistentvolumeclaims/work")
+    assert "has the label pipelines.kubeflow.org/enabled=, and steps cannot store" in ended.out
+    assert "team-speech has no ConfigMap kfp-launcher" in ended.out
+    kubernetes.there |= {
+        f"namespaces/team-speech/{one}" for one in ("persistentvolumeclaims/work", "configmaps/kfp-launcher")
+    }
+    kubernetes.labels = {"pipelines.kubeflow.org/enabled": "true", "app.kubernetes.io/part-of": "kubeflow-profile"}
+    kubernetes.quota = {"requests.cpu": "8", "limits.memory": "12Gi", "requests.nvidia.com/gpu": "0"}
     kubernetes.allowed = True
+    gpus = ("--set", "cluster.steps.train.accelerator={kind: gpu, count: 2}")
+    ended = shell("doctor", *given, *gpus)
+    assert ended.status == 1
+    assert "problem      quota        train requests 16Gi memory of at most 12Gi (ResourceQuota voxline)" in ended.out
+    assert "train requests 2 nvidia.com/gpu of at most 0" in ended.out
+    assert "ok           retries      OnError: lost pods are tried again; failed ones" in ended.out
+    kubernetes.quota |= {"limits.memory": "16Gi"}
+    kubernetes.patch = '{"templateDefaults": {"retryStrategy": {"retryPolicy": "Always"}}}'
     ended = shell("doctor", *given)
     assert ended.status == 0, ended.out
     assert "can be created in team-speech" in ended.out
+    assert "ok           quota        team-speech admits each step" in ended.out
+    assert "ok           retries      Always: lost and failed pods are tried again" in ended.out
 
 
 def test_logs_that_the_server_has_lost_come_from_kubernetes(shell: Shell, kfp: StandIn, kubernetes: Kubernetes) -> None:
@@ -127,17 +166,18 @@ def test_logs_that_the_server_has_lost_come_from_kubernetes(shell: Shell, kfp: S
     lost = shell("logs", run_id, "ingest", "--deadline", "3")
     assert lost.status == 1
     assert "the logs of ingest are not available" in lost.err
-    name = "workflows.argoproj.io/node-name"
-    mine = {"pipeline/runid": run_id}
-    kubernetes.pods = {
-        "a": (mine, {name: "asr-x7k.root.ingest.executor"}, "▸ 12 recordings\n"),
-        "b": (mine, {name: "asr-x7k.root.ingest-driver"}, "a driver\n"),
-        "c": (mine, {name: "asr-x7k.root.convert.executor"}, "another step\n"),
-        "d": ({"pipeline/runid": "other"}, {name: "asr-y.root.ingest.executor"}, "another run\n"),
+    name, step = "workflows.argoproj.io/node-name", "app.kubernetes.io/component"
+    mine = {"pipeline/runid": run_id, step: "ingest"}
+    kubernetes.pods = {  # named as KFP 2.17's controller does, in an order that is not that of the attempts
+        "z": (mine, {name: "asr-x7k(0).root(0).ingest(0).executor(0)"}, "▸ 11 recordings\n"),
+        "a": (mine, {name: "asr-x7k(0).root(0).ingest(0).executor(1)"}, "▸ 12 recordings\n"),
+        "b": ({"pipeline/runid": run_id}, {name: "asr-x7k(0).root(0).ingest-driver(0)"}, "a driver\n"),
+        "c": ({**mine, step: "convert"}, {name: "asr-x7k(0).root(0).convert(0).executor(0)"}, "another step\n"),
+        "d": ({**mine, "pipeline/runid": "other"}, {name: "asr-y.root.ingest.executor"}, "another run\n"),
     }
     found = shell("logs", run_id, "ingest", "--deadline", "3")
     assert found.status == 0, found.err
-    assert found.out.splitlines() == ["== ingest, pod a", "▸ 12 recordings"]
+    assert found.out.splitlines() == ["== ingest, pod z", "▸ 11 recordings", "== ingest, pod a", "▸ 12 recordings"]
 
 
 def test_an_unknown_step_of_a_run_is_refused(shell: Shell, kfp: StandIn) -> None:

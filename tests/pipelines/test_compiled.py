@@ -85,7 +85,7 @@ def case(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def ir(case: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp(case)
-    compile_pipeline(load_config(layers(case, folder)), folder / "out" / "ir.yaml")
+    compile_pipeline(load_config(layers(case, folder)), folder / "out" / "ir.yaml", (2, 17, 0))
     return masked(folder / "out" / "ir.yaml")
 
 
@@ -109,7 +109,18 @@ def test_another_process_compiles_the_same(tmp_path: Path) -> None:
     )
     configs = [text for file in layers("asr-gpu", tmp_path) for text in ("--config", str(file))]
     subprocess.run(
-        [sys.executable, "-c", command, "compile", "asr", *configs, "--output", "out/ir.yaml"],
+        [
+            sys.executable,
+            "-c",
+            command,
+            "compile",
+            "asr",
+            *configs,
+            "--output",
+            "out/ir.yaml",
+            "--kfp-version",
+            "2.17.0",
+        ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONHASHSEED": "2"},
         check=True,

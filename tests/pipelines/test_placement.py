@@ -28,10 +28,11 @@ cluster: {images: {registry: registry.example/voxline, tag: "7"}}
 class Compiled:
     """A compiled pipeline, by step."""
 
-    def __init__(self, folder: Path, cluster: str) -> None:
+    def __init__(self, folder: Path, cluster: str, kfp_version: tuple[int, ...] = (2, 17)) -> None:
         (folder / "run.yaml").write_text(RUN, encoding="utf-8")
         (folder / "cluster.yaml").write_text(f"cluster: {cluster}", encoding="utf-8")
-        compile_pipeline(load_config([folder / "run.yaml", folder / "cluster.yaml"]), folder / "ir.yaml")
+        config = load_config([folder / "run.yaml", folder / "cluster.yaml"])
+        compile_pipeline(config, folder / "ir.yaml", kfp_version)
         self.spec, self.platform = yaml.safe_load_all((folder / "ir.yaml").read_text(encoding="utf-8"))
         self.kubernetes = self.platform["platforms"]["kubernetes"]
 
@@ -43,6 +44,13 @@ class Compiled:
 
     def task(self, step: str) -> Any:
         return self.spec["root"]["dag"]["tasks"][step]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("model", "gpu"), ("model-gpu", "tpu"), ("data", "gpu")])
+def test_an_image_that_cannot_use_the_accelerator_is_refused(tmp_path: Path, name: str, kind: str) -> None:
+    accelerator = "{kind: gpu, count: 2}" if kind == "gpu" else "{kind: tpu, type: v5, topology: 2x2, count: 4}"
+    with pytest.raises(SettingsError, match=f"image {name} cannot use the accelerator, . of kind {kind}"):
+        Compiled(tmp_path, f"{{steps: {{train: {{image: {name}, accelerator: {accelerator}}}}}}}")
 
 
 def image(compiled: Compiled, step: str) -> str:
@@ -62,7 +70,14 @@ def test_pods_request_the_defaults_of_their_step_and_are_not_root(tmp_path: Path
         assert not compiled.task(step)["cachingOptions"].get("enableCache")  # our own reuse looks at the content
     assert (image(compiled, "ingest"), image(compiled, "validate")) == ("data:7", "validate:7")
     assert (image(compiled, "train"), image(compiled, "push")) == ("model:7", "model:7")
-    assert compiled.kubernetes["pipelineConfig"] == {"resourceTtlOnCompletion": 7 * 86400}
+    assert compiled.kubernetes["pipelineConfig"] == {
+        "resourceTtlOnCompletion": 7 * 86400,
+        "resourceTtlOnSuccess": 7 * 86400,
+        "resourceTtlOnFailure": 7 * 86400,
+        "activeDeadlineSeconds": 192 * 3600,
+    }
+    for version in ((), (2, 16, 1)):
+        assert "pipelineConfig" not in Compiled(tmp_path, "{}", version).kubernetes, "KFP before 2.17 refuses it"
 
 
 def test_gpus_are_requested_with_their_image(tmp_path: Path) -> None:
@@ -124,7 +139,11 @@ def test_the_settings_of_a_step_are_added_to_the_common_ones(tmp_path: Path) -> 
         assert {"name": "LANG", "value": "C.UTF-8"} in compiled.container(step)["env"]
     assert [one["secretName"] for one in compiled.pod("ingest")["secretAsVolume"]] == ["bucket-key"]
     assert [one["secretName"] for one in compiled.pod("push")["secretAsVolume"]] == ["bucket-key", "registry-key"]
-    assert len(compiled.container("ingest")["env"]) == 1
+    assert {one["name"] for one in compiled.container("ingest")["env"]} == {
+        "LANG",
+        "VOXLINE_RESTARTS",
+        "VOXLINE_RESTART_SECONDS",
+    }
 
 
 def test_a_digest_overrides_the_tag(tmp_path: Path) -> None:

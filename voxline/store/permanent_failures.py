@@ -1,4 +1,4 @@
-"""Attempts of one step in one run on a cluster: what failed for good is not tried again.
+"""Attempts of one step in one run on a cluster: what failed for good is not tried again, what failed for now is.
 
 A cluster retries a step whose pod failed, and cannot distinguish a lost machine from a damaged corpus: Kubeflow
 Pipelines passes no exit status on. So a step that fails for good leaves a note in the store, under the name of its
@@ -11,7 +11,8 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
@@ -19,6 +20,9 @@ from voxline.store.objects import open_store
 
 ATTEMPT_ENV = "VOXLINE_ATTEMPT"
 """The cluster sets it to the name of this attempt: `asr-x7k2p.root.train.executor(1)`."""
+
+RESTARTS_ENV, RESTART_SECONDS_ENV = "VOXLINE_RESTARTS", "VOXLINE_RESTART_SECONDS"
+"""The cluster sets them to `retries` and `retry_seconds` of the step."""
 
 NOTES = "failures"
 
@@ -62,6 +66,37 @@ def fail_fast(store: Path | str) -> Iterator[None]:
     except (WorkError, SettingsError) as error:
         note.write(error)
         raise
+
+
+def restart_transient(work: Callable[[], None]) -> None:
+    """Does the work, and again after each transient error, as often as the environment says.
+
+    A stock KFP 2.17 retries a pod that was lost, but not one that failed, whatever its exit status. The work resumes
+    from what is in the store. Waits double; outside a cluster nothing is restarted.
+
+    >>> tries = []
+    >>> def work():
+    ...     tries.append(1)
+    ...     if len(tries) < 3:
+    ...         raise TransientError("the bucket does not respond")
+    >>> os.environ |= {RESTARTS_ENV: "2", RESTART_SECONDS_ENV: "0"}
+    >>> restart_transient(work)
+    the bucket does not respond; starting the step again in 0 s (1 of 2)
+    the bucket does not respond; starting the step again in 0 s (2 of 2)
+    >>> del os.environ[RESTARTS_ENV], os.environ[RESTART_SECONDS_ENV]
+    """
+    restarts, seconds = int(os.environ.get(RESTARTS_ENV, "0")), float(os.environ.get(RESTART_SECONDS_ENV, "30"))
+    for number in range(restarts + 1):
+        try:
+            work()
+        except (TransientError, PreconditionError) as error:
+            if number == restarts:
+                raise
+            wait = seconds * 2**number
+            print(f"{error}; starting the step again in {wait:.0f} s ({number + 1} of {restarts})", flush=True)
+            time.sleep(wait)
+        else:
+            return
 
 
 @dataclasses.dataclass(frozen=True)

@@ -178,7 +178,7 @@ def _api_error(error: Any, method: str, path: str) -> ApiError:
         message = error.reason
     advice = ""
     if error.status in (401, 403):
-        advice = "; the ServiceAccount needs the Role voxline-train (k8s/base/roles.yaml)"
+        advice = "; the ServiceAccount needs the Role voxline-train, as voxline-lead has it (k8s/base/roles.yaml)"
     return ApiError(f"train: the Kubernetes API refuses {method} {path}: {message}{advice}", error.status)
 
 

@@ -33,8 +33,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def _all(path: str, namespace: str = "voxline") -> list[Object]:
-    """The objects of an overlay, in a namespace."""
-    objects = copy.deepcopy(built(path))
+    """The objects of an overlay and its namespace, under another name."""
+    objects = copy.deepcopy([*built("namespace"), *built(path)])
     for one in objects:
         if one["kind"] == "Namespace":
             one["metadata"]["name"] = namespace
@@ -71,12 +71,14 @@ def test_pod_security_refuses_a_pod_without_a_security_context(server: Path) -> 
 @pytest.mark.parametrize(
     ("account", "verb", "what", "may"),
     [
-        ("train", "create", "trainjobs.trainer.kubeflow.org", True),
-        ("train", "delete", "trainjobs.trainer.kubeflow.org/voxline-train-ab", True),
-        ("train", "get", "trainingruntimes.trainer.kubeflow.org/voxline-train", True),
-        ("train", "get", "trainingruntimes.trainer.kubeflow.org/another", False),
-        ("train", "patch", "trainingruntimes.trainer.kubeflow.org/voxline-train", False),
-        ("train", "get", "pods:log", True),
+        ("lead", "create", "trainjobs.trainer.kubeflow.org", True),
+        ("lead", "delete", "trainjobs.trainer.kubeflow.org/voxline-train-ab", True),
+        ("lead", "get", "trainingruntimes.trainer.kubeflow.org/voxline-train", True),
+        ("lead", "get", "trainingruntimes.trainer.kubeflow.org/another", False),
+        ("lead", "patch", "trainingruntimes.trainer.kubeflow.org/voxline-train", False),
+        ("lead", "get", "pods:log", True),
+        ("train", "create", "trainjobs.trainer.kubeflow.org", False),
+        ("train", "get", "pods:log", False),
         ("train", "create", "pods", False),
         ("train", "get", "secrets/mlpipeline-minio-artifact", True),
         ("train", "get", "secrets/another", False),

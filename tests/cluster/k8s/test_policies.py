@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from tests.cluster.k8s.built import K8S, Object, containers, named, pods, values
+from tests.cluster.k8s.built import K8S, Object, built, containers, named, pods, values
 
 OURS = "voxline"
 CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PersistentVolume"}
@@ -84,7 +84,9 @@ def test_there_is_no_secret_among_the_manifests(objects: list[Object]) -> None:
 def test_only_accounts_of_runs_mount_a_token(objects: list[Object]) -> None:
     accounts = {one["metadata"]["name"]: one for one in objects if one["kind"] == "ServiceAccount"}
     with_token = {name for name, one in accounts.items() if one["automountServiceAccountToken"]}
-    assert with_token <= {"voxline-data", "voxline-train", "voxline-push"}, "of runs: KFP's launcher calls the API"
+    assert with_token <= {"voxline-data", "voxline-train", "voxline-lead", "voxline-push"}, (
+        "of runs: KFP's launcher calls the API"
+    )
     for name, template in pods(objects):
         assert template["spec"]["serviceAccountName"] in accounts, f"{name}: an account that k8s/ does not make"
         assert template["spec"]["automountServiceAccountToken"] is False, f"{name}: no pod of ours here calls the API"
@@ -120,8 +122,8 @@ def test_every_object_is_labeled_and_in_our_namespace(objects: list[Object]) -> 
         assert one["metadata"]["labels"]["app.kubernetes.io/part-of"] == OURS, named(one)
 
 
-def test_the_namespace_enforces_restricted_pod_security(objects: list[Object]) -> None:
-    (namespace,) = (one for one in objects if one["kind"] == "Namespace")
+def test_the_namespace_enforces_restricted_pod_security() -> None:
+    (namespace,) = built("namespace")
     labels = namespace["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     assert labels["pod-security.kubernetes.io/enforce-version"] != "latest", "an upgrade must not refuse pods by itself"
@@ -129,15 +131,22 @@ def test_the_namespace_enforces_restricted_pod_security(objects: list[Object]) -
 
 def test_traffic_is_denied_by_default(objects: list[Object]) -> None:
     policies = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "NetworkPolicy"}
-    assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    for name in ("nothing", "steps-nothing"):
+        assert policies[name].keys() == {"podSelector", "policyTypes"}
+        assert policies[name]["policyTypes"] == ["Ingress", "Egress"]
+    for _, template in pods(objects):
+        labels = template["metadata"]["labels"]
+        assert labels.get("app.kubernetes.io/part-of") == OURS, "else no policy denies its traffic"
     for name, spec in policies.items():
         for rule in [*spec.get("egress", []), *spec.get("ingress", [])]:
             ends = rule.get("to", rule.get("from"))
             assert ends, f"{name}: a rule without ends is for the whole world"
             for end in ends:
-                block = end.get("ipBlock", {}).get("cidr", "10.0.0.0/8")
-                assert int(block.rpartition("/")[2]) >= 8, f"{name}: {block}"
-        for key, value in values(spec.get("podSelector")):
+                block = end.get("ipBlock", {"cidr": "10.0.0.0/8"})
+                narrow = int(block["cidr"].rpartition("/")[2]) >= 8
+                assert narrow or (name.endswith("-to-public-addresses") and block["except"]), f"{name}: {block}"
+        assert spec["podSelector"], f"{name}: an empty selector concerns the pods of others, too"
+        for key, value in values(spec["podSelector"]):
             assert value, f"{name}: {key}"
 
 

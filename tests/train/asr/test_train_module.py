@@ -131,6 +131,18 @@ def test_multi_worker_without_tf_config_is_refused(monkeypatch: pytest.MonkeyPat
         devices.choose_strategy("multi_worker")
 
 
+@pytest.mark.parametrize(
+    ("booked", "message"),
+    [("gpu:64", "requests 64 GPUs and TensorFlow sees .*nvidia-smi"), ("tpu:4", "does not train on TPUs")],
+)
+def test_a_booked_accelerator_that_is_not_there_ends_the_step(
+    monkeypatch: pytest.MonkeyPatch, booked: str, message: str
+) -> None:
+    monkeypatch.setenv(devices.ACCELERATOR_ENV, booked)
+    with pytest.raises(WorkError, match=message):
+        devices.choose_strategy("auto")
+
+
 def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> None:
     process = start_process(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
     process.join()

@@ -1,0 +1,222 @@
+"""The steps of a run, from what a KFP server knows of them.
+
+A server keeps the Argo workflow of each run, with its nodes, messages and pods, and returns it by its v1beta1 API; the
+v2beta1 API has only the nodes' names and states. KFP 3 lists tasks instead. `read_steps` uses the first that has any.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from voxline.pipelines.cluster.kfp_client import KfpServer, RequestRefusedError, printable
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One pod of a step."""
+
+    pod: str
+    state: str
+    message: str = ""
+    log_uri: str = ""
+    """Where KFP 2.16 or later stores a copy of the log: `minio://bucket/key`, `s3://…` or `gs://…`."""
+
+
+@dataclass(frozen=True)
+class StepStatus:
+    """A step's state (`RUNNING`, …), duration, the server's message and its attempts, oldest first."""
+
+    name: str
+    state: str
+    started: datetime | None
+    seconds: float | None
+    message: str = ""
+    attempts: tuple[Attempt, ...] = ()
+
+
+def read_steps(cluster: KfpServer, run: Any, workflow: dict[str, Any] | None) -> list[StepStatus]:
+    """The steps in the order in which they started; waiting steps come last.
+
+    Args:
+      run: the v2beta1 run, as the generated client returns it.
+      workflow: from `read_workflow`.
+    """
+    steps = list(steps_of_workflow(workflow)) if workflow else []
+    if not steps:
+        steps = list(steps_of_tasks(_tasks(cluster, run.run_id)))
+    if not steps and run.run_details:
+        steps = list(steps_of_details(run.run_details.task_details or []))
+    return sorted(steps, key=lambda step: (step.started is None, step.started or datetime.max.replace(tzinfo=UTC)))
+
+
+def read_workflow(cluster: KfpServer, run_id: str) -> dict[str, Any] | None:
+    """The Argo workflow of a run, as the server last saw it; None if the server does not tell."""
+    try:
+        answer = cluster.get(f"/apis/v1beta1/runs/{run_id}")
+        manifest = json.loads((answer.get("pipeline_runtime") or {}).get("workflow_manifest") or "null")
+    except (RequestRefusedError, ValueError, AttributeError):  # a gateway may close the old API
+        return None
+    return manifest if isinstance(manifest, dict) else None
+
+
+def is_terminated(workflow: dict[str, Any] | None) -> bool:
+    """Whether a person ended the run: KFP then sets the deadline to 0, and reports the run as failed."""
+    return workflow is not None and (workflow.get("spec") or {}).get("activeDeadlineSeconds") == 0
+
+
+def _tasks(cluster: KfpServer, run_id: str) -> list[Any]:
+    """By KFP 3's call; earlier servers refuse it."""
+    try:
+        answer = cluster.get(f"/apis/v2beta1/runs/{run_id}/tasks", {"page_size": "200"})
+    except RequestRefusedError:
+        return []
+    return list(answer.get("tasks") or []) if isinstance(answer, dict) else []
+
+
+def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
+    """The steps of an Argo workflow.
+
+    A node is named by its path, such as `asr-x7k2p.root.train.executor(1)`; where the controller retries every
+    template, as KFP 2.17 configures it, `asr-x7k2p(0).root(0).train(0).executor(1)`. The driver is `train-driver`.
+    """
+    name = str(workflow["metadata"]["name"])
+    nodes: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for node in ((workflow.get("status") or {}).get("nodes") or {}).values():
+        path = [_unnumbered(part) for part in str(node.get("name", "")).removeprefix(name).split(".")[1:]]
+        if len(path) in (2, 3) and path[0] == "root":
+            step = path[1].removesuffix("-driver")
+            kind = "driver" if step != path[1] else "executor" if len(path) == 3 else "whole"
+            nodes.setdefault(step, {}).setdefault(kind, []).append(node)
+    for step, kinds in nodes.items():
+        yield _step_of_nodes(step, kinds, workflow)
+
+
+def _step_of_nodes(step: str, kinds: dict[str, list[dict[str, Any]]], workflow: dict[str, Any]) -> StepStatus:
+    executors = [node for node in kinds.get("executor", []) if node.get("type") == "Pod"]
+    executors.sort(key=lambda node: _number(str(node["name"])))
+    drivers = kinds.get("driver", [])
+    # A retried node contains its attempts, and has the shortest name of them.
+    wholes = sorted(kinds.get("whole", []) or drivers, key=lambda node: len(str(node["name"])))
+    whole = next((node for node in wholes if node.get("phase") not in (None, "", "Omitted")), wholes[0])
+    state = _state(str(whole.get("phase") or ""))
+    if any(node.get("phase") in ("Failed", "Error") for node in drivers) and state != "SUCCEEDED" and not executors:
+        state = "FAILED" if all(_has_ended(node) for node in drivers) else state
+    if state == "RUNNING" and executors and executors[-1].get("phase") == "Pending":
+        state = "PENDING"
+    starts = [moment for node in (*wholes, *drivers) if (moment := _moment(node.get("startedAt")))]
+    pods = [node for node in (*drivers, *executors) if node.get("type") == "Pod"]
+    texts = [text for node in reversed([*wholes, *pods]) if (text := _text(node.get("message")))]
+    return _timed(
+        step, state, min(starts, default=None), _moment(whole.get("finishedAt")),
+        message="" if state == "SUCCEEDED" else next(iter(texts), ""),
+        attempts=tuple(
+            Attempt(
+                pod_name(workflow, node), _state(str(node.get("phase"))), _text(node.get("message")), _log_uri(node)
+            )
+            for node in executors
+        ),
+    )  # fmt: skip
+
+
+def pod_name(workflow: dict[str, Any], node: dict[str, Any]) -> str:
+    """The name of a node's pod, as Argo forms it since 3.4: workflow, template and the hash of the node's name."""
+    annotations = workflow["metadata"].get("annotations") or {}
+    if annotations.get("workflows.argoproj.io/pod-name-format") == "v1":
+        return str(node["id"])
+    template = node.get("templateName") or (node.get("templateRef") or {}).get("template", "")
+    return f"{workflow['metadata']['name']}-{template}-{str(node['id']).rpartition('-')[2]}"
+
+
+def _log_uri(node: dict[str, Any]) -> str:
+    """The URI of the artifact `executor-logs`, which the driver put into the arguments of the launcher."""
+    for parameter in (node.get("inputs") or {}).get("parameters") or []:
+        found = re.search(r'[a-z0-9]+://[^"\\]*/executor-logs(?=[\\"])', str(parameter.get("value") or ""))
+        if parameter.get("name") == "pod-spec-patch" and found:
+            return f"{found[0]}-{_number(str(node['name']))}"
+    return ""
+
+
+def steps_of_tasks(tasks: Iterable[dict[str, Any]]) -> Iterator[StepStatus]:
+    """The steps among KFP 3's tasks."""
+    for task in tasks:
+        if task.get("type", "RUNTIME") != "RUNTIME":
+            continue
+        state = str(task.get("state") or "PENDING")
+        why = _text((task.get("status_metadata") or {}).get("message"))
+        pods = [pod["name"] for pod in task.get("pods") or [] if pod.get("type") == "EXECUTOR"]
+        yield _timed(
+            str(task.get("name") or task.get("display_name")), "SKIPPED" if state == "CACHED" else state,
+            _moment(task.get("create_time")), _moment(task.get("end_time")),
+            message=why, attempts=tuple(Attempt(pod, state, why) for pod in pods),
+        )  # fmt: skip
+
+
+def steps_of_details(details: Iterable[Any]) -> Iterator[StepStatus]:
+    """The steps among the task details of a v2beta1 run, which have names and states, but neither pods nor messages."""
+    named: dict[str, list[Any]] = {}
+    for detail in details:
+        named.setdefault(_unnumbered(detail.display_name or ""), []).append(detail)
+    steps = [name.removesuffix("-driver") for name in named if name.endswith("-driver")]
+    for step in steps:
+        if step == "root":
+            continue
+        nodes = sorted(named.get(step) or named[f"{step}-driver"], key=lambda detail: len(detail.display_name))
+        driver = named[f"{step}-driver"][0]
+        yield _timed(
+            step, str(nodes[0].state or "PENDING"), _moment(driver.start_time) or _moment(nodes[0].start_time),
+            _moment(nodes[0].end_time),
+        )  # fmt: skip
+
+
+def _timed(step: str, state: str, started: datetime | None, ended: datetime | None, **more: Any) -> StepStatus:
+    until = ended or (datetime.now(UTC) if state in ("RUNNING", "PENDING") else None)
+    seconds = (until - started).total_seconds() if started and until else None
+    return StepStatus(step, state, started, seconds, **more)
+
+
+def _unnumbered(name: str) -> str:
+    """
+    >>> _unnumbered("executor(1)")
+    'executor'
+    """
+    return re.sub(r"\(\d+\)$", "", name)
+
+
+def _number(name: str) -> int:
+    found = re.search(r"\((\d+)\)$", name)
+    return int(found[1]) if found else 0
+
+
+STATES = {"Error": "FAILED", "Omitted": "SKIPPED", "": "PENDING"}
+
+
+def _state(phase: str) -> str:
+    """KFP's word for the phase of an Argo node.
+
+    >>> _state("Succeeded"), _state("Error")
+    ('SUCCEEDED', 'FAILED')
+    """
+    return STATES.get(phase, phase.upper())
+
+
+def _has_ended(node: dict[str, Any]) -> bool:
+    return bool(_moment(node.get("finishedAt")))
+
+
+def _moment(value: Any) -> datetime | None:
+    """A time of an answer. KFP writes the year 1970 for an event that has not happened yet."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime) or value.year <= 1970:
+        return None
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _text(message: Any) -> str:
+    return printable(" ".join(str(message or "").split()))

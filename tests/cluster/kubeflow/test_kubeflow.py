@@ -1,0 +1,140 @@
+"""KFP's own code on every graph that we compile: parser, compiler, driver, launcher, and its answers about runs."""
+
+import itertools
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.kfp_runs import ANSWERS
+from tests.cluster.kubeflow import sources
+from tests.cluster.kubeflow.scenarios import scenarios
+from voxline.errors import SettingsError
+from voxline.pipelines.cluster.compiler import compile_pipeline
+from voxline.pipelines.config.load import load_config
+
+ROOT = Path(__file__).resolve().parents[3]
+CONFIGS = sorted(ROOT.glob("configs/asr/*.yaml")) + sorted(ROOT.glob("configs/tts/*.yaml"))
+CONFIGS += sorted(ROOT.glob("configs/refresh/*.yaml"))
+OVERLAYS = sorted(ROOT.glob("configs/cluster/*.yaml"))
+PLACES = ["store=/mnt/store", "registry=/mnt/registry", "datasets=/mnt/store/datasets"]
+REFUSED = {("librispeech-960", "gke-tpu")}
+"""A config and an overlay that do not go together: its own image is for GPUs."""
+ARGUMENT_BYTES = 128 * 1024
+"""Linux' limit for one argument."""
+WORKFLOW_BYTES = 1024 * 1024
+"""etcd's for one object is 1.5 MiB; the status of the nodes needs the rest."""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the IR of every config on every overlay, compiled for KFP 2.17."""
+    folder = tmp_path_factory.mktemp("ir")
+    os.environ["VOXLINE_IMAGE_REGISTRY"], os.environ["VOXLINE_IMAGE_TAG"] = "registry.example/voxline", "1"
+    for config, overlay in itertools.product(CONFIGS, OVERLAYS):
+        graph = _graph(config)
+        name = f"{graph}-{config.stem}-{overlay.stem}"
+        given = [one for one in PLACES if graph == "refresh" or not one.startswith("datasets")]
+        if (config.stem, overlay.stem) in REFUSED:
+            with pytest.raises(SettingsError, match="image model-gpu cannot use the accelerator"):
+                load_config([config, overlay], given, pipeline=graph)
+            continue
+        chosen = load_config([config, overlay], given, pipeline=graph)
+        compile_pipeline(chosen, folder / f"{name}.yaml", (2, 17, 0))
+    return folder
+
+
+def _graph(config: Path) -> str:
+    if config.parent.name == "tts" and "recognizer" in config.stem:
+        return "asr"
+    return config.parent.name
+
+
+@pytest.fixture(scope="module")
+def results(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What KFP makes of each."""
+    folder = tmp_path_factory.mktemp("pods")
+    (patch,) = re.findall(r"'COMPILED_PIPELINE_SPEC_PATCH=(.*)'", (ROOT / "docs/cluster/compiling.md").read_text())
+    sources.run("pods_test.go", folder, VOXLINE_IR=str(compiled), VOXLINE_SPEC_PATCH=patch)
+    found = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
+    assert len(found) == len(list(compiled.glob("*.yaml")))
+    return found
+
+
+def test_kfp_takes_every_pipeline_and_makes_a_pod_of_each_step(results: dict[str, Any]) -> None:
+    assert {name: result["errors"] for name, result in results.items() if result["errors"]} == {}
+    for name, result in results.items():
+        assert len(result["pods"]) == (5 if name.startswith("refresh") else 7), name
+        assert result["workflow_bytes"] < WORKFLOW_BYTES, name
+
+
+def test_every_pod_passes_the_restricted_pod_security_standard(results: dict[str, Any]) -> None:
+    for name, result in results.items():
+        for step, pod in result["pods"].items():
+            assert not pod["violations"], (name, step, pod["violations"])
+            assert pod["longest_argument"] < ARGUMENT_BYTES, (name, step)
+            (main,) = (one for one in pod["spec"]["containers"] if one["name"] == "main")
+            mounts = [mount["mountPath"] for mount in main["volumeMounts"]]
+            assert len(mounts) == len(set(mounts)), (name, step, mounts)
+
+
+def test_the_controllers_defaults_change_neither_times_nor_deadline(results: dict[str, Any]) -> None:
+    """KFP installs Argo with times of an hour to keep a finished run, and with its own policy of retries."""
+    for name, result in results.items():
+        week = 7 * 86400
+        wanted = {"secondsAfterCompletion": week, "secondsAfterSuccess": week, "secondsAfterFailure": week}
+        assert result["merged_ttl"] == wanted, name
+        assert result["deadline"] == 192 * 3600, name
+        policies = {policy for template, policy in result["retry_policies"].items() if "retry" in template}
+        assert policies == {"OnError"}, "docs/cluster says that a stock server retries lost pods alone"
+        patched = {policy for template, policy in result["patched_policies"].items() if "retry" in template}
+        assert patched == {"Always"}, "docs/cluster says that its line makes the server retry both"
+
+
+def test_the_launcher_runs_the_whole_refresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not os.access("/", os.W_OK) or Path("/minio").exists():
+        pytest.skip("the launcher writes below /minio, which cannot be made here")
+    from voxline.components.demo_corpus.settings import DemoCorpusSettings
+    from voxline.components.demo_corpus.step import run as generate
+
+    generate(tmp_path / "corpus", DemoCorpusSettings.of({"kind": "digits"}))
+    (tmp_path / "ir").mkdir()
+    given = [f"corpus.uri={tmp_path}/corpus/LibriSpeech", f"store={tmp_path}/store", f"registry={tmp_path}/registry"]
+    config = load_config([ROOT / "configs/refresh/demo.yaml"], [*given, f"datasets={tmp_path}/datasets"])
+    compile_pipeline(config, tmp_path / "ir" / "refresh.yaml", (2, 17, 0))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    try:
+        sources.run("launcher_test.go", tmp_path, VOXLINE_IR=str(tmp_path / "ir"))
+    finally:
+        shutil.rmtree("/minio", ignore_errors=True)
+    found = json.loads((tmp_path / "launcher.json").read_text())
+    assert any(key.endswith("executor-logs-0") for key in found["objects"]), found["objects"]
+    assert {name.partition("/")[0] for name in found["artifacts"]} == {
+        "ingest",
+        "convert",
+        "validate",
+        "extract",
+        "publish",
+    }
+    assert list((tmp_path / "datasets").rglob("*.json")), "no dataset was published"
+
+
+def test_the_recorded_answers_are_those_of_kfp(tmp_path: Path) -> None:
+    given = tmp_path / "scenarios.json"
+    given.write_text(json.dumps(scenarios()))
+    sources.run("answers_test.go", tmp_path, VOXLINE_SCENARIOS=str(given))
+    answers = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))
+    lost = json.loads(answers["log-of-a-lost-pod"]["body"])
+    answers["log-of-a-lost-pod"]["body"] = json.dumps({**lost, "error_details": "a stack trace of this machine"})
+    if os.environ.get("VOXLINE_WRITE_GOLDEN"):
+        lines = [f"{json.dumps(name)}: {json.dumps(answer, sort_keys=True)}" for name, answer in answers.items()]
+        ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    assert answers == json.loads(ANSWERS.read_text(encoding="utf-8")), "record them again, if it is meant"

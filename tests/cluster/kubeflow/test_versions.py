@@ -1,0 +1,97 @@
+"""Every pipeline against the specs of KFP servers from 2.5 on, parsed strictly, as a server parses an upload."""
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.k8s.fetched import TOOLS
+from voxline.pipelines.cluster.compiler import compile_pipeline
+from voxline.pipelines.config.load import load_config
+
+ROOT = Path(__file__).resolve().parents[3]
+SPECS = {
+    "0.6.0": (2, 5),
+    "0.8.0": (2, 5),
+    "2.14.0": (2, 14, 0),
+    "2.14.6": (2, 14, 4),
+    "2.15.2": (2, 15, 0),
+    "2.16.1": (2, 16, 1),
+    "2.17.0": (2, 17, 0),
+    "2.17.3": (2, 17, 0),
+}
+"""Version of kfp-pipeline-spec → of the server that was built with it; the numbers are the same since 2.14."""
+RUNS = {
+    "asr": ("configs/asr/librispeech.yaml", "configs/cluster/gke-gpu.yaml"),
+    "tts": ("configs/tts/ljspeech.yaml", "configs/cluster/one-node.yaml"),
+    "refresh": ("configs/refresh/librispeech.yaml", "configs/cluster/one-node.yaml"),
+}
+PARSE = """
+import importlib.util, json, sys
+from google.protobuf import json_format
+import yaml
+
+spec = importlib.util.spec_from_file_location("old_pipeline_spec", sys.argv[1])
+old = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(old)
+refused = {}
+for file in sys.argv[2:]:
+    with open(file, encoding="utf-8") as opened:
+        documents = list(yaml.safe_load_all(opened))
+    try:
+        json_format.ParseDict(documents[0], old.PipelineSpec())
+        json_format.ParseDict(documents[1], old.PlatformSpec())
+    except json_format.ParseError as error:
+        refused[file] = str(error)
+print(json.dumps(refused))
+"""
+
+
+@functools.cache
+def spec_file(version: str) -> Path:
+    """`pipeline_spec_pb2.py` of one version, fetched once."""
+    folder = TOOLS / "specs" / version
+    file = folder / "kfp" / "pipeline_spec" / "pipeline_spec_pb2.py"
+    if not file.is_file():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+        fetch = [*command, "--target", str(folder), f"kfp-pipeline-spec=={version}"]
+        done = subprocess.run(fetch, capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode:
+            pytest.skip(f"kfp-pipeline-spec {version} cannot be fetched here: {done.stderr.strip()[-200:]}")
+    return file
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, list[str]]:
+    """The files of each graph, for servers that take the limits of a run, and for others."""
+    folder = tmp_path_factory.mktemp("versions")
+    found: dict[bool, list[str]] = {True: [], False: []}
+    images = ["cluster.images.registry=registry.example/voxline", "cluster.images.tag=v1"]
+    for graph, files in RUNS.items():
+        given = [*images, *(["datasets=gs://speech/datasets"] if graph == "refresh" else [])]
+        config = load_config([ROOT / file for file in files], given, pipeline=graph)
+        for limits, version in ((True, (2, 17)), (False, ())):
+            file = folder / f"{graph}-{limits}.yaml"
+            compile_pipeline(config, file, version)
+            found[limits].append(str(file))
+    return found
+
+
+def refused(version: str, files: list[str]) -> dict[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, str(spec_file(version)), *files], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("version", SPECS)
+def test_each_server_takes_what_is_compiled_for_it(version: str, compiled: dict[bool, list[str]]) -> None:
+    limits = SPECS[version] >= (2, 17)
+    assert refused(version, compiled[limits]) == {}
+    assert refused(version, compiled[False]) == {}, "a file that is compiled for no version fits every server"
+    if not limits:
+        assert len(refused(version, compiled[True])) == len(RUNS), "otherwise RUN_LIMITS_SINCE is too new"

@@ -1,0 +1,104 @@
+"""What the client reads from the recorded answers of KFP's own code: steps, messages, attempts, pods."""
+
+import json
+import types
+from typing import Any
+
+import kfp_server_api
+import pytest
+
+from tests.cluster.conftest import Shell
+from tests.cluster.kfp_runs import recorded
+from tests.cluster.kfp_stand_in import StandIn
+from tests.cluster.kubeflow.scenarios import STEPS
+from voxline.pipelines.cluster.run_steps import StepStatus, steps_of_details, steps_of_tasks, steps_of_workflow
+
+
+def read(name: str) -> dict[str, StepStatus]:
+    workflow = json.loads(recorded()[name]["v1beta1"]["pipeline_runtime"]["workflow_manifest"])
+    return {step.name: step for step in steps_of_workflow(workflow)}
+
+
+def details(name: str) -> list[Any]:
+    """As the generated client reads the v2beta1 answer."""
+    answer = types.SimpleNamespace(data=json.dumps(recorded()[name]["v2beta1"]))
+    run = kfp_server_api.ApiClient().deserialize(answer, "V2beta1Run")
+    return list(run.run_details.task_details)
+
+
+def test_each_step_has_its_state_and_the_pods_that_kfp_derives() -> None:
+    for count in range(len(STEPS)):
+        steps = read(f"running-{count}")
+        assert set(steps) == set(STEPS[: count + 1])
+        assert [steps[name].state for name in STEPS[:count]] == ["SUCCEEDED"] * count
+        assert steps[STEPS[count]].state == "RUNNING"
+        assert all(steps[name].seconds == pytest.approx(42) for name in STEPS[:count])
+        pods = {attempt.pod for step in steps.values() for attempt in step.attempts}
+        executors = {pod for pod, node in recorded()[f"running-{count}"]["pods"].items() if ".executor(" in node}
+        assert pods == executors
+
+
+@pytest.mark.parametrize("name", ["retried", "plain-failed"])
+def test_attempts_are_told_apart(name: str) -> None:
+    train = read(name)["train"]
+    assert (train.attempts[0].state, train.attempts[0].message) == ("FAILED", "pod deleted")
+    assert train.state == ("RUNNING" if name == "retried" else "FAILED")
+    assert len(train.attempts) == 2
+    assert [one.log_uri.rpartition("/")[2] for one in train.attempts] == ["executor-logs-0", "executor-logs-1"]
+
+
+def test_messages_say_why_a_step_failed_or_waits() -> None:
+    assert read("failed-4")["train"].message == "OOMKilled (exit code 137)"
+    assert read("plain-failed")["train"].message == "Error (exit code 1)"
+    assert read("waiting")["train"].message.startswith("Unschedulable: 0/3 nodes are available")
+    assert read("waiting")["train"].state == "PENDING"
+    driver = read("driver")["convert"]
+    assert (driver.state, driver.message) == ("FAILED", "Error (exit code 1): the driver failed")
+    assert read("cached")["ingest"].state == "SUCCEEDED"
+    assert read("queued") == {}
+
+
+@pytest.mark.parametrize("name", ["running-3", "plain-running", "succeeded", "failed-4", "plain-failed", "cached"])
+def test_names_and_states_are_enough_where_the_workflow_is_not_told(name: str) -> None:
+    whole, named = read(name), {step.name: step for step in steps_of_details(details(name))}
+    assert {step: (one.state, one.started) for step, one in named.items()} == {
+        step: (one.state, one.started) for step, one in whole.items()
+    }
+
+
+def test_the_tasks_of_kfp_3_are_read() -> None:
+    """By the messages of backend/api/v2beta1/run.proto in kubeflow/pipelines#13986."""
+    pods = [{"name": "a-driver", "type": "DRIVER"}, {"name": "a-0", "type": "EXECUTOR"}]
+    tasks = [
+        {"name": "root", "type": "ROOT", "state": "RUNNING"},
+        {"name": "ingest", "type": "RUNTIME", "state": "FAILED", "create_time": "2026-01-01T00:00:00Z",
+         "end_time": "2026-01-01T00:00:42Z", "status_metadata": {"message": "no corpus"}, "pods": pods},
+        {"name": "convert", "type": "RUNTIME", "state": "CACHED"},
+    ]  # fmt: skip
+    ingest, convert = steps_of_tasks(tasks)
+    assert (ingest.state, ingest.seconds, ingest.message) == ("FAILED", 42.0, "no corpus")
+    assert [attempt.pod for attempt in ingest.attempts] == ["a-0"]
+    assert convert.state == "SKIPPED"
+
+
+def test_status_shows_attempts_and_why_a_step_waits(shell: Shell, kfp: StandIn) -> None:
+    shell.submit()
+    (run_id,) = kfp.state.runs
+    kfp.state.scenario = "waiting"
+    assert "train      waiting" in shell("status", run_id).out
+    assert "3 Insufficient nvidia.com/gpu." in shell("status", run_id).out
+    kfp.state.scenario = "retried"
+    assert "attempt 2  pod deleted" in shell("status", run_id).out
+    kfp.state.scenario = "canceled"
+    assert shell("status", run_id).out.splitlines()[0].endswith("canceled")
+
+
+def test_the_log_of_a_lost_pod_is_an_error_and_not_a_log(shell: Shell, kfp: StandIn) -> None:
+    shell.submit()
+    (run_id,) = kfp.state.runs
+    kfp.state.scenario, kfp.state.pods_are_gone = "failed-4", True
+    ended = shell("logs", run_id, "train", "--deadline", "2")
+    assert ended.status == 1
+    assert "error_message" not in ended.out
+    assert "not found" in ended.err
+    assert "executor-logs-0" in ended.err, "where its copy is"
