@@ -57,6 +57,7 @@ class RunRecord:
       metrics: of the exported model, from evaluate.
       pushed: whether this run put a new version into service.
       reason: why the model was pushed or not, or why the run stopped.
+      warnings: of validate: the check and what it found.
       model: location of the version that this run put into service.
       dataset: location of the dataset version with the corpus' content.
       report: relative to the run's folder.
@@ -75,6 +76,7 @@ class RunRecord:
     metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
     pushed: bool = False
     reason: str = ""
+    warnings: list[str] = dataclasses.field(default_factory=list)
     model: str | None = None
     dataset: str | None = None
     failed_step: str | None = None
@@ -99,6 +101,7 @@ class RunRecord:
                 "metrics": self.metrics,
                 "pushed": self.pushed,
                 "reason": self.reason,
+                "warnings": self.warnings,
                 "model": self.model,
                 "dataset": self.dataset,
                 "failed_step": self.failed_step,

@@ -1,7 +1,10 @@
 """The result of a run: its metrics, the verdict, and the last lines that the command prints."""
 
+import contextlib
 from pathlib import Path
+from typing import Any
 
+from voxline.errors import WorkError
 from voxline.metrics.catalog import headline_metrics
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.run_report import name_logs, write_run_report
@@ -11,7 +14,10 @@ from voxline.store.uris import is_remote
 
 def finalize(record: RunRecord) -> None:
     """Fills in the results of the steps that finished."""
-    evaluated, pushed = record.step("evaluate"), record.step("push")
+    evaluated, pushed, validated = record.step("evaluate"), record.step("push"), record.step("validate")
+    if validated and "validation" in validated.outputs:
+        with contextlib.suppress(WorkError):  # a bucket that cannot be read now; the run has ended
+            record.warnings = _warnings(read_json(validated.output("validation")))
     if evaluated:
         record.metrics = dict(evaluated.metrics)
     if pushed and pushed.status == "succeeded":
@@ -27,6 +33,11 @@ def finalize(record: RunRecord) -> None:
     name_logs(record)
 
 
+def _warnings(validation: dict[str, Any]) -> list[str]:
+    """What validate warned of, a line each."""
+    return [f"{check['name']}: {check['detail']}" for check in validation["checks"] if check["outcome"] == "failed"]
+
+
 def _publish_reason(record: RunRecord, step: StepRecord) -> str:
     name, number = record.config["publish"]["name"], step.counts["version"]
     if step.reused:
@@ -40,6 +51,7 @@ def summary_lines(record: RunRecord) -> list[str]:
     reused = [step.name for step in record.steps if step.reused]
     lines = [""]
     lines += _metric_lines(record)
+    lines += [f"{'warning':<17}{warning}" for warning in record.warnings]
     lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
     if reused:
         lines.append(f"reused           {', '.join(reused)}: unchanged input")

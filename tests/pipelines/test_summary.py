@@ -1,15 +1,31 @@
 """The last lines of a run say what was measured, with the confidence that was asked for."""
 
+import json
 from pathlib import Path
 
-from voxline.pipelines.local.run_record import RunRecord
-from voxline.pipelines.local.summary import summary_lines
+from voxline.pipelines.local.run_record import RunRecord, StepRecord
+from voxline.pipelines.local.summary import finalize, summary_lines
 
 
 def test_the_interval_shows_the_configured_confidence(tmp_path: Path) -> None:
     record = RunRecord("asr", "small", tmp_path, {"evaluate": {"confidence": 0.995}}, status="succeeded")
     record.metrics = {"wer": 0.1, "wer_low": 0.05, "wer_high": 0.2, "cer": 0.03}
     assert "word error rate  10.00%  (99.5% interval 5.00% to 20.00%)" in summary_lines(record)
+
+
+def test_warnings_of_validate_are_repeated_at_the_end(tmp_path: Path) -> None:
+    checks = [
+        {"name": "sentence_overlap", "outcome": "failed", "detail": "68.2% of the utterances of dev and test have …"},
+        {"name": "duration", "outcome": "passed", "detail": "all are fine"},
+    ]
+    (tmp_path / "validation.json").write_text(json.dumps({"checks": checks}))
+    record = RunRecord("asr", "small", tmp_path, {"store": str(tmp_path)}, status="succeeded")
+    outputs = {"validation": str(tmp_path / "validation.json")}
+    record.steps = [StepRecord("validate", "succeeded", folder=str(tmp_path), outputs=outputs)]
+    finalize(record)
+    warning = "sentence_overlap: 68.2% of the utterances of dev and test have …"
+    assert record.warnings == [warning]
+    assert f"warning          {warning}" in summary_lines(record)
 
 
 def test_the_tts_summary_names_metrics_that_were_not_measured(tmp_path: Path) -> None:
