@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from voxline.errors import SettingsError
 from voxline.text.alphabet import ALPHABETS
 from voxline.text.frontend import LANGUAGES, apply_frontend, normalize_spoken
 from voxline.text.mandarin import NEUTRAL_TONE_WORDS
@@ -26,6 +27,10 @@ POLYPHONES = """长大 zhang3 da4|长城 chang2 cheng2|银行 yin2 hang2|行走 
 觉得 jue2 de5|睡觉 shui4 jiao4|教室 jiao4 shi4|教书 jiao1 shu1|便宜 pian2 yi5|方便 fang1 bian4|头发 tou2 fa5
 发现 fa1 xian4|为什么 wei4 shen2 me5|成为 cheng2 wei2|朝阳 zhao1 yang2|种子 zhong3 zi5|种地 zhong4 di4
 爱好 ai4 hao4|曾经 ceng2 jing1|率领 shuai4 ling3|效率 xiao4 lv4|处理 chu3 li3|重复 chong2 fu4|睡着 shui4 zhao2
+长时间 chang2 shi2 jian1|多长 duo1 chang2|最长 zui4 chang2|校长 xiao4 zhang3|长得高 zhang3 de5 gao1
+典当行 dian3 dang4 hang2|我行 wo3 hang2|我行我素 wo3 xing2 wo3 su4|步入会计 bu4 ru4 kuai4 ji4|入会 ru4 hui4
+多重 duo1 chong2|多重要 duo1 zhong4 yao4|教你 jiao1 ni3|宗教 zong1 jiao4|英语一和二 ying1 yu3 yi1 he2 er4
+客户得了重疾 ke4 hu4 de2 le5 zhong4 ji2|跑得快 pao3 de5 kuai4
 参加 can1 jia1|人参 ren2 shen1|弹琴 tan2 qin2|子弹 zi3 dan4|大夫 dai4 fu5"""
 
 
@@ -98,6 +103,25 @@ def test_plain_words_stay_as_they_are(text: str) -> None:
 def test_what_cannot_be_spelled_out_is_named() -> None:
     with pytest.raises(UnsupportedText, match=r"'₹' \(U\+20B9 INDIAN RUPEE SIGN\) in '₹500' has no sound"):
         apply_frontend("₹500", FrontendSettings(kind="english_transcript"))
+
+
+def test_latin_letters_and_the_words_of_a_lexicon_are_read() -> None:
+    def read(text: str, **lexicon: str) -> str:
+        how = FrontendSettings(kind="mandarin", sandhi=False, lexicon=lexicon)
+        assert FrontendSettings.of(how.plain()) == how
+        return apply_frontend(text, how).normalized_text
+
+    assert read("VIP客户下载APP") == "wei1 ai4 pi4 ke4 hu4 xia4 zai4 ei1 pi4 pi4"
+    assert read("A和B, 仇英") == "ei1 he2 bi4 chou2 ying1"
+    assert read("APP 仇英 Wechat", APP="ai4 pu3", 仇英="Qiú yīng", Wechat="wei1 xin4") == (
+        "ai4 pu3 qiu2 ying1 wei1 xin4"
+    )
+    for text, named in (("打开Wechat", "Latin here: Wechat"), ("ABCDEF", "Latin here: ABCDEF")):
+        with pytest.raises(UnsupportedText, match=f"other words in frontend.lexicon; {named}"):
+            read(text)
+    assert "lexicon" not in FrontendSettings().plain()
+    with pytest.raises(SettingsError, match=r"'lexicon' is .*; Wechat: 'wxyz1' in 'wxyz1' is not a syllable"):
+        FrontendSettings.of({"lexicon": {"Wechat": "wxyz1"}})
 
 
 @pytest.mark.parametrize("pair", POLYPHONES.replace("\n", "|").split("|"))

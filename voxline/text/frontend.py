@@ -115,7 +115,11 @@ def _mandarin(text: str, settings: FrontendSettings) -> FrontendOutput:
     from voxline.text.mandarin import hanzi_to_pinyin
     from voxline.text.pinyin import normalize_pinyin, pinyin_syllables
 
-    symbols = hanzi_to_pinyin(text, settings.sandhi) if settings.kind == "mandarin" else normalize_pinyin(text)
+    symbols = (
+        hanzi_to_pinyin(text, settings.sandhi, settings.lexicon)
+        if settings.kind == "mandarin"
+        else normalize_pinyin(text)
+    )
     return FrontendOutput(symbols, pinyin_syllables(symbols))
 
 

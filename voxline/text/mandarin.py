@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,10 +24,11 @@ _NEUTRAL_TONE_LIST = """
 
 NEUTRAL_TONE_WORDS = frozenset(_NEUTRAL_TONE_LIST.split())
 _COUNTING = "第十百千万亿零〇点两二三四五六七八九一"
-_ORDINAL_AFTER = "月号日楼一二三四五六七八九十零〇"
+_ORDINAL_AFTER = "月号日楼一二三四五六七八九十零〇和与或"
 _DIGITS = "零一二三四五六七八九"
 _HANZI = "\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0002ebef"
 _FULL_ER = "女婴幼孤少健胎宠男育小生"
+_MARKS = str.maketrans("", "", ".,;:!?")
 _DROPPED = str.maketrans("", "", "“”‘’\"'「」『』《》〈〉（）()【】[]·")
 _MUST = tuple("我你他她就都不必还可总也")
 """After these 得 is not a particle: it means "to have to"."""
@@ -36,33 +37,88 @@ _BEFORE_MEASURE = "一二两三四五六七八九十百千万几多这那哪每"
 _PHRASES = {
     "得走": "dei3 zou3", "午休息": "wu3 xiu1 xi5", "大夫": "dai4 fu5", "头发": "tou2 fa5", "觉得": "jue2 de5",
     "着急": "zhao2 ji2", "慢慢地": "man4 man4 de5", "一行人": "yi4 xing2 ren2", "睡着": "shui4 zhao2",
+    "长得": "zhang3 de5", "长出": "zhang3 chu1", "长满": "zhang3 man3", "长胖": "zhang3 pang4", "长着": "zhang3 zhe5",
+    "典当行": "dian3 dang4 hang2", "拍卖行": "pai1 mai4 hang2", "我行": "wo3 hang2", "贵行": "gui4 hang2",
+    "该行": "gai1 hang2", "我行吗": "wo3 xing2 ma5", "我行不行": "wo3 xing2 bu4 xing2", "步入": "bu4 ru4",
+    "多重": "duo1 chong2", "多重要": "duo1 zhong4 yao4", "有多重": "you3 duo1 zhong4",
+    **{f"教{whom}": f"jiao1 {reading}" for whom, reading in {
+        "你": "ni3", "我": "wo3", "他": "ta1", "她": "ta1", "您": "nin2", "你们": "ni3 men5", "我们": "wo3 men5",
+        "他们": "ta1 men5", "大家": "da4 jia1", "孩子": "hai2 zi5", "学生": "xue2 sheng5",
+    }.items()},
 }  # fmt: skip
+"""Words that pypinyin's phrases lack, or that decide a segmentation: 步入|会计, not 步|入会|计."""
+
+_SINGLE = {"长": "cháng,zhǎng"}
+"""Readings of a hanzi outside all phrases, the usual one first: 最长, 长时间; phrases have 校长, 长大."""
+
+_CAUGHT = "病癌症重感肿糖高心肺肝胃第冠亚奖满"
+"""After 得了 these are what somebody got: 得了重疾 is de2 le5; 做得了 is de5 liao3."""
+
+LETTERS = {
+    "A": "ei1", "B": "bi4", "C": "xi1", "D": "di4", "E": "yi4", "F": "ai2 fu5", "G": "ji4", "H": "ei2 chi1",
+    "I": "ai4", "J": "zhei4", "K": "kei4", "L": "ai2 lou5", "M": "ai2 mu5", "N": "en1", "O": "ou1", "P": "pi4",
+    "Q": "ku1", "R": "a4 er5", "S": "ai2 si5", "T": "ti4", "U": "you1", "V": "wei1", "W": "da2 bu5 liu5",
+    "X": "ai2 ke5 si5", "Y": "wai4", "Z": "zei4",
+}  # fmt: skip
+"""Latin letters as they are read in Mandarin speech."""
+MAX_LETTERS = 5
+"""Capitals in a row that are read letter by letter: APP, VIP. A longer word needs an entry in the lexicon."""
 
 
-def hanzi_to_pinyin(text: str, sandhi: bool = True) -> str:
-    """Converts hanzi to pinyin. Latin words are rejected, since their pronunciation is unknown.
+def hanzi_to_pinyin(text: str, sandhi: bool = True, lexicon: Mapping[str, str] | None = None) -> str:
+    """Converts hanzi to pinyin. Up to five capitals are read as letters; other Latin words need the lexicon.
+
+    Args:
+      lexicon: word → pinyin with tone digits, for Latin words and names; it wins over everything else.
 
     >>> hanzi_to_pinyin("你好，银行有50%！")
     'ni2 hao3, yin2 hang2 you2 bai3 fen1 zhi1 wu3 shi2!'
+    >>> hanzi_to_pinyin("VIP客户下载Wechat", lexicon={"Wechat": "wei1 xin4"})
+    'wei1 ai4 pi4 ke4 hu4 xia4 zai3 wei1 xin4.'
 
     Raises:
       UnsupportedText: some characters have no sound in Mandarin, or there are no words.
     """
     written = unicodedata.normalize("NFKC", text.translate(PUNCTUATION)).translate(_DROPPED).translate(PUNCTUATION)
-    spelled_out = re.sub("--+", ",", "".join(expand_mandarin_numbers(" ".join(written.split())).split()))
-    if unknown := re.findall(rf"[^{_HANZI}.,;:!?]", spelled_out):
-        latin = re.findall("[A-Za-z]+", spelled_out)
+    expanded = " ".join(expand_mandarin_numbers(" ".join(written.split())).split())
+    spelled_out = re.sub("--+", ",", re.sub("(?<![A-Za-z]) | (?![A-Za-z])", "", expanded))
+    lexicon = lexicon or {}
+    known = sorted(lexicon, key=len, reverse=True)
+    words = re.compile("|".join([*map(re.escape, known), "[A-Za-z]+", " ", f"[{_HANZI}]"]))
+    unknown = "".join(words.sub("", spelled_out).translate(_MARKS))
+    latin = [word for word in re.findall("[A-Za-z]+", spelled_out) if not _is_readable(word, lexicon)]
+    if unknown or latin:
         named = f"; Latin here: {', '.join(dict.fromkeys(latin[:10]))}" if latin else ""
         raise unsupported_characters(
-            unknown, text, f"hanzi, digits and punctuation are accepted, Latin words are not{named}"
+            unknown or "".join(latin),
+            text,
+            "hanzi, digits, punctuation and up to five capitals are accepted, and other words in frontend.lexicon"
+            f"{named}",
         )
+    special = re.compile("(" + "|".join([*map(re.escape, known), "[A-Za-z]+"]) + ")")
     parts = []
     for part in re.findall(r"[.,;:!?]+|[^.,;:!?]+", spelled_out):
-        parts.append(part[0] if part[0] in ".,;:!?" else " " + " ".join(_clause_syllables(part, text, sandhi)))
+        if part[0] in ".,;:!?":
+            parts.append(part[0])
+            continue
+        for number, piece in enumerate(special.split(part)):
+            if number % 2:
+                parts.append(f" {_read_word(piece, lexicon)}")
+            elif hanzi := piece.replace(" ", ""):
+                parts.append(" " + " ".join(_clause_syllables(hanzi, text, sandhi)))
     symbols = "".join(parts).lstrip(" .,;:!?")
     if not symbols:
         raise EmptyText(f"{quote_text(text)} has no words; hanzi are accepted")
     return with_final_mark(symbols)
+
+
+def _is_readable(word: str, lexicon: Mapping[str, str]) -> bool:
+    return word in lexicon or (word.isupper() and len(word) <= MAX_LETTERS)
+
+
+def _read_word(word: str, lexicon: Mapping[str, str]) -> str:
+    """The pinyin of a word of the lexicon, or of letters."""
+    return lexicon.get(word) or " ".join(LETTERS[letter] for letter in word)
 
 
 def _clause_syllables(hanzi: str, text: str, sandhi: bool) -> list[str]:
@@ -105,12 +161,13 @@ def _segment(hanzi: str) -> list[str]:
 
 @cache
 def _load_pypinyin() -> Any:
-    from pypinyin import Style, lazy_pinyin, load_phrases_dict
+    from pypinyin import Style, lazy_pinyin, load_phrases_dict, load_single_dict
     from pypinyin.contrib.tone_convert import to_tone
 
     def pronounce(hanzi: str) -> list[str]:
         return lazy_pinyin(hanzi, style=Style.TONE3, neutral_tone_with_five=True, v_to_u=False, errors=list)  # type: ignore[arg-type]
 
+    load_single_dict({ord(character): readings for character, readings in _SINGLE.items()})
     # pypinyin segments and pronounces with the same dictionary.
     phrases = {word: f"{pronounce(word)[0]} {pronounce(word)[1][:-1]}5" for word in NEUTRAL_TONE_WORDS} | _PHRASES
     load_phrases_dict(
@@ -126,8 +183,10 @@ def _resolve_particles(words: list[str], syllables: list[str]) -> list[str]:
     number: 三只猫; elsewhere it means "only".
     """
     resolved, index = list(syllables), 0
-    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
-        complement = word == "得" and before and before not in _MUST
+    following = [*words[2:], "", ""]
+    for before, word, after, second in zip(["", *words], words, [*words[1:], ""], following, strict=False):
+        caught = after == "了" and second[:1] in tuple(_CAUGHT)
+        complement = word == "得" and before and before not in _MUST and not caught
         adverbial = word == "地" and len(before) > 1 and after
         if complement or adverbial:
             resolved[index] = "de5"

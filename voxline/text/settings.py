@@ -1,7 +1,7 @@
 """The settings of the text frontend, which a model carries in model.json; and the errors for texts it cannot read."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import pydantic
 
@@ -32,6 +32,35 @@ class FrontendSettings(Settings):
     sandhi: bool = pydantic.Field(
         True, description="mandarin: apply tone sandhi (ni2 hao3), instead of the dictionary tones (ni3 hao3)"
     )
+
+    lexicon: dict[str, str] = pydantic.Field(
+        {},
+        description="mandarin: words and names with their pinyin, such as {Wechat: wei1 xin4, 仇英: qiu2 ying1}; "
+        "capitals such as APP are read as letters without it",
+    )
+
+    @pydantic.field_validator("lexicon")
+    @classmethod
+    def _check_pinyin(cls, lexicon: dict[str, str]) -> dict[str, str]:
+        from voxline.text.pinyin import normalize_pinyin, pinyin_syllables
+
+        checked = {}
+        for word, pinyin in lexicon.items():
+            if not word or not word.isalpha():
+                raise ValueError(f"the word {word!r} has characters other than letters or hanzi")
+            try:
+                checked[word] = pinyin_syllables(normalize_pinyin(pinyin))
+            except UnsupportedText as error:
+                raise ValueError(f"{word}: {error}") from None
+        return checked
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_an_empty_lexicon(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keys, datasets and models from before there was a lexicon stay as they are."""
+        values: dict[str, Any] = handler(self)
+        if not values.get("lexicon"):
+            values.pop("lexicon", None)
+        return values
 
 
 class UnsupportedText(ValueError):  # noqa: N818 - callers turn it into a reject or an error of their own
