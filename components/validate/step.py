@@ -88,6 +88,7 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult",
     from voxline.components.validate.checks import run_checks
     from voxline.components.validate.report import validation_page
     from voxline.components.validate.tfdv.report import statistics_page
+    from voxline.report import plural
 
     results = run_checks(corpus, settings, tfdv_result)
     failed = [result for result in results if result.fails_the_step]
@@ -123,7 +124,9 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult",
             f"validate: {'; '.join(map(_describe, failed))}. See {work.output_uri('report')}, then fix the corpus, "
             f"raise validate.{failed[0].check.name}.threshold, or make its severity a warning"
         )
-    print_status(f"validate: {work.counts['checks']} checks, {len(warned)} warnings; {work.output_uri('report')}")
+    print_status(
+        f"validate: {plural(work.counts['checks'], 'check')}, {plural(len(warned), 'warning')}; {work.output_uri('report')}"
+    )
 
 
 def _describe(result: "CheckResult") -> str:

@@ -80,7 +80,7 @@ def collect_garbage_of_store(
     yes: Annotated[bool, typer.Option("--yes", help="Delete it; without this, only list it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what no dataset version, model or run needs and nobody used for a while.
+    """Delete what no version, model or run needs.
 
     That is step outputs, WAVs, shards, line caches and downloads. A run that is not below --runs is not known: what it
     made goes once it is older than --older-than. Refuses while a process works in the store. A run that needs something
