@@ -124,9 +124,8 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult",
             f"validate: {'; '.join(map(_describe, failed))}. See {work.output_uri('report')}, then fix the corpus, "
             f"raise validate.{failed[0].check.name}.threshold, or make its severity a warning"
         )
-    print_status(
-        f"validate: {plural(work.counts['checks'], 'check')}, {plural(len(warned), 'warning')}; {work.output_uri('report')}"
-    )
+    checks, warnings = plural(work.counts["checks"], "check"), plural(len(warned), "warning")
+    print_status(f"validate: {checks}, {warnings}; {work.output_uri('report')}")
 
 
 def _describe(result: "CheckResult") -> str:

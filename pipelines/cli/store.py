@@ -45,7 +45,7 @@ def show_usage(
     older_than: OlderThan = "30d",
     as_json: AsJson = False,
 ) -> None:
-    """Show what takes the space of a store, by kind and by what needs it.
+    """Show what takes the space of a store, and what needs it.
 
     What several need counts for the first: dataset versions, models, runs, recent use. `nothing` is what `store gc`
     with the same options deletes.
