@@ -204,7 +204,7 @@ def _require_logs(objects: ObjectStore, found: dict[str, StoredItem]) -> None:
             for key in _KEY.findall(objects.read(item.name).decode()):
                 if key in needed:
                     item.require(needed[key].need)
-        elif item.name.startswith(f"{CORPORA}/objects/") and objects.local_path(item.name).stat().st_nlink > 1:
+        elif item.kind == DOWNLOADS and not objects.is_remote and objects.local_path(item.name).stat().st_nlink > 1:
             item.require("recent")  # the folder of a corpus links to it; it goes once that is gone
 
 
