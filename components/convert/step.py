@@ -5,9 +5,10 @@ becomes a reject with a reason. Memory holds a few numbers per utterance; the ma
 """
 
 import heapq
+import json
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from voxline.audio.containers import shares_one_decode
@@ -37,6 +38,7 @@ from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.progress import Progress
 from voxline.rejects import Reason, Reject
+from voxline.store.files import atomic_write
 from voxline.store.hashing import DIGEST_BYTES, DigestMap
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 from voxline.text.alphabet import Alphabet
@@ -46,6 +48,9 @@ REVISION = 2
 
 MAX_GROUP = 1_000
 """Segments that are cut from one decode. More are another job: each has the time limit of one."""
+
+MEMORY_LIMIT_FILE = "memory_limit.json"
+"""Beside the manifest, where some rejects are `out_of_memory`."""
 
 MAX_EXAMPLES = 3
 """Changed recordings that a message names."""
@@ -83,14 +88,38 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
         def check(folder: Path) -> None:
             if not (scan.unchanged and wrote_last(cache, folder)):  # if so, the scan has just checked its WAVs
                 pool.check(folder)
+            _check_memory_limit(folder, settings.worker_memory_megabytes)
 
         with cached_step(store, "convert", naming, inputs, revision=REVISION, check=check) as work:
             if not work.reused:
                 cache.check()  # now that the output is locked, nobody can be purged any more
                 crashed = decode_new(scan, pool, settings, work)
+                _note_memory_limit(work.folder, crashed.values(), settings.worker_memory_megabytes)
                 builder = OutputBuilder(work.folder, scan, pool, settings, crashed)
                 write_output(scan, cache, builder, settings, work, store)
     return work
+
+
+def _note_memory_limit(folder: Path, crashed: Iterable[RejectedRecording], megabytes: float) -> None:
+    """Writes down under which limit recordings needed too much memory, which is not part of the key."""
+    (folder / MEMORY_LIMIT_FILE).unlink(missing_ok=True)  # of an output that is made again
+    if any(crash.reason is Reason.OUT_OF_MEMORY for crash in crashed):
+        with atomic_write(folder / MEMORY_LIMIT_FILE, "w") as out:
+            json.dump({"worker_memory_megabytes": megabytes}, out)
+
+
+def _check_memory_limit(folder: Path, megabytes: float) -> None:
+    """Refuses an output with `out_of_memory` rejects that another limit may spare.
+
+    Raises:
+      WorkError: the limit was lower then, so these recordings are tried again.
+    """
+    file = folder / MEMORY_LIMIT_FILE
+    if not file.is_file():
+        return
+    limit = json.loads(file.read_text(encoding="utf-8"))["worker_memory_megabytes"]
+    if limit and (not megabytes or megabytes > limit):
+        raise WorkError(f"some recordings needed more than {limit:g} MB, and more is allowed now")
 
 
 def decode_new(

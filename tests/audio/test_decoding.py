@@ -173,3 +173,12 @@ def test_a_wav_that_is_named_raw_is_a_wav(tmp_path: Path) -> None:
     with open(tmp_path / "take.raw", "wb") as file:
         soundfile.write(file, tone(0.2), RATE, format="WAV")
     assert read_header(tmp_path / "take.raw").frames == 3_200
+
+
+def test_an_mp3_that_was_appended_to_another_is_not_left_out(tmp_path: Path) -> None:
+    """The Xing header of the first states the length of the first."""
+    soundfile.write(tmp_path / "one.mp3", np.random.default_rng(1).normal(0, 0.1, 20 * RATE), RATE)
+    content = (tmp_path / "one.mp3").read_bytes()
+    (tmp_path / "two.mp3").write_bytes(2 * content)
+    assert read_header(tmp_path / "one.mp3").seconds == pytest.approx(20, abs=0.01)
+    assert len(load_audio(tmp_path / "two.mp3", RATE)) == pytest.approx(40 * RATE, abs=0.2 * RATE)

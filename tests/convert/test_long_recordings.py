@@ -127,6 +127,11 @@ def test_a_recording_that_needs_too_much_memory_is_the_only_one_lost(tmp_path: P
     [reject] = read_rejects(work.folder)
     assert (reject.id, str(reject.reason)) == ("long.wav", "out_of_memory")
     assert "convert.worker_memory_megabytes allows 30 MB" in reject.detail
+    assert run(manifest, tmp_path / "store", settings).reused
+    for limit, rejects, reused in ((20, 1, True), (1_024, 0, False), (0, 0, True)):
+        changed = settings.model_copy(update={"worker_memory_megabytes": limit})
+        again = run(manifest, tmp_path / "store", changed)
+        assert (again.key, again.counts["rejects"], again.reused) == (work.key, rejects, reused)
 
 
 def test_more_seconds_are_decoded_where_an_earlier_limit_stopped(talk: Path, tmp_path: Path) -> None:

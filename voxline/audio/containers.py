@@ -132,6 +132,9 @@ _BIT_RATES = {
 """kbit/s by (MPEG 1 or 2, layer)."""
 _SAMPLE_RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 _RESYNC_BYTES = 1 << 16
+_XING_TAGS = (b"Xing", b"Info")
+_XING_BYTES = 40
+"""From the start of a frame to the end of such a tag."""
 _XING_SLACK = 0.02
 """Share by which a file may be longer than its Xing header says: the header's own frame, tags at the end."""
 
@@ -190,14 +193,18 @@ def count_mp3_frames(path: Path) -> MpegAudio | None:
         total, rate = 0, frame.sample_rate
         while at + 4 <= end:
             file.seek(at)
-            here = _frame_header(file.read(4))
+            head = file.read(_XING_BYTES)
+            here = _frame_header(head)
             if here is None or here.sample_rate != rate:
                 if (found := _next_frame(file, at + 1, end)) is None:
                     break
                 at, here = found
+                file.seek(at)
+                head = file.read(_XING_BYTES)
             if at + here.size > end:
                 break  # cut in this frame
-            total += here.samples
+            if head[4 + here.side_info :][:4] not in _XING_TAGS:  # of a second MP3 that was appended
+                total += here.samples
             at += here.size
     return MpegAudio(total, rate, frame.samples)
 
@@ -244,7 +251,7 @@ def _has_true_xing(file: IO[bytes], at: int, frame: _Frame, end: int) -> bool:
     """Whether the first frame is a Xing header that states the number of frames, and bytes that fit the file."""
     file.seek(at + 4 + frame.side_info)
     tag = file.read(16)
-    if tag[:4] not in (b"Xing", b"Info") or len(tag) < 16:
+    if tag[:4] not in _XING_TAGS or len(tag) < 16:
         return False
     flags = int.from_bytes(tag[4:8])
     if not flags & 1:

@@ -41,8 +41,8 @@ BLOCK_SAMPLES = 1 << 19
 MIN_SAMPLE_RATE = 1_000
 """Hz. A lower rate means a damaged header, and resampling from it would take gigabytes."""
 
-MAX_LOST_FRAMES = 2
-"""Frames of an MP3 that a decoder may leave out at its start, where they refer to frames that are not there."""
+MAX_LOST_FRAMES = 4
+"""Frames of an MP3 that a decoder may leave out: padding, and those that refer to frames that are not there."""
 
 RAW_HINT = (
     "; a file without a header needs corpus.raw.sample_rate (Hz), and corpus.raw.channels and "
