@@ -42,6 +42,8 @@ SHARD_BYTES = 256_000_000
 """Audio in one tar or Parquet file."""
 _BATCH = 256
 """Utterances whose WAVs are downloaded at a time."""
+_GROUP_ROWS = 64
+"""Rows of a row group of Parquet: a reader holds one in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,10 +330,10 @@ def _write_parquet(utterances: Iterable[ExportedUtterance], split: str, folder: 
             {"huggingface": json.dumps({"info": {"features": features}})},
         )
         with pyarrow.parquet.ParquetWriter(folder / name, schema) as writer:
-            for start in range(0, len(shard), _BATCH):
-                batch = shard[start : start + _BATCH]
+            for start in range(0, len(shard), _GROUP_ROWS):
+                batch = shard[start : start + _GROUP_ROWS]
                 sounds = [{"bytes": one.wav.read_bytes(), "path": f"{one.row.audio_hash}.wav"} for one in batch]
-                arrays = [array.slice(start, _BATCH) for array in columns.values()]
+                arrays = [array.slice(start, _GROUP_ROWS) for array in columns.values()]
                 writer.write_table(pyarrow.table([*arrays, pyarrow.array(sounds, audio)], schema=schema))
         for one in shard:
             yield one, [], [name]
