@@ -11,6 +11,7 @@ import pytest
 import soundfile
 
 from tests.ingest.listed import write, write_lines
+from voxline.components.ingest.corpus import Corpus
 from voxline.components.ingest.settings import ColumnNames, CorpusSettings
 from voxline.errors import SettingsError
 from voxline.store.files import read_json
@@ -71,6 +72,8 @@ def test_a_linked_folder_is_entered_below_an_audio_root_and_no_loop_of_links_is_
     assert ingest("manifest").rejects == {"audio": "outside_corpus", "audio/a.wav": "outside_corpus"}
     allowed = ingest("manifest", audio_roots=[str(clips.parent)])
     assert (allowed.ids, allowed.rejects) == (["audio/a.wav", "own.wav"], {})
+    settings = CorpusSettings.of({"audio_roots": [str(clips.parent)]})
+    assert list(Corpus(corpus, settings=settings).files) == ["audio/a.wav", "audio/b.wav", "own.wav", "train.jsonl"]
 
 
 def test_kaldi_s_absolute_paths_are_read_and_its_pipes_are_named(corpus: Path, clips: Path, ingest: Ingest) -> None:
