@@ -132,7 +132,9 @@ def _cards(metrics: dict[str, Any]) -> Block:
     values = metrics["metrics"]
     cards = {metric.title: metric.format(values[metric.name]["value"]) for metric in _headline(metrics)}
     rtf = values["rtf"]["value"]
-    return stat_cards({**cards, "speed, × real time": f"{1 / rtf:,.3g}" if rtf else "—"})
+    return stat_cards(
+        {**cards, "speed, × real time": "—" if not rtf else f"{1 / rtf:,.0f}" if rtf < 0.01 else f"{1 / rtf:.3g}"}
+    )
 
 
 def _metrics_table(metrics: dict[str, Any]) -> list[Block]:

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import soundfile
 
 from tests.tone_asr_model import WORDS, MakeAsrModel, write_corpus
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run
+from voxline.data.manifest import read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
@@ -102,6 +104,52 @@ def test_the_report_is_self_contained_and_plays_the_worst_utterances(compared: E
         assert part in html
     assert "http://" not in html
     assert "https://" not in html
+
+
+def test_the_report_lists_the_regressions_and_every_utterance(compared: Evaluation) -> None:
+    html = (compared.folder / "report.html").read_text()
+    worse = [result for result in compared.results if result.metrics["wer"].sum]
+    assert f"Regressions: {len(worse)} utterances" in html
+    assert "Fixes: none." in html
+    assert html.count('title="substitution">six</ins>') >= len(worse)
+    table = html[html.index("<table data-explorer>") :]
+    assert table[: table.index("</table>")].count("<tr>") == len(compared.results) + 1
+    sevens = sum(result.details["reference"].split().count("seven") for result in compared.results)
+    assert f"{sevens} of {sevens}" in html  # missed, and times that it occurs
+
+
+def test_each_utterance_has_its_level_noise_and_rate(corpus: Path, compared: Evaluation) -> None:
+    manifest = {one.id: one for one in read_manifest(corpus)}
+    for result in compared.results:
+        samples, rate = soundfile.read(manifest[result.id].audio_filepath)
+        level = 10 * np.log10(np.mean(samples**2))
+        assert result.details["level_db"] == pytest.approx(level, abs=0.01)
+        assert result.details["speaking_rate"] == pytest.approx(
+            len(result.details["reference"]) / (len(samples) / rate), abs=0.01
+        )
+        assert result.slices["sentence"] == "not in train"
+    loud = [name for name in compared.metrics["slices"]["level"] if name.startswith("-20 dB")]
+    assert sum(result.slices["level"] in loud for result in compared.results) == sum(
+        result.details["level_db"] >= -20 for result in compared.results
+    )
+
+
+def test_sentences_of_train_are_a_slice_and_the_data_is_summarized(
+    tmp_path: Path, make_asr_model: MakeAsrModel
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three"), ("ada", "four one")])
+    lines = list(read_manifest(corpus))
+    trained = [one.replace(id=f"t{one.id}", split="train", speaker="tom") for one in lines[:2]]
+    write_manifest(corpus / "manifest.jsonl", [*trained, *lines])
+    work = run(make_asr_model(), corpus, tmp_path / "none", tmp_path / "store", AsrEvaluateSettings())
+    metrics = json.loads(work.path("metrics").read_text())
+    slices = {name: of["utterances"] for name, of in metrics["slices"]["sentence"].items()}
+    assert slices == {"also in train": 2, "not in train": 1}
+    assert metrics["test"]["also_in_train"] == 2
+    assert {split: (of["utterances"], of["speakers"]) for split, of in metrics["data"].items()} == {
+        "train": (2, 1),
+        "test": (3, 2),
+    }
 
 
 def test_an_evaluation_is_repeated_if_another_model_goes_into_service(

@@ -23,6 +23,8 @@ from voxline.report import (
     Page,
     Panel,
     PlayerBudget,
+    SpokenWord,
+    WordRow,
     audio_player,
     badge,
     bar_plot,
@@ -41,6 +43,7 @@ from voxline.report import (
     side_by_side,
     slot,
     small_print,
+    spectrogram_view,
     stat_cards,
     verdict_banner,
     word_diff,
@@ -199,6 +202,24 @@ def test_a_player_may_hold_mp3(tmp_path: Path) -> None:
     assert abs(len(samples) / RATE - 1) < 0.15
     assert len(data) < 10_000
     assert 'aria-label="utterance a"' in block
+
+
+def test_a_spectrogram_shows_a_tone_where_it_is_and_its_words() -> None:
+    from PIL import Image
+
+    silence = np.zeros(RATE // 2, np.float32)
+    words = [SpokenWord("a <tone>", 0.5, 1.0, 0.42)]
+    block = spectrogram_view(np.concatenate([silence, tone(0.5)]), RATE, [WordRow("hypothesis", words)], "of a")
+    png = base64.b64decode(block.partition("image/png;base64,")[2].partition('"')[0])
+    image = np.asarray(Image.open(io.BytesIO(png)).convert("L"), np.float64)
+    rows, columns = image.shape
+    brightest = np.unravel_index(image.argmax(), image.shape)
+    assert abs(rows - 1 - brightest[0] - 220 / (RATE / 2) * rows) <= 1
+    assert brightest[1] > columns * 0.48
+    assert image[:, : int(columns * 0.45)].max() < 10
+    assert "a &lt;tone&gt; 42% at 0.50 s" in block
+    assert "var(--bad-tint)" in block
+    assert len(block) < 30_000
 
 
 def test_plots_take_their_colours_from_the_page_and_leave_no_background() -> None:
