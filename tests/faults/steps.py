@@ -142,7 +142,7 @@ def end_state(folder: Path) -> dict[str, str]:
 def leftovers(folder: Path) -> list[str]:
     """Unfinished files and folders, which nobody reads."""
     hidden = [file.relative_to(folder).as_posix() for file in folder.rglob(".*")]
-    return [place for place in hidden if not place.endswith("/.lock")]
+    return [place for place in hidden if not place.endswith(("/.lock", "/.working.lock", "/.alone.lock"))]
 
 
 def _without_the_way(values: Any) -> Any:
