@@ -143,6 +143,11 @@ def _look(folder: Path) -> _Look:
         found.append((rank, format, entries, rejects, len(read) <= ENTRIES_READ))
     best = max(found, key=lambda one: one[0], default=None)
     if best is None or not best[2]:
+        if archive := next(corpus.find(".parquet", ".arrow", ".tar"), None):
+            raise SettingsError(
+                f"{folder}: {archive} may hold the recordings, which this command does not unpack; write a config with "
+                "corpus.format huggingface, webdataset or nemo_tarred (docs/corpora.md)"
+            )
         audio = sum(1 for _ in corpus.find_audio())
         raise SettingsError(
             f"{folder}: {audio:,} recordings, and no format of {', '.join(format_names())} finds a transcript; write a "

@@ -15,6 +15,8 @@ import pyarrow.parquet
 import pytest
 
 from tests.ingest.listed import write, write_lines
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.convert.step import run as convert
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import WorkError
 
@@ -76,13 +78,19 @@ def test_common_voice_is_its_validated_clips_split_by_speaker(common_voice: Path
 
 
 def test_a_delta_costs_its_own_clips_and_withdraws_what_it_invalidates(
-    common_voice: Path, record: Record, ingest: Ingest
+    common_voice: Path, record: Record, ingest: Ingest, tmp_path: Path
 ) -> None:
+    def decoded(out: Any) -> int:
+        settings = ConvertSettings.of({"workers": 1, "alphabet": "abcdefghijklmnopqrstuvwxyz 0123456789早上好"})
+        return convert(out.work.folder, tmp_path / "store", settings).counts["decoded"]
+
     before = ingest("common_voice")
+    assert decoded(before) == 4
     record(f"{DELTA}/clips/c5.mp3", seconds=0.6)
     release(common_voice / DELTA, "validated.tsv", c5="cyd", c2="ann:Sentence c2, mended.")
     release(common_voice / DELTA, "invalidated.tsv", c3="ben")
     after = ingest("common_voice")
+    assert decoded(after) == 1
     assert after.ids == ["c1", "c2", "c4", "c5"]
     assert after.rejects == {"c3": "invalidated"}
     assert "cv-corpus-22.0-delta" in after.details["c3"]

@@ -86,6 +86,12 @@ def test_recordings_without_transcripts_are_refused_with_a_line_to_write(tmp_pat
         propose_config(tmp_path)
 
 
+def test_recordings_within_archives_are_told_with_the_formats_that_read_them(tmp_path: Path) -> None:
+    (tmp_path / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(SettingsError, match=r"train-00000-of-00001\.parquet may hold the recordings.*huggingface"):
+        propose_config(tmp_path)
+
+
 def test_an_existing_config_is_kept(tmp_path: Path) -> None:
     proposal = propose_config(manifest(tmp_path / "c", count=4))
     (tmp_path / "c.yaml").write_text("mine: 1\n", encoding="utf-8")
