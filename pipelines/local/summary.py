@@ -63,7 +63,7 @@ def summary_lines(record: RunRecord) -> list[str]:
     if record.dataset:
         lines.append(f"dataset          {_relative(record.dataset)}")
     if record.status == "succeeded":
-        lines.append(record.reason)
+        lines.append(record.reason or f"Stopped after {record.until}, as --until says")
     return lines
 
 

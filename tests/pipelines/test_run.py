@@ -164,7 +164,8 @@ def test_a_missing_corpus_is_told_before_anything_is_written(house: House) -> No
 
 def test_a_run_stops_after_a_step_and_forces_one(house: House) -> None:
     """Without these two options a run of the whole graph would train."""
-    status, _ = house.run("--until", "convert")
+    status, seen = house.run("--until", "convert")
+    assert seen[-1] == "Stopped after convert, as --until says"
     found = record(house)
     assert (status, found["status"], found["until"]) == (0, "succeeded", "convert")
     assert [(step["name"], step["reused"]) for step in found["steps"]] == [("ingest", False), ("convert", False)]
