@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from tests.publish.conftest import Extract
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.publish.diff import DatasetDiff, count_changes, diff_datasets, feature_drift, format_word_diff
+from voxline.components.publish.diff_report import utterance_lists
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.components.publish.versions import DatasetVersions
@@ -84,6 +85,18 @@ def test_merging_finds_what_a_full_comparison_finds(
 )
 def test_texts_are_compared_word_by_word(before: str, after: str, said: str) -> None:
     assert format_word_diff(before, after) == said
+
+
+def test_the_page_says_before_and_after_and_aligns_words_as_the_terminal_does(tmp_path: Path) -> None:
+    row = {"split": "test", "speaker": "anna", "audio_hash": "a"}
+    before = dataset(tmp_path / "a", {"u": {**row, "text": "the cat sat on a mat"}})
+    after = dataset(tmp_path / "b", {"u": {**row, "text": "cat sat in a mat now"}})
+    html = "".join(utterance_lists(diff_datasets(before, after)))
+    assert '<span class="reference">before</span><span class="hypothesis">after</span>' in html
+    marks = {kind: html.count(f'class="pair {kind}"') for kind in ("delete", "substitute", "insert")}
+    assert marks == {"delete": 1, "substitute": 1, "insert": 1}
+    shown = format_word_diff("the cat sat on a mat", "cat sat in a mat now")
+    assert shown == "[-the-] cat sat [-on-] {+in+} a mat {+now+}"
 
 
 def test_a_version_counts_its_changes_and_the_diff_lists_them(extracted: Extract, tmp_path: Path) -> None:
