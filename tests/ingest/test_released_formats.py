@@ -18,6 +18,8 @@ from tests.ingest.listed import write, write_lines
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.publish.purge.locations import PurgeScope
+from voxline.components.publish.purge.purge import purge_speaker
 from voxline.errors import WorkError
 
 Ingest = Callable[..., Any]
@@ -256,6 +258,22 @@ def test_a_webdataset_s_samples_are_read_from_their_shards(corpus: Path, record:
     assert out.utterances["b"].extra["accent"] == "us"
     assert Path(out.utterances["b"].audio_filepath).read_bytes() == audio[1]
     assert out.rejects == {"c": "missing_file", "d": "transcript_missing", "e": "bad_entry"}
+
+
+def test_a_purge_removes_the_recordings_that_were_unpacked(
+    corpus: Path, record: Record, ingest: Ingest, tmp_path: Path
+) -> None:
+    members: dict[str, bytes | str] = {}
+    for number in range(4):
+        members[f"{number}.wav"] = record(f"tmp/{number}.wav").read_bytes()
+        members[f"{number}.json"] = json.dumps({"text": "one", "speaker": ("ann", "ben")[number % 2]})
+    write_tar(corpus / "train-0.tar", members)
+    before = ingest("webdataset")
+    unpacked = [Path(one.audio_filepath) for one in before.utterances.values()]
+    assert all(file.is_relative_to(tmp_path / "store/unpacked") and file.is_file() for file in unpacked)
+    purge_speaker("ann", PurgeScope(str(tmp_path / "store")))
+    assert not any(file.exists() for file in unpacked)
+    assert ingest("webdataset").utterances == before.utterances  # the corpus itself still has them
 
 
 def test_a_member_that_would_leave_the_store_ends_the_run(corpus: Path, record: Record, ingest: Ingest) -> None:
