@@ -63,9 +63,17 @@ def transcribe(
 def synthesize(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
     model: Annotated[str, typer.Option(help="An exported TTS model, a registry's version, or <registry>/<model>.")],
-    output: Annotated[Path, typer.Option("--output", "-o", parser=machine_path, help="The WAV to write.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            parser=machine_path,
+            help="The file to write: .wav, .mp3, .m4a, .ogg, .opus, .webm or .flac.",
+        ),
+    ],
 ) -> None:
-    """Synthesize a text to a WAV.
+    """Synthesize a text to a WAV or a compressed file.
 
     Example: voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits -o out.wav
     """
@@ -168,19 +176,23 @@ def read_text_argument(argument: str) -> str:
         raise SettingsError(f"the text on standard input is not UTF-8: {error}; convert it") from None
 
 
+OUTPUT_EXTENSIONS = (".wav", ".mp3", ".m4a", ".ogg", ".opus", ".webm", ".flac")
+
+
 def check_output(output: Path) -> None:
     """
     Raises:
-      SettingsError: the file is not a .wav in an existing folder.
+      SettingsError: the file has another extension than a known one, or its folder does not exist.
     """
-    if output.suffix.lower() != ".wav" or output.is_dir():
-        raise SettingsError(f"--output {output}: a file whose name ends in .wav is accepted")
+    if output.suffix.lower() not in OUTPUT_EXTENSIONS or output.is_dir():
+        accepted = ", ".join(OUTPUT_EXTENSIONS)
+        raise SettingsError(f"--output {output}: a file whose name ends in one of {accepted} is accepted")
     if not output.absolute().parent.is_dir():
         raise SettingsError(f"--output {output}: the folder {output.parent} does not exist; make it, or choose another")
 
 
 def synthesize_to_file(output: Path, text: str, model: Path) -> list[str]:
-    """Synthesizes a text to a WAV. Returns the lines to print.
+    """Synthesizes a text to a file. Returns the lines to print.
 
     Raises:
       SettingsError: the model cannot read the text.
@@ -190,20 +202,21 @@ def synthesize_to_file(output: Path, text: str, model: Path) -> list[str]:
 
     from voxline.inference.synthesizer import Synthesizer
     from voxline.inference.text_encoder import TextEncoder
-    from voxline.store.files import atomic_write
 
     TextEncoder.of_model(model).encode(text)  # refuses it before TensorFlow is imported
     synthesizer = Synthesizer(model)
     result = synthesizer.synthesize(text)
 
     import numpy as np
-    import soundfile
+
+    from voxline.audio.ffmpeg import write_encoded
+    from voxline.audio.wav import to_int16, write_wav
 
     # Griffin-Lim may exceed full scale; scale such a waveform down rather than clip it.
     peak = float(np.abs(result.waveform).max(initial=1.0))
-    with atomic_write(output, "wb") as file:
-        soundfile.write(file, result.waveform / peak, synthesizer.sample_rate, format="WAV", subtype="PCM_16")
     rate = synthesizer.sample_rate
+    write = write_wav if output.suffix.lower() == ".wav" else write_encoded
+    write(output, to_int16(result.waveform / peak), rate)
     lines = [f"{output}  {len(result.waveform) / rate:.1f} s at {rate} Hz"]
     if result.hit_limit:
         lines.append(

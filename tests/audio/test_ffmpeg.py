@@ -10,6 +10,8 @@ import soundfile
 
 from voxline.audio.containers import ffmpeg_must_decode, identify
 from voxline.audio.decoding import decode_audio, load_audio, read_header
+from voxline.audio.ffmpeg import ENCODINGS, write_encoded
+from voxline.pipelines.cli.models import OUTPUT_EXTENSIONS
 from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000
@@ -97,3 +99,23 @@ def test_what_libsndfile_reads_never_goes_to_ffmpeg(tmp_path: Path) -> None:
         soundfile.write(path, np.zeros(4_000), RATE, format=form)
         start = path.read_bytes()[:64]
         assert not ffmpeg_must_decode(identify(start), start)
+
+
+@pytest.mark.parametrize("suffix", sorted(ENCODINGS))
+def test_a_waveform_is_written_in_the_format_of_its_name(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    rate = 22_050
+    tone = np.round(10_000 * np.sin(2 * np.pi * 440 * np.arange(rate) / rate)).astype(np.int16)
+    path = tmp_path / f"ü 1{suffix}"
+    write_encoded(path, tone, rate)
+    heard = load_audio(path, rate)
+    assert len(heard) == pytest.approx(rate, abs=rate // 10)
+    spectrum = np.abs(np.fft.rfft(heard[2_000:18_000] * np.hanning(16_000)))
+    assert np.argmax(spectrum) * rate / 16_000 == pytest.approx(440, abs=2)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_command_offers_these_formats() -> None:
+    assert set(OUTPUT_EXTENSIONS) == {".wav", *ENCODINGS}

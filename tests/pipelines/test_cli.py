@@ -55,9 +55,9 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["step", "convert", "--config", "run.yaml"], 1, "run `voxline step ingest` first"),
         (["transcribe", "absent.wav", "--model", "m"], 2, "absent.wav: no such file"),
         (
-            ["synthesize", "hello", "--model", "m", "--output", "out.mp3"],
+            ["synthesize", "hello", "--model", "m", "--output", "out.txt"],
             2,
-            "a file whose name ends in .wav is accepted",
+            "a file whose name ends in one of .wav, .mp3",
         ),
         (
             ["synthesize", "hello", "--model", "m", "--output", "none/o.wav"],

@@ -1,4 +1,4 @@
-"""Decoding what libsndfile cannot (AAC, WMA, WebM, MP3 without a length) with a static ffmpeg, block by block.
+"""Decoding what libsndfile cannot (AAC, WMA, WebM, some MP3s) with a static ffmpeg, block by block; and encoding.
 
 Only containers that we recognize by their first bytes ever reach ffmpeg, and the demuxer is stated: left to
 guess, it would open playlists, which name other files. What it complains about on stderr is kept: that is how it
@@ -10,6 +10,7 @@ import re
 import struct
 import subprocess
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.audio.containers import Container
+from voxline.errors import WorkError
 from voxline.rejects import BadAudioError, Reason
+from voxline.store.files import atomic_write
 
 BLOCK_BYTES = 1 << 20
 
@@ -141,6 +144,46 @@ class FfmpegDecoder:
             return BadAudioError(Reason.TRUNCATED, f"ffmpeg ({self._form}): {cut[0][:200]}")
         told = lines[-1][:200] if lines else f"ended with status {self._process.returncode}"
         return BadAudioError(Reason.UNREADABLE, f"ffmpeg cannot decode all of it as {self._form}: {told}")
+
+
+ENCODINGS = {
+    ".mp3": ("mp3", "libmp3lame"),
+    ".m4a": ("ipod", "aac"),
+    ".ogg": ("ogg", "libvorbis"),
+    ".opus": ("opus", "libopus"),
+    ".webm": ("webm", "libopus"),
+    ".flac": ("flac", "flac"),
+}
+"""ffmpeg's format and codec for a file's extension."""
+
+
+def write_encoded(path: Path, samples: npt.NDArray[np.int16], sample_rate: int) -> None:
+    """Writes mono samples in the format of the path's extension, one of ENCODINGS, with pydub. The file appears whole.
+
+    Args:
+      samples: int16 `[samples]`.
+      sample_rate: Hz. Opus has 48,000 of its own.
+
+    Raises:
+      WorkError: pydub or ffmpeg is not installed, or ffmpeg cannot encode it.
+    """
+    form, codec = ENCODINGS[path.suffix.lower()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pydub warns if there is no ffmpeg on the PATH
+        try:
+            from pydub import AudioSegment
+            from pydub.exceptions import CouldntEncodeError
+
+            AudioSegment.converter = _executable()
+        except ImportError as missing:
+            raise WorkError(f"{path}: encoding needs pydub and imageio-ffmpeg ({missing}); write a .wav") from None
+    pcm = np.ascontiguousarray(samples, "<i2").tobytes()
+    segment = AudioSegment(pcm, sample_width=2, frame_rate=sample_rate, channels=1)
+    try:
+        with atomic_write(path) as file:
+            segment.export(file, format=form, codec=codec)
+    except CouldntEncodeError as error:
+        raise WorkError(f"{path}: ffmpeg cannot encode it as {form}: {str(error).strip().splitlines()[-1]}") from None
 
 
 def _executable() -> str:
