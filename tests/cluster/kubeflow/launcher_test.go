@@ -18,6 +18,7 @@ import (
 	"github.com/kubeflow/pipelines/backend/src/v2/objectstore"
 	pb "github.com/kubeflow/pipelines/third_party/ml-metadata/go/ml_metadata"
 	"gocloud.dev/blob"
+	_ "gocloud.dev/blob/memblob"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 	"k8s.io/client-go/kubernetes/fake"
@@ -43,7 +44,10 @@ func TestVoxlineLauncher(t *testing.T) {
 	if err := protojson.Unmarshal(dj, deployment); err != nil {
 		t.Fatal(err)
 	}
-	bucket, _ := blob.OpenBucket(context.Background(), "mem://test-bucket")
+	bucket, err := blob.OpenBucket(context.Background(), "mem://test-bucket")
+	if err != nil {
+		t.Fatal(err)
+	}
 	config, err := objectstore.ParseBucketConfig(voxlineRoot, nil)
 	if err != nil {
 		t.Fatal(err)

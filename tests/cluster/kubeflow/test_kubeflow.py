@@ -102,7 +102,7 @@ def test_the_launcher_runs_the_whole_refresh(tmp_path: Path, monkeypatch: pytest
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.demo_corpus.step import run as generate
 
-    generate(tmp_path / "corpus", DemoCorpusSettings.of({"kind": "digits"}))
+    generate(tmp_path / "corpus", DemoCorpusSettings.of({"kind": "commands"}))
     (tmp_path / "ir").mkdir()
     given = [f"corpus.uri={tmp_path}/corpus/LibriSpeech", f"store={tmp_path}/store", f"registry={tmp_path}/registry"]
     config = load_config([ROOT / "configs/refresh/demo.yaml"], [*given, f"datasets={tmp_path}/datasets"])
