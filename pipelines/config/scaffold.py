@@ -23,6 +23,7 @@ from voxline.pipelines.config.load import load_config
 from voxline.rejects import Reject
 from voxline.store.files import write_text
 from voxline.text.alphabet import Alphabet, normalize_transcript
+from voxline.text.frontend import normalize_spoken
 
 MAX_LINES = 12
 """Of the config."""
@@ -85,6 +86,8 @@ def propose_config(folder: Path, name: str = "") -> ConfigProposal:
     count = len(look.entries)
     small = look.complete and count < 1_000
     split, described = _split(look, small)
+    spoken = _needs_spelling_out(look)
+    frontend = ", frontend: {kind: english_transcript}" if spoken else ""
     batch = 8 if count < 200 else 16
     a_pass = max(1, math.floor(0.7 * count * SPEEDS / batch))
     epochs = max(15, math.ceil(STEPS / a_pass)) if look.complete else 15
@@ -95,13 +98,13 @@ def propose_config(folder: Path, name: str = "") -> ConfigProposal:
         f"  uri: {_quoted(str(folder.absolute()))}",
         f"  format: {look.format}",
         *([f"  split: {split}"] if split else []),
-        f"convert: {{sample_rate: {look.sample_rate}}}",
+        f"convert: {{sample_rate: {look.sample_rate}{frontend}}}",
         f"extract: {{features: {{mels: {40 if look.sample_rate <= 16_000 else 80}}}, speeds: [0.9, 1.0, 1.1]}}",
         f"train: {{epochs: {epochs}, batch_size: {batch}, learning_rate: 0.004, length_noise: 1.0,",
         "  model: {convolutions: [{stride: [2, 2]}, {stride: [1, 2]}]},  # 50 frames a second, for short words",
         "  augment: {pitch: 0.05, volume: 3}}",
     ]
-    return ConfigProposal(name, "\n".join([*lines, ""]), _findings(look, described, epochs, a_pass * epochs))
+    return ConfigProposal(name, "\n".join([*lines, ""]), _findings(look, described, epochs, a_pass * epochs, spoken))
 
 
 def write_config(proposal: ConfigProposal, file: Path, *, replace: bool = False) -> Path:
@@ -181,8 +184,14 @@ def _split(look: _Look, small: bool) -> tuple[str, str]:
     return f"{{by: utterance, test: {test}, dev: {dev}}}", f"{test:.0%} of the utterances to test, because {why}"
 
 
-def _findings(look: _Look, split: str, epochs: int, steps: int) -> list[str]:
-    texts = [normalize_transcript(entry.text) for entry in look.entries]
+def _needs_spelling_out(look: _Look) -> bool:
+    """Whether transcripts in Latin letters have numbers or signs, which english_transcript spells out."""
+    characters = set("".join(entry.text for entry in look.entries))
+    return any(one.isdigit() for one in characters) and all(not one.isalpha() or one.isascii() for one in characters)
+
+
+def _findings(look: _Look, split: str, epochs: int, steps: int, spoken: bool) -> list[str]:
+    texts = [_normalize(entry.text, spoken) for entry in look.entries]
     words = {word for text in texts for word in text.split()}
     unknown = Counter(itertools.chain.from_iterable(map(Alphabet.from_name("english").unknown, texts)))
     more = "" if look.complete else " or more"
@@ -192,6 +201,8 @@ def _findings(look: _Look, split: str, epochs: int, steps: int) -> list[str]:
         f"split      {split}",
         f"training   {epochs} epochs, about {steps:,} steps" + ("" if look.complete else " or more"),
     ]
+    if spoken:
+        lines.append("numbers    spelled out in English (convert.frontend.kind: english_transcript)")
     if unknown:
         listed = " ".join(character for character, _ in unknown.most_common(10))
         lines.append(
@@ -202,6 +213,13 @@ def _findings(look: _Look, split: str, epochs: int, steps: int) -> list[str]:
         first = look.rejects[0]
         lines.append(f"warning    a line that cannot be read: {first.reason}: {first.detail}")
     return lines
+
+
+def _normalize(text: str, spoken: bool) -> str:
+    if spoken:
+        with contextlib.suppress(ValueError):  # a text without words
+            return normalize_spoken(text, "english_transcript")
+    return normalize_transcript(text)
 
 
 def _quoted(path: str) -> str:

@@ -73,11 +73,18 @@ def test_names_of_files_are_the_last_guess(tmp_path: Path) -> None:
     assert "format: manifest" in propose_config(tmp_path).text
 
 
-def test_characters_that_would_be_rejected_are_named(tmp_path: Path) -> None:
-    line = {"audio_filepath": "a.wav", "text": "at 7 am"}
-    (tmp_path / "all.jsonl").write_text(json.dumps(line), encoding="utf-8")
-    told = [line for line in propose_config(tmp_path).findings if line.startswith("warning")]
-    assert len(told) <= 1
+def test_numbers_are_spelled_out_and_other_characters_named(tmp_path: Path) -> None:
+    lines = [json.dumps({"audio_filepath": "a.wav", "text": text}) for text in ("at 7:30 am", "good night", "♥")]
+    (tmp_path / "all.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    proposal = propose_config(tmp_path, "times")
+    assert "frontend: {kind: english_transcript}" in proposal.text
+    assert len(proposal.text.splitlines()) <= 12
+    assert len([line for line in proposal.findings if line.startswith("warning")]) == 1  # the heart
+    assert load_config(proposal.text).plain()["convert"]["frontend"]["kind"] == "english_transcript"
+    (tmp_path / "all.jsonl").write_text(lines[0].replace("at 7:30 am", "grüße 7"), encoding="utf-8")
+    (warning,) = [line for line in propose_config(tmp_path, "words").findings if line.startswith("warning")]
+    assert "characters outside the alphabet" in warning
+    assert "ü" in warning
 
 
 def test_recordings_without_transcripts_are_refused_with_a_line_to_write(tmp_path: Path) -> None:
