@@ -242,8 +242,8 @@ def format_purge_lines(speaker: str, scope: PurgeScope, note: str, *, do: bool) 
     """
     if not speaker:
         raise SettingsError("--speaker is empty: that would remove all utterances without a speaker; give an id")
-    exports = _format_exports(speaker, scope)
     findings = purge_speaker(speaker, scope, note) if do else find_speaker(speaker, scope)
+    exports = _format_exports(speaker, scope)
     stays = [
         *_format_trained_models(findings),
         *_format_run_files(findings),
