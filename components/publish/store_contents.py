@@ -2,7 +2,7 @@
 
   runs       the step outputs that a run.json names
   models     the trainings on the dataset of a registry's version, and the evaluation that it passed
-  versions   the shards that a dataset version lists
+  versions   the shards and the WAVs of a dataset version
   recent     whatever was written or used since a given time
 
 A kept manifest keeps the WAVs and the unpacked corpora to which it leads, a kept extracted dataset its shards. All else
@@ -19,6 +19,7 @@ from typing import Literal
 from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.manifest import MANIFEST_FILE, iter_manifest
+from voxline.data.rows import ROWS_FILE, read_rows
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER
 from voxline.errors import SettingsError
 from voxline.registry.registry import PROVENANCE, Registry, model_names
@@ -105,7 +106,11 @@ def survey_store(
         for name in list_datasets(root):
             versions = DatasetVersions(root, name)
             for number in versions.numbers():
-                _require_shards(versions.path(number), "versions", objects, found)
+                folder = versions.path(number)
+                _require_shards(folder, "versions", objects, found)
+                for row in read_rows(folder / ROWS_FILE):  # an export copies their WAVs
+                    if wav := found.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"):
+                        wav.require("versions")
     kept = [item for item in found.values() if item.need and _KEY.fullmatch(PurePosixPath(item.name).name)]
     for item in sorted(kept, key=lambda item: NEEDS.index(item.need)):
         for folder in _folders_with(objects, item, MANIFEST_FILE):

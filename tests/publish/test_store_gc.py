@@ -129,11 +129,11 @@ def test_what_a_run_or_a_version_needs_stays_and_all_else_goes(place: Path) -> N
     assert (extracted.key, extracted.reused) == (keys[2], True)
 
 
-def test_without_runs_only_the_shards_of_versions_stay(place: Path) -> None:
+def test_without_runs_only_the_shards_and_wavs_of_versions_stay(place: Path) -> None:
     versions, store = content(place / "datasets"), place / "store"
     found = collect_store(store, StoreUsers((str(place / "datasets"),)), older_than=NOW, dry_run=False)
-    assert {"convert", "extract", "wavs", "wav logs", "lines"} <= kinds(found)
-    assert {name.split("/")[0] for name in files(place)} == {"shards"}
+    assert {"convert", "extract", "lines"} <= kinds(found)
+    assert {name.split("/")[0] for name in files(place)} == {"shards", "wavs"}
     assert content(place / "datasets") == versions
 
 
@@ -277,7 +277,7 @@ def test_the_commands_show_and_delete(place: Path) -> None:
     used = json.loads(told("du", "--json"))
     assert used["bytes"] == sum((place / "store" / name).stat().st_size for name in files(place))
     assert used["kinds"]["train"]["nothing"] > 1000
-    assert used["kinds"]["wavs"]["runs"] > 0 == used["kinds"]["wavs"]["nothing"]
+    assert used["kinds"]["wavs"]["versions"] > 0 == used["kinds"]["wavs"]["nothing"]
     assert "versions" in told("du").splitlines()[0]
     assert f"  train/{OLD_TRAINING}, last used 2" in told("gc")
     assert "would be deleted; --yes deletes it" in told("gc")
