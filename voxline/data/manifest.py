@@ -114,7 +114,7 @@ def read_manifest(path: Path | str) -> list[Utterance]:
     Raises:
       WorkError: there is no manifest, or a line of it is damaged.
 
-    Example:
+    Examples:
       >>> utterance = Utterance("a", "/corpus/a.wav", duration=1.5, text="a word", speaker="anna")
       >>> write_manifest("demo/manifest.jsonl", [utterance])
       1
@@ -219,7 +219,7 @@ def read_rejects(path: Path | str) -> list[Reject]:
     Raises:
       WorkError: the list does not exist, or a line of it is damaged.
 
-    Example:
+    Examples:
       >>> from voxline.rejects import Reason
       >>> write_rejects("demo/rejects.jsonl", [Reject("b", Reason.TRUNCATED, "1.0 s of 2.0 s")])
       1
