@@ -48,7 +48,7 @@ from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
-REVISION = 5
+REVISION = 6
 CURVES = "curves.json"
 """Written by train beside the exported model."""
 

@@ -8,6 +8,7 @@ from voxline.metrics.wer import (
     align_words,
     count_character_edits,
     count_confusions,
+    count_syllable_edits,
     count_word_edits,
     sum_edits,
 )
@@ -59,3 +60,29 @@ def test_spacing_is_not_an_error() -> None:
 def test_ten_times_the_words_are_all_counted() -> None:
     (wild,) = count_word_edits(["yes"], [" ".join(["yes"] * 20_000)])
     assert (wild.insertions, wild.rate) == (19_999, 19_999)
+
+
+syllables = st.lists(st.sampled_from(["ma1", "ma3", "ni3", "ni2", "hao3", "de5"]), max_size=8).map(" ".join)
+
+
+@given(st.lists(st.tuples(syllables.filter(bool), syllables), min_size=1, max_size=6))
+def test_syllables_and_tones_come_from_one_alignment(pairs: list[tuple[str, str]]) -> None:
+    """Without tones it is the plain edit distance; with them no alignment is better than that of whole words."""
+    references, hypotheses = [list(side) for side in zip(*pairs, strict=True)]
+    counted = count_syllable_edits(references, hypotheses)
+    assert counted is not None
+    for one, words, (reference, hypothesis) in zip(
+        counted, count_word_edits(references, hypotheses), pairs, strict=True
+    ):
+        plain = [[syllable[:-1] for syllable in side.split()] for side in (reference, hypothesis)]
+        assert one.syllables.errors == edit_distance(*plain)
+        assert one.syllables.length == words.length
+        assert one.syllables.errors <= words.errors <= one.syllables.errors + one.tones
+
+
+def test_hanzi_are_compared_by_how_they_sound() -> None:
+    counted = count_syllable_edits(["长时间", "我买马"], ["常时间", "我卖"])
+    assert counted is not None
+    assert [(one.syllables.errors, one.tones, one.syllables.length) for one in counted] == [(0, 0, 3), (1, 1, 3)]
+    assert count_syllable_edits(["长时间", "hello"], ["常", ""]) is None
+    assert count_syllable_edits(["长"], ["\U0002ebe0 x"])[0].syllables.errors == 2  # type: ignore[index]

@@ -6,9 +6,12 @@ confidence interval.
 
 import collections
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from voxline.metrics.bootstrap import SumAndWeight
+
+_PINYIN, _HANZI = re.compile("[a-z]+[1-5]"), re.compile("[\u3007\u3400-\u9fff]")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,6 +77,74 @@ def count_word_edits(references: Sequence[str], hypotheses: Sequence[str]) -> li
 def count_character_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[EditCounts]:
     """Counts character errors of each utterance; the space between words is a character too."""
     return [_edits(pairs) for pairs in _aligned(references, hypotheses, "characters")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SyllableEdits:
+    """Errors of a Mandarin utterance, from one alignment of its syllables without their tones.
+
+    Attributes:
+      syllables: the edits, tones ignored.
+      tones: right syllables whose tone is wrong.
+    """
+
+    syllables: EditCounts
+    tones: int
+
+    def metrics(self, prefix: str = "") -> dict[str, SumAndWeight]:
+        """What this utterance adds to each metric of the catalog."""
+        return {
+            f"{prefix}syllable_error_rate": self.syllables.as_metric,
+            f"{prefix}tone_error_rate": SumAndWeight(self.tones, self.syllables.length),
+        }
+
+
+def count_syllable_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[SyllableEdits] | None:
+    """Counts errors of Mandarin syllables and tones; None unless every reference is hanzi, or pinyin with tone digits.
+
+    Hanzi are compared by their dictionary tones. Where a hypothesis is neither, each of its words counts as a syllable.
+
+    >>> (edits,) = count_syllable_edits(["ni3 hao3 ma5"], ["ni2 hao3"])
+    >>> edits.syllables.rate, edits.tones
+    (0.3333333333333333, 1)
+    >>> count_syllable_edits(["麻"], ["马"])[0].tones, count_syllable_edits(["a red cat"], ["the red"])
+    (1, None)
+    """
+    expected = [_syllables(reference) for reference in references]
+    if not references or any(syllables is None for syllables in expected):
+        return None
+    spoken = [syllables or [] for syllables in expected]
+    heard = [_syllables(hypothesis) or hypothesis.split() for hypothesis in hypotheses]
+    aligned = _aligned(list(map(_without_tones, spoken)), list(map(_without_tones, heard)), "words")
+    counted = []
+    for pairs, left, right in zip(aligned, spoken, heard, strict=True):
+        tones_left, tones_right = iter(left), iter(right)
+        wrong = 0
+        for reference, hypothesis in pairs:
+            one = next(tones_left) if reference else ""
+            other = next(tones_right) if hypothesis else ""
+            wrong += reference == hypothesis and one != other
+        counted.append(SyllableEdits(_edits(pairs), wrong))
+    return counted
+
+
+def _without_tones(syllables: Sequence[str]) -> str:
+    return " ".join(one.rstrip("12345") for one in syllables)
+
+
+def _syllables(text: str) -> list[str] | None:
+    """The syllables of pinyin with tone digits, or of hanzi; None if the text is neither."""
+    from voxline.text.frontend import apply_frontend
+    from voxline.text.settings import FrontendSettings, UnsupportedText
+
+    if text.strip() and all(_PINYIN.fullmatch(word) for word in text.split()):
+        return text.split()
+    if not _HANZI.search(text):
+        return None
+    try:
+        return apply_frontend(text, FrontendSettings(kind="mandarin", sandhi=False)).normalized_text.split()
+    except UnsupportedText:
+        return None
 
 
 def align_words(reference: str, hypothesis: str) -> list[tuple[str, str]]:

@@ -24,9 +24,11 @@ from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import CLIP_FILE, UtteranceResult
 from voxline.metrics.wer import (
     EditCounts,
+    SyllableEdits,
     count_character_edits,
     count_confusions,
     count_missed_words,
+    count_syllable_edits,
     count_word_edits,
     sum_edits,
 )
@@ -48,6 +50,7 @@ class AsrResult:
     hypothesis: str
     words: EditCounts
     characters: EditCounts
+    syllables: SyllableEdits | None = None
 
     def metrics(self) -> dict[str, SumAndWeight]:
         """What it adds to each metric of the catalog."""
@@ -55,6 +58,7 @@ class AsrResult:
             "wer": self.words.as_metric,
             "cer": self.characters.as_metric,
             **self.words.by_kind,
+            **(self.syllables.metrics() if self.syllables else {}),
             "sentence_error_rate": SumAndWeight(int(self.words.errors > 0)),
         }
 
@@ -188,8 +192,10 @@ def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: s
             texts[index] = text
         progress.advance(len(batch))
     references = [utterance.text for utterance in utterances]
-    edits = zip(texts, count_word_edits(references, texts), count_character_edits(references, texts), strict=True)
-    return [AsrResult(*result) for result in edits]
+    nothing: list[SyllableEdits | None] = [None] * len(texts)
+    syllables = count_syllable_edits(references, texts) or nothing
+    edits = count_word_edits(references, texts), count_character_edits(references, texts), syllables
+    return [AsrResult(*result) for result in zip(texts, *edits, strict=True)]
 
 
 def _transcribe_with(

@@ -16,7 +16,7 @@ from voxline.metrics.attention import compute_attention_metrics
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.f0 import F0Pair, compare_f0
 from voxline.metrics.mcd import mel_cepstra, mel_cepstral_distortion
-from voxline.metrics.wer import count_character_edits, count_word_edits
+from voxline.metrics.wer import count_character_edits, count_syllable_edits, count_word_edits
 from voxline.progress import Progress
 
 if TYPE_CHECKING:
@@ -197,6 +197,8 @@ def _measure(
 def _add_round_trip(record: SynthesisRecord, reference: str, hypothesis: str) -> None:
     (words,), (characters,) = (count([reference], [hypothesis]) for count in (count_word_edits, count_character_edits))
     record.metrics |= {"round_trip_wer": words.as_metric, "round_trip_cer": characters.as_metric}
+    if syllables := count_syllable_edits([reference], [hypothesis]):
+        record.metrics |= syllables[0].metrics("round_trip_")
     record.details |= {"reference": reference, "hypothesis": hypothesis}
 
 
