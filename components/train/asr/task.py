@@ -138,8 +138,11 @@ class AsrTask(TrainingTask):
         return AsrTrainModule(self.settings, self.dataset, self.strategy)
 
     def check_length(self) -> None:
-        """See `TrainingTask`. 40 recordings of two words had 100% WER after 24 steps and 0.6% after 180; the demo of
-        1,080 commands began to spell after about 100."""
+        """See `TrainingTask`.
+
+        26 recordings of two words, fsdd.yaml: at a rate of 0.004 the WER on dev is 100% after 48 steps and 0% after 72;
+        at 0.001, 100% after 96 and 0% after 200. The demo of 1,080 commands begins to spell after about 100.
+        """
         settings, needed = self.settings, self.settings.blank_plateau
         planned = settings.epochs * self.train.steps
         if needed.severity == "off" or planned >= needed.steps:
