@@ -160,7 +160,7 @@ def test_held_out_speakers_are_exactly_the_test_split() -> None:
         ({"split": {"test_speakers": ["ann"]}}, 'set "by" to "speaker"'),
         ({"split": {"by": "gender"}}, "'corpus', 'speaker' or 'utterance'"),
         ({"format": "libri"}, "librispeech, ljspeech, thchs30, fsdd, manifest, csv, kaldi"),
-        ({"splits": {"trian": ["a"]}}, "'train'"),
+        ({"splits": {"trian": ["a"]}}, "'splits.train'"),
         ({"max_reject_share": 1.5}, "max_reject_share"),
     ],
 )

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
     [
         ("", "corpus.uri is empty; give a folder, an archive"),
         ("az://bucket/corpus", "folder and archive may be in gs:// or s3://"),
-        ("https://example.org/corpus.tar.gz", "folder and archive may be in gs://"),
+        ("https://example.org/corpus.tar.gz", "corpus.sha256 is empty"),
         ("no/such/folder", "does not exist"),
         ("long" * 2_000, "does not exist"),
         ("corpus.rar", "ends in .tar, .tar.gz, .tgz, .zip"),
