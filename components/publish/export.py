@@ -29,11 +29,8 @@ from voxline.data.rows import DatasetRow
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import Progress
 from voxline.registry.journal import format_utc
-from voxline.store.bucket_cache import uri_of
 from voxline.store.files import atomic_write, read_json, write_json
 from voxline.store.hashing import hash_value
-from voxline.store.layout import WAVS
-from voxline.store.localize import ensure_local
 from voxline.store.objects import open_store
 
 EXPORT_FILE, PURGE_LIST, EXPORTS_FOLDER = "export.json", "purge_list.json", "exports"
@@ -147,12 +144,10 @@ def _utterances(dataset: Dataset) -> Iterator[ExportedUtterance]:
     """The rows of a dataset with their WAVs; from a bucket these are downloaded, some at a time."""
     if not dataset.shards:
         raise WorkError(f"{dataset.folder}: it has no shards, and so no store that holds its recordings")
-    wavs = dataset.file(dataset.shards[0]).parents[3] / WAVS
     progress = Progress("utterances", total=sum(dataset.counts.values()))
     rows = dataset.rows()
     while batch := [row for _, row in zip(range(_BATCH), rows, strict=False)]:
-        files = [wavs / row.audio_hash[:2] / f"{row.audio_hash}.wav" for row in batch]
-        ensure_local(files)
+        files = dataset.recordings(row.audio_hash for row in batch)
         for row, file in zip(batch, files, strict=True):
             yield ExportedUtterance(row, file, *_read_length(row, file))
             progress.advance(1)
@@ -165,7 +160,7 @@ def _read_length(row: DatasetRow, file: Path) -> tuple[int, int]:
         header = soundfile.info(str(file))
     except RuntimeError:
         raise WorkError(
-            f"{row.id}: its recording {uri_of(file)} is absent or damaged; run the refresh of this corpus again, which "
+            f"{row.id}: its recording {file} is absent or damaged; run the refresh of this corpus again, which "
             "makes it again, and export then"
         ) from None
     return int(header.samplerate), int(header.frames)

@@ -10,7 +10,7 @@ Datasets share shards, so a shard also has clips of other datasets. Only utteran
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from voxline.errors import WorkError
 from voxline.store.bucket_cache import is_cached, local_path, uri_of
 from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_file
+from voxline.store.layout import WAVS
 from voxline.store.localize import ensure_local, localize
 from voxline.store.uris import is_remote
 from voxline.text.alphabet import Alphabet
@@ -121,6 +122,17 @@ class Dataset:
     def shard_store(self) -> str:
         """The store that holds the shards: a folder or a bucket URI."""
         return uri_of(self.files()[0].parents[3])
+
+    def recordings(self, audio_hashes: Iterable[str]) -> list[Path]:
+        """The WAVs of rows, in the store of the shards; downloaded if that is in a bucket. One may be absent.
+
+        Args:
+          audio_hashes: `DatasetRow.audio_hash` of each row.
+        """
+        wavs = self.files()[0].parents[3] / WAVS
+        files = [wavs / audio_hash[:2] / f"{audio_hash}.wav" for audio_hash in audio_hashes]
+        ensure_local(files)
+        return files
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`. Write it last: it makes the dataset complete."""
