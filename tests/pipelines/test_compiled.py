@@ -108,6 +108,7 @@ def test_another_process_compiles_the_same(tmp_path: Path) -> None:
         "sys.argv[0] = 'voxline'; main()"
     )
     configs = [text for file in layers("asr-gpu", tmp_path) for text in ("--config", str(file))]
+    (tmp_path / "out").mkdir()
     subprocess.run(
         [
             sys.executable,
