@@ -1,6 +1,6 @@
 """A further storage is one class and one line of registration: docs/extend/storage.md."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,10 @@ from voxline.store.uris import SCHEMES, register_scheme
 
 
 @pytest.fixture(autouse=True)
-def mem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voxline.store.uris.SCHEMES", dict(SCHEMES))
+def mem() -> Iterator[None]:
     register_scheme("mem", "tests.store.memory_store:MemoryStore")
+    yield
+    del SCHEMES["mem"]
 
 
 def test_a_step_runs_on_a_storage_that_a_plugin_registered(fresh_pod: Callable[[], Path]) -> None:

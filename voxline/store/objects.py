@@ -28,7 +28,8 @@ def open_store(uri: Path | str) -> "ObjectStore":
     Raises:
       SettingsError: the URI is malformed, or its scheme is not known.
     """
-    module, _, name = SCHEMES.get(scheme_of(uri), "voxline.store.local:LocalStore").partition(":")
+    scheme = scheme_of(uri)
+    module, _, name = (SCHEMES[scheme] if scheme else "voxline.store.local:LocalStore").partition(":")
     store: ObjectStore = getattr(importlib.import_module(module), name)(uri)
     return store
 
