@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.data.dataset import DATASET_FILE, Dataset
-from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
+from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards, name_in_store
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.store.bucket_step import LAST_USE_FILE
@@ -77,7 +77,7 @@ def collect_garbage(
         unused = {
             name: infos
             for name, infos in shards.items()
-            if objects.local_path(name) not in referenced and now - _age_of(infos, SHARD_FILE) > grace
+            if name not in referenced and now - _age_of(infos, SHARD_FILE) > grace
         }
         deletable = {name: infos for name, infos in unused.items() if not _is_read(objects.local_path(name))}
         if not dry_run:
@@ -93,9 +93,8 @@ def _delete(
 
     Reuse of an extracted dataset in a bucket looks at its marker only, not at its shards.
     """
-    shards = set(map(objects.local_path, folders))
     for dataset in extracted:
-        if dataset.marker and not shards.isdisjoint(dataset.shards()):
+        if dataset.marker and not dataset.shards().isdisjoint(folders):
             check_lock()
             objects.delete(dataset.marker.name, if_version=dataset.marker.version)
     for folder in folders:
@@ -156,7 +155,7 @@ class _Extracted:
     used: datetime.datetime
     marker: ObjectInfo | None
 
-    def shards(self) -> set[Path]:
+    def shards(self) -> set[str]:
         try:
             return _shards_of(self.folder)
         except WorkError:  # damaged: its next use extracts it again
@@ -187,9 +186,9 @@ def _published(datasets: Iterable[Path | str]) -> Iterator[Path]:
             yield from map(versions.path, versions.numbers())
 
 
-def _shards_of(folder: Path) -> set[Path]:
-    """The folders of a dataset's shards."""
-    return {file.parent for file in Dataset.read_header(folder).files()}
+def _shards_of(folder: Path) -> set[str]:
+    """The names of a dataset's shards."""
+    return {name_in_store(file.parent) for file in Dataset.read_header(folder).files()}
 
 
 def _is_read(shard: Path) -> bool:

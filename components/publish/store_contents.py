@@ -20,7 +20,7 @@ from voxline.components.publish.versions import DatasetVersions, check_datasets,
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.manifest import MANIFEST_FILE, iter_manifest
 from voxline.data.rows import ROWS_FILE, read_rows
-from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER
+from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, name_in_store
 from voxline.errors import SettingsError
 from voxline.registry.registry import PROVENANCE, Registry, model_names
 from voxline.store.files import DONE
@@ -107,7 +107,7 @@ def survey_store(
             versions = DatasetVersions(root, name)
             for number in versions.numbers():
                 folder = versions.path(number)
-                _require_shards(folder, "versions", objects, found)
+                _require_shards(folder, "versions", found)
                 for row in read_rows(folder / ROWS_FILE):  # an export copies their WAVs
                     if wav := found.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"):
                         wav.require("versions")
@@ -116,7 +116,7 @@ def survey_store(
         for folder in _folders_with(objects, item, MANIFEST_FILE):
             _require_audio(folder, item.need, objects, found)
         for folder in _folders_with(objects, item, DATASET_FILE):
-            _require_shards(folder, item.need, objects, found)
+            _require_shards(folder, item.need, found)
     _require_logs(objects, found)
     return list(found.values())
 
@@ -145,7 +145,7 @@ def _list_items(objects: ObjectStore) -> Iterator[StoredItem]:
 
 def _keys_of_runs(store: Path | str, users: StoreUsers) -> set[str]:
     """All keys that records of runs name."""
-    beside = [] if is_remote(store) else [Path(store).absolute().parent]
+    beside = [] if is_remote(store) else [open_store(store).local_path().parent]
     files = [folder / RUN_FILE for folder in beside if (folder / RUN_FILE).is_file()]
     for folder in users.runs:
         if not folder.is_dir():
@@ -194,10 +194,9 @@ def _require_audio(folder: Path, need: Need, objects: ObjectStore, found: dict[s
             found[name].require(need)
 
 
-def _require_shards(folder: Path, need: Need, objects: ObjectStore, found: dict[str, StoredItem]) -> None:
-    root = objects.local_path()
-    for file in Dataset.read_header(folder).files():
-        if file.is_relative_to(root) and (name := file.parent.relative_to(root).as_posix()) in found:
+def _require_shards(folder: Path, need: Need, found: dict[str, StoredItem]) -> None:
+    for shard in Dataset.read_header(folder).files():
+        if (name := name_in_store(shard.parent)) in found:
             found[name].require(need)
 
 

@@ -24,6 +24,9 @@ from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.extract.step import run as extract
 from voxline.components.publish import store_gc
+from voxline.components.publish.garbage_collection import collect_garbage
+from voxline.components.publish.purge.locations import PurgeScope
+from voxline.components.publish.purge.purge import find_speaker, purge_speaker
 from voxline.components.publish.store_contents import StoreUsers
 from voxline.components.publish.store_gc import CollectedStore, collect_store
 from voxline.components.publish.versions import DatasetVersions
@@ -134,6 +137,29 @@ def test_without_runs_only_the_shards_and_wavs_of_versions_stay(place: Path) -> 
     found = collect_store(store, StoreUsers((str(place / "datasets"),)), older_than=NOW, dry_run=False)
     assert {"convert", "extract", "lines"} <= kinds(found)
     assert {name.split("/")[0] for name in files(place)} == {"shards", "wavs"}
+    assert content(place / "datasets") == versions
+
+
+@pytest.mark.parametrize("how", ["..", "link"])
+def test_a_store_by_another_path_loses_nothing_and_hides_nobody(
+    how: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "link").symlink_to(place)
+    other = Path("../place/store") if how == ".." else tmp_path / "link" / "store"
+    versions, roots = content(place / "datasets"), (str(place / "datasets"),)
+    usual = find_speaker("bo", PurgeScope(place / "store", roots)).counts()
+    assert min(usual["wavs"], usual["shards"]) > 0
+    if how == "..":
+        assert find_speaker("bo", PurgeScope(other, roots)).counts() == usual
+    else:
+        with pytest.raises(SettingsError, match="the same folder"):
+            purge_speaker("bo", PurgeScope(other, roots))
+    assert collect_garbage(other, roots, grace_days=0, dry_run=False).shards == 0
+    found = collect_store(other, users(place), older_than=NOW, dry_run=False)
+    assert "train" in kinds(found)
+    assert not {"wavs", "shards"} & kinds(found)
     assert content(place / "datasets") == versions
 
 

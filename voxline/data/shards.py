@@ -65,6 +65,15 @@ def lock_shards(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
         os.close(lock)
 
 
+def name_in_store(shard: Path) -> str:
+    """What a shard is called in any store. The same shard has other paths where a link leads to its store.
+
+    >>> name_in_store(Path("/data/store/shards/3f/9a"))
+    'shards/3f/9a'
+    """
+    return f"{SHARDS_FOLDER}/{shard.parent.name}/{shard.name}"
+
+
 def clip_name(audio_hash: str, offset: float, duration: float, speed: float) -> str:
     """The name of a clip: the hash of the audio that its features are computed from."""
     return hash_bytes(f"{audio_hash} {float(offset)!r} {float(duration)!r} {float(speed)!r}".encode())

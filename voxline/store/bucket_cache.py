@@ -57,9 +57,12 @@ def private_cache() -> Iterator[Path]:
 
 
 def local_path(uri: Path | str) -> Path:
-    """The folder on this machine of a folder or bucket URI; nothing is downloaded."""
+    """The folder on this machine of a folder or bucket URI, without `..`, as manifests and datasets name their files.
+
+    Nothing is downloaded.
+    """
     if not is_remote(uri):
-        return Path(uri).absolute()
+        return Path(os.path.abspath(uri))
     bucket, prefix = split_uri(str(uri))
     return _checked(cache_root()) / scheme_of(uri) / bucket / prefix
 
@@ -75,7 +78,7 @@ def uri_of(path: Path | str) -> str:
     >>> uri_of("/data/corpus")
     '/data/corpus'
     """
-    path = Path(path).absolute()
+    path = Path(os.path.abspath(path))
     if not is_cached(path):
         return str(path)
     scheme, *names = path.relative_to(cache_root()).parts

@@ -31,7 +31,7 @@ class LocalStore(ObjectStore):
     is_remote: ClassVar[bool] = False
 
     def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder).absolute()
+        self.folder = Path(os.path.abspath(folder))
         self.uri = str(self.folder)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:

@@ -26,7 +26,7 @@ from voxline.data.rows import ROWS_FILE, read_rows
 from voxline.data.shard_rewrite import RewrittenShard, RewrittenShards, copy_records, remap_records
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, ShardInfo
 from voxline.data.tfrecord import RECORD_OVERHEAD
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.store.files import DONE, atomic_write, read_json, write_json
 from voxline.store.hashing import hash_file, hash_value
 
@@ -38,6 +38,21 @@ def find_shards(store: Path, clips: set[str]) -> Iterator[tuple[ShardInfo, int]]
         sizes = [size + RECORD_OVERHEAD for clip, size in zip(info.clips, info.sizes, strict=True) if clip in clips]
         if sizes:
             yield info, sum(sizes)
+
+
+def check_path_of_store(store: Path, versions: Iterable[Path]) -> None:
+    """Checks that versions name the store as the purge does: by another path, none of their shards would be found.
+
+    Raises:
+      SettingsError: one leads there by another path, with a link in it.
+    """
+    for folder in versions:
+        for theirs in {file.parents[3] for file in Dataset.read_header(folder).files()} - {store}:
+            if theirs.exists() and theirs.samefile(store):
+                raise SettingsError(
+                    f"{store}: datasets refer to this store as {theirs}, which is the same folder; give it, and "
+                    "--datasets, by the paths with which refresh was run"
+                )
 
 
 def find_leftovers(store: Path, workspace: Workspace) -> list[Path]:

@@ -215,7 +215,7 @@ class PurgeScope:
 
     def run_files(self) -> Iterator[Path]:
         """The pages and logs in run folders; of the run that has its store within, without being told."""
-        beside = [] if is_remote(self.store) else [Path(self.store).absolute().parent]
+        beside = [] if is_remote(self.store) else [Path(_normalized(self.store)).parent]
         given = [*map(Path, self.runs), *(folder for folder in beside if (folder / RUN_FILE).is_file())]
         searched = {str(Path(uri)) for uri in self.uris}
         for top in given:
@@ -299,7 +299,7 @@ def open_locations(scope: PurgeScope, *, to_change: bool) -> Iterator[PurgeLocat
 
 
 def _normalized(uri: Path | str) -> str:
-    return str(uri).rstrip("/") if is_remote(uri) else str(Path(uri).absolute())
+    return str(uri).rstrip("/") if is_remote(uri) else os.path.abspath(uri)
 
 
 def _is_read_of_store(name: str) -> bool:

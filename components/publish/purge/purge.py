@@ -157,6 +157,7 @@ def salted_hash(speaker: str, salt: str) -> str:
 def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
     workspace, store = locations.workspace, locations.store
     versions = [each.folder / str(number) for each in locations.versions() for number in each.numbers()]
+    datasets.check_path_of_store(store, versions)
     footprint = find_footprint(speaker, store, versions)
     rows = {f"{folder.parent.name}/{folder.name}": _count_rows(folder, speaker) for folder in versions}
     findings = PurgeFindings(
