@@ -322,12 +322,21 @@ def test_reports_of_runs_that_show_the_speaker_are_named_and_stay(places: Folder
     elsewhere = run.parent / "runs" / "nightly" / "report.html"
     elsewhere.parent.mkdir(parents=True)
     elsewhere.write_text(f"<td>{GONE}-2</td>")
+    (elsewhere.parent / "kept.json").write_text('{"id": "ada-0"}')
+    key = next((places.store / "train").glob("*/done.json")).parent.name
+    copies = {
+        training: elsewhere.parent / "tensorboard" / f"nightly 2026-01-31, cnn, {training}" / "events.out.tfevents.1"
+        for training in (key[:6], "abcdef")
+    }
+    for copy in copies.values():
+        copy.parent.mkdir(parents=True)
+        copy.write_bytes(b"")
     arguments = ["--speaker", GONE, "--store", str(places.store), "--datasets", str(places.datasets[0])]
     arguments += ["--registry", str(places.registry), "--runs", str(run.parent / "runs"), "--yes"]
     result = CliRunner().invoke(app, ["datasets", "purge", *arguments])
     assert result.exit_code == 0, result.output
-    named = result.output.split("files of runs that show them, which stay: 2; delete them\n")[1].splitlines()
-    assert named[:2] == [f"  {elsewhere}", f"  {run / 'report.html'}"]
+    named = result.output.split("files of runs that show them, which stay: 3; delete them\n")[1].splitlines()
+    assert named[:3] == [f"  {elsewhere}", f"  {copies[key[:6]]}", f"  {run / 'report.html'}"]
     assert (run / "report.html").exists()
 
 

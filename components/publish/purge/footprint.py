@@ -21,7 +21,9 @@ from voxline.components.publish.purge.locations import (
     BINARY_SUFFIXES,
     NAMELESS_FOLDERS,
     SOURCES,
+    TENSORBOARD_PREFIX,
     TRAIN,
+    PurgeScope,
     Workspace,
 )
 from voxline.data.dataset import DATASET_FILE, Dataset
@@ -37,7 +39,6 @@ from voxline.store.store_locks import UNFINISHED_PURGE
 
 USUAL_SPEEDS = (0.9, 1.0, 1.1)
 """Of clips of datasets that no longer exist. The speeds of existing datasets are added."""
-TENSORBOARD_PREFIX = "events.out.tfevents."
 _NOT_OUTPUTS = (SHARDS_FOLDER, WAVS, TRAIN, *NAMELESS_FOLDERS)
 _EMBEDDED_DATA = re.compile(rb"data:[a-z]+/[^\"' )]*")
 
@@ -187,6 +188,20 @@ def find_trainings(store: Path, footprint: Footprint, workspace: Workspace) -> l
             tensorboard = [file for file in files if file.name.startswith(TENSORBOARD_PREFIX)]
             found.append(AffectedTraining(folder, tensorboard, lists, sum(lines.values())))
     return found
+
+
+def find_run_files(scope: PurgeScope, footprint: Footprint, trainings: Sequence[AffectedTraining]) -> list[Path]:
+    """Files of runs that show the speaker, and copies of the TensorBoard files of trainings on them.
+
+    A run names the folder of such a copy for people, with the first digits of the training's key at its end.
+    """
+    names, keys = footprint.names_in_text(), tuple(f", {training.folder.name[:6]}" for training in trainings)
+    return [
+        file
+        for file in scope.run_files()
+        if (keys and any(part.endswith(keys) for part in file.parts))
+        or (not file.name.startswith(TENSORBOARD_PREFIX) and shows_name(file, names))
+    ]
 
 
 def count_unfinished_trainings(store: Path, workspace: Workspace) -> int:

@@ -26,8 +26,9 @@ TRAIN, SOURCES = "train", (UNPACKED, CORPORA)
 NAMELESS_FOLDERS = ("fingerprints", "probes", *SOURCES)
 """Folders of a store that name nobody. The content of unpacked corpora is known from manifests."""
 BINARY_SUFFIXES = (".wav", ".npy", ".npz", ".tfrecord", ".flac")
-_PAGE_SUFFIXES = ("", ".html", ".log")
-"""Of a run's pages and logs; KFP's copies of pages have no suffix."""
+_PAGE_SUFFIXES = ("", ".html", ".log", ".json")
+"""Of a run's pages, logs and records; KFP's copies of pages have no suffix."""
+TENSORBOARD_PREFIX = "events.out.tfevents."
 MARKERS = ("version.json", "done.json", "shard.json")
 """Files that make their folder count. They are written last and deleted first."""
 
@@ -214,14 +215,14 @@ class PurgeScope:
             model_names(self.registry)
 
     def run_files(self) -> Iterator[Path]:
-        """The pages and logs in run folders; of the run that has its store within, without being told."""
+        """Pages, logs and TensorBoard files in run folders; of the run with the store in it, without being told."""
         beside = [] if is_remote(self.store) else [Path(_normalized(self.store)).parent]
         given = [*map(Path, self.runs), *(folder for folder in beside if (folder / RUN_FILE).is_file())]
         searched = {str(Path(uri)) for uri in self.uris}
         for top in given:
             for folder, folders, files in os.walk(top.absolute()):
                 folders[:] = [name for name in folders if f"{folder}/{name}" not in searched]
-                yield from (Path(folder, name) for name in sorted(files) if Path(name).suffix in _PAGE_SUFFIXES)
+                yield from (Path(folder, name) for name in sorted(files) if _may_show(name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,6 +297,10 @@ def open_locations(scope: PurgeScope, *, to_change: bool) -> Iterator[PurgeLocat
         datasets = tuple(workspace.add(_normalized(root), _is_read_of_datasets) for root in scope.datasets)
         registry = workspace.add(_normalized(scope.registry), _is_read_of_registry) if scope.registry else None
         yield PurgeLocations(scope, store, datasets, registry, workspace, tuple(leases), usual_cache)
+
+
+def _may_show(name: str) -> bool:
+    return Path(name).suffix in _PAGE_SUFFIXES or name.startswith(TENSORBOARD_PREFIX)
 
 
 def _normalized(uri: Path | str) -> str:

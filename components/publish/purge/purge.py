@@ -23,13 +23,13 @@ from voxline.components.publish.purge.footprint import (
     count_unfinished_trainings,
     find_footprint,
     find_outputs,
+    find_run_files,
     find_trainings,
     find_wav_logs,
     find_wavs,
     purge_training,
     remove_line_caches,
     remove_wav_lines,
-    shows_name,
     step_output_files,
 )
 from voxline.components.publish.purge.locations import PurgeLocations, PurgeScope, open_locations
@@ -159,6 +159,7 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
     versions = [each.folder / str(number) for each in locations.versions() for number in each.numbers()]
     datasets.check_path_of_store(store, versions)
     footprint = find_footprint(speaker, store, versions)
+    trainings = find_trainings(store, footprint, workspace)
     rows = {f"{folder.parent.name}/{folder.name}": _count_rows(folder, speaker) for folder in versions}
     findings = PurgeFindings(
         footprint,
@@ -167,12 +168,12 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
         datasets.find_leftovers(store, workspace),
         find_outputs(store, footprint, workspace),
         find_wavs(store, footprint, workspace),
-        find_trainings(store, footprint, workspace),
+        trainings,
         registry.find_registry_uses(workspace.uri_of(locations.registry), footprint) if locations.registry else [],
         count_unfinished_trainings(store, workspace),
         [retention_of(uri) for uri in locations.bucket_uris()],
         [workspace.uri_of(file) for file in _record_files(locations)],
-        [file for file in locations.scope.run_files() if shows_name(file, footprint.names_in_text())],
+        find_run_files(locations.scope, footprint, trainings),
         footprint.file(store).is_file(),
     )
     tensorboard = (file for training in findings.trainings for file in training.tensorboard)
