@@ -48,7 +48,7 @@ from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
-REVISION = 6
+REVISION = 7
 CURVES = "curves.json"
 """Written by train beside the exported model."""
 
@@ -104,15 +104,20 @@ def _measure(
 ) -> Measurements:
     """Measures the model, the champion and the anchor.
 
-    The anchor is not run if it is the champion, or if its own evaluation was of the same utterances.
+    The anchor is not run if it is the champion, or if its own evaluation was of the same utterances. If that lacks a
+    metric of this one, as that of an earlier release may, the anchor is run after all: push could never judge by it.
     """
     if anchor is None or (job.champion and job.champion.digest == anchor.digest):
         return family.measure(job)
     auxiliary = {name: inputs[name] for name in job.auxiliary_models}
     known = stored_results(anchor, inputs["test"], auxiliary)
-    measured = family.measure(job if known else dataclasses.replace(job, anchor=anchor))
-    if known and all(result.metrics.keys() == known[result.id].keys() for result in measured.results):
-        measured.results = [dataclasses.replace(result, anchor=known[result.id]) for result in measured.results]
+    with_anchor = dataclasses.replace(job, anchor=anchor)
+    if known is None:
+        return family.measure(with_anchor)
+    measured = family.measure(job)
+    if any(result.metrics.keys() - known[result.id].keys() for result in measured.results):
+        return family.measure(with_anchor)
+    measured.results = [dataclasses.replace(result, anchor=known[result.id]) for result in measured.results]
     return measured
 
 

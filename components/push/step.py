@@ -215,7 +215,11 @@ def _anchor_of_successors(
     before = anchor or champion
     if before is None or (anchor is None and measured.metrics.get("anchor") is None):
         return None if before is None else models.anchor()
-    return None if gate.is_better(measured, before.metrics, settings) else before.version
+    rivals = [before]
+    if champion not in (None, before) and champion.version == models.anchor():
+        rivals.insert(0, champion)  # pushed since the evaluation, as better than the anchor of that time
+    better = (one.version for one in rivals if not gate.is_better(measured, one.metrics, settings))
+    return next(better, None)
 
 
 def _champion_metrics(measured: Evaluation, models: Registry, in_service: int) -> OtherMetrics | None:

@@ -99,7 +99,9 @@ class _RunFolder:
             record = read_json(file)
             if not {"pipeline", "name", "started", "status", "metrics", "steps"} <= record.keys():
                 raise ValueError("keys are missing")
-        except (ValueError, AttributeError) as error:
+            if not isinstance(record["metrics"], dict) or not isinstance(record["steps"], list):
+                raise TypeError("metrics or steps have another type")
+        except (ValueError, TypeError, AttributeError) as error:
             raise WorkError(f"{file}: not the record of a run ({error})") from None
         return cls(file.parent, record)
 
@@ -138,7 +140,7 @@ class _RunFolder:
         reason = str(record.get("reason") or "").partition("\n")[0]
         if status == "failed":
             return f"failed in {record.get('failed_step') or 'the graph'}: {reason}"
-        if record.get("until") and status == "succeeded":
+        if record.get("until") and status == "succeeded" and not reason:
             return f"stopped after {record['until']}"
         return reason.partition(";")[0] if status == "succeeded" and reason else status
 
@@ -154,12 +156,15 @@ def _find_runs(folder: Path, depth: int = 0) -> Iterator[_RunFolder]:
     """The runs in a folder, and in folders below it that are no runs themselves."""
     if not folder.is_dir():
         raise SettingsError(f"{folder}: not a folder; give the folder of the runs")
-    if (folder / RUN_FILE).is_file():
-        try:
+    inside: list[Path] = []
+    try:
+        inside = sorted(folder.iterdir())
+        if (folder / RUN_FILE).is_file():
             yield _RunFolder.read(folder)
-        except WorkError as error:
-            typer.echo(f"voxline: {error}", err=True)
-    if depth < MAX_DEPTH:
-        for below in sorted(folder.iterdir()):
-            if below.is_dir() and not below.is_symlink() and below.name not in ("store", "registry", "datasets", "kfp"):
-                yield from _find_runs(below, depth + 1)
+    except WorkError as error:
+        typer.echo(f"voxline: {error}", err=True)
+    except OSError as error:  # one folder that cannot be read must not hide the others
+        typer.echo(f"voxline: {error.filename}: {error.strerror}; the runs in it are not listed", err=True)
+    for below in inside if depth < MAX_DEPTH else []:
+        if below.is_dir() and not below.is_symlink() and below.name not in ("store", "registry", "datasets", "kfp"):
+            yield from _find_runs(below, depth + 1)

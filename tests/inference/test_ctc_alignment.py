@@ -46,3 +46,9 @@ def test_a_word_that_the_model_does_not_expect_has_little_confidence() -> None:
 @pytest.mark.parametrize("text", ["", "abcabc", "aaa", "é"])
 def test_what_cannot_be_aligned_gives_no_words(text: str) -> None:
     assert align_words_in_audio(np.zeros((4, 5)), text, Alphabet(" abc"), 0.02) == []
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.nan])
+def test_a_text_that_the_model_rules_out_is_aligned_without_confidence(value: float) -> None:
+    words = align_words_in_audio(np.full((6, 5), value, np.float32), "a b", Alphabet(" abc"), 0.02)
+    assert [(word.word, word.confidence) for word in words] == [("a", 0.0), ("b", 0.0)]

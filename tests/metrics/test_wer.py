@@ -85,4 +85,9 @@ def test_hanzi_are_compared_by_how_they_sound() -> None:
     assert counted is not None
     assert [(one.syllables.errors, one.tones, one.syllables.length) for one in counted] == [(0, 0, 3), (1, 1, 3)]
     assert count_syllable_edits(["长时间", "hello"], ["常", ""]) is None
+    latin = count_syllable_edits(["我用 app", "vip 客户"], ["我有 app", "客户"])  # as mandarin_transcript writes them
+    assert latin is not None
+    assert [(one.syllables.errors, one.tones, one.syllables.length) for one in latin] == [(1, 0, 3), (1, 0, 3)]
+    (digit,) = count_syllable_edits(["ni3 hao3"], ["ni3 3 hao3"]) or []
+    assert (digit.syllables.insertions, digit.tones) == (1, 0)
     assert count_syllable_edits(["长"], ["\U0002ebe0 x"])[0].syllables.errors == 2  # type: ignore[index]

@@ -41,6 +41,18 @@ def test_runs_are_listed_with_verdict_and_metric(tmp_path: Path) -> None:
     assert json.loads(voxline("runs", "list", tmp_path / "old", "--json").stdout)[0]["metrics"]["wer"] == 0.05
 
 
+def test_a_run_to_its_last_step_keeps_its_verdict_and_odd_folders_hide_no_run(tmp_path: Path) -> None:
+    leave_run(tmp_path, "whole", 3, 0.05, status="succeeded", reason="Pushed as version 1", until="push")
+    leave_run(tmp_path, "part", 3, 0.05, status="succeeded", until="evaluate")
+    odd = leave_run(tmp_path, "odd", 3, 0.05) / "run.json"
+    odd.write_text(json.dumps({**json.loads(odd.read_text()), "metrics": None}), encoding="utf-8")
+    shown = voxline("runs", "list", tmp_path)
+    assert shown.exit_code == 0, shown.exception
+    verdicts = [line.rpartition("  ")[2] for line in shown.output.splitlines() if "word error rate" in line]
+    assert sorted(verdicts) == ["Pushed as version 1", "stopped after evaluate"]
+    assert "odd/run.json: not the record of a run" in shown.output
+
+
 def test_two_runs_are_compared_by_settings_data_and_metrics(tmp_path: Path) -> None:
     before, after = (leave_run(tmp_path, name, epochs, wer) for name, epochs, wer in (("a", 3, 0.05), ("b", 5, 0.04)))
     rows = [line.split() for line in voxline("runs", "compare", before, after).output.splitlines()]

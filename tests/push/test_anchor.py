@@ -118,3 +118,33 @@ def test_a_damaged_name_of_an_anchor_is_told_with_its_remedy(night: Night, regis
         (registry.folder / "anchor.json").write_text(content)
         with pytest.raises(WorkError, match=f"anchor.json: {told}"):
             night(0.4)
+
+
+def test_an_anchor_whose_evaluation_lacks_a_metric_is_measured_again(night: Night, registry: Registry) -> None:
+    for offset in (0.5, 0.56):
+        assert night(offset)["pushed"]
+    file = registry.path(1) / "evaluation" / "utterances.jsonl"  # as a release wrote it that measured less
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        line["metrics"] = {"of_old": line["metrics"].popitem()[1]}
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    verdict = night(0.6)
+    assert verdict["pushed"], verdict["reasons"]
+    assert anchor_check(verdict)[0] == "passed"
+
+
+def test_a_better_model_pushed_since_the_evaluation_stays_the_anchor(tmp_path: Path, registry: Registry) -> None:
+    """Two runs at once: both evaluate against version 1, the better one is pushed first."""
+    corpus, places = write_corpus(tmp_path / "corpus", SENTENCES), (tmp_path / "registry", tmp_path / "store")
+    settings = WordCountEvaluateSettings(bootstrap_samples=100)
+    models = {offset: write_model(tmp_path / f"model-{offset}", offset) for offset in (0.5, 0.3, 0.35)}
+
+    def judge(offset: float, evaluation: Path) -> None:
+        verdict = push(models[offset], evaluation, *places, WordCountPushSettings(max_slice_regression={}))
+        assert json.loads(verdict.path("verdict").read_text())["pushed"]
+
+    judge(0.5, evaluate(models[0.5], corpus, *places, settings).folder)
+    both = {offset: evaluate(models[offset], corpus, *places, settings).folder for offset in (0.3, 0.35)}
+    for offset, folder in both.items():
+        judge(offset, folder)
+    assert registry.anchor() == 2

@@ -140,6 +140,8 @@ def test_phrases_decide_how_a_character_is_read(pair: str) -> None:
         ("Dr. Bell of 5 Elm St. saw St. Paul", "doctor bell of five elm street saw saint paul"),
         ("on March 5, 1905, and 2024-03-15", "on march fifth nineteen oh five and march fifteenth twenty twenty four"),
         ("15 March 2000; the '90s, 1980s", "fifteenth of march two thousand the nineties nineteen eighties"),
+        ("on the 3rd of May, the 15 March", "on the third of may the fifteenth of march"),
+        (".5, -.5, $.50, etc...5", "zero point five minus zero point five fifty cents et cetera five"),
         ("£2.5 million, €1.05, 50¢", "two point five million pounds one euro and five cents fifty cents"),
         ("World War II, Chapter IV, Henry I think", "world war two chapter four henry i think"),
         ("1/2 an hour, 3/4, 2½ cups", "one half an hour three quarters two and a half cups"),

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from voxline.text.alphabet import Alphabet, min_ctc_frames
 
 Array = npt.NDArray[Any]
+LEAST = -1e4
+"""For a log probability of minus infinity, or one that is not a number: a path has to exist."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ def align_words_in_audio(
     labels = [] if alphabet.unknown(text) else alphabet.encode(text)
     if not labels or min_ctc_frames(labels) > len(log_probabilities):
         return []
+    log_probabilities = np.fmax(log_probabilities, LEAST)
     spans = force_align(log_probabilities, labels)
     words, first = [], 0
     for word in text.split(" "):

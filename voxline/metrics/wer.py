@@ -102,7 +102,8 @@ class SyllableEdits:
 def count_syllable_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[SyllableEdits] | None:
     """Counts errors of Mandarin syllables and tones; None unless every reference is hanzi, or pinyin with tone digits.
 
-    Hanzi are compared by their dictionary tones. Where a hypothesis is neither, each of its words counts as a syllable.
+    Hanzi are compared by their dictionary tones; a Latin word among them is one syllable. Where a hypothesis is neither
+    hanzi nor pinyin, each of its words counts as a syllable.
 
     >>> (edits,) = count_syllable_edits(["ni3 hao3 ma5"], ["ni2 hao3"])
     >>> edits.syllables.rate, edits.tones
@@ -129,7 +130,7 @@ def count_syllable_edits(references: Sequence[str], hypotheses: Sequence[str]) -
 
 
 def _without_tones(syllables: Sequence[str]) -> str:
-    return " ".join(one.rstrip("12345") for one in syllables)
+    return " ".join(one.rstrip("12345") or one for one in syllables)
 
 
 def _syllables(text: str) -> list[str] | None:
@@ -141,10 +142,16 @@ def _syllables(text: str) -> list[str] | None:
         return text.split()
     if not _HANZI.search(text):
         return None
-    try:
-        return apply_frontend(text, FrontendSettings(kind="mandarin", sandhi=False)).normalized_text.split()
-    except UnsupportedText:
-        return None
+    frontend, found = FrontendSettings(kind="mandarin", sandhi=False), list[str]()
+    for part in re.split("([A-Za-z]+)", text):
+        if part.isascii() and part.isalpha():
+            found.append(part.lower())
+        elif any(map(str.isalnum, part)):
+            try:
+                found += apply_frontend(part, frontend).normalized_text.split()
+            except UnsupportedText:
+                return None
+    return found
 
 
 def align_words(reference: str, hypothesis: str) -> list[tuple[str, str]]:

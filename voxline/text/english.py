@@ -221,6 +221,7 @@ def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str, flags: int = 0
 
 
 _RULES: tuple[Callable[[str], str], ...] = (
+    _sub(r"(?<![\w.,])\.(?=[0-9])", "0."),
     expand_abbreviations,
     _sub(rf"\b({'|'.join(_SHORT)})\b\.?\s(?=[0-9])", _month_name),
     _sub(rf"(?<=[0-9]\s)({'|'.join(_SHORT)})\b\.?\s?", _month_name),
@@ -228,7 +229,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"\b([0-9]{4})-([0-9]{2})-([0-9]{2})\b", _iso_date),
     _sub(r"\b([0-9]{1,2})/([0-9]{1,2})/([12][0-9]{3})\b", _slash_date),
     _sub(rf"\b({_MONTH})\s([0-3]?[0-9])(?:st|nd|rd|th)?\b(?:,?\s([12][0-9]{{3}})\b)?", _month_day),
-    _sub(rf"\b(?:the\s)?([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
+    _sub(rf"\b([0-3]?[0-9])(?:st|nd|rd|th)?\s(?:of\s)?({_MONTH})\b(?:,?\s([12][0-9]{{3}})\b)?", _day_month),
     _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:])(?:\s?([AaPp])\.?[Mm]\b\.?)?", _time),
     _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
     _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),

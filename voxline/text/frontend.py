@@ -13,7 +13,7 @@ from voxline.text.settings import EmptyText, FrontendKind, FrontendSettings, Uns
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 2
+REVISION = 3
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {
