@@ -94,6 +94,17 @@ def map_columns(names: Iterable[str], chosen: ColumnNames) -> dict[str, str]:
     return columns
 
 
+def end_column(names: Iterable[str], columns: dict[str, str]) -> str:
+    """The column of an utterance's end in its recording, where there is one of its start and none of its duration.
+
+    >>> end_column(["path", "Start", "End"], {"audio_filepath": "path", "offset": "Start"})
+    'End'
+    """
+    if "offset" not in columns or "duration" in columns:
+        return ""
+    return next((name for name in names if name.lower() in ("end", "end_time")), "")
+
+
 class UnusableEntryError(Exception):
     """An entry that becomes a reject: its recording is missing, say, or its values make no sense."""
 
@@ -220,8 +231,14 @@ class Corpus:
         return self.find(*AUDIO_EXTENSIONS)
 
     def has(self, path: str) -> bool:
-        """Whether the corpus has a file at this path, relative to the root."""
-        return path in self.files or bool(self.table and self.files.add(path, str(self.root / path)))
+        """Whether the corpus has a file at this path, relative to the root; also one that `locate` refuses."""
+        if path in self.files or not self.table:
+            return path in self.files
+        try:
+            self.locate(path)
+        except UnusableEntryError as unusable:
+            return unusable.reason is not Reason.MISSING_FILE
+        return True
 
     def locate(self, path: str, relative_to: str = "") -> tuple[str, IndexedFile]:
         """Finds a file that the corpus names: its path relative to the root, and the file.

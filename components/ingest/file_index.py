@@ -148,6 +148,8 @@ class FileIndex:
           path: the name that the index gives it: absolute where it is outside the root.
           file: its absolute path.
         """
+        if known := self.get(path):
+            return known
         try:
             name, status = os.fsencode(path), Path(file).stat()
         except (OSError, ValueError):

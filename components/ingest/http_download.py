@@ -38,6 +38,24 @@ def archive_name(uri: str) -> str:
     return urlsplit(uri).path.rpartition("/")[2]
 
 
+def refuse_credentials(uri: str) -> None:
+    """Raises SettingsError, without the address, if it holds a user name or a password."""
+    if urlsplit(uri).username is not None:
+        raise SettingsError(
+            "corpus.uri holds a user name or a password, which would end up in reports and logs; put them into ~/.netrc"
+        )
+
+
+def without_query(uri: str) -> str:
+    """The address for messages: signed ones have a secret in their query.
+
+    >>> without_query("https://bucket.example/a.zip?signature=0f3c")
+    'https://bucket.example/a.zip?…'
+    """
+    address, mark, _ = uri.partition("?")
+    return f"{address}?…" if mark else uri
+
+
 def download_archive(
     uri: str, sha256: str, store: Path, *, max_bytes: float, sleep: Callable[[float], None] = time.sleep
 ) -> Path:
@@ -56,10 +74,7 @@ def download_archive(
       WorkError: the content has another SHA-256, or is too large.
       TransientError: the network or the server failed repeatedly; what was read so far is kept.
     """
-    if urlsplit(uri).username is not None:
-        raise SettingsError(
-            "corpus.uri holds a user name or a password, which would end up in reports and logs; put them into ~/.netrc"
-        )
+    refuse_credentials(uri)
     folder = store / _FOLDER / sha256
     archive, partial = folder / archive_name(uri), folder / "unfinished"
     if archive.is_file():
@@ -67,7 +82,7 @@ def download_archive(
     with exclusive_lock(folder):
         if archive.is_file():
             return archive
-        print_status(f"ingest: downloading {uri}")
+        print_status(f"ingest: downloading {without_query(uri)}")
         continued = partial.exists()
         while True:
             _read(uri, partial, max_bytes, sleep)
@@ -78,8 +93,9 @@ def download_archive(
             partial.unlink()
             if not continued:
                 raise WorkError(
-                    f"{uri}: its SHA-256 is {actual}, corpus.sha256 says {sha256}; the download was deleted. Compare "
-                    "with the publisher's checksum: either the file was replaced, or the address is another one"
+                    f"{without_query(uri)}: its SHA-256 is {actual}, corpus.sha256 says {sha256}; the download was "
+                    "deleted. Compare with the publisher's checksum: either the file was replaced, or the address is "
+                    "another one"
                 )
             continued = False  # the server may have replaced the file between two runs
         os.replace(partial, archive)
@@ -100,16 +116,19 @@ def _read(uri: str, partial: Path, max_bytes: float, sleep: Callable[[float], No
                     return
                 fault = f"the connection ended after {file.tell():,} bytes"
             except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-                fault = str(error).splitlines()[0][:200]
+                fault = _without_query_of(uri, error).splitlines()[0][:200]
             except _TemporaryAnswerError as error:
                 fault = str(error)
             except requests.RequestException as error:
-                raise SettingsError(f"corpus.uri is {uri!r}, which cannot be requested ({error}); correct it") from None
+                raise SettingsError(
+                    f"corpus.uri is {without_query(uri)!r}, which cannot be requested "
+                    f"({_without_query_of(uri, error)}); correct it"
+                ) from None
             failures = 1 if file.tell() > before else failures + 1
             if failures >= _ATTEMPTS:
                 raise TransientError(
-                    f"{uri}: {fault}, {failures} times in a row; {file.tell():,} bytes are kept, and the same command "
-                    "continues there"
+                    f"{without_query(uri)}: {fault}, {failures} times in a row; {file.tell():,} bytes are kept, and "
+                    "the same command continues there"
                 )
             sleep(2.0**failures)
 
@@ -141,6 +160,10 @@ def _read_once(session: requests.Session, uri: str, file: Any, max_bytes: float)
         return "Content-Length" not in answer.headers or bool(file.tell() == size)
 
 
+def _without_query_of(uri: str, error: Exception) -> str:
+    return str(error).replace(f"?{uri.partition('?')[2]}", "?…")
+
+
 def _empty(file: Any) -> None:
     file.seek(0)
     file.truncate()
@@ -152,19 +175,22 @@ class _TemporaryAnswerError(Exception):
 
 def _check_answer(uri: str, answer: requests.Response) -> None:
     if uri.startswith("https://") and any(one.url.startswith("http://") for one in (*answer.history, answer)):
-        raise WorkError(f"{uri}: the server redirects to an address without encryption, {answer.url}; use another one")
+        raise WorkError(
+            f"{without_query(uri)}: the server redirects to an address without encryption, "
+            f"{without_query(answer.url)}; use another one"
+        )
     if answer.status_code in _TEMPORARY:
         raise _TemporaryAnswerError(f"the server answers {answer.status_code} {answer.reason}")
     if answer.status_code not in (200, 206, 416):
         raise SettingsError(
-            f"corpus.uri is {uri!r}, and the server answers {answer.status_code} {answer.reason}; correct the address, "
-            "or put the credentials that it wants into ~/.netrc"
+            f"corpus.uri is {without_query(uri)!r}, and the server answers {answer.status_code} {answer.reason}; "
+            "correct the address, or put the credentials that it wants into ~/.netrc"
         )
 
 
 def _check_size(uri: str, size: int, max_bytes: float) -> None:
     if size > max_bytes:
         raise WorkError(
-            f"{uri}: {size / 1e9:,.2f} GB, at most {max_bytes / 1e9:g} are accepted (corpus.max_unpacked_gigabytes); "
-            "give another archive, or raise the limit"
+            f"{without_query(uri)}: {size / 1e9:,.2f} GB, at most {max_bytes / 1e9:g} are accepted "
+            "(corpus.max_unpacked_gigabytes); give another archive, or raise the limit"
         )

@@ -10,7 +10,13 @@ from typing import Any
 
 from voxline.components.ingest.archives import ARCHIVE_EXTENSIONS, archive_stem, unpack_archive
 from voxline.components.ingest.corpus import Corpus
-from voxline.components.ingest.http_download import HTTP_SCHEMES, archive_name, download_archive
+from voxline.components.ingest.http_download import (
+    HTTP_SCHEMES,
+    archive_name,
+    download_archive,
+    refuse_credentials,
+    without_query,
+)
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
@@ -94,15 +100,16 @@ def _is_remote(settings: CorpusSettings) -> bool:
 
 
 def _check_http(settings: CorpusSettings) -> None:
+    refuse_credentials(settings.uri)
     if not archive_name(settings.uri).lower().endswith(ARCHIVE_EXTENSIONS):
         raise SettingsError(
-            f"corpus.uri is {settings.uri!r}; at an http(s) address an archive is accepted, whose name ends in "
-            f"{', '.join(ARCHIVE_EXTENSIONS)}"
+            f"corpus.uri is {without_query(settings.uri)!r}; at an http(s) address an archive is accepted, whose name "
+            f"ends in {', '.join(ARCHIVE_EXTENSIONS)}"
         )
     if not settings.sha256:
         raise SettingsError(
-            f"corpus.uri is {settings.uri!r}, and corpus.sha256 is empty; give the SHA-256 of the archive, from its "
-            "publisher or by sha256sum: an address alone does not say what is behind it"
+            f"corpus.uri is {without_query(settings.uri)!r}, and corpus.sha256 is empty; give the SHA-256 of the "
+            "archive, from its publisher or by sha256sum: an address alone does not say what is behind it"
         )
 
 

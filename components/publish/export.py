@@ -9,7 +9,8 @@ format gives both back. Equal versions give equal files. Nothing reaches an expo
 dataset (`<datasets>/<name>/exports/`), and a purge names what must be deleted there.
 """
 
-import contextlib
+import dataclasses
+import functools
 import gzip
 import io
 import json
@@ -17,7 +18,6 @@ import shutil
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ _GROUP_ROWS = 64
 """Rows of a row group of Parquet: a reader holds one in memory."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class ExportedUtterance:
     """A row and its recording.
 
@@ -68,7 +68,7 @@ class ExportedUtterance:
         return {"id": row.id, "duration": row.duration, "text": row.text, "speaker": row.speaker, **row.extra}
 
 
-@dataclass
+@dataclasses.dataclass
 class SpeakerFiles:
     """What an export holds of a speaker.
 
@@ -78,9 +78,9 @@ class SpeakerFiles:
       shared: lists, and archives of several utterances; they are written again without the ids.
     """
 
-    ids: list[str] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-    shared: list[str] = field(default_factory=list)
+    ids: list[str] = dataclasses.field(default_factory=list)
+    files: list[str] = dataclasses.field(default_factory=list)
+    shared: list[str] = dataclasses.field(default_factory=list)
 
 
 Written = Iterator[tuple[ExportedUtterance, list[str], list[str]]]
@@ -112,6 +112,9 @@ def export_dataset(root: str, name: str, number: int | None, to: str, output: Pa
         raise WorkError(f"{versions.uri}: no version of a dataset; `voxline datasets list` shows what there is")
     number = number or numbers[-1]
     dataset = Dataset.read(versions.path(number), shards=False)
+    write = EXPORT_FORMATS[to]
+    if to == "parquet":
+        write = functools.partial(_write_parquet, further=_further_columns(dataset.rows()))
     unfinished = output.absolute().with_name(f".{output.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
@@ -119,8 +122,7 @@ def export_dataset(root: str, name: str, number: int | None, to: str, output: Pa
         by_speaker: dict[str, SpeakerFiles] = {}
         counts: dict[str, int] = {}
         for split in dataset.counts:
-            utterances = (one for one in _utterances(dataset) if one.row.split == split)
-            for one, files, shared in EXPORT_FORMATS[to](utterances, split, unfinished):
+            for one, files, shared in write(_utterances(dataset, split), split, unfinished):
                 counts[split] = counts.get(split, 0) + 1
                 held = by_speaker.setdefault(one.row.speaker, SpeakerFiles())
                 held.ids.append(one.row.id)
@@ -140,12 +142,12 @@ def export_dataset(root: str, name: str, number: int | None, to: str, output: Pa
     return made
 
 
-def _utterances(dataset: Dataset) -> Iterator[ExportedUtterance]:
-    """The rows of a dataset with their WAVs; from a bucket these are downloaded, some at a time."""
+def _utterances(dataset: Dataset, split: str) -> Iterator[ExportedUtterance]:
+    """The rows of a split with their WAVs; from a bucket these are downloaded, some at a time."""
     if not dataset.shards:
         raise WorkError(f"{dataset.folder}: it has no shards, and so no store that holds its recordings")
-    progress = Progress("utterances", total=sum(dataset.counts.values()))
-    rows = dataset.rows()
+    progress = Progress(f"utterances of {split}", total=dataset.counts[split])
+    rows = (row for row in dataset.rows() if row.split == split)
     while batch := [row for _, row in zip(range(_BATCH), rows, strict=False)]:
         files = dataset.recordings(row.audio_hash for row in batch)
         for row, file in zip(batch, files, strict=True):
@@ -175,7 +177,7 @@ def _list_speakers(by_speaker: dict[str, SpeakerFiles], file: Path) -> None:
     for held in by_speaker.values():
         held.shared += sorted({name for name in held.files if len(owners[name]) > 1})
         held.files = sorted({name for name in held.files if len(owners[name]) == 1})
-    write_json(file, {speaker: asdict(held) for speaker, held in sorted(by_speaker.items())})
+    write_json(file, {speaker: dataclasses.asdict(held) for speaker, held in sorted(by_speaker.items())})
 
 
 def _record(versions: DatasetVersions, made: dict[str, Any], output: Path) -> None:
@@ -300,10 +302,14 @@ def _write_nemo_tarred(utterances: Iterable[ExportedUtterance], split: str, fold
                     yield one, [], [name, listed]
 
 
-def _write_parquet(utterances: Iterable[ExportedUtterance], split: str, folder: Path) -> Written:
+def _write_parquet(
+    utterances: Iterable[ExportedUtterance], split: str, folder: Path, further: dict[str, type] | None = None
+) -> Written:
     """`data/<split>-00000.parquet`, …, as Hugging Face's `datasets` writes and reads them.
 
-    Further keys are columns where all their values are texts, numbers or flags, and JSON otherwise.
+    Args:
+      further: columns of further keys, as `_further_columns` gives them; all files must have the same, or `datasets`
+        refuses them.
     """
     import pyarrow
     import pyarrow.parquet
@@ -312,7 +318,7 @@ def _write_parquet(utterances: Iterable[ExportedUtterance], split: str, folder: 
     audio = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
     for number, shard in _shards(utterances):
         name = f"data/{split}-{number:05d}.parquet"
-        extra = {key: _column([one.row.extra.get(key) for one in shard]) for key in _extra_keys(shard)}
+        extra = {key: _column([one.row.extra.get(key) for one in shard], kind) for key, kind in (further or {}).items()}
         texts = {key: [getattr(one.row, key) for one in shard] for key in ("id", "text", "speaker")}
         columns: dict[str, Any] = {key: pyarrow.array(values, pyarrow.string()) for key, values in texts.items()}
         columns["duration"] = pyarrow.array([one.row.duration for one in shard], pyarrow.float64())
@@ -334,20 +340,30 @@ def _write_parquet(utterances: Iterable[ExportedUtterance], split: str, folder: 
             yield one, [], [name]
 
 
-def _extra_keys(shard: list[ExportedUtterance]) -> list[str]:
-    return sorted({key for one in shard for key in one.row.extra} - {"id", "text", "speaker", "duration", "audio"})
+def _further_columns(rows: Iterable[DatasetRow]) -> dict[str, type]:
+    """The further keys of a dataset with the type of all their values; `object` where they have several, or nest.
+
+    >>> row = DatasetRow(0, "a", "train", "", "hello", 1.0, 0.0, "", {"age": 3, "accent": "us"})
+    >>> _further_columns([row, dataclasses.replace(row, extra={"age": "thirties"})])
+    {'accent': <class 'str'>, 'age': <class 'object'>}
+    """
+    kinds: dict[str, type] = {}
+    for row in rows:
+        for key, value in row.extra.items():
+            kind = type(value)
+            if value is not None:
+                fits = kind in (str, bool, float) or (kind is int and -(2**63) <= value < 2**63)
+                kinds[key] = kind if fits and kinds.get(key, kind) is kind else object
+    return {key: kinds[key] for key in sorted(kinds.keys() - {"id", "text", "speaker", "duration", "audio"})}
 
 
-def _column(values: list[Any]) -> tuple[list[Any], Any]:
-    """Values and their Arrow type."""
+def _column(values: list[Any], kind: type) -> tuple[list[Any], Any]:
+    """Values and their Arrow type; as JSON where they have no common one."""
     import pyarrow
 
-    kinds = {type(value) for value in values if value is not None}
     types = {str: pyarrow.string(), bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
-    if len(kinds) == 1 and (kind := kinds.pop()) in types:
-        with contextlib.suppress(OverflowError, pyarrow.ArrowException):
-            pyarrow.array(values, types[kind])
-            return values, types[kind]
+    if kind in types:
+        return values, types[kind]
     return [None if value is None else encode_json(value) for value in values], pyarrow.string()
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,59 @@ def test_a_manifest_file_is_a_corpus_and_its_folder_the_root(corpus: Path, recor
     assert not ingest("manifest", uri=uri).work.reused
     with pytest.raises(SettingsError, match=r"is the file .*train\.jsonl.*wav\.scp is accepted, or a folder"):
         ingest("kaldi", uri=uri)
+
+
+def test_a_list_of_cuts_leads_to_no_file_outside_its_folder(
+    corpus: Path, clips: Path, record: Record, ingest: Ingest
+) -> None:
+    record("own.wav")
+    (corpus / "linked.wav").symlink_to(clips / "a.wav")
+    paths = ["own.wav", "linked.wav", "../disk 2/clips/a.wav", str(clips / "b.wav")]
+    write_lines(corpus / "cuts_train.jsonl", *(cut(str(number), path) for number, path in enumerate(paths)))
+    assert (corpus / paths[2]).samefile(clips / "a.wav")
+    for uri in (corpus, corpus / "cuts_train.jsonl"):
+        out = ingest("lhotse", uri=str(uri))
+        assert (out.ids, out.rejects) == (["0"], dict.fromkeys("123", "outside_corpus"))
+    allowed = ingest("lhotse", uri=str(corpus / "cuts_train.jsonl"), audio_roots=[str(clips)])
+    assert allowed.rejects == {}
+
+
+def cut(id: str, path: str) -> dict[str, Any]:
+    span = {"start": 0.0, "duration": 0.5, "channel": 0}
+    recording = {
+        "sampling_rate": 8_000,
+        "duration": 0.5,
+        "sources": [{"type": "file", "channels": [0], "source": path}],
+    }
+    return {"id": id, **span, "supervisions": [{"id": id, **span, "text": "x"}], "recording": recording}
+
+
+def test_segments_of_a_file_that_is_stored_in_another_unicode_form_are_read_from_a_manifest_file(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record(unicodedata.normalize("NFD", "café.wav"), seconds=2)
+    lines = [{"audio_filepath": "café.wav", "text": "x", "offset": at, "duration": 0.5} for at in (0.0, 0.5, 1.0)]
+    write_lines(corpus / "train.jsonl", *lines)
+    out = ingest("manifest", uri=str(corpus / "train.jsonl"))
+    assert (out.ids, out.rejects) == (["café.wav", "café.wav@0.5", "café.wav@1.0"], {})
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv"])
+def test_an_end_without_a_duration_ends_the_utterance(corpus: Path, record: Record, ingest: Ingest, kind: str) -> None:
+    record("a.wav", seconds=2)
+    times: list[tuple[float, float | None]] = [(0.25, 1.0), (0.5, None), (1.5, 1.5), (1.0, 0.5)]
+    rows = [{"id": f"u{n}", "path": "a.wav", "text": "x", "start": a, "end": b} for n, (a, b) in enumerate(times)]
+    if kind == "jsonl":
+        write_lines(corpus / "all.jsonl", *rows)
+    else:
+        with open(corpus / f"all.{kind}", "w", newline="") as file:
+            table = csv.writer(file, delimiter="," if kind == "csv" else "\t")
+            table.writerows([list(rows[0]), *(list(row.values()) for row in rows)])
+    out = ingest("manifest" if kind == "jsonl" else "csv", splits={"train": ["all"]})
+    spans = {id: (one.offset, one.duration) for id, one in out.utterances.items()}
+    assert spans == {"u0": (0.25, 0.75), "u1": (0.5, 1.5)}
+    assert set(out.rejects.values()) == {"bad_entry"}
+    assert out.work.counts["rejects"] == 2
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,24 @@ def test_an_address_that_leads_nowhere_is_a_fault_of_the_config(
         fetch(server, tmp_path, "0" * 64)
 
 
+def test_no_message_has_the_query_of_a_signed_address(
+    server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    address = f"http://127.0.0.1:{closed_port()}/a.zip?signature=secret"
+    with pytest.raises(TransientError, match=r"a\.zip\?…: ") as raised:
+        download_archive(address, "0" * 64, tmp_path, max_bytes=1e9, sleep=lambda _: None)
+    server.faults = [status(403)]
+    with pytest.raises(SettingsError, match="403") as refused:
+        download_archive(server.url + "?signature=secret", "0" * 64, tmp_path, max_bytes=1e9)
+    assert "secret" not in f"{raised.value}{refused.value}{''.join(capfd.readouterr())}"
+
+
+def closed_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
+
+
 def test_a_redirect_is_followed(server: Server, tmp_path: Path) -> None:
     server.content = b"content"
     server.faults = [status(302, Location=server.url + "?mirror=1")]
@@ -205,6 +223,8 @@ def test_a_redirect_is_followed(server: Server, tmp_path: Path) -> None:
         ({"uri": "https://example.org/a.rar", "sha256": "0" * 64}, r"an archive is accepted, whose name ends in \.tar"),
         ({"uri": "https://example.org/", "sha256": "0" * 64}, "an archive is accepted"),
         ({"uri": "https://me:secret@example.org/a.zip", "sha256": "0" * 64}, "user name or a password.*netrc"),
+        ({"uri": "https://me:secret@example.org/a.zip"}, "user name or a password.*netrc"),
+        ({"uri": "https://example.org/a.zip?signature=secret"}, r"a\.zip\?….*corpus.sha256 is empty"),
         ({"uri": "/data/a.tar.gz", "sha256": "0" * 64}, "corpus.sha256 is of an archive at an http"),
         ({"uri": "gs://bucket/a.tar.gz", "sha256": "0" * 64}, "corpus.sha256 is of an archive at an http"),
     ],

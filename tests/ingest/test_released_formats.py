@@ -79,6 +79,15 @@ def test_common_voice_is_its_validated_clips_split_by_speaker(common_voice: Path
     assert own.work.counts["left_out"] == 2
 
 
+def test_no_line_of_a_list_ends_it_or_disappears(common_voice: Path, ingest: Ingest) -> None:
+    with open(common_voice / FULL / "validated.tsv", "a", newline="") as file:
+        file.write("\r\n" + "ann\t\t\tNo path.\r\n" * 2 + "ann\tbad.mp3\t\tA\rreturn.\r\n")
+    release(common_voice / FULL, "invalidated.tsv")
+    out = ingest("common_voice")
+    assert out.utterances["bad"].text == "A\rreturn."
+    assert out.rejects == {f"{FULL}/validated.tsv:{number}": "bad_entry" for number in (7, 8)}
+
+
 def test_a_delta_costs_its_own_clips_and_withdraws_what_it_invalidates(
     common_voice: Path, record: Record, ingest: Ingest, tmp_path: Path
 ) -> None:
@@ -141,8 +150,11 @@ def test_each_supervision_of_a_cut_is_an_utterance(corpus: Path, record: Record,
     command = cut("c", "x")
     command["recording"]["sources"] = [{"type": "command", "channels": [0], "source": "sph2pipe a.sph"}]
     stereo = cut("d", "audio/a.wav", channel=1)
+    faster = cut("g", "audio/a.wav")
+    faster["recording"]["transforms"] = [{"name": "Speed", "kwargs": {"factor": 1.1}}]
+    two["recording"]["transforms"] = [{"name": "Resample", "kwargs": {}}]
     lines = [cut("a", "data/audio/a.wav"), two, command, stereo, {"id": "m", "type": "MixedCut", "tracks": []}, 7, {}]
-    lines += [cut("e", "audio/gone.wav"), cut("f", "audio/a.wav", supervisions=[])]
+    lines += [cut("e", "audio/gone.wav"), cut("f", "audio/a.wav", supervisions=[]), faster]
     packed = gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
     (corpus / "data/my_cuts_train-clean.jsonl.gz").write_bytes(packed)
     out = ingest("lhotse")
@@ -157,11 +169,12 @@ def test_each_supervision_of_a_cut_is_an_utterance(corpus: Path, record: Record,
     assert out.utterances["a-s"].speaker == "ann"
     name = "data/my_cuts_train-clean.jsonl.gz"
     assert out.rejects == {
-        **dict.fromkeys(("c", "d", "m", f"{name}:6", f"{name}:7"), "bad_entry"),
+        **dict.fromkeys(("c", "d", "g", "m", f"{name}:6", f"{name}:7"), "bad_entry"),
         "e-s": "missing_file",
         "f": "transcript_missing",
     }
     assert "sph2pipe" in out.details["c"]
+    assert "changed by Speed" in out.details["g"]
 
 
 def spoken_rows(record: Record, count: int = 3) -> list[dict[str, Any]]:
@@ -242,12 +255,14 @@ def test_a_webdataset_s_samples_are_read_from_their_shards(corpus: Path, record:
     audio = {number: record(f"tmp/{number}.wav").read_bytes() for number in range(4)}
     for file in (corpus / "tmp").iterdir():
         file.unlink()
-    speaker = json.dumps({"speaker_id": "ann", "transcript": "from the JSON", "accent": "us", "audio": "elsewhere.wav"})
+    values = {"speaker_id": "ann", "transcript": "from the JSON", "accent": "us", "audio": "elsewhere.wav"}
+    speaker = json.dumps({**values, "start": 0.1, "end": 61.5})  # in the recording that the sample was cut from
     write_tar(
         corpus / "train-000000.tar", {"a.wav": audio[0], "a.txt": "早上好\n", "b.json": speaker, "b.wav": audio[1]}
     )
     members = {"sub/a.wav": audio[2], "sub/a.txt": "other folder", "c.txt": "no audio", "d.wav": audio[3], "d.cls": "3"}
     write_tar(corpus / "test-{000000..000000}.tar", {**members, "e.wav": audio[0], "e.json": "[1]", "f.png": "image"})
+    write_tar(corpus / "test-000001.tar", {"g.1.wav": audio[0], "g.1.txt": "dots", "g.2.wav": audio[1]})
     out = ingest("webdataset", splits={"train": ["train"], "test": ["test"]})
     found = {id: (one.text, one.speaker, one.split) for id, one in out.utterances.items()}
     assert found == {
@@ -256,8 +271,10 @@ def test_a_webdataset_s_samples_are_read_from_their_shards(corpus: Path, record:
         "sub/a": ("other folder", "", "test"),
     }
     assert out.utterances["b"].extra["accent"] == "us"
+    assert (out.utterances["b"].offset, out.utterances["b"].extra["start"]) == (0.0, 0.1)
     assert Path(out.utterances["b"].audio_filepath).read_bytes() == audio[1]
-    assert out.rejects == {"c": "missing_file", "d": "transcript_missing", "e": "bad_entry"}
+    dotted = {"g.1.wav": "bad_entry", "g.2.wav": "bad_entry"}
+    assert out.rejects == {"c": "missing_file", "d": "transcript_missing", "e": "bad_entry", **dotted}
 
 
 def test_a_purge_removes_the_recordings_that_were_unpacked(

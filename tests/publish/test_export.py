@@ -52,6 +52,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = ("good morning", "早上好", "it's noon")[number % 3]
         line = {"id": f"a/{number}.x", "audio_filepath": wav.name, "text": text, "speaker": ("ann", "ben")[number % 2]}
         line |= {"split": ("train", "train", "test")[number % 3], "snr": 20.5 + number, "accent": "us", "tags": ["a"]}
+        line |= {"age": number} if number % 2 else {}  # some files of an export have none
         lines.append(line)
     lines.append({**lines[0], "id": "shared", "speaker": "ben"})
     lines.append({**lines[1], "id": "part", "offset": 0.125, "duration": 0.25})
@@ -96,7 +97,20 @@ def test_our_own_reader_gives_back_the_samples_and_texts_of_an_export(
         source = published / "store/wavs" / row["audio_hash"][:2] / f"{row['audio_hash']}.wav"
         np.testing.assert_array_equal(read_wav(Path(one.audio_filepath))[0], read_wav(source)[0])
         assert (one.extra["snr"], one.extra["accent"]) == (row["snr"], "us")
+        assert one.extra.get("age") == row.get("age")
         assert one.extra["tags"] in (["a"], '["a"]')  # Parquet has it as JSON
+
+
+def test_all_parquet_files_of_an_export_have_the_same_columns(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow.parquet
+
+    monkeypatch.setattr(export, "SHARD_BYTES", 1)  # a recording each
+    write_export(published, "parquet", tmp_path / "export")
+    schemas = [pyarrow.parquet.read_schema(file) for file in (tmp_path / "export/data").iterdir()]
+    assert len(schemas) == 9
+    assert all(schema.equals(schemas[0], check_metadata=True) for schema in schemas)
 
 
 @pytest.mark.parametrize("to", EXPORT_FORMATS)

@@ -59,7 +59,9 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         for row, source in _rows(corpus, release / VALIDATED):
             name = _name(row)
             known = clips.execute("SELECT release, valid FROM clips WHERE name = ?", (name,)).fetchone()
-            if known is None:
+            if not name:
+                yield Reject(source, Reason.BAD_ENTRY, f"{source}: no path")
+            elif known is None:
                 clips.execute("INSERT INTO clips VALUES (?, ?, 1)", (name, str(release)))
                 listed = clips.execute("SELECT split FROM splits WHERE name = ?", (name,)).fetchone()
                 split = (listed[0] if listed else "unlisted") if keep_splits else ""
@@ -91,6 +93,8 @@ def _rows(corpus: Corpus, table: PurePosixPath) -> Iterator[tuple[Row, str]]:
             "and others, separated by tabs; check corpus.format"
         )
     for number, row in enumerate(rows, start=2):
+        if not any(row):
+            continue
         yield dict(zip(header, row, strict=False)), f"{table}:{number}"
 
 
@@ -103,8 +107,6 @@ def _entry(
     corpus: Corpus, row: Row, name: str, release: PurePosixPath, releases: list[PurePosixPath], split: str, source: str
 ) -> CorpusEntry | Reject:
     sentence = row.get("sentence", "")
-    if not name:
-        return Reject(source, Reason.BAD_ENTRY, f"{source}: no path")
     if not sentence.strip():
         return Reject(name, Reason.TRANSCRIPT_MISSING, f"{source}: the sentence is empty")
     file = row["path"] if PurePosixPath(row["path"]).suffix else f"{row['path']}.mp3"  # releases before 4 omit it

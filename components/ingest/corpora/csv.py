@@ -10,7 +10,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from voxline.components.ingest.corpus import USUAL_COLUMNS, Corpus, CorpusEntry, map_columns
+from voxline.components.ingest.corpus import USUAL_COLUMNS, Corpus, CorpusEntry, end_column, map_columns
 from voxline.data.manifest import UTTERANCE_KEYS
 from voxline.errors import WorkError
 from voxline.progress import print_status
@@ -58,8 +58,8 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
 def read_table(corpus: Corpus, path: PurePosixPath) -> "Iterator[list[str]]":
     """The rows of a table, the header first."""
     if path.suffix.lower() == ".tsv":
-        lines = corpus.iter_text(str(path), newline="\n")
-        return csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        # csv.reader would end the table at a carriage return within a line.
+        return (line.rstrip("\r\n").split("\t") for line in corpus.iter_text(str(path), newline="\n"))
     return csv.reader(corpus.iter_text(str(path), newline=""), strict=True)
 
 
@@ -112,8 +112,13 @@ def _entry(
         return Reject(audio, Reason.BAD_ENTRY, detail)
     try:
         offset, duration = (float(found.get(key) or "0") for key in ("offset", "duration"))
+        if (end := end_column(header, columns)) and (until := values[end].strip()):
+            duration = round(float(until) - offset, 6)
+            if duration <= 0:
+                raise ValueError
     except ValueError:
-        times = ", ".join(f"{columns[key]} {found[key]!r}" for key in ("offset", "duration") if key in found)
+        timed = [*(columns.get(key, "") for key in ("offset", "duration")), end_column(header, columns)]
+        times = ", ".join(f"{name} {values[name].strip()!r}" for name in timed if name)
         return Reject(audio, Reason.BAD_ENTRY, f"{source}: {times}; seconds are accepted")
     rest = {name: value for name, value in values.items() if name not in {*columns.values(), SIZE, ""}}
     return CorpusEntry(

@@ -81,8 +81,11 @@ def _table(corpus: Corpus, path: PurePosixPath) -> Iterator[CorpusEntry | Reject
     unpacked = {
         int(Path(one).name.split("-")[0]): one for one in corpus.unpack(str(path), _audio_unpacker(audio), f"1:{audio}")
     }
-    # The recording is found already, whatever its column is called.
-    read_line = LineReader(corpus.settings.columns.model_copy(update={"audio_filepath": ""}))
+    # The recording is found already, whatever its column is called; where it is in the row, so is no more than it, and
+    # a `start` is one in a longer recording.
+    chosen = corpus.settings.columns
+    offset = chosen.offset or ("offset" if unpacked else "")
+    read_line = LineReader(chosen.model_copy(update={"audio_filepath": "", "offset": offset}))
     split, number = _split(path, corpus), 0
     for batch in _batches(file, [*others, audio], rows=1024, fields={audio: "path"}):
         for row in batch:

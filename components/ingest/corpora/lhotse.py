@@ -3,7 +3,7 @@
 https://lhotse.readthedocs.io/en/latest/cuts.html. Every `*cuts*.jsonl(.gz)` below the root is read, or every
 `*.jsonl(.gz)` where none is called so. Each supervision of a MonoCut is an utterance. The split is what follows `cuts_`
 in the name of the file (`librispeech_cuts_train-clean-100.jsonl.gz`), or else its name. Cuts that mix or pad others,
-and recordings that are commands, URLs or of several channels, are rejected.
+and recordings that are commands, URLs, of several channels or changed in speed or sound, are rejected.
 """
 
 from collections.abc import Iterator
@@ -74,6 +74,12 @@ def _fault(cut: dict[str, Any]) -> str:
     if len(sources) != 1 or sources[0]["type"] != "file":
         kinds = ", ".join(repr(one["type"]) for one in sources)
         return f"its recording is {kinds or 'nothing'} ({str(sources)[:80]}); one file is accepted, no command is run"
+    changes = [str(one["name"]) for one in cut["recording"].get("transforms") or []]
+    if moved := [name for name in changes if name != "Resample"]:
+        return (
+            f"its recording is changed by {', '.join(moved)}, which is not done here; give the cuts before that, or "
+            "save the changed audio (CutSet.save_audios)"
+        )
     if cut["channel"] != 0 or len(sources[0]["channels"]) != 1:
         return f"channel {cut['channel']} of {len(sources[0]['channels'])}; recordings of one channel are accepted"
     if not all(is_seconds(value) for value in (cut["start"], cut["duration"])):

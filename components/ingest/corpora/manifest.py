@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from voxline.components.ingest.corpus import USUAL_COLUMNS, Corpus, CorpusEntry, map_columns
+from voxline.components.ingest.corpus import USUAL_COLUMNS, Corpus, CorpusEntry, end_column, map_columns
 from voxline.components.ingest.settings import ColumnNames
 from voxline.data.json_codec import is_seconds, parse_json
 from voxline.data.manifest import REJECTS_FILE, UTTERANCE_KEYS
@@ -100,9 +100,12 @@ class LineReader:
         """The values under a manifest's own names; one that such a name held before is kept as `corpus_<name>`."""
         present = (name for name, value in values.items() if value is not None)
         columns = map_columns(present, self._columns)
-        if all(key == name for key, name in columns.items()) and not self._chosen:
+        end = end_column(values, columns)
+        if not end and all(key == name for key, name in columns.items()) and not self._chosen:
             return values
         renamed = {key: values[name] for key, name in columns.items()}
+        if end and values[end] is not None:
+            renamed["duration"] = _duration_until(values[end], renamed["offset"])
         for name, value in values.items():
             if name not in columns.values() and not (value is None and name in USUAL_COLUMNS):
                 renamed[f"corpus_{name}" if name in USUAL_COLUMNS else name] = value
@@ -134,6 +137,13 @@ def _parse(line: str) -> Any:
         return parse_json(line)
     except ValueError:
         return json.loads(line)
+
+
+def _duration_until(end: Any, offset: Any) -> Any:
+    """The seconds between them; a text that no duration is, and that names both, where they are no such span."""
+    if is_seconds(end) and is_seconds(offset) and end > offset:
+        return round(end - offset, 6)
+    return f"{end!r} - {offset!r}"
 
 
 def _is_seconds(value: Any) -> bool:

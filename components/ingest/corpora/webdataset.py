@@ -37,8 +37,9 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     shards = list(corpus.find(*SHARD_EXTENSIONS))
     if not shards:
         raise WorkError(f"{corpus.path}: no shard (*.tar) in this folder; check corpus.format")
-    # The recording is found by its extension, whatever the JSON says.
-    read_line = LineReader(corpus.settings.columns.model_copy(update={"audio_filepath": ""}))
+    # The recording is found by its extension, whatever the JSON says; a `start` there is one in a longer recording.
+    columns = corpus.settings.columns
+    read_line = LineReader(columns.model_copy(update={"audio_filepath": "", "offset": columns.offset or "offset"}))
     samples = 0
     for shard in shards:
         files = sorted(map(Path, corpus.unpack(str(shard))), key=lambda file: (_key(file), file.name))
@@ -48,6 +49,12 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             if audio or {"txt", "json"} & sample.keys():
                 samples += 1
                 yield _entry(corpus, sample, audio, shard, read_line)
+                continue
+            for file in sample.values():
+                if file.suffix.lower() in AUDIO_EXTENSIONS:
+                    name = corpus.default_id(str(file))
+                    detail = f"{shard}:{name}: its extension begins at the first dot of the name; rename it to have one"
+                    yield Reject(name, Reason.BAD_ENTRY, detail)
     if not samples:
         raise WorkError(f"{corpus.path}: no sample with a recording or a text in {len(shards):,} shards")
 
