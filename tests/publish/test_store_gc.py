@@ -134,7 +134,11 @@ def test_what_a_run_or_a_version_needs_stays_and_all_else_goes(place: Path) -> N
 
 def test_without_runs_only_the_shards_and_wavs_of_versions_stay(place: Path) -> None:
     versions, store = content(place / "datasets"), place / "store"
+    scope = PurgeScope(store, (str(place / "datasets"),))
+    usual = find_speaker("bo", scope).wavs
     found = collect_store(store, StoreUsers((str(place / "datasets"),)), older_than=NOW, dry_run=False)
+    assert usual
+    assert find_speaker("bo", scope).wavs == usual, "a purge finds the WAVs when no manifest is left"
     assert {"convert", "extract", "lines"} <= kinds(found)
     assert {name.split("/")[0] for name in files(place)} == {"shards", "wavs"}
     assert content(place / "datasets") == versions

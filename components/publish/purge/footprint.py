@@ -291,9 +291,10 @@ def _search_rows(
     for row in read_rows(dataset.folder / ROWS_FILE):
         clips = [clip_name(row.audio_hash, row.offset, row.duration, speed) for speed in speeds]
         if row.speaker != footprint.speaker:
-            others.update(clips)
+            others.update((*clips, row.audio_hash))
             continue
         footprint.ids.add(row.id)
+        footprint.wavs.add(row.audio_hash)  # a version keeps its WAVs when the manifests are collected
         footprint.clips.update(clips)
         footprint.datasets.add(dataset.key)
         if dataset.folder.is_relative_to(store / "extract"):
