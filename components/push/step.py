@@ -211,15 +211,17 @@ def _find_anchor(measured: Evaluation, champion: Opponent | None, settings: Push
 def _anchor_of_successors(
     measured: Evaluation, models: Registry, champion: Opponent | None, anchor: Opponent | None, settings: PushSettings
 ) -> int | None:
-    """The anchor of the versions after this one: this one (None) if it is at least as good as the anchor so far."""
-    before = anchor or champion
-    if before is None or (anchor is None and measured.metrics.get("anchor") is None):
-        return None if before is None else models.anchor()
-    rivals = [before]
-    if champion not in (None, before) and champion.version == models.anchor():
-        rivals.insert(0, champion)  # pushed since the evaluation, as better than the anchor of that time
-    better = (one.version for one in rivals if not gate.is_better(measured, one.metrics, settings))
-    return next(better, None)
+    """The best of this version and those before: this one (None) if it is at least as good as the best so far."""
+    in_service = models.in_service()
+    if in_service is None:
+        return None
+    if models.event(in_service).digest == measured.digest:  # its damaged files are replaced
+        return models.event(in_service).anchor
+    best = models.best()
+    rival = next((one for one in (champion, anchor) if one is not None and one.version == best), None)
+    if rival is None:  # a person named another one, so the best was not measured on these utterances
+        return best
+    return None if gate.is_better(measured, rival.metrics, settings) else best
 
 
 def _champion_metrics(measured: Evaluation, models: Registry, in_service: int) -> OtherMetrics | None:

@@ -275,8 +275,10 @@ class Registry:
         Raises:
           WorkError: `anchor.json` is damaged, or names a version that does not exist.
         """
-        if (named := self.named_anchor()) is not None:
-            return named
+        return self.best() if (named := self.named_anchor()) is None else named
+
+    def best(self) -> int | None:
+        """The anchor without the name that a person gave: the best version so far."""
         version = self.in_service()
         if version is None:
             return None

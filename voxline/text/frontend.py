@@ -105,7 +105,8 @@ def normalize_spoken(text: str, kind: FrontendKind) -> str:
 def _spell_out_mandarin(text: str) -> str:
     from voxline.text.mandarin_numbers import expand_mandarin_numbers
 
-    folded = unicodedata.normalize("NFKC", text).translate(_MANDARIN_MARKS)
+    ranges = re.sub(r"(?<=[0-9%]) ?~ ?(?=[0-9])", "-", unicodedata.normalize("NFKC", text))
+    folded = ranges.translate(_MANDARIN_MARKS)
     words = normalize_transcript(expand_mandarin_numbers(folded)).replace("'", " ")
     apart = re.sub(rf"(?<={_HANZI})(?=[a-z])|(?<=[a-z])(?={_HANZI})", " ", words)
     return " ".join(re.sub(rf"(?<={_HANZI}) (?={_HANZI})", "", apart).split())

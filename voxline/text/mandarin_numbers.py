@@ -91,7 +91,7 @@ def _time(match: re.Match[str]) -> str:
 
 
 def _telephone(match: re.Match[str]) -> str:
-    return hanzi_digits(match[0]).replace("一", "幺")
+    return hanzi_digits(match[0].replace("-", "")).replace("一", "幺")
 
 
 def _unit(match: re.Match[str]) -> str:
@@ -102,12 +102,15 @@ def _unit(match: re.Match[str]) -> str:
 _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", ""),
     _sub(r"(?<![0-9])([0-9]{4})[-/]([0-9]{1,2})[-/]([0-9]{1,2})(?![0-9])", _date),
+    _sub(r"(?<![0-9])([0-9]{4})[-~～]([0-9]{4})(?=年)", lambda m: f"{hanzi_digits(m[1])}到{hanzi_digits(m[2])}"),
     _sub(r"(?<![0-9])([0-9]{4})(?=年)", lambda m: hanzi_digits(m[1])),
     _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?![0-9:])", _time),
     _sub(r"(?<![0-9.])1[3-9][0-9]{9}(?![0-9.])", _telephone),
+    _sub(r"(?<![0-9.-])0[0-9]{2,3}-[0-9]{7,8}(?![0-9.-])", _telephone),
     _sub(rf"([¥￥$€£])({_NUMBER})(万|亿)?", lambda m: hanzi_number(m[2]) + (m[3] or "") + _MONEY[m[1]]),
     _sub(r"(?<![0-9/])([0-9]{1,4})/([0-9]{1,4})(?![0-9/])", lambda m: f"{hanzi_number(m[2])}分之{hanzi_number(m[1])}"),
     _sub(r"(?<=[0-9%])[-~～](?=[0-9])", "到"),
+    _sub(r"(?<=[A-Za-z])-(?=[0-9])", " "),
     _sub(r"(?<![0-9])-(?=[0-9])", "负"),
     _sub(
         rf"(?<![0-9.])({_NUMBER}) ?({'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![a-z])", _unit
