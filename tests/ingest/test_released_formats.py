@@ -220,6 +220,16 @@ def test_a_table_with_audio_is_unpacked_once_and_its_columns_are_understood(
     assert {path: path.stat().st_mtime_ns for path in unpacked} == unpacked
 
 
+def test_a_recording_in_a_table_may_have_a_long_name_and_is_not_cut_by_a_start(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    row = spoken_rows(record, 1)[0]
+    row |= {"audio": {**row["audio"], "path": f"{'早' * 100}.flac"}, "start": 0.1, "end": 61.5}
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), corpus / "train.parquet")
+    (out,) = ingest("huggingface").utterances.values()
+    assert (out.id[0], out.offset, out.extra["start"], out.extra["end"]) == ("早", 0.0, 0.1, 61.5)
+
+
 def test_a_table_without_audio_or_text_is_an_error_that_lists_its_columns(corpus: Path, ingest: Ingest) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"a": [1], "text": ["x"]}), corpus / "train.parquet")
     with pytest.raises(WorkError, match=r"0 columns of audio as \{bytes, path\}; it has a \(int64\), text \(string\)"):
@@ -324,6 +334,18 @@ def test_nemo_s_tars_are_read_by_either_manifest(corpus: Path, record: Record, i
     }
     assert out.utterances["talk_0.wav"].extra == {"corpus_split": "train", "lang": "en"}
     assert sorted(out.rejects.items()) == [("talk_0.wav", "bad_entry"), ("talk_9.wav", "missing_file")]
+
+
+def test_of_two_recordings_in_a_nemo_tar_none_is_taken_for_the_other(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    audio = [record(f"tmp/{number}.wav", seconds=1 + number).read_bytes() for number in range(2)]
+    write_tar(corpus / "audio_0.tar", {"x/a.wav": audio[0], "y/a.wav": audio[1]})
+    lines = [{"audio_filepath": path, "text": path, "shard_id": 0} for path in ("x/a.wav", "y/a.wav", "a.wav")]
+    write_lines(corpus / "tarred_audio_manifest.json", *lines)
+    out = ingest("nemo_tarred", splits={"train": ["*"], "dev": [], "test": []})
+    assert {one.text: one.duration for one in out.utterances.values()} == {"x/a.wav": 1.0, "y/a.wav": 2.0}
+    assert out.rejects == {"a.wav": "missing_file"}
 
 
 def test_common_voice_is_split_by_speaker_unless_a_config_says_otherwise() -> None:

@@ -30,6 +30,8 @@ TABLES, METADATA = (".parquet", ".arrow"), ("metadata.csv", "metadata.jsonl")
 
 _BATCH_ROWS = 16
 """Rows of audio in memory at a time."""
+_MOST_NAME_BYTES = 200
+"""Of a recording's own name: with the rest, file systems accept 255."""
 _SHARD = re.compile(r"(.*?)[-_.]?\d+(?:-of-\d+.*)?")
 _SIGNATURES = ((b"RIFF", ".wav"), (b"fLaC", ".flac"), (b"OggS", ".ogg"), (b"ID3", ".mp3"))
 
@@ -211,7 +213,7 @@ def _member(number: int, path: str, content: bytes) -> str:
     own = PurePosixPath(path.replace("\\", "/"))
     extension = next((one for signature, one in _SIGNATURES if content.startswith(signature)), own.suffix.lower())
     extension = extension if extension in AUDIO_EXTENSIONS else ".audio"
-    stem = re.sub(r"[^\w.]+", "_", own.stem)[:80]
+    stem = re.sub(r"[^\w.]+", "_", own.stem)[:80].encode()[:_MOST_NAME_BYTES].decode(errors="ignore")
     return f"{number:08d}-{stem}{'-' if stem else ''}{hash_bytes(content)[:12]}{extension}"
 
 

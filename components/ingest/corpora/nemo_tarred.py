@@ -69,14 +69,23 @@ def _dataset(
                 yield Reject(entry.audio, Reason.BAD_ENTRY, f"{source}: shard_id is {shard!r}; there are tars {known}")
                 continue
             if shard not in members:
-                members = {shard: {PurePosixPath(file).stem: file for file in corpus.unpack(str(shards[shard]))}}
+                members = {shard: _by_name(corpus, corpus.unpack(str(shards[shard])))}
             stem = PurePosixPath(entry.audio.replace("/", "_")).stem
             files = members[shard]
-            names = (stem, PurePosixPath(entry.audio).stem, _PART.sub("", stem))
+            names = (entry.audio, stem, PurePosixPath(entry.audio).stem, _PART.sub("", stem))
             file = next((files[name] for name in names if name in files), "")
             if not file:
-                detail = f"{source}: {shards[shard]} has no recording {entry.audio}"
+                detail = f"{source}: {shards[shard]} has no recording {entry.audio}, or several that its name may mean"
                 yield Reject(entry.id or entry.audio, Reason.MISSING_FILE, detail)
                 continue
             entry.audio = file
             yield entry
+
+
+def _by_name(corpus: Corpus, files: list[str]) -> dict[str, str]:
+    """The files of a tar by their names in it, and by those without folder and extension; "" for one of several."""
+    stems: dict[str, str] = {}
+    for file in files:
+        stem = PurePosixPath(file).stem
+        stems[stem] = "" if stem in stems else file
+    return stems | {corpus.default_id(file): file for file in files}
