@@ -182,3 +182,12 @@ def test_an_mp3_that_was_appended_to_another_is_not_left_out(tmp_path: Path) -> 
     (tmp_path / "two.mp3").write_bytes(2 * content)
     assert read_header(tmp_path / "one.mp3").seconds == pytest.approx(20, abs=0.01)
     assert len(load_audio(tmp_path / "two.mp3", RATE)) == pytest.approx(40 * RATE, abs=0.2 * RATE)
+
+
+def test_a_picture_between_two_mp3s_does_not_end_the_recording(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    soundfile.write(tmp_path / "one.mp3", random.normal(0, 0.1, 20 * RATE), RATE)
+    content, size = (tmp_path / "one.mp3").read_bytes(), 200_000
+    tag = b"ID3\4\0\0" + bytes(size >> bits & 127 for bits in (21, 14, 7, 0)) + random.bytes(size)
+    (tmp_path / "two.mp3").write_bytes(content + tag + content)
+    assert len(load_audio(tmp_path / "two.mp3", RATE)) == pytest.approx(40 * RATE, abs=0.2 * RATE)

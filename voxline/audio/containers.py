@@ -196,7 +196,8 @@ def count_mp3_frames(path: Path) -> MpegAudio | None:
             head = file.read(_XING_BYTES)
             here = _frame_header(head)
             if here is None or here.sample_rate != rate:
-                if (found := _next_frame(file, at + 1, end)) is None:
+                behind_tag = at + (_id3_bytes(head) or 1)  # of a second MP3 that was appended, maybe with a picture
+                if (found := _next_frame(file, behind_tag, end)) is None:
                     break
                 at, here = found
                 file.seek(at)
@@ -214,7 +215,7 @@ def _stream_range(file: IO[bytes]) -> tuple[int, int]:
     size = os.fstat(file.fileno()).st_size
     start = file.read(64)
     if start[:3] == b"ID3" and len(start) >= 10:
-        at = 10 + (start[6] << 21 | start[7] << 14 | start[8] << 7 | start[9])
+        at = _id3_bytes(start)
         file.seek(at)
         return (0, 0) if file.read(4) == b"fLaC" else (at, size)
     if not wav.is_wav(start):
@@ -231,6 +232,13 @@ def _stream_range(file: IO[bytes]) -> tuple[int, int]:
             length -= 2
         file.seek(length + length % 2, os.SEEK_CUR)
     return 0, 0
+
+
+def _id3_bytes(start: bytes) -> int:
+    """The length of the ID3v2 tag that begins so; 0 if none does."""
+    if start[:3] != b"ID3" or len(start) < 10:
+        return 0
+    return 10 + (start[6] << 21 | start[7] << 14 | start[8] << 7 | start[9])
 
 
 def _next_frame(file: IO[bytes], start: int, end: int) -> tuple[int, _Frame] | None:
