@@ -37,6 +37,7 @@ from voxline.metrics.evaluation import (
     METRICS_FILE,
     REPORT_FILE,
     UTTERANCES_FILE,
+    Values,
     compute_metrics,
     headline_values,
     speed_metric,
@@ -115,10 +116,18 @@ def _measure(
     if known is None:
         return family.measure(with_anchor)
     measured = family.measure(job)
-    if any(result.metrics.keys() - known[result.id].keys() for result in measured.results):
+    if not all(_is_comparable(result.metrics, known[result.id]) for result in measured.results):
         return family.measure(with_anchor)
     measured.results = [dataclasses.replace(result, anchor=known[result.id]) for result in measured.results]
     return measured
+
+
+def _is_comparable(measured: Values, before: Values) -> bool:
+    """Whether an earlier evaluation of an utterance has all metrics of this one, counted in the same units."""
+    return all(
+        name in before and (CATALOG[name].kind == "mean" or before[name].weight == value.weight)
+        for name, value in measured.items()
+    )
 
 
 def summarize(metrics: dict[str, Any]) -> str:

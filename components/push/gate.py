@@ -76,11 +76,12 @@ def refuse_unmeasured(evaluation: Evaluation, settings: PushSettings) -> None:
             f"push: 'slices' is {settings.slices!r}; evaluate did not report by {', '.join(unknown)}, but by "
             f"{', '.join(reported)}; add it to evaluate.slices"
         )
-    for name in settings.limits:
-        if evaluation.value(name) is None and not settings.is_default_limit(name):
+    for kind, name in settings.asked_for():
+        if evaluation.value(name) is None:
             setting = f" (set {CATALOG[name].setting})" if CATALOG[name].setting else ""
+            what = "limit" if kind == "limits" else "margin"
             raise SettingsError(
-                f"push: 'limits.{name}' is a metric that evaluate did not measure; remove the limit, or let evaluate "
+                f"push: '{kind}.{name}' is a metric that evaluate did not measure; remove the {what}, or let evaluate "
                 f"measure it{setting}"
             )
 

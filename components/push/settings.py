@@ -132,9 +132,11 @@ class PushSettings(Settings):
         """The metrics that have a margin."""
         return list(dict.fromkeys(key for kind in MARGINS[in_slice] for key in getattr(self, kind)))
 
-    def is_default_limit(self, metric: str) -> bool:
-        """Whether a limit is there without a config asking for it."""
-        return metric in type(self).model_fields["limits"].default
+    def asked_for(self) -> list[tuple[str, str]]:
+        """The limits and margins that are there because a config asks for them: (setting, metric)."""
+        kinds = ("limits", *(kind for pair in MARGINS for kind in pair))
+        fields = type(self).model_fields
+        return [(kind, key) for kind in kinds for key in getattr(self, kind) if key not in fields[kind].default]
 
 
 class AsrPushSettings(PushSettings):

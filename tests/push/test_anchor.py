@@ -14,6 +14,7 @@ from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.gate import Status
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
+from voxline.metrics.catalog import CATALOG, Metric
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import Registry
 
@@ -131,6 +132,18 @@ def test_an_anchor_whose_evaluation_lacks_a_metric_is_measured_again(night: Nigh
     verdict = night(0.6)
     assert verdict["pushed"], verdict["reasons"]
     assert anchor_check(verdict)[0] == "passed"
+
+
+@pytest.mark.parametrize("kind", ["max_regression", "max_relative_slice_regression"])
+def test_a_margin_that_a_config_gives_must_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setitem(CATALOG, "other", Metric("other", "something else", ("word_count",)))
+    corpus, places = write_corpus(tmp_path / "corpus", SENTENCES), (tmp_path / "registry", tmp_path / "store")
+    model = write_model(tmp_path / "model", 0.5)
+    evaluation = evaluate(model, corpus, *places, WordCountEvaluateSettings(bootstrap_samples=100)).folder
+    with pytest.raises(SettingsError, match=rf"'{kind}\.other' is a metric that evaluate did not measure"):
+        push(model, evaluation, *places, WordCountPushSettings.of({kind: {"other": 0.1}}))
 
 
 def test_a_better_model_pushed_since_the_evaluation_stays_the_anchor(tmp_path: Path, registry: Registry) -> None:
