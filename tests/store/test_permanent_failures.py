@@ -6,7 +6,14 @@ import pytest
 
 from tests.buckets.emulator import Storage
 from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
-from voxline.store.permanent_failures import ATTEMPT_ENV, fail_fast
+from voxline.store.permanent_failures import (
+    ATTEMPT_ENV,
+    RESTART_SECONDS_ENV,
+    RESTARTS_ENV,
+    fail_fast,
+    restart_transient,
+)
+from voxline.store.store_locks import seconds_since_snapshot
 
 
 class Step:
@@ -97,3 +104,17 @@ def test_a_bucket_that_takes_no_note_does_not_hide_what_went_wrong(
 ) -> None:
     step = Step(f"gs://{gcs.name}-that-is-not-there/store", monkeypatch)
     assert step.attempt("asr-1.root.convert.executor(0)", WorkError("damaged")) == "WorkError: damaged"
+
+
+def test_a_step_that_is_restarted_after_a_purge_counts_as_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RESTARTS_ENV, "1")
+    monkeypatch.setenv(RESTART_SECONDS_ENV, "0")
+    ages: list[float] = []
+
+    def work() -> None:
+        ages.append(seconds_since_snapshot())
+        if len(ages) == 1:
+            raise PreconditionError("a purge has ended here since this process began")
+
+    restart_transient(work)
+    assert ages[1] < ages[0], "what was read before is read again"

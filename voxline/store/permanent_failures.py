@@ -17,6 +17,7 @@ from pathlib import Path
 
 from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
 from voxline.store.objects import open_store
+from voxline.store.store_locks import reset_snapshot
 
 ATTEMPT_ENV = "VOXLINE_ATTEMPT"
 """The cluster sets it to the name of this attempt: `asr-x7k2p.root.train.executor(1)`."""
@@ -95,6 +96,7 @@ def restart_transient(work: Callable[[], None]) -> None:
             wait = seconds * 2**number
             print(f"{error}; starting the step again in {wait:.0f} s ({number + 1} of {restarts})", flush=True)
             time.sleep(wait)
+            reset_snapshot()  # it reads everything anew, so a purge that ended meanwhile does not concern it
         else:
             return
 
