@@ -9,6 +9,7 @@ format gives both back. Equal versions give equal files. Nothing reaches an expo
 dataset (`<datasets>/<name>/exports/`), and a purge names what must be deleted there.
 """
 
+import contextlib
 import dataclasses
 import functools
 import gzip
@@ -32,6 +33,8 @@ from voxline.registry.journal import format_utc
 from voxline.store.files import atomic_write, read_json, write_json
 from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
+from voxline.store.store_locks import shared_store_lock
+from voxline.store.uris import is_remote
 
 EXPORT_FILE, PURGE_LIST, EXPORTS_FOLDER = "export.json", "purge_list.json", "exports"
 AUDIO = "audio"
@@ -112,6 +115,15 @@ def export_dataset(root: str, name: str, number: int | None, to: str, output: Pa
         raise WorkError(f"{versions.uri}: no version of a dataset; `voxline datasets list` shows what there is")
     number = number or numbers[-1]
     dataset = Dataset.read(versions.path(number), shards=False)
+    with contextlib.ExitStack() as stack:
+        locked = root if is_remote(root) or not dataset.shards else dataset.shard_store()
+        if open_store(locked).exists():  # so that no purge ends between what is read and the record of the export
+            stack.enter_context(shared_store_lock(locked))
+            dataset = Dataset.read(versions.path(number), shards=False)
+        return _export(versions, number, dataset, to, output)
+
+
+def _export(versions: DatasetVersions, number: int, dataset: Dataset, to: str, output: Path) -> dict[str, Any]:
     write = EXPORT_FORMATS[to]
     if to == "parquet":
         write = functools.partial(_write_parquet, further=_further_columns(dataset.rows()))
@@ -129,7 +141,7 @@ def export_dataset(root: str, name: str, number: int | None, to: str, output: Pa
                 held.files += [file for file in files if file not in held.files[-1:]]
                 held.shared += [file for file in shared if file not in held.shared]
         _list_speakers(by_speaker, unfinished / PURGE_LIST)
-        made = {"dataset": name, "version": number, "key": dataset.key, "format": to, "counts": counts}
+        made = {"dataset": versions.name, "version": number, "key": dataset.key, "format": to, "counts": counts}
         made["at"] = format_utc(time.time())
         write_json(unfinished / EXPORT_FILE, made)
         if output.exists():

@@ -25,6 +25,7 @@ from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.data.manifest import Utterance, read_manifest
 from voxline.errors import SettingsError, WorkError
+from voxline.store.store_locks import exclusive_folder_lock
 
 ROOT = Path(__file__).parents[2]
 PEERS = Path(os.environ.get("VOXLINE_PEERS", ROOT / ".bench-venv/bin/python"))
@@ -111,6 +112,23 @@ def test_all_parquet_files_of_an_export_have_the_same_columns(
     schemas = [pyarrow.parquet.read_schema(file) for file in (tmp_path / "export/data").iterdir()]
     assert len(schemas) == 9
     assert all(schema.equals(schemas[0], check_metadata=True) for schema in schemas)
+
+
+def test_nothing_is_purged_or_collected_while_an_export_is_written(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+
+    def write(*given: Any) -> export.Written:
+        with pytest.raises(WorkError, match="in use by another process"), exclusive_folder_lock(published / "store"):
+            pass
+        refused.append(True)
+        yield from EXPORT_FORMATS["nemo"](*given)
+
+    monkeypatch.setitem(export.EXPORT_FORMATS, "watched", write)
+    write_export(published, "watched", tmp_path / "export")
+    assert refused
+    shutil.rmtree(published / "datasets/corpus/exports")
 
 
 @pytest.mark.parametrize("to", EXPORT_FORMATS)
