@@ -106,7 +106,7 @@ def test_a_bucket_that_takes_no_note_does_not_hide_what_went_wrong(
     assert step.attempt("asr-1.root.convert.executor(0)", WorkError("damaged")) == "WorkError: damaged"
 
 
-def test_a_step_that_is_restarted_after_a_purge_counts_as_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_is_restarted_after_a_purge_counts_as_begun_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RESTARTS_ENV, "1")
     monkeypatch.setenv(RESTART_SECONDS_ENV, "0")
     ages: list[float] = []

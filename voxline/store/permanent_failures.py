@@ -96,7 +96,7 @@ def restart_transient(work: Callable[[], None]) -> None:
             wait = seconds * 2**number
             print(f"{error}; starting the step again in {wait:.0f} s ({number + 1} of {restarts})", flush=True)
             time.sleep(wait)
-            reset_snapshot()  # it reads everything anew, so a purge that ended meanwhile does not concern it
+            reset_snapshot()  # it reads everything again, so a purge that ended meanwhile does not concern it
         else:
             return
 
