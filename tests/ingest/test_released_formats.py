@@ -81,11 +81,11 @@ def test_common_voice_is_its_validated_clips_split_by_speaker(common_voice: Path
 
 def test_no_line_of_a_list_ends_it_or_disappears(common_voice: Path, ingest: Ingest) -> None:
     with open(common_voice / FULL / "validated.tsv", "a", newline="") as file:
-        file.write("\r\n" + "ann\t\t\tNo path.\r\n" * 2 + "ann\tbad.mp3\t\tA\rreturn.\r\n")
+        file.write("\r\n" + "ann\t\t\tNo path.\r\n" * 2 + "ann\tbad.mp3\t\tA\rreturn.\r\n" + "ann\tc1.mp3\t\tAgain.\n")
     release(common_voice / FULL, "invalidated.tsv")
     out = ingest("common_voice")
     assert out.utterances["bad"].text == "A\rreturn."
-    assert out.rejects == {f"{FULL}/validated.tsv:{number}": "bad_entry" for number in (7, 8)}
+    assert out.rejects == {"c1": "duplicate_id"} | {f"{FULL}/validated.tsv:{number}": "bad_entry" for number in (7, 8)}
 
 
 def test_a_delta_costs_its_own_clips_and_withdraws_what_it_invalidates(
@@ -237,6 +237,16 @@ def test_a_table_without_audio_or_text_is_an_error_that_lists_its_columns(corpus
     (corpus / "train.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(WorkError, match=r"train\.parquet: damaged"):
         ingest("huggingface")
+
+
+def test_metadata_whose_header_cannot_be_read_is_an_error_of_the_corpus(
+    corpus: Path, record: Record, ingest: Ingest, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record("a.wav")
+    write(corpus / "metadata.csv", 'file_name,"transcription\na.wav,x\n')
+    with pytest.raises(WorkError, match=r"no metadata\.csv"):
+        ingest("huggingface")
+    assert "metadata.csv: left out: its header cannot be read" in "".join(capfd.readouterr())
 
 
 def test_an_audiofolder_is_read_by_its_metadata(corpus: Path, record: Record, ingest: Ingest) -> None:

@@ -66,6 +66,8 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
                 listed = clips.execute("SELECT split FROM splits WHERE name = ?", (name,)).fetchone()
                 split = (listed[0] if listed else "unlisted") if keep_splits else ""
                 yield _entry(corpus, row, name, release, releases, split, source)
+            elif known[1] and known[0] == str(release):
+                yield Reject(name, Reason.DUPLICATE_ID, f"{source}: an earlier line of this list has the same clip")
             elif not known[1]:
                 detail = f"{source}: {PurePosixPath(known[0]) / INVALIDATED} lists it; the newest release decides"
                 yield Reject(name, Reason.INVALIDATED, detail)

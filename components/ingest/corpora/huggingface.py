@@ -11,6 +11,7 @@ The split is the name of the file up to its number, or the name of the folder. C
 within Parquet and Arrow are unpacked into the store, each file once. Without an id, one is made from path and content.
 """
 
+import csv
 import io
 import re
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from voxline.components.ingest.corpora.manifest import LineReader
 from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry, map_columns
 from voxline.components.ingest.settings import ColumnNames
 from voxline.errors import WorkError
+from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 from voxline.store.hashing import hash_bytes
 
@@ -52,7 +54,11 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
                 yield read_line(line, f"{path}:{number}", path.parent.as_posix(), _split(path, corpus))
         else:
             rows = read_table(corpus, path)
-            header = [column.strip() for column in next(rows, [])]
+            try:
+                header = [column.strip() for column in next(rows, [])]
+            except csv.Error as error:
+                print_status(f"{path}: left out: its header cannot be read ({error})")
+                continue
             columns = map_columns(header, corpus.settings.columns)
             if not {"audio_filepath", "text"} <= columns.keys():
                 continue  # LJSpeech's metadata.csv has the same name
