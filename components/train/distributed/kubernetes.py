@@ -40,7 +40,11 @@ def own_pod_name() -> str:
 
 
 class KubernetesClient:
-    """The API of this pod's namespace, with the permissions of its ServiceAccount."""
+    """The API of this pod's namespace, with the permissions of its ServiceAccount.
+
+    Pods, logs and the objects of a training job go through one call, which waits and retries. The client's CoreV1Api
+    and CustomObjectsApi do neither, so each of their methods would need the same loop around it.
+    """
 
     def __init__(self, *, patience: float = PATIENCE_SECONDS, wait: Callable[[float], None] = time.sleep) -> None:
         from kubernetes import client, config
