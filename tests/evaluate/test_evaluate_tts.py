@@ -201,7 +201,9 @@ def test_models_with_different_frontends_are_not_compared(
     about = json.loads((other / "model.json").read_text())
     (other / "model.json").write_text(json.dumps({**about, "frontend": {"kind": "english"}}))
     publish(registry, "tts", other)
-    with pytest.raises(SettingsError, match=r"version 1 of tts has the text frontend .*name of its own"):
+    with pytest.raises(
+        SettingsError, match=r"version 1 of tts, the model in service, has the text frontend .*name of its own"
+    ):
         run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
 
 
@@ -212,7 +214,9 @@ def test_models_with_different_alphabets_are_compared_if_both_can_read_the_texts
     work = run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
     assert json.loads(work.path("metrics").read_text())["metrics"]["round_trip_wer"]["comparison"]["difference"] == 0
     publish(registry, "tts", make_tts_model(alphabet="01234567 ."))
-    with pytest.raises(SettingsError, match=r"version 2 of tts cannot read utterance .*'8'.*name of its own"):
+    with pytest.raises(
+        SettingsError, match=r"version 2 of tts, the model in service, cannot read utterance .*'8'.*name of its own"
+    ):
         run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
 
 

@@ -67,7 +67,7 @@ def test_the_network_is_chosen_by_its_kind(tmp_path: Path) -> None:
             "train: {reduction_schedule: [{step: 0, reductoin: 2}]}",
             r"unknown key 'train\.reduction_schedule\.0\.reductoin'; did you ",
         ),
-        ("reduction: 3", r"run\.yaml: unknown key 'reduction'; did you mean 'trainuction'\?"),
+        ("reduction: 3", r"run\.yaml: unknown key 'reduction'; did you mean 'train\.model\.reduction'\?"),
         ("push: {limit: {mcd: 5}}", r"run\.yaml: unknown key 'push\.limit'; did you mean 'push\.limits'\?"),
         ("push: {limits: {wer: 0.1}}", r"run\.yaml: 'push\.limits\.wer' is 0\.1; no metric wer; accepted: round_trip_"),
         ("push: {limits: 0.1}", r"run\.yaml: 'push\.limits' is 0\.1; a mapping of keys to values is accepted"),

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from voxline.components.publish.garbage_collection import GarbageCollected, coll
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run
 from voxline.errors import WorkError
-from voxline.store import store_locks
+from voxline.store import bucket_step, store_locks
 from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput
 
@@ -48,7 +49,11 @@ def shards(storage: AnyStorage) -> set[str]:
 
 
 def test_unreferenced_shards_are_deleted_after_the_grace_period_and_extracted_again_when_needed(
-    storage: AnyStorage, fresh_pod: Pod, extracted: Extracted, days_later: Callable[[float], None]
+    storage: AnyStorage,
+    fresh_pod: Pod,
+    extracted: Extracted,
+    days_later: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
     fresh_pod()
@@ -71,6 +76,7 @@ def test_unreferenced_shards_are_deleted_after_the_grace_period_and_extracted_ag
     again = extracted(range(12))
     assert not again.reused
     assert len(content(localize(again.uri))) == len(content(localize(extracted(range(12)).uri)))
+    monkeypatch.setattr(bucket_step, "FRESH_SECONDS", -math.inf)  # an hour later
     extracted(range(12))
     assert storage.bucket("store").stat(f"extract/{again.key}/used.json")
 
