@@ -182,7 +182,7 @@ def _check_corpus(config: RunConfig) -> Iterator[Diagnostic]:
     if is_remote(config.corpus.uri):
         yield Diagnostic.not_checked("corpus", f"{config.corpus.uri}: `voxline doctor --cluster` checks buckets")
     else:
-        yield Diagnostic.ok("corpus", config.corpus.uri)
+        yield Diagnostic.ok("corpus", config.corpus.uri.partition("?")[0])
 
 
 def _check_registry(config: RunConfig, run_dir: Path) -> Iterator[Diagnostic]:
