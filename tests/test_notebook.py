@@ -171,7 +171,7 @@ def test_a_run_returns_its_record_and_leaves_the_signals_of_the_notebook(
 
     seen = []
 
-    def run_graph(config: Any, run_dir: Path, record: Any, console: Any) -> Failure | None:
+    def run_graph(config: Any, run_dir: Path, record: Any, console: Any, *_: Any) -> Failure | None:
         seen.append((config.corpus.uri, config.train.epochs, run_dir))
         os.kill(os.getpid(), signal.SIGINT) if config.train.epochs == 7 else None
         return Failure("disk full", exit_status=75) if config.train.epochs == 6 else None

@@ -74,7 +74,7 @@ def hanzi_to_pinyin(text: str, sandhi: bool = True, lexicon: Mapping[str, str] |
     >>> hanzi_to_pinyin("你好，银行有50%！")
     'ni2 hao3, yin2 hang2 you2 bai3 fen1 zhi1 wu3 shi2!'
     >>> hanzi_to_pinyin("VIP客户下载Wechat", lexicon={"Wechat": "wei1 xin4"})
-    'wei1 ai4 pi4 ke4 hu4 xia4 zai3 wei1 xin4.'
+    'wei1 ai4 pi4 ke4 hu4 xia4 zai4 wei1 xin4.'
 
     Raises:
       UnsupportedText: some characters have no sound in Mandarin, or there are no words.

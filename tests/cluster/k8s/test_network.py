@@ -128,3 +128,11 @@ def test_flink_is_admitted_and_pinned() -> None:
 
 def _serving(namespace: str) -> End:
     return End(namespace, {"app.kubernetes.io/name": "serving", "app.kubernetes.io/part-of": "voxline"})
+
+
+def test_nothing_may_start_a_job_next_to_the_accounts_of_kubeflow() -> None:
+    roles = [one for one in built("overlays/standalone") if one["kind"] in ("Role", "ClusterRole")]
+    groups = {
+        group for role in roles for rule in role["rules"] if "create" in rule["verbs"] for group in rule["apiGroups"]
+    }
+    assert groups == {"argoproj.io", "pipelines.kubeflow.org"}
