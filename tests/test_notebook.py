@@ -177,7 +177,8 @@ def test_a_run_returns_its_record_and_leaves_the_signals_of_the_notebook(
         return Failure("disk full", exit_status=75) if config.train.epochs == 6 else None
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "corpus").mkdir()
+    for name in ("corpus", "a", "b"):
+        (tmp_path / name).mkdir()
     monkeypatch.setattr(runner, "_run_graph", run_graph)
     before = signal.getsignal(signal.SIGINT)
     config = {"name": "tiny", "corpus": {"uri": "corpus"}}
