@@ -182,11 +182,12 @@ def load_saved_model(folder: Path, specs: Mapping[str, SignatureSpec]) -> tuple[
 
 def _refuse_unsafe_ops(folder: Path) -> None:
     """Refuses a graph that could do more than compute: a SavedModel is a program, which loading it may already run."""
+    from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
     saved = SavedModel()
-    # A damaged file is reported by TensorFlow's own loader, which says more.
-    with contextlib.suppress(Exception):
+    # TensorFlow's own loader parses the same bytes, and refuses a damaged file with more to say.
+    with contextlib.suppress(DecodeError):
         saved.ParseFromString((folder / "saved_model.pb").read_bytes())
     unsafe = sorted({op for graph in saved.meta_graphs for op in _unsafe_ops(graph)})
     if unsafe:
