@@ -37,10 +37,8 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         #   wav_filename,wav_filesize,transcript
         #   wavs/a-0001.wav,102444,experience proves this
         rows = read_table(corpus, path)
-        try:
-            header = [column.strip() for column in next(rows, [])]
-        except csv.Error as error:
-            print_status(f"{path}: left out: its header cannot be read ({error})")
+        header = read_column_names(rows, path)
+        if header is None:
             continue
         columns = map_columns(header, corpus.settings.columns)
         if not {"audio_filepath", "text"} <= columns.keys():
@@ -68,6 +66,15 @@ def _accepted(corpus: Corpus) -> str:
     chosen = corpus.settings.columns
     names = [getattr(chosen, key) or " or ".join(USUAL_COLUMNS[key]) for key in ("audio_filepath", "text")]
     return f"accepted: {names[0]}; and {names[1]}"
+
+
+def read_column_names(rows: Iterator[list[str]], path: PurePosixPath) -> list[str] | None:
+    """The names of a table's columns; None, and a line that says so, if they cannot be read."""
+    try:
+        return [column.strip() for column in next(rows, [])]
+    except csv.Error as error:
+        print_status(f"{path}: left out: its header cannot be read ({error})")
+        return None
 
 
 def row_entries(

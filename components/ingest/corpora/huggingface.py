@@ -11,7 +11,6 @@ The split is the name of the file up to its number, or the name of the folder. C
 within Parquet and Arrow are unpacked into the store, each file once. Without an id, one is made from path and content.
 """
 
-import csv
 import io
 import re
 from collections.abc import Iterator
@@ -19,12 +18,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from voxline.components.ingest.archives import MemberWriter, UnpackFunction
-from voxline.components.ingest.corpora.csv import read_table, row_entries
+from voxline.components.ingest.corpora.csv import read_column_names, read_table, row_entries
 from voxline.components.ingest.corpora.manifest import LineReader
 from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry, map_columns
 from voxline.components.ingest.settings import ColumnNames
 from voxline.errors import WorkError
-from voxline.progress import print_status
 from voxline.rejects import Reason, Reject
 from voxline.store.hashing import hash_bytes
 
@@ -54,10 +52,8 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
                 yield read_line(line, f"{path}:{number}", path.parent.as_posix(), _split(path, corpus))
         else:
             rows = read_table(corpus, path)
-            try:
-                header = [column.strip() for column in next(rows, [])]
-            except csv.Error as error:
-                print_status(f"{path}: left out: its header cannot be read ({error})")
+            header = read_column_names(rows, path)
+            if header is None:
                 continue
             columns = map_columns(header, corpus.settings.columns)
             if not {"audio_filepath", "text"} <= columns.keys():
