@@ -182,13 +182,12 @@ def load_saved_model(folder: Path, specs: Mapping[str, SignatureSpec]) -> tuple[
 
 def _refuse_unsafe_ops(folder: Path) -> None:
     """Refuses a graph that could do more than compute: a SavedModel is a program, which loading it may already run."""
-    from google.protobuf.message import DecodeError
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+    from tensorflow.python.saved_model.loader_impl import parse_saved_model  # the parser of the loader itself
 
-    saved = SavedModel()
-    # TensorFlow's own loader parses the same bytes, and refuses a damaged file with more to say.
-    with contextlib.suppress(DecodeError):
-        saved.ParseFromString((folder / "saved_model.pb").read_bytes())
+    try:
+        saved = parse_saved_model(str(folder))
+    except OSError:
+        return  # the loader parses the same bytes: it refuses them too, and says more
     unsafe = sorted({op for graph in saved.meta_graphs for op in _unsafe_ops(graph)})
     if unsafe:
         raise WorkError(
