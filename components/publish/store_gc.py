@@ -1,7 +1,8 @@
 """Garbage collection of a whole store: what no dataset version, model or run needs, and nobody used for some time.
 
-Step outputs go first, their markers before the rest, then shards, then WAVs that no kept manifest names. So a process
-that is killed leaves nothing that a run could mistake for a result, and the same command completes its work.
+The markers of step outputs go first, so a process that is killed leaves nothing that a run could mistake for a result.
+Then shards, WAVs and unpacked corpora go, and their manifests and rows last: a purge finds by these whose the rest is.
+The same command completes the work.
 """
 
 import contextlib
@@ -18,13 +19,16 @@ from voxline.data.shards import SHARDS_FOLDER, lock_shards
 from voxline.errors import SettingsError
 from voxline.progress import Progress
 from voxline.store.files import open_lock_file
-from voxline.store.layout import WAVS
+from voxline.store.layout import CORPORA, UNPACKED, WAVS
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.store_locks import check_no_purge, sole_access
 from voxline.store.uris import is_remote
 
 LEAST_BUCKET_AGE = datetime.timedelta(days=1)
 """In a bucket nothing tells that a run is between two of its steps, so what it used lately stays."""
+
+_LISTED_KINDS = (SHARDS_FOLDER, UNPACKED, CORPORA)
+"""Folders that manifests or rows of step outputs list."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,29 +80,30 @@ def _delete(objects: ObjectStore, items: Sequence[StoredItem], check_lock: Calla
     """Deletes items, and returns those that stay because a process of this machine uses them."""
     in_use = []
     progress = Progress("items deleted", total=len(items))
-    folders = sorted((item for item in items if item.is_folder), key=lambda item: item.kind == SHARDS_FOLDER)
+    folders = [item for item in items if item.is_folder]
     for item in folders:
-        check_lock()
-        with _lock_item(objects, item) as free:
-            if free:
-                _delete_folder(objects, item)
-            else:
-                in_use.append(item)
-        progress.advance()
+        if item.marker and item.kind not in _LISTED_KINDS:
+            check_lock()
+            with _lock_item(objects, item) as free:
+                if free:
+                    objects.delete(item.marker.name, if_version=item.marker.version)
+                else:
+                    in_use.append(item)
     files = sorted((item for item in items if not item.is_folder), key=lambda item: item.kind == WAVS)
     for start in range(0, len(files), 1_000):
         check_lock()
         objects.map(objects.delete, [item.name for item in files[start : start + 1_000]])
         progress.advance(len(files[start : start + 1_000]))
+    for item in sorted(folders, key=lambda item: item.kind not in _LISTED_KINDS):
+        check_lock()
+        with _lock_item(objects, item) as free:
+            if free and item not in in_use:
+                marker = (item.marker.name.rpartition("/")[2],) if item.marker else ()
+                objects.delete_folder(item.name, first=marker)
+            elif item not in in_use:
+                in_use.append(item)
+        progress.advance()
     return in_use
-
-
-def _delete_folder(objects: ObjectStore, item: StoredItem) -> None:
-    first: tuple[str, ...] = ()
-    if item.marker:
-        objects.delete(item.marker.name, if_version=item.marker.version)
-        first = (item.marker.name.rpartition("/")[2],)
-    objects.delete_folder(item.name, first=first)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.settings import Settings
 from voxline.store.hashing import hash_file
+from voxline.store.permanent_failures import FailureNote
 from voxline.store.step_cache import cached_step
 
 
@@ -106,10 +107,15 @@ def test_a_speaker_is_removed_and_all_others_are_kept(places: Folders) -> None:
     wavs = {hash_file(file) for file in find_speaker(GONE, places.scope).wavs} | sources
     assert len(wavs) >= COUNT // 3
     assert list((places.store / "lines").iterdir())
+    for speaker in (GONE, "ada"):
+        FailureNote(str(places.store), f"asr-{speaker[0]}.root.train.json").write(
+            WorkError(f"{speaker}-2 is too short")
+        )
     found = purge_speaker(GONE, places.scope, note="asked by letter")
     assert found.counts()["clips"] == COUNT // 3
     assert traces_of_her(places, wavs) == []
     assert not list((places.store / "lines").iterdir())
+    assert [note.name for note in (places.store / "failures").iterdir()] == ["asr-a.root.train.json"]
     assert versions.numbers() == [1, 2]
     for number, all_read in before.items():
         kept = {name: features for name, features in all_read.items() if not name.startswith(GONE)}

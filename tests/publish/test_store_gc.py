@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from tests.buckets.storages import AnyStorage
 from tests.publish.conftest import HOW
-from tests.publish.three_speakers import make, refresh
+from tests.publish.three_speakers import GONE, make, refresh
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.extract.step import run as extract
@@ -238,6 +238,33 @@ def test_a_killed_collection_loses_nothing_and_the_same_call_completes_it(
     left[0] = 0
     assert kill > 15
     assert content(place / "datasets") == versions
+
+
+def test_a_purge_finds_what_a_killed_collection_left_of_a_speaker(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searched before each deletion in turn, which is what a kill there leaves."""
+    store, scope = place / "store", PurgeScope(place / "store")
+    at_first, searches, one_at_a_time = find_speaker(GONE, scope), [0], threading.Lock()
+    sources = {path for path in at_first.outputs if path.parent.name == "unpacked"}
+    assert min(len(at_first.wavs), len(at_first.shards), len(sources)) > 0
+
+    def searched_first(method: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            with one_at_a_time:
+                searches[0] += 1
+                now = find_speaker(GONE, scope)
+                assert {wav for wav in at_first.wavs if wav.exists()} <= set(now.wavs)
+                assert {path for path in sources if path.exists()} <= set(now.outputs)
+                shards = {info.folder for info, _ in at_first.shards if info.folder.exists()}
+                assert shards <= {*(info.folder for info, _ in now.shards), *now.leftovers}
+                return method(*arguments, **named)
+
+        return call
+
+    monkeypatch.setattr(LocalStore, "delete", searched_first(LocalStore.delete))
+    monkeypatch.setattr(shutil, "rmtree", searched_first(shutil.rmtree))
+    collect_store(store, StoreUsers(), older_than=NOW, dry_run=False)
+    assert searches[0] > 30
+    assert not files(place)
 
 
 def test_a_running_step_or_run_stops_the_collection(place: Path) -> None:

@@ -119,4 +119,4 @@ class FailureNote:
         kind = next(name for name, kind in _KINDS.items() if isinstance(error, kind))
         noted = {"error": kind, "message": str(error)}
         with contextlib.suppress(VoxlineError, OSError):
-            (open_store(self.store) / NOTES).write(self.name, json.dumps(noted).encode())
+            (open_store(self.store) / NOTES).write(self.name, json.dumps(noted, ensure_ascii=False).encode())

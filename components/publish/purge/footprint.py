@@ -34,6 +34,7 @@ from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import DONE, atomic_write, read_json, write_json
 from voxline.store.hashing import hash_bytes
 from voxline.store.layout import LINES, WAVS
+from voxline.store.permanent_failures import NOTES
 from voxline.store.step_cache import read_done
 from voxline.store.store_locks import UNFINISHED_PURGE
 
@@ -118,7 +119,7 @@ def step_output_files(store: Path, step: str, name: str) -> list[Path]:
 
 
 def find_outputs(store: Path, footprint: Footprint, workspace: Workspace) -> list[Path]:
-    """Folders of step outputs that list or show the speaker."""
+    """Folders of step outputs that list or show the speaker, and notes of failed steps that do."""
     found = {store / name for name in (*footprint.outputs, *footprint.sources) if workspace.exists(store / name)}
     names = footprint.names_in_text()
     steps = [path for path in store.iterdir() if path.is_dir() and path.name not in _NOT_OUTPUTS]
@@ -127,6 +128,8 @@ def find_outputs(store: Path, footprint: Footprint, workspace: Workspace) -> lis
             files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in BINARY_SUFFIXES)
             if any(shows_name(file, names) for file in files):
                 found.add(folder)
+    spoken_of = [footprint.speaker.encode(), *names]
+    found.update(note for note in (store / NOTES).glob("*.json") if shows_name(note, spoken_of))
     downloads = store / "corpora" / "objects"
     if any(name.startswith("corpora/") for name in footprint.sources) and workspace.exists(downloads):
         found.add(downloads)
