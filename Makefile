@@ -150,6 +150,9 @@ test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and
 	@$(PY) -m tests.flink.jars
 	@VOXLINE_TEST_FLINK=1 VOXLINE_FLINK_UTTERANCES=$(or $(UTTERANCES),5000) $(PY) -m pytest -q -x -s -rs tests/flink
 
+mutations: $(READY) ## Put faults into the networks, one at a time, and see that a test fails for each (5 minutes)
+	@$(PY) -m tests.train.mutations
+
 cluster-server: $(READY) ## Build Kubernetes' API server with Go (10 minutes) for test-cluster
 	@$(PY) -m tests.cluster.k8s.api_server
 

@@ -99,6 +99,18 @@ def test_the_weight_of_guided_attention_scales_its_loss(module_and_dataset: tupl
     assert heavy.loss - light.loss == pytest.approx(light.losses["guided_attention"], rel=1e-3)
 
 
+def test_each_remedy_teaches_the_voice(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
+    """The auxiliary CTC reaches the decoder's frames, guided attention the attention."""
+    module, dataset = module_and_dataset
+    batch = module._to_tensors(Batches(dataset, "train", batch_size=8).read(np.arange(2)))[0]
+    schedule = {"guided_attention": tf.constant(0.5), "teacher_forcing": tf.constant(1.0)}
+    decoder = module.model.decoder
+    with tf.GradientTape(persistent=True) as tape:
+        terms = module.compute_losses(batch, tf.constant([1, 0]), schedule, (3, False))
+    assert np.any(tape.gradient(terms["mel_ctc"], decoder.frame_kernel.value))
+    assert np.any(tape.gradient(terms["guided_attention"], decoder.attention.query.value))
+
+
 def test_learns_a_batch(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
     module, dataset = module_and_dataset
     batch = long_batch(dataset)

@@ -1,0 +1,150 @@
+"""Puts faults into a copy of the training code, one at a time, and runs the tests that must see them: `make mutations`.
+
+Each fault was chosen because training would still work with it: the loss falls, and the model is a little worse.
+Exits 1 if a fault passes the tests.
+"""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+TRAIN = "components/train"
+ORACLES, TTS = "tests/train/models/test_against_numpy.py", "tests/train/tts/test_train_module.py"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    """A fault: in `file`, `old` becomes `new`; `tests` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str = ORACLES
+
+
+MUTATIONS = [
+    Mutation(
+        "attention ignores the previous weights",
+        f"{TRAIN}/models/attention.py",
+        "location_channels = [previous, cumulative] if",
+        "location_channels = [cumulative, cumulative] if",
+    ),
+    Mutation(
+        "the update gate of Tacotron's GRUs is turned round",
+        f"{TRAIN}/models/tacotron.py",
+        "past = update * past + (1 - update) * new",
+        "past = (1 - update) * past + update * new",
+    ),
+    Mutation(
+        "zoneout has no expectation at inference",
+        f"{TRAIN}/models/tacotron2.py",
+        "output, cell = (1 - rate) * output + rate * states[0], (1 - rate) * cell + rate * states[1]",
+        "pass",
+    ),
+    Mutation(
+        "zoneout in training keeps nothing",
+        f"{TRAIN}/models/tacotron2.py",
+        "output = new_output * output + (1 - new_output) * states[0]",
+        "output = new_output * output",
+    ),
+    Mutation(
+        "dropped frames are fed all the same",
+        f"{TRAIN}/models/decoding.py",
+        "kept >= dropped, fed",
+        "kept >= -1.0, fed",
+    ),
+    Mutation(
+        "the auxiliary CTC teaches the voice nothing",
+        f"{TRAIN}/tts/train_module.py",
+        "output.mels[:, : tf.shape(target)[1]]",
+        "tf.stop_gradient(output.mels[:, : tf.shape(target)[1]])",
+        TTS,
+    ),
+    Mutation(
+        "guided attention teaches the voice nothing",
+        f"{TRAIN}/tts/train_module.py",
+        "guided_attention_loss(output.alignment,",
+        "guided_attention_loss(tf.stop_gradient(output.alignment),",
+        TTS,
+    ),
+    Mutation(
+        "Deep Speech 2 has no ceiling",
+        f"{TRAIN}/models/deepspeech2.py",
+        "ops.clip(self.norm(x, frames, training=training), 0.0, self.ceiling)",
+        "ops.relu(self.norm(x, frames, training=training))",
+    ),
+    Mutation(
+        "Deep Speech 2 normalizes its last layer by nothing",
+        f"{TRAIN}/models/deepspeech2.py",
+        "x = self.output_norm(x, frames, training=training)",
+        "pass",
+    ),
+    Mutation(
+        "the post-net is ReLU, the last layer too",
+        f"{TRAIN}/models/tacotron2.py",
+        'activation=None if index == settings.postnet_layers - 1 else "tanh"',
+        'activation="relu"',
+    ),
+    Mutation(
+        "a highway carries nothing",
+        f"{TRAIN}/models/cbhg.py",
+        "y = through(y) * opened + y * (1 - opened)",
+        "y = through(y)",
+    ),
+    Mutation(
+        "smoothing is a softmax",
+        f"{TRAIN}/models/attention.py",
+        "if not self.settings.smoothing:",
+        "if True:",
+    ),
+]
+
+
+def survives(mutation: Mutation) -> bool:
+    """Whether the tests pass with the fault in a copy of the project.
+
+    Raises:
+      ValueError: the code no longer holds the text that the fault replaces.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in ("voxline", "components", "pipelines", "tests"):
+            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "conftest.py"):
+            shutil.copyfile(ROOT / name, copy / name)
+        source = (copy / mutation.file).read_text(encoding="utf-8")
+        if source.count(mutation.old) != 1:
+            raise ValueError(
+                f"{mutation.file}: {mutation.old!r} occurs {source.count(mutation.old)} times; "
+                f"write the fault {mutation.name!r} for the code as it is now"
+            )
+        (copy / mutation.file).write_text(source.replace(mutation.old, mutation.new), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutation.tests]
+        ran = subprocess.run(
+            command, cwd=copy, env={**os.environ, "PYTHONPATH": folder}, capture_output=True, text=True, check=False
+        )
+        if ran.returncode not in (0, 1):  # 1: a test failed; more: none ran
+            raise ValueError(f"{mutation.name}: the tests did not run:\n{ran.stdout[-2_000:]}{ran.stderr[-2_000:]}")
+        return ran.returncode == 0
+
+
+def main() -> int:
+    """The exit status: 1 if a fault passed the tests. Arguments: parts of the names of the faults to try."""
+    chosen = [each for each in MUTATIONS if all(part in each.name for part in sys.argv[1:])]
+    passed = []
+    for mutation in chosen:
+        alive = survives(mutation)
+        print(f"mutations: {'✗ NOT SEEN' if alive else '✓ seen'}: {mutation.name}", flush=True)
+        passed += [mutation.name] if alive else []
+    print(f"mutations: {len(chosen) - len(passed)} of {len(chosen)} faults fail a test")
+    return 1 if passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
