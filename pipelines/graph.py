@@ -34,7 +34,7 @@ SECTIONS = {"ingest": "corpus"}
 """Step → the section of a config that holds its settings, where that has another name."""
 
 RUNS_AFTER = {"extract": "validate"}
-"""Step → the step that must succeed first although it outputs nothing that the step takes."""
+"""Step → the step that must accept its input first, although the step reads nothing that it writes."""
 
 
 def check_pipeline(name: str) -> None:

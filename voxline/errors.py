@@ -5,6 +5,8 @@
 is accepted, and what to do next.
 """
 
+from typing import Any
+
 
 class VoxlineError(Exception):
     """An error that a person can fix; shown as one line, without a traceback."""
@@ -14,6 +16,18 @@ class VoxlineError(Exception):
 
 class WorkError(VoxlineError):
     """The work failed: a recording, a file, a machine."""
+
+
+class RefusedInputError(WorkError):
+    """A step refuses its input, and wrote down why.
+
+    Attributes:
+      output: the step's output (a `StepOutput`): complete, with its pages, but not marked as done.
+    """
+
+    def __init__(self, message: str, output: Any = None) -> None:
+        super().__init__(message)
+        self.output = output
 
 
 class TransientError(WorkError):

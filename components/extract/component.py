@@ -12,6 +12,7 @@ from voxline.components.step_component import step_component
 @step_component(DATA_IMAGE, section="extract")
 def extract(
     wavs: dsl.Input[dsl.Dataset],
+    validation: dsl.Input[dsl.Dataset],
     dataset: dsl.Output[dsl.Dataset],
     store: str,
     settings: ExtractSettings,
@@ -20,10 +21,12 @@ def extract(
 
     Args:
       wavs: the output of convert.
+      validation: the output of validate, which must have accepted the utterances.
       dataset: the shards, and dataset.json, which lists them.
       store: folder or bucket URI of all cached step outputs.
     """
     from voxline.components.extract.step import run
-    from voxline.store.step_cache import artifact_uri
+    from voxline.store.step_cache import artifact_uri, check_accepted
 
+    check_accepted(validation)
     run(artifact_uri(wavs), store, settings).publish(dataset)

@@ -33,6 +33,8 @@ def publish(
     from voxline.components.publish.step import run
     from voxline.store.step_cache import artifact_uri
 
-    output = run(artifact_uri(dataset), store, datasets, settings).publish(version)
-    page = version_page(datasets, settings.name, output.counts["version"], reused=output.reused)
+    output = run(artifact_uri(dataset), store, datasets, settings)
+    number = output.counts["version"]
+    output.publish(version, about={"dataset": settings.name, "version": number, "digest": output.key})
+    page = version_page(datasets, settings.name, number, reused=output.reused)
     page.write(Path(report.path))

@@ -125,6 +125,7 @@ def _launch(dataset: str, store: Path | str, settings: TrainSettings, inputs: di
     with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION) as work:
         if not work.reused:
             raise WorkError(f"train: the output of the workers at {folder} is incomplete; run the step again")
+    work.path("model")  # from a bucket, it is published as an artifact
     if launched:
         work.reused, work.seconds = False, time.monotonic() - start
     return work

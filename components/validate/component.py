@@ -20,7 +20,7 @@ def validate(
     registry: str = "",
     model_name: str = "",
 ) -> None:
-    """Checks the utterances before training; fails if a check of severity "error" fails.
+    """Checks the utterances before training; if a check of severity "error" fails, nothing after it runs.
 
     Args:
       wavs: the output of convert.
@@ -31,8 +31,19 @@ def validate(
       registry: folder or bucket URI of the model registry, to check drift from the model in service; empty: no check.
       model_name: the model's name in the registry.
     """
-    from voxline.components.validate.step import run
-    from voxline.store.step_cache import artifact_uri
+    import os
 
-    output = run(artifact_uri(wavs), store, settings, registry=registry, model_name=model_name)
-    output.publish(validation, html=report, statistics_page=statistics_page)
+    from voxline.components.validate.step import run
+    from voxline.errors import RefusedInputError
+    from voxline.progress import print_status
+    from voxline.store.step_cache import REFUSE_LATER_ENV, artifact_uri
+
+    refusal = ""
+    try:
+        output = run(artifact_uri(wavs), store, settings, registry=registry, model_name=model_name)
+    except RefusedInputError as error:
+        if not os.environ.get(REFUSE_LATER_ENV):
+            raise
+        output, refusal = error.output, str(error)
+        print_status(f"{refusal}\nThis step succeeds, so that its report is kept; the next one fails.")
+    output.publish(validation, html=report, statistics_page=statistics_page, refusal=refusal)

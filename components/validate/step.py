@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from voxline.components.validate.settings import ValidateSettings
 from voxline.data.fingerprints import read_fingerprint, try_write_fingerprint
 from voxline.data.manifest import manifest_path
-from voxline.errors import WorkError
+from voxline.errors import RefusedInputError
 from voxline.progress import print_status
 from voxline.store.files import write_json
 from voxline.store.hashing import hash_file
@@ -41,8 +41,8 @@ def run(
 
     Raises:
       SettingsError: the schema does not exist, or Beam does not have the runner.
-      WorkError: a check of severity "error" failed. All outputs are written except done.json, so the next run validates
-        again.
+      RefusedInputError: a check of severity "error" failed. All outputs are written except done.json, so the next run
+        validates again.
     """
     from voxline.components.validate.corpus import read_reject_counts
     from voxline.components.validate.tfdv.plan import TfdvPlan
@@ -83,7 +83,7 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult",
     """Runs all checks, and writes their results.
 
     Raises:
-      WorkError: a check of severity "error" failed.
+      RefusedInputError: a check of severity "error" failed.
     """
     from voxline.components.validate.checks import run_checks
     from voxline.components.validate.report import validation_page
@@ -120,9 +120,10 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult",
     for result in warned:
         print_status(f"validate: warning: {_describe(result)}")
     if failed:
-        raise WorkError(
+        raise RefusedInputError(
             f"validate: {'; '.join(map(_describe, failed))}. See {work.output_uri('report')}, then fix the corpus, "
-            f"raise validate.{failed[0].check.name}.threshold, or make its severity a warning"
+            f"raise validate.{failed[0].check.name}.threshold, or make its severity a warning",
+            work,
         )
     checks, warnings = plural(work.counts["checks"], "check"), plural(len(warned), "warning")
     print_status(f"validate: {checks}, {warnings}; {work.output_uri('report')}")

@@ -24,10 +24,11 @@ from voxline.pipelines.config.cluster import (
     Toleration,
 )
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import load_pipeline
+from voxline.pipelines.graph import RUNS_AFTER, load_pipeline
 from voxline.pipelines.images import content_tag
 from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.store.permanent_failures import ATTEMPT_ENV, RESTART_SECONDS_ENV, RESTARTS_ENV
+from voxline.store.step_cache import REFUSE_LATER_ENV
 
 RUN_LIMITS_SINCE = (2, 17)
 """The first KFP server that accepts a deadline of the run and times to keep it; earlier ones refuse such a file."""
@@ -103,6 +104,8 @@ def apply_placement(task: Any, step: str, pipeline: str, cluster: ClusterSetting
     _set_resources(task, own)
     _set_nodes(task, own, cluster)
     _set_environment(task, own, cluster)
+    if step in RUNS_AFTER.values():  # KFP keeps no page of a task that failed
+        task.set_env_variable(REFUSE_LATER_ENV, "1")
     _set_retries(task, own)
     kubernetes.set_security_context(
         task, run_as_user=cluster.user.uid, run_as_group=cluster.user.gid, run_as_non_root=True

@@ -10,6 +10,7 @@ import pytest
 from tests.command import voxline
 from tests.pipelines.conftest import House, check_step_keys
 from tests.waiting import PATIENCE_SECONDS
+from voxline.data.dataset import Dataset
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import GRAPHS
 from voxline.store.files import read_json
@@ -72,6 +73,13 @@ def test_a_corpus_is_published_as_a_version(house: House, runs: dict[str, Any]) 
 
 def test_the_parts_of_each_steps_key_are_pinned(runs: dict[str, Any]) -> None:
     check_step_keys("refresh", runs["first"]["record"])
+
+
+def test_the_artifact_of_publish_is_the_version(house: House, runs: dict[str, Any]) -> None:
+    (file,) = (house.run_dir / "kfp").glob("*/publish/executor_output.json")
+    (version,) = read_json(file)["artifacts"]["version"]["artifacts"]
+    assert version["uri"] == str(house.run_dir / "datasets" / "commands" / str(version["metadata"]["version"]))
+    assert Dataset.read(version["uri"]).key == version["metadata"]["digest"]
 
 
 def test_an_unchanged_corpus_is_reused_and_publishes_no_version(runs: dict[str, Any]) -> None:

@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 from tests.command import voxline
 from tests.pipelines.conftest import House, check_step_keys
 from tests.waiting import PATIENCE_SECONDS, wait_until
-from voxline.inference.saved_model import read_model_json
+from voxline.inference.saved_model import model_digest, read_model_json
 from voxline.pipelines.cli.main import app
+from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.store.files import read_json
 
 
@@ -98,6 +100,41 @@ def test_the_record_names_the_pushed_model_in_the_registry(runs: dict[str, Any])
     assert read_model_json(pushed["record"]["model"])["sample_rate"] == 16000
     assert [step["name"] for step in pushed["record"]["steps"] if not step["reused"]] == ["push"]
     assert pushed["seen"][-1] == "Pushed as version 1"
+
+
+def test_the_artifact_of_train_is_the_model(
+    runs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its URI opens as a SavedModel: of a run on this machine, and where KFP gives the URI, or where it takes any."""
+    import tensorflow as tf
+    from kfp import dsl
+
+    from voxline.components.train.asr.component import train
+
+    house = runs["house"]
+    (file,) = (house.run_dir / "kfp").glob("*/train/executor_output.json")
+    (local,) = read_json(file)["artifacts"]["model"]["artifacts"]
+    (file,) = (house.run_dir / "kfp").glob("*/extract/executor_output.json")
+    (extracted,) = read_json(file)["artifacts"]["dataset"]["artifacts"]
+    config = load_config([house.run_dir / "config.yaml"]).plain()
+    parameters = [f"train__{name}" for name in train.component_spec.inputs if name not in ("dataset", "store")]
+    values = {name.removeprefix("train__"): value for name, value in pipeline_arguments(config, parameters).items()}
+    found = {"here": Path(local["uri"])}
+    for name, uri in (("kfp", "minio://mlpipeline/v2/model"), ("vertex", "gs://speech/root/model")):
+        model = dsl.Model(name="model", uri=uri)
+        model.custom_path = str(tmp_path / name)
+        monkeypatch.setenv("VOXLINE_ARTIFACT_URIS", "1" if name == "vertex" else "")
+        dataset = dsl.Dataset(uri=extracted["uri"], metadata=extracted["metadata"])
+        train.python_func(dataset=dataset, model=model, store=config["store"], **values)
+        found[name] = tmp_path / name if name == "kfp" else Path(model.uri)
+        assert model.metadata == {**local["metadata"], "seconds": model.metadata["seconds"], "reused": True}
+        assert (model.uri == uri) is (name == "kfp")
+    assert found["vertex"] == found["here"]
+    assert not (tmp_path / "vertex").exists()
+    for folder in (found["here"], found["kfp"]):
+        assert tf.saved_model.load(str(folder)).signatures["serving_default"].structured_outputs
+        assert read_model_json(folder)["sample_rate"] == 16000
+        assert model_digest(folder) == local["metadata"]["digest"]
 
 
 def test_a_second_run_reuses_everything_and_pushes_nothing(runs: dict[str, Any]) -> None:

@@ -20,10 +20,12 @@ def train(
 
     Args:
       dataset: the output of extract.
-      model: the SavedModel with model.json, and the TensorBoard logs beside it.
+      model: the exported model: a SavedModel, with model.json.
       store: folder or bucket URI of all cached step outputs.
     """
     from voxline.components.train.step import run
+    from voxline.inference.saved_model import model_digest
     from voxline.store.step_cache import artifact_uri
 
-    run(artifact_uri(dataset), store, settings).publish(model)
+    output = run(artifact_uri(dataset), store, settings)
+    output.publish(model, content="model", about={"digest": model_digest(output.path("model"))})
