@@ -24,7 +24,7 @@ from voxline.components.train.trainer import Trainer
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.tts.task import TtsTask
 from voxline.data.dataset import Dataset
-from voxline.data.testing import DatasetExample, write_dataset
+from voxline.data.testing import NewExample, write_dataset
 from voxline.text.alphabet import Alphabet
 
 VOICE = EspeakVoice("en-us", "m3", rate=160)
@@ -86,7 +86,7 @@ def dataset(folder: Path) -> Dataset:
         texts = [f"{sentence.normalized}." for sentence in said]
         made = [_features(samples, rate) for samples, rate in _spoken(texts)]
         for number, (text, values) in enumerate(zip(texts, made, strict=True)):
-            spoken.append(DatasetExample(f"{split}-{number}", text, split, values, "voice"))
+            spoken.append(NewExample(f"{split}-{number}", text, split, values, "voice"))
     return write_dataset(folder, spoken, FEATURES, alphabet)
 
 

@@ -24,9 +24,10 @@ from benchmarks.table import Row, print_table
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr.settings import AsrTrainSettings, DeepSpeech2Settings
 from voxline.components.train.asr.task import AsrTrainModule
-from voxline.components.train.batches import Batch, Batches, Example
+from voxline.components.train.batches import Batch, Batches
 from voxline.data.dataset import Dataset
-from voxline.data.testing import DatasetExample, write_dataset
+from voxline.data.reader import Example
+from voxline.data.testing import NewExample, write_dataset
 from voxline.text.alphabet import Alphabet
 
 PEER = Path(__file__).parent / "peers" / "deepspeech2_torch.py"
@@ -53,6 +54,7 @@ def rows() -> list[Row]:
         [
             Example(
                 str(number),
+                "",
                 "",
                 random.standard_normal((count, FEATURES.bins)).astype(np.float32),
                 random.integers(0, len(alphabet.symbols), length).astype(np.int32),
@@ -129,7 +131,7 @@ def _reading_seconds(dataset: Dataset, folder: Path) -> float:
         frames = int(random.integers(140, 360))
         features = random.standard_normal((frames, FEATURES.bins)).astype(np.float32)
         text = dataset.alphabet.decode(random.integers(0, 27, frames // 12))
-        spoken.append(DatasetExample(str(number), text, "train", features))
+        spoken.append(NewExample(str(number), text, "train", features))
     listed = write_dataset(folder, spoken, FEATURES, dataset.alphabet)
     batches = Batches(listed, "train", batch_size=BATCH, time_stride=SETTINGS.model.time_stride, shuffled=True)
     count = sum(1 for _ in batches.epoch(0))

@@ -19,7 +19,7 @@ from tests.tone_asr_model import RATE, MakeAsrModel, render_words, write_corpus
 from tests.tone_tts_model import MakeTtsModel
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.manifest import write_rejects
-from voxline.data.testing import DatasetExample, write_dataset
+from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.pipelines.local.failure import Failure
 from voxline.rejects import Reason, Reject
@@ -66,7 +66,7 @@ def test_the_examples_of_the_guide_run(
     write_rejects(converted / "rejects.jsonl", [Reject("c", Reason.TRUNCATED, "cut short")])
     extracted = tmp_path / "extracted"
     features = [np.ones((frames, 8), np.float32) * frames for frames in (5, 3, 4)]
-    examples = [DatasetExample(str(n), "one", "train", values) for n, values in enumerate(features)]
+    examples = [NewExample(str(n), "one", "train", values) for n, values in enumerate(features)]
     write_dataset(extracted, examples, FeatureSettings(mels=8), Alphabet.from_name("english"), shards=2)
     names: dict[str, Any] = {
         "asr_model": make_asr_model(),
@@ -87,7 +87,7 @@ def test_the_examples_of_the_guide_run(
 def test_a_dataset_opens_as_arrays_and_as_tf_data(tmp_path: Path) -> None:
     features = {name: np.full((frames, 4), frames, np.float32) for name, frames in (("a", 5), ("b", 3), ("c", 4))}
     examples = [
-        DatasetExample(name, text, "train", features[name]) for name, text in zip("abc", ("ab", "c", ""), strict=True)
+        NewExample(name, text, "train", features[name]) for name, text in zip("abc", ("ab", "c", ""), strict=True)
     ]
     write_dataset(tmp_path, examples, FeatureSettings(mels=8, kind="mfcc", coefficients=4), Alphabet("abc"), shards=2)
     dataset = voxline.open_dataset(tmp_path)
@@ -111,9 +111,7 @@ def test_a_dataset_opens_as_arrays_and_as_tf_data(tmp_path: Path) -> None:
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     features = np.ones((50, 8), np.float32)
-    info = write_dataset(
-        tmp_path, [DatasetExample("a", "a", "train", features)], FeatureSettings(mels=8), Alphabet("ab")
-    )
+    info = write_dataset(tmp_path, [NewExample("a", "a", "train", features)], FeatureSettings(mels=8), Alphabet("ab"))
     (shard,) = info.files()
     modified = shard.stat().st_mtime_ns
     content = bytearray(shard.read_bytes())

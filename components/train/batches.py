@@ -8,20 +8,16 @@ it, and the number of steps is known in advance. The layout of the shards affect
 import collections
 import concurrent.futures
 import dataclasses
-import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from voxline.data.dataset import Dataset
+from voxline.data.reader import Example, open_shard, read_features
 from voxline.data.rows import DatasetRow
-from voxline.data.shards import report_damage
-from voxline.data.tfrecord import DamagedRecordError, decode_example, read_record_at
 from voxline.errors import WorkError
 from voxline.text.alphabet import Alphabet, min_ctc_frames
 
@@ -29,21 +25,6 @@ Array = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
 PREFETCHED = 6
 """Batches read ahead."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """One utterance.
-
-    Attributes:
-      features: float32 [frames, bins].
-      labels: int32 [labels].
-    """
-
-    id: str
-    text: str
-    features: Array
-    labels: Integers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +63,7 @@ class _Record:
 
     id: str
     text: str
+    speaker: str
     file: int
     offset: int
     size: int
@@ -128,7 +110,7 @@ class Batches:
         self._alphabet = dataset.alphabet
         records = list(_find_records(dataset, split, time_stride, 2 * padding))
         self._paths = {number: dataset.file(dataset.shards[number]) for number in {record.file for record in records}}
-        self._files = {number: _open_locked(path) for number, path in self._paths.items()}
+        self._files = {number: open_shard(path) for number, path in self._paths.items()}
         # n frames give ceil(n / stride) output frames; `min_frames` is the smallest n that gives enough.
         self.infeasible = [record.id for record in records if record.frames < record.min_frames]
         self._records = [record for record in records if record.frames >= record.min_frames]
@@ -198,19 +180,17 @@ class Batches:
         """Reads an example, and verifies its checksum the first time."""
         record = self._records[row]
         path, verified = self._paths[record.file], bool(self._verified[row])
-        try:
-            data = read_record_at(self._files[record.file], record.offset, record.size, path, verify=not verified)
-        except DamagedRecordError as damage:
-            raise report_damage(path, damage.what) from None
-        values: Any = decode_example(data)
-        features = np.frombuffer(values["features"][0], "<f4").reshape(-1, self.bins)
+        features = read_features(
+            self._files[record.file], record.offset, record.size, path, self.bins, verify=not verified
+        )
         if not verified and len(features) != record.frames:
             raise WorkError(
                 f"{path}: the record at byte {record.offset:,} has {len(features):,} frames, {record.id} has "
                 f"{record.frames:,}; run extract again"
             )
         self._verified[row] = True
-        return Example(record.id, record.text, features, np.array(self._alphabet.encode(record.text), np.int32))
+        labels = np.array(self._alphabet.encode(record.text), np.int32)
+        return Example(record.id, record.text, record.speaker, features, labels)
 
 
 def _find_records(dataset: Dataset, split: str, time_stride: int, padding: int) -> Iterator[_Record]:
@@ -223,23 +203,10 @@ def _find_records(dataset: Dataset, split: str, time_stride: int, padding: int) 
         for row, minimum in zip(rows, min_frames, strict=True):
             shard, offset, size, frames = locations[row.number, column].item()
             if shard >= 0:
-                yield _Record(row.id, row.text, shard, offset, size, frames, minimum)
+                yield _Record(row.id, row.text, row.speaker, shard, offset, size, frames, minimum)
 
 
 def _min_frames(row: DatasetRow, alphabet: Alphabet, time_stride: int, padding: int) -> int:
     """The fewest feature frames that give as many output frames as CTC needs for the labels."""
     needed = min_ctc_frames(alphabet.encode(row.text)) if time_stride else 1
     return max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)
-
-
-def _open_locked(path: Path) -> int:
-    """Opens a shard with a shared lock, so that purge and garbage collection do not delete it."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise WorkError(
-            f"{path}: {error.strerror}; a purge or garbage collection may have deleted it since this dataset was "
-            "read: start again, and if that does not help, run extract again"
-        ) from None
-    fcntl.flock(file, fcntl.LOCK_SH)
-    return file

@@ -7,7 +7,7 @@ import pytest
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data import reader
-from voxline.data.testing import DatasetExample, write_dataset
+from voxline.data.testing import NewExample, write_dataset
 from voxline.text.alphabet import Alphabet
 
 
@@ -19,7 +19,7 @@ def test_few_shards_are_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reader, "MAX_OPEN_SHARDS", 3)
     features = FeatureSettings()
     given = [
-        DatasetExample(f"id{number:02}", "ab", "train", np.full((2, features.bins), number, np.float32))
+        NewExample(f"id{number:02}", "ab", "train", np.full((2, features.bins), number, np.float32))
         for number in range(10)
     ]
     write_dataset(tmp_path / "dataset", given, features, Alphabet.from_name("english"), shards=5)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
-from voxline.data.testing import DatasetExample, write_dataset
+from voxline.data.testing import NewExample, write_dataset
 from voxline.pipelines.cli.main import app
 from voxline.text.alphabet import Alphabet
 
@@ -21,7 +21,7 @@ def datasets(tmp_path: Path) -> Path:
     """Two versions of `commands`: of ten utterances in two shards, and of nine."""
     random = np.random.default_rng(0)
     spoken = [
-        DatasetExample(
+        NewExample(
             f"u{n}", f"{'abc'[n % 3]} word", "dev" if n > 7 else "train", random.random((20, 8), np.float32), "anna"
         )
         for n in range(10)

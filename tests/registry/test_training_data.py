@@ -8,7 +8,7 @@ import pytest
 from tests.registry.published import exported, publish
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset
-from voxline.data.testing import DatasetExample, write_dataset
+from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import WorkError
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, read_training_data, training_data_of
@@ -18,7 +18,7 @@ from voxline.text.alphabet import Alphabet
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
     spoken = [
-        DatasetExample(f"u{n}", "a word", split, np.ones((5, 8), np.float32), "anna" if n % 2 else "bo")
+        NewExample(f"u{n}", "a word", split, np.ones((5, 8), np.float32), "anna" if n % 2 else "bo")
         for n, split in enumerate(["train", "train", "train", "dev", "test"])
     ]
     return write_dataset(tmp_path / "dataset", spoken, FeatureSettings(mels=8), Alphabet.from_name("english"))

@@ -59,7 +59,7 @@ def write_dataset(
     """Writes shards and dataset.json, as extract does; `change` may spoil the features of an utterance."""
     heard = {each.id: compute_features(each.waveform, how) for each in spoken}
     made = [
-        by_hand.DatasetExample(
+        by_hand.NewExample(
             each.id, each.text, each.split, heard[each.id] if change is None else change(each, heard[each.id]), "tone"
         )
         for each in spoken

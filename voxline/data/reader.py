@@ -1,4 +1,4 @@
-"""A dataset for a notebook: utterance by utterance, as padded arrays, or as `tf.data`.
+"""Reads the utterances of a dataset: one by one, as padded arrays, or as `tf.data`.
 
 Training reads batches with `voxline.components.train.batches`, which can resume in the middle of an epoch.
 """
@@ -27,8 +27,8 @@ MAX_OPEN_SHARDS = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class LabeledFeatures:
-    """One utterance of a dataset.
+class Example:
+    """One utterance of a dataset, as training and a notebook read it.
 
     Attributes:
       features: float32 `[frames, bins]`, not normalized.
@@ -83,7 +83,7 @@ class DatasetReader:
         """The splits that have utterances."""
         return [split for split, count in self.info.counts.items() if count]
 
-    def examples(self, split: str) -> Iterator[LabeledFeatures]:
+    def examples(self, split: str) -> Iterator[Example]:
         """The utterances of a split, sorted by id. Each record is compared with its checksum.
 
         Raises:
@@ -101,8 +101,10 @@ class DatasetReader:
                 if shard not in files:
                     if len(files) == MAX_OPEN_SHARDS:
                         os.close(files.pop(next(iter(files))))
-                    files[shard] = _open_shard(path)
-                yield self._read(row, files[shard], offset, size, path)
+                    files[shard] = open_shard(path)
+                features = read_features(files[shard], offset, size, path, self.info.features.bins)
+                labels = np.array(self.info.alphabet.encode(row.text), np.int32)
+                yield Example(row.id, row.text, row.speaker, features, labels)
         finally:
             for file in files.values():
                 os.close(file)
@@ -177,21 +179,39 @@ class DatasetReader:
             raise SettingsError(f"split {split!r}: the dataset has {', '.join(map(repr, self.splits)) or 'none'}")
         return [row for row in self.info.rows() if row.split == split]
 
-    def _read(self, row: DatasetRow, file: int, offset: int, size: int, path: Path) -> LabeledFeatures:
-        try:
-            values: Any = decode_example(read_record_at(file, offset, size, path))
-        except DamagedRecordError as damage:
-            raise report_damage(path, damage.what) from None
-        features = np.frombuffer(values["features"][0], "<f4").reshape(-1, self.info.features.bins)
-        labels = np.array(self.info.alphabet.encode(row.text), np.int32)
-        return LabeledFeatures(row.id, row.text, row.speaker, features, labels)
 
+def open_shard(path: Path) -> int:
+    """A descriptor of a shard, locked against purge and garbage collection for as long as it is open.
 
-def _open_shard(path: Path) -> int:
-    """Opens a shard, and locks it against garbage collection for as long as it is open."""
+    Raises:
+      WorkError: the shard is gone.
+    """
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise WorkError(f"{path}: {error.strerror}; open the dataset again, or run extract again") from None
+        raise WorkError(
+            f"{path}: {error.strerror}; a purge or garbage collection may have deleted it since this dataset was "
+            "read: start again, and if that does not help, run extract again"
+        ) from None
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
+
+
+def read_features(
+    file: int, offset: int, size: int, path: Path, bins: int, *, verify: bool = True
+) -> npt.NDArray[np.float32]:
+    """The features of a record: float32 `[frames, bins]`.
+
+    Args:
+      file: the shard, opened.
+      offset, size: bytes of the record.
+      verify: compares the record with its checksum.
+
+    Raises:
+      WorkError: the shard is damaged.
+    """
+    try:
+        values: Any = decode_example(read_record_at(file, offset, size, path, verify=verify))
+    except DamagedRecordError as damage:
+        raise report_damage(path, damage.what) from None
+    return np.frombuffer(values["features"][0], "<f4").reshape(-1, bins)

@@ -20,8 +20,8 @@ from voxline.text.alphabet import Alphabet
 
 
 @dataclasses.dataclass(frozen=True)
-class DatasetExample:
-    """One utterance; `features` float32 `[frames, bins]`."""
+class NewExample:
+    """One utterance to write, whose labels follow from its text; `features` float32 `[frames, bins]`."""
 
     id: str
     text: str
@@ -31,7 +31,7 @@ class DatasetExample:
 
 
 def write_dataset(
-    folder: Path, examples: Sequence[DatasetExample], features: FeatureSettings, alphabet: Alphabet, *, shards: int = 1
+    folder: Path, examples: Sequence[NewExample], features: FeatureSettings, alphabet: Alphabet, *, shards: int = 1
 ) -> Dataset:
     """Writes a dataset into a folder.
 
