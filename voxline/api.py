@@ -200,7 +200,7 @@ def run(
 
 
 def _model_folder(location: Path | str) -> Path:
-    from voxline.registry.registry import find_model
+    from voxline.registry.models import find_model
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's search for a GPU is no news
     path = Path(location)

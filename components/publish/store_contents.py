@@ -22,7 +22,8 @@ from voxline.data.manifest import MANIFEST_FILE, iter_manifest
 from voxline.data.rows import ROWS_FILE, read_rows
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, name_in_store
 from voxline.errors import SettingsError
-from voxline.registry.registry import PROVENANCE, Registry, model_names
+from voxline.registry.models import model_names
+from voxline.registry.registry import PROVENANCE, Registry
 from voxline.store.files import DONE
 from voxline.store.layout import CORPORA, LINES, RUN_FILE, UNPACKED, WAVS, check_store
 from voxline.store.objects import ObjectStore, open_store

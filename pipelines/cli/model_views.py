@@ -13,7 +13,8 @@ from voxline.errors import SettingsError, WorkError
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import REPORT_FILE
 from voxline.registry.journal import RegistryEvent
-from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry, model_names
+from voxline.registry.models import model_names
+from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
 from voxline.store.files import atomic_write
 

@@ -53,7 +53,7 @@ def transcribe(
       voxline transcribe recordings --json --model runs/demo/registry/asr
     """
     from voxline.pipelines.cli.transcription import transcribe_files
-    from voxline.registry.registry import find_model
+    from voxline.registry.models import find_model
 
     _silence_tensorflow()
     if not transcribe_files(audio, lambda: find_model(model), as_json=as_json):
@@ -77,7 +77,7 @@ def synthesize(
 
     Example: voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits -o out.wav
     """
-    from voxline.registry.registry import find_model
+    from voxline.registry.models import find_model
 
     _silence_tensorflow()
     check_output(output)

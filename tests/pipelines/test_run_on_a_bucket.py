@@ -101,7 +101,7 @@ def test_preempted_training_resumes_in_another_pod_and_its_model_is_pushed(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from voxline.pipelines.cli.model_views import format_models
-    from voxline.registry.registry import find_model
+    from voxline.registry.models import find_model
 
     cluster.run(*TO_A_DATASET)
     long = ("train.epochs=6", "train.checkpoint_steps=2", "train.evaluate_epochs=3")

@@ -13,7 +13,8 @@ from tests.waiting import PATIENCE_SECONDS
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.registry.journal import RegistryEvent
-from voxline.registry.registry import Registry, find_model, model_names
+from voxline.registry.models import find_model, model_names
+from voxline.registry.registry import Registry
 
 
 @pytest.fixture

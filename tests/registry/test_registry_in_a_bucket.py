@@ -24,7 +24,8 @@ from tests.registry.test_registry import (
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.registry.journal import RegistryEvent
-from voxline.registry.registry import Registry, model_names
+from voxline.registry.models import model_names
+from voxline.registry.registry import Registry
 from voxline.store.bucket_cache import CACHE_ENV
 
 

@@ -26,14 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, TransientError, WorkError
-from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, model_files
+from voxline.inference.saved_model import exported_folder, model_digest, model_files
 from voxline.progress import print_status
-from voxline.registry.journal import JOURNAL_FILE, Journal, RegistryEvent, format_utc
+from voxline.registry.journal import Journal, RegistryEvent, format_utc
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.files import read_json, write_json
-from voxline.store.localize import localize
-from voxline.store.objects import ObjectStore, open_store
-from voxline.store.uris import is_remote
+from voxline.store.files import write_json
+from voxline.store.objects import open_store
 
 VERSION_FILE = "version.json"
 MODEL_CARD = "model_card.md"
@@ -49,7 +47,7 @@ _LAST_FILES = ("saved_model.pb", VERSION_FILE)
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 """Below the 64 bits that TensorFlow Serving reads."""
 _LEADING_ZERO = re.compile(r"0[0-9]+")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Registry:
@@ -68,7 +66,7 @@ class Registry:
     """
 
     def __init__(self, root: Path | str, model: str) -> None:
-        if not _NAME.fullmatch(model):
+        if not MODEL_NAME.fullmatch(model):
             raise SettingsError(f"model name {model!r}: letters, digits, '.', '_' and '-' are accepted, up to 100")
         self.model = model
         self._store = open_store(root) / model
@@ -144,7 +142,7 @@ class Registry:
         Raises:
           WorkError: the version does not exist, or its files are not the ones that were published.
         """
-        return _check_digest(self.path(version), self.event(version).digest)
+        return check_digest(self.path(version), self.event(version).digest)
 
     def journal(self) -> list[RegistryEvent]:
         """All events in order, including those that a crash kept out of the journal file."""
@@ -400,68 +398,6 @@ class Registry:
             raise WorkError(f"{self.uri}: no version {version}; existing: {existing}")
 
 
-def model_names(root: Path | str) -> list[str]:
-    """The names of the models in a registry.
-
-    Raises:
-      SettingsError: the URI is not accepted.
-      WorkError: the registry does not exist, or the folder is something else.
-    """
-    store = open_store(root)
-    names = store.list_folders()
-    models = [name for name in names if _NAME.fullmatch(name) and _is_model(store / name)]
-    if not models and (names or not store.exists()):
-        near = [(store / name).uri for name in names if any(map(_is_model, _folders(store / name)))]
-        hint = f"did you mean {near[0]}?" if near else "give the one that runs push to (the first push creates it)"
-        raise WorkError(f"{root}: there is no registry here, no <model>/{JOURNAL_FILE} or <model>/<version>/; {hint}")
-    return sorted(name for name in models if Registry(root, name).versions())
-
-
-def _folders(store: ObjectStore) -> Iterator[ObjectStore]:
-    return (store / name for name in store.list_folders() if _NAME.fullmatch(name))
-
-
-def _is_model(store: ObjectStore) -> bool:
-    """Whether a folder holds a journal, versions, or what a killed push left."""
-    return store.stat(JOURNAL_FILE) is not None or any(
-        name.startswith(STAGING) or (name.isdecimal() and store.stat(f"{name}/saved_model.pb"))
-        for name in store.list_folders()
-    )
-
-
-def find_model(location: Path | str) -> Path:
-    """Finds an exported model, and returns its folder on this machine.
-
-    Args:
-      location: an exported model, train's output, a version's folder in a registry, or `<registry>/<model>` for the
-        version in service; a folder, or one in a bucket.
-
-    Raises:
-      WorkError: the location holds no model, or a version whose files are not the ones that were published.
-    """
-    location = str(location) if is_remote(location) else str(Path(location).absolute())
-    if not _is_exported(location):
-        root, _, name = location.rstrip("/").rpartition("/")
-        registry = Registry(root, name)
-        version = registry.in_service()
-        if version is not None:
-            return registry.intact_path(version)
-    folder = exported_folder(localize(location, without=TRAINING_FOLDERS))
-    try:
-        published = RegistryEvent.of(read_json(folder / VERSION_FILE)).digest
-    except (OSError, ValueError, TypeError, AttributeError):
-        return folder  # not a version of a registry
-    return _check_digest(folder, published)
-
-
-def _is_exported(location: str) -> bool:
-    """Whether it cannot be `<registry>/<model>`: it holds an exported model, or no folder is there."""
-    if is_remote(location):
-        return any(open_store(location).stat(name) for name in ("saved_model.pb", "model/saved_model.pb"))
-    folder = Path(location)
-    return not folder.is_dir() or (folder / "saved_model.pb").exists() or (folder / "model").exists()
-
-
 def _is_event(data: bytes, event: RegistryEvent) -> bool:
     try:
         return RegistryEvent.of(json.loads(data)) == event
@@ -469,7 +405,12 @@ def _is_event(data: bytes, event: RegistryEvent) -> bool:
         return False
 
 
-def _check_digest(folder: Path, published: str) -> Path:
+def check_digest(folder: Path, published: str) -> Path:
+    """The folder of an exported model, if its files are the ones that were published.
+
+    Raises:
+      WorkError: they are not.
+    """
     digest = model_digest(folder)
     if digest != published:
         raise WorkError(

@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
-from voxline.registry.registry import EVALUATION, PROVENANCE, model_names
+from voxline.registry.models import model_names
+from voxline.registry.registry import EVALUATION, PROVENANCE
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import cache_root, is_cached, private_cache, uri_of
 from voxline.store.files import DONE

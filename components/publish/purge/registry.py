@@ -14,7 +14,8 @@ from voxline.components.publish.purge.footprint import Footprint, count_lines, r
 from voxline.components.publish.purge.locations import Workspace
 from voxline.errors import WorkError
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
-from voxline.registry.registry import EVALUATION, PROVENANCE, Registry, model_names
+from voxline.registry.models import model_names
+from voxline.registry.registry import EVALUATION, PROVENANCE, Registry
 from voxline.registry.training_data import TRAINED_ON
 from voxline.report import Page, small_print
 from voxline.store.files import atomic_write, read_json, write_json

@@ -1,0 +1,75 @@
+"""Finds models: those of a registry, and the one that a location names."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from voxline.errors import WorkError
+from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder
+from voxline.registry.journal import JOURNAL_FILE, RegistryEvent
+from voxline.registry.registry import MODEL_NAME, STAGING, VERSION_FILE, Registry, check_digest
+from voxline.store.files import read_json
+from voxline.store.localize import localize
+from voxline.store.objects import ObjectStore, open_store
+from voxline.store.uris import is_remote
+
+
+def model_names(root: Path | str) -> list[str]:
+    """The names of the models in a registry.
+
+    Raises:
+      SettingsError: the URI is not accepted.
+      WorkError: the registry does not exist, or the folder is something else.
+    """
+    store = open_store(root)
+    names = store.list_folders()
+    models = [name for name in names if MODEL_NAME.fullmatch(name) and _is_model(store / name)]
+    if not models and (names or not store.exists()):
+        near = [(store / name).uri for name in names if any(map(_is_model, _folders(store / name)))]
+        hint = f"did you mean {near[0]}?" if near else "give the one that runs push to (the first push creates it)"
+        raise WorkError(f"{root}: there is no registry here, no <model>/{JOURNAL_FILE} or <model>/<version>/; {hint}")
+    return sorted(name for name in models if Registry(root, name).versions())
+
+
+def _folders(store: ObjectStore) -> Iterator[ObjectStore]:
+    return (store / name for name in store.list_folders() if MODEL_NAME.fullmatch(name))
+
+
+def _is_model(store: ObjectStore) -> bool:
+    """Whether a folder holds a journal, versions, or what a killed push left."""
+    return store.stat(JOURNAL_FILE) is not None or any(
+        name.startswith(STAGING) or (name.isdecimal() and store.stat(f"{name}/saved_model.pb"))
+        for name in store.list_folders()
+    )
+
+
+def find_model(location: Path | str) -> Path:
+    """Finds an exported model, and returns its folder on this machine.
+
+    Args:
+      location: an exported model, train's output, a version's folder in a registry, or `<registry>/<model>` for the
+        version in service; a folder, or one in a bucket.
+
+    Raises:
+      WorkError: the location holds no model, or a version whose files are not the ones that were published.
+    """
+    location = str(location) if is_remote(location) else str(Path(location).absolute())
+    if not _is_exported(location):
+        root, _, name = location.rstrip("/").rpartition("/")
+        registry = Registry(root, name)
+        version = registry.in_service()
+        if version is not None:
+            return registry.intact_path(version)
+    folder = exported_folder(localize(location, without=TRAINING_FOLDERS))
+    try:
+        published = RegistryEvent.of(read_json(folder / VERSION_FILE)).digest
+    except (OSError, ValueError, TypeError, AttributeError):
+        return folder  # not a version of a registry
+    return check_digest(folder, published)
+
+
+def _is_exported(location: str) -> bool:
+    """Whether it cannot be `<registry>/<model>`: it holds an exported model, or no folder is there."""
+    if is_remote(location):
+        return any(open_store(location).stat(name) for name in ("saved_model.pb", "model/saved_model.pb"))
+    folder = Path(location)
+    return not folder.is_dir() or (folder / "saved_model.pb").exists() or (folder / "model").exists()
