@@ -21,9 +21,10 @@ from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
 from voxline.settings import Settings
+from voxline.store.finished import step_key
 from voxline.store.hashing import hash_value
 from voxline.store.objects import ObjectStore, open_store
-from voxline.store.step_cache import cached_step, step_key
+from voxline.store.step_cache import cached_step
 from voxline.store.storage import ObjectInfo
 from voxline.store.uris import SCHEMES, invalid_name_reason, is_remote
 

@@ -25,10 +25,10 @@ from voxline.errors import SettingsError
 from voxline.registry.models import model_names
 from voxline.registry.registry import PROVENANCE, Registry
 from voxline.store.files import DONE
+from voxline.store.finished import read_done
 from voxline.store.layout import CORPORA, LINES, RUN_FILE, UNPACKED, WAVS, check_store
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.permanent_failures import NOTES
-from voxline.store.step_cache import read_done
 from voxline.store.storage import ObjectInfo
 from voxline.store.uris import is_remote
 

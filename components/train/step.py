@@ -12,7 +12,8 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.registry.training_data import TRAINED_ON, training_data_of
-from voxline.store.step_cache import StepOutput, cached_step, is_finished, joined_step, step_key
+from voxline.store.finished import is_finished, step_key
+from voxline.store.step_cache import StepOutput, cached_step, joined_step
 
 if TYPE_CHECKING:
     from voxline.components.train.task import TrainingTask

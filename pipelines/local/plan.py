@@ -16,8 +16,9 @@ from voxline.pipelines.config.load import iter_values
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import GRAPHS, RUNS_AFTER, steps_until
 from voxline.pipelines.local.single_step import INPUT_ORDER, call_step, last_output
+from voxline.store.finished import read_done
 from voxline.store.objects import open_store
-from voxline.store.step_cache import StepWouldRunError, plan_steps, read_done
+from voxline.store.step_cache import StepWouldRunError, plan_steps
 
 NEVER_REUSED = {
     "push": "compares with the model in service at that time",

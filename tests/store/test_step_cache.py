@@ -7,7 +7,8 @@ import pytest
 
 from voxline.errors import WorkError
 from voxline.settings import Settings
-from voxline.store.step_cache import StepOutput, cached_step, read_done
+from voxline.store.finished import read_done
+from voxline.store.step_cache import StepOutput, cached_step
 
 
 def make(store: Path) -> StepOutput:

@@ -32,10 +32,10 @@ from voxline.data.rows import ROWS_FILE, read_rows
 from voxline.data.shards import SHARDS_FOLDER, clip_name
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import DONE, atomic_write, read_json, write_json
+from voxline.store.finished import read_done
 from voxline.store.hashing import hash_bytes
 from voxline.store.layout import LINES, WAVS
 from voxline.store.permanent_failures import NOTES
-from voxline.store.step_cache import read_done
 from voxline.store.store_locks import UNFINISHED_PURGE
 
 USUAL_SPEEDS = (0.9, 1.0, 1.1)

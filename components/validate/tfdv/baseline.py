@@ -11,7 +11,8 @@ from pathlib import Path
 from voxline.components.validate.tfdv.examples import Examples
 from voxline.errors import WorkError
 from voxline.settings import Settings
-from voxline.store.step_cache import StepOutput, cached_step, find_finished
+from voxline.store.finished import find_finished
+from voxline.store.step_cache import StepOutput, cached_step
 
 STEP = "statistics"
 STATISTICS = "statistics.pb"

@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.workers.conftest import IMAGE, POD, Namespace, worker_settings
 from voxline.data.dataset import Dataset
 from voxline.store.files import DONE
-from voxline.store.step_cache import read_done
+from voxline.store.finished import read_done
 
 pytestmark = pytest.mark.timeout(2400)
 

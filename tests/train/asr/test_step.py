@@ -24,7 +24,7 @@ from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest, read_model_json
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import DONE
-from voxline.store.step_cache import read_done
+from voxline.store.finished import read_done
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,8 @@ from voxline.components.train.tts.train_module import TtsTrainModule
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.store.files import DONE
-from voxline.store.step_cache import StepOutput, read_done
+from voxline.store.finished import read_done
+from voxline.store.step_cache import StepOutput
 
 
 @pytest.fixture(scope="module")
