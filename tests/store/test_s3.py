@@ -1,6 +1,7 @@
 """What only S3 has: uploads in parts that others can see, and ETags that depend on the size of the parts."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,23 @@ def test_what_no_permission_mends_is_not_called_one(s3: S3Storage, code: str, mo
     monkeypatch.setattr(store.connection.client, "put_object", refuse)
     with pytest.raises(WorkError, match=rf"the storage refused to write it: 403 {code}: why"):
         store.write("x", b"1")
+
+
+@pytest.mark.parametrize(
+    ("call", "marker"),
+    [(lambda store: list(store.object_versions()), "VersionIdMarker"), (S3Store.abort_uploads, "UploadIdMarker")],
+)
+def test_a_listing_asks_for_the_next_page_with_the_markers_of_the_last(
+    call: Callable[[S3Store], Any], marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers name the next page as Amazon's reference of the two operations does."""
+    asked = []
+
+    def answer(self: S3Store, uri: str, action: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        asked.append(arguments)
+        return {"IsTruncated": len(asked) == 1, "NextKeyMarker": "p/k", f"Next{marker}": "m"}
+
+    monkeypatch.setattr(S3Store, "_request", answer)
+    call(S3Store("s3://bucket/p"))
+    first = {"Bucket": "bucket", "Prefix": "p/"}
+    assert asked == [first, {**first, "KeyMarker": "p/k", marker: "m"}]

@@ -35,6 +35,13 @@ _NOT_OFFERED = {"NotImplemented", "MethodNotAllowed", "501", "405"}
 _OTHER_PARTS = ("InvalidPart", "EntityTooSmall")
 """Another process has sent its own parts to the same upload."""
 _MIN_PART, _MAX_PARTS = 5 << 20, 10_000
+_NEXT_PAGE = {
+    "list_objects_v2": {"ContinuationToken": "NextContinuationToken"},
+    "list_object_versions": {"KeyMarker": "NextKeyMarker", "VersionIdMarker": "NextVersionIdMarker"},
+    "list_multipart_uploads": {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"},
+    "list_parts": {"PartNumberMarker": "NextPartNumberMarker"},
+}
+"""By operation: which arguments ask for the page after one, and where that one has their values."""
 
 
 class S3Store(ObjectStore):
@@ -53,7 +60,7 @@ class S3Store(ObjectStore):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects whose names begin with `prefix`, in order; not the marks that consoles leave for folders."""
-        for page in self._pages(prefix):
+        for page in self._pages("list_objects_v2", prefix):
             for found in page.get("Contents", ()):
                 if not found["Key"].endswith("/"):
                     yield self._info(found["Key"], found["Size"], found)
@@ -61,7 +68,7 @@ class S3Store(ObjectStore):
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         cut = len(self._base) + len(prefix)
-        pages = self._pages(prefix, Delimiter="/")
+        pages = self._pages("list_objects_v2", prefix, Delimiter="/")
         return sorted(one["Prefix"][cut:].rstrip("/") for page in pages for one in page.get("CommonPrefixes", ()))
 
     def stat(self, name: str) -> ObjectInfo | None:
@@ -187,50 +194,31 @@ class S3Store(ObjectStore):
 
     def object_versions(self) -> Iterator[ObjectInfo]:
         """Versions that were replaced or deleted and are kept. Their `version` is S3's VersionId, not an ETag."""
-        marker: dict[str, str] = {}
-        while True:
-            arguments = {"Bucket": self.bucket, "Prefix": self._base, **marker}
-            try:
-                page = self._request(f"{self.uri}/", "list", "list_object_versions", **arguments)
-            except WorkError as error:
-                if error_code(error) in _NOT_OFFERED:
-                    return
+        try:
+            for page in self._pages("list_object_versions"):
+                for found in page.get("Versions", ()):
+                    if not found["IsLatest"]:
+                        name = found["Key"][len(self._base) :]
+                        version, checksum = found["VersionId"], _etag_checksum(found["ETag"])
+                        yield ObjectInfo(name, found["Size"], version, checksum, found["LastModified"])
+        except WorkError as error:
+            if error_code(error) not in _NOT_OFFERED:
                 raise
-            for found in page.get("Versions", ()):
-                if not found["IsLatest"]:
-                    name = found["Key"][len(self._base) :]
-                    version, checksum = found["VersionId"], _etag_checksum(found["ETag"])
-                    yield ObjectInfo(name, found["Size"], version, checksum, found["LastModified"])
-            if not page.get("IsTruncated"):
-                return
-            marker = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page["NextVersionIdMarker"]}
 
     def delete_version(self, info: ObjectInfo) -> None:
         key = {**self._key(info.name), "VersionId": info.version}
         self._request(self.uri_of(info.name), "delete", "delete_object", **key)
 
     def abort_uploads(self) -> int:
-        marker: dict[str, str] = {}
-        count = 0
-        while True:
-            arguments = {"Bucket": self.bucket, "Prefix": self._base, **marker}
-            try:
-                page = self._request(f"{self.uri}/", "list", "list_multipart_uploads", **arguments)
-            except WorkError as error:
-                if error_code(error) in _NOT_OFFERED:
-                    return count
-                raise
-            for one in page.get("Uploads", ()):
-                count += 1
-                name, request = one["Key"][len(self._base) :], {"Key": one["Key"], "UploadId": one["UploadId"]}
-                try:
-                    self._request(self.uri_of(name), "delete", "abort_multipart_upload", Bucket=self.bucket, **request)
-                except WorkError as error:
-                    if error_code(error) != "NoSuchUpload":
-                        raise
-            if not page.get("IsTruncated"):
-                return count
-            marker = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+        try:
+            uploads = [one for page in self._pages("list_multipart_uploads") for one in page.get("Uploads", ())]
+        except WorkError as error:
+            if error_code(error) in _NOT_OFFERED:
+                return 0
+            raise
+        for one in uploads:
+            self._abort_upload(one["Key"][len(self._base) :], one["UploadId"])
+        return len(uploads)
 
     def matches(self, source: Path | bytes, info: ObjectInfo) -> bool:
         if not _has_size(source, info.size):
@@ -262,15 +250,16 @@ class S3Store(ObjectStore):
         with explain_s3_errors(uri, action):
             return self.connection.retry(uri, lambda client: getattr(client, operation)(**arguments))
 
-    def _pages(self, prefix: str, **arguments: str) -> Iterator[Any]:
-        token: dict[str, str] = {}
+    def _pages(self, operation: str, prefix: str = "", **arguments: str) -> Iterator[Any]:
+        """The pages of a listing; below a prefix, unless the arguments name an object."""
+        asked = arguments if "Key" in arguments else {"Bucket": self.bucket, "Prefix": self._base + prefix} | arguments
+        following: dict[str, Any] = {}
         while True:
-            asked = {"Bucket": self.bucket, "Prefix": self._base + prefix, **arguments, **token}
-            page = self._request(self.uri_of(prefix), "list", "list_objects_v2", **asked)
+            page = self._request(self.uri_of(prefix), "list", operation, **asked | following)
             yield page
             if not page.get("IsTruncated"):
                 return
-            token = {"ContinuationToken": page["NextContinuationToken"]}
+            following = {name: page[value] for name, value in _NEXT_PAGE[operation].items()}
 
     def _head(self, name: str) -> Any:
         try:
@@ -289,13 +278,7 @@ class S3Store(ObjectStore):
     def _unfinished_upload(self, name: str) -> str:
         """The id of an upload in parts that a killed process left; empty where there is none."""
         try:
-            answer = self._request(
-                self.uri_of(name),
-                "list",
-                "list_multipart_uploads",
-                Bucket=self.bucket,
-                Prefix=self._base + name,
-            )
+            answer = next(self._pages("list_multipart_uploads", name))
         except TransientError:
             raise
         except WorkError:  # a server or an account that cannot list them starts again
@@ -337,7 +320,7 @@ class S3Store(ObjectStore):
                 return self._info(key["Key"], found["ContentLength"], found)
             if isinstance(error, PreconditionError) or error_code(error) in _OTHER_PARTS:
                 with contextlib.suppress(WorkError):
-                    self._request(uri, "write", "abort_multipart_upload", **key, UploadId=upload)
+                    self._abort_upload(name, upload)
             if error_code(error) in ("NoSuchUpload", *_OTHER_PARTS):
                 raise _UploadGoneError from error
             raise
@@ -368,21 +351,21 @@ class S3Store(ObjectStore):
         return str(answer["ETag"].strip('"'))
 
     def _arrived_parts(self, name: str, upload: str) -> dict[tuple[int, int], str]:
-        parts: dict[tuple[int, int], str] = {}
-        marker: dict[str, int] = {}
-        while True:
-            request = {**self._key(name), "UploadId": upload, **marker}
-            try:
-                page = self._request(self.uri_of(name), "list", "list_parts", **request)
-            except WorkError as error:
-                if error_code(error) == "NoSuchUpload":
-                    raise _UploadGoneError from error
+        try:
+            pages = list(self._pages("list_parts", name, **self._key(name), UploadId=upload))
+        except WorkError as error:
+            if error_code(error) == "NoSuchUpload":
+                raise _UploadGoneError from error
+            raise
+        parts = (part for page in pages for part in page.get("Parts", ()))
+        return {(part["PartNumber"], part["Size"]): part["ETag"].strip('"') for part in parts}
+
+    def _abort_upload(self, name: str, upload: str) -> None:
+        try:
+            self._request(self.uri_of(name), "delete", "abort_multipart_upload", **self._key(name), UploadId=upload)
+        except WorkError as error:
+            if error_code(error) != "NoSuchUpload":
                 raise
-            for one in page.get("Parts", ()):
-                parts[one["PartNumber"], one["Size"]] = one["ETag"].strip('"')
-            if not page.get("IsTruncated"):
-                return parts
-            marker = {"PartNumberMarker": page["NextPartNumberMarker"]}
 
     def _check_conditions(self, name: str, arguments: dict[str, Any], *, absent: bool) -> None:
         """Repeats a first conditional write so that it must fail; were it done, it would write the same bytes.
