@@ -67,6 +67,18 @@ def is_terminated(workflow: dict[str, Any] | None) -> bool:
     return workflow is not None and (workflow.get("spec") or {}).get("activeDeadlineSeconds") == 0
 
 
+def start_message(workflow: dict[str, Any]) -> str:
+    """Why the first pod of a run waits or failed, before any step; "" if it has started or says nothing."""
+    nodes = ((workflow.get("status") or {}).get("nodes") or {}).values()
+    first = [
+        node
+        for node in nodes
+        if node.get("type") == "Pod" and _unnumbered(str(node.get("name"))).endswith(".root-driver")
+    ]
+    last: dict[str, Any] = max(first, key=lambda node: _number(str(node["name"])), default={})
+    return _text(last.get("message")) if last.get("phase") in ("Pending", "Failed", "Error") else ""
+
+
 def _tasks(cluster: KfpServer, run_id: str) -> list[Any]:
     """By KFP 3's call; earlier servers refuse it."""
     try:
@@ -104,10 +116,10 @@ def _step_of_nodes(step: str, kinds: dict[str, list[dict[str, Any]]], workflow: 
     state = _state(str(whole.get("phase") or ""))
     if any(node.get("phase") in ("Failed", "Error") for node in drivers) and state != "SUCCEEDED" and not executors:
         state = "FAILED" if all(_has_ended(node) for node in drivers) else state
-    if state == "RUNNING" and executors and executors[-1].get("phase") == "Pending":
+    pods = [node for node in (*drivers, *executors) if node.get("type") == "Pod"]
+    if state == "RUNNING" and pods and pods[-1].get("phase") == "Pending":
         state = "PENDING"
     starts = [moment for node in (*wholes, *drivers) if (moment := _moment(node.get("startedAt")))]
-    pods = [node for node in (*drivers, *executors) if node.get("type") == "Pod"]
     texts = [text for node in reversed([*wholes, *pods]) if (text := _text(node.get("message")))]
     return _timed(
         step, state, min(starts, default=None), _moment(whole.get("finishedAt")),

@@ -9,7 +9,7 @@ from typing import Any
 
 from voxline.errors import WorkError
 from voxline.pipelines.cluster.kfp_client import KfpServer, NoResponse, RequestRefusedError, list_named, printable
-from voxline.pipelines.cluster.run_steps import StepStatus, is_terminated, read_steps, read_workflow
+from voxline.pipelines.cluster.run_steps import StepStatus, is_terminated, read_steps, read_workflow, start_message
 
 TERMINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
 """States of a run or a step that are final."""
@@ -24,7 +24,7 @@ class ClusterRun:
     state: str
     """`RUNNING`, …; a new run has no state yet and counts as `PENDING`."""
     message: str
-    """The server's error; empty for a run without one."""
+    """The server's error, or why the run has not come to a step yet; empty for a run without one."""
     steps: tuple[StepStatus, ...]
 
     @classmethod
@@ -38,7 +38,8 @@ class ClusterRun:
         if state == "FAILED" and is_terminated(workflow):
             state = "CANCELED"
         steps = tuple(read_steps(cluster, run, workflow))
-        return cls(str(run.run_id), printable(str(run.display_name)), state, _message(run, workflow), steps)
+        waiting = start_message(workflow) if workflow and not steps else ""
+        return cls(str(run.run_id), printable(str(run.display_name)), state, waiting or _message(run, workflow), steps)
 
     @property
     def has_ended(self) -> bool:
@@ -122,6 +123,9 @@ def follow_run(
                 write(format_step(step))
         if run.has_ended:
             return run
+        if run.message and not run.steps and written.get("") != run.message:
+            written[""], last_line = run.message, time.monotonic()
+            write(f"waiting: {run.message}")
         if time.monotonic() - last_line > HEARTBEAT_SECONDS:
             last_line = time.monotonic()
             write(", ".join(format_step(step) for step in run.steps if step.state == "RUNNING") or "waiting")
@@ -154,7 +158,7 @@ def format_run(run: ClusterRun) -> Iterator[str]:
     yield f"{run.name}  {run.id}  {STATE_WORDS.get(run.state, run.state.lower())}"
     for step in run.steps:
         yield f"  {format_step(step)}"
-    if run.state == "FAILED" and run.message:
+    if run.message and (run.state == "FAILED" or not (run.steps or run.has_ended)):
         yield f"  {run.message}"
 
 

@@ -1,5 +1,6 @@
 """What the client reads from the recorded answers of KFP's own code: steps, messages, attempts, pods."""
 
+import copy
 import json
 import types
 from typing import Any
@@ -91,6 +92,35 @@ def test_status_shows_attempts_and_why_a_step_waits(shell: Shell, kfp: StandIn) 
     assert "attempt 2  pod deleted" in shell("status", run_id).out
     kfp.state.scenario = "canceled"
     assert shell("status", run_id).out.splitlines()[0].endswith("canceled")
+
+
+def test_status_says_why_a_run_comes_to_no_step(shell: Shell, kfp: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a real server answers while the first pod, which belongs to no step, finds no node (tests/kubeflow)."""
+    queued = copy.deepcopy(recorded()["queued"])
+    workflow = json.loads(queued["v1beta1"]["pipeline_runtime"]["workflow_manifest"])
+    for node in workflow["status"]["nodes"].values():
+        if node["name"].endswith("root-driver(0)"):
+            node |= {"phase": "Pending", "message": "Unschedulable: no nodes available to schedule pods"}
+    queued["v1beta1"]["pipeline_runtime"]["workflow_manifest"] = json.dumps(workflow)
+    monkeypatch.setitem(recorded(), "unschedulable", queued)
+    shell.submit()
+    (run_id,) = kfp.state.runs
+    kfp.state.scenario = "unschedulable"
+    assert shell("status", run_id).out.splitlines()[1:] == ["  Unschedulable: no nodes available to schedule pods"]
+    kfp.state.scenario = "queued"
+    assert len(shell("status", run_id).out.splitlines()) == 1
+
+
+def test_a_step_whose_driver_waits_is_waiting() -> None:
+    workflow = json.loads(recorded()["running-1"]["v1beta1"]["pipeline_runtime"]["workflow_manifest"])
+    nodes = workflow["status"]["nodes"]
+    for key, node in list(nodes.items()):
+        if ".convert(0)" in node["name"] or node["name"].endswith(".convert"):
+            del nodes[key]
+        elif ".convert-driver" in node["name"]:
+            node |= {"phase": "Pending" if node["type"] == "Pod" else "Running", "message": "exceeded quota"}
+    (convert,) = [step for step in steps_of_workflow(workflow) if step.name == "convert"]
+    assert (convert.state, convert.message) == ("PENDING", "exceeded quota")
 
 
 def test_the_log_of_a_lost_pod_is_an_error_and_not_a_log(shell: Shell, kfp: StandIn) -> None:
