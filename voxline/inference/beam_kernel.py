@@ -1,0 +1,427 @@
+"""CTC prefix beam search, compiled by numba: the loops of `beam_search`.
+
+After Hannun et al. 2014 (arXiv 1408.2873): a prefix has the probability of all its paths that end in a blank, and of
+all that end in its last symbol. Equal prefixes have the same hash, so that paths which meet again are
+one prefix. A prefix also has a place in a trie of words, and a state of the language model after its whole words.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from voxline.inference.ngram import NgramAutomaton
+
+Array = npt.NDArray[Any]
+LETTER, SPACE, IDEOGRAPH = 0, 1, 2
+"""Kinds of symbols: a part of a word, the end of one, and a word by itself."""
+NONE = -np.inf
+ROOT, OFF_TRIE = 0, -1
+UNKNOWN_WORD, START_WORD, END_WORD = 0, 1, 2
+
+
+class LexiconArrays(NamedTuple):
+    """The words of a beam search, and the trie of their spellings.
+
+    Attributes:
+      symbol_kind: uint8 [symbols].
+      symbol_word: int32 [symbols], the word that an ideograph is; -1: none.
+      trie_start: int64 [nodes + 1]; the arcs of node `n` are trie_start[n] to trie_start[n + 1]. The root is 0.
+      trie_symbol: int32 [arcs], ascending within a node.
+      trie_target: int32 [arcs], nodes.
+      trie_word: int32 [nodes], the word that ends at the node; -1: none.
+      trie_best: float64 [nodes], the best score of a word that can still be reached, by its unigram.
+      word_lm: int32 [words], their numbers in the language model.
+      word_bonus: float64 [words], added to their scores.
+    """
+
+    symbol_kind: Array
+    symbol_word: Array
+    trie_start: Array
+    trie_symbol: Array
+    trie_target: Array
+    trie_word: Array
+    trie_best: Array
+    word_lm: Array
+    word_bonus: Array
+
+
+class SearchWeights(NamedTuple):
+    """Numbers of a beam search; logarithms are natural.
+
+    Attributes:
+      alpha: weight of the language model; 0: it is not asked.
+      beta: added for each word.
+      unknown: added for each word that is not in the lexicon.
+      unknown_best: the score of such a word by its unigram.
+      symbol_floor: symbols with a lower log probability in a frame are not tried there.
+      prune: prefixes this far below the best are dropped.
+      blank_skip: frames whose blank has at least this log probability only separate equal symbols.
+    """
+
+    alpha: float
+    beta: float
+    unknown: float
+    unknown_best: float
+    symbol_floor: float
+    prune: float
+    blank_skip: float
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    """Compiles at the first call, and keeps the machine code beside this file or in the user's cache folder.
+
+    Where neither can be written, as in some containers, each process compiles.
+    """
+    try:
+        return numba.njit(cache=True)(function)
+    except RuntimeError:
+        return numba.njit(function)
+
+
+@_compiled
+def _add_logs(a: float, b: float) -> Any:
+    """log(exp(a) + exp(b))."""
+    if a < b:
+        a, b = b, a
+    if b == NONE or a - b > 40.0:
+        return a
+    return a + np.log1p(np.exp(b - a))
+
+
+@_compiled
+def _extend_hash(before: Any, symbol: int) -> Any:
+    """The hash of a prefix with one more symbol (the finalizer of splitmix64)."""
+    x = before ^ (np.uint64(symbol + 1) * np.uint64(0x9E3779B97F4A7C15))
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@_compiled
+def _find(values: Array, first: int, last: int, wanted: int) -> Any:
+    """The index of a value in an ascending part of an array; -1: it is not there."""
+    end = last
+    while first < last:
+        middle = (first + last) >> 1
+        if values[middle] < wanted:
+            first = middle + 1
+        else:
+            last = middle
+    return first if first < end and values[first] == wanted else -1
+
+
+@_compiled
+def advance(model: NgramAutomaton, state: int, word: int) -> Any:
+    """The natural logarithm of a word's probability in a state, and the state after it."""
+    score = 0.0
+    while state > 0:
+        arc = _find(model.arc_word, model.arc_start[state], model.arc_start[state + 1], word)
+        if arc >= 0:
+            return score + model.arc_score[arc], int(model.arc_target[arc])
+        score += model.backoff[state]
+        state = int(model.backoff_state[state])
+    return score + model.arc_score[word], int(model.arc_target[word])
+
+
+@_compiled
+def _finish_word(
+    node: int, state: int, lexicon: LexiconArrays, model: NgramAutomaton, weights: SearchWeights, is_open: bool
+) -> Any:
+    """Whether a word may end at a node; what that adds to the score; the state of the language model after it."""
+    word = -1 if node < 0 else lexicon.trie_word[node]
+    if word < 0 and not is_open:
+        return False, 0.0, state
+    added = weights.beta + (weights.unknown if word < 0 else lexicon.word_bonus[word])
+    if weights.alpha != 0.0:
+        score, state = advance(model, state, UNKNOWN_WORD if word < 0 else int(lexicon.word_lm[word]))
+        added += weights.alpha * score
+    return True, added, state
+
+
+@_compiled
+def _symbol_threshold(row: Array, symbols: int, most: int, floor: float) -> Any:
+    """The lowest log probability at which a symbol is tried in a frame."""
+    if symbols <= most:
+        return floor
+    return max(floor, np.partition(row[:symbols], symbols - most)[symbols - most])
+
+
+@_compiled
+def search(
+    log_probabilities: Array,
+    lexicon: LexiconArrays,
+    model: NgramAutomaton,
+    weights: SearchWeights,
+    is_open: bool,
+    width: int,
+    most_symbols: int,
+    n_best: int,
+) -> tuple[Array, Array, Array]:
+    """Searches one utterance.
+
+    Args:
+      log_probabilities: float32 [frames, symbols + 1], natural logarithms, the blank last.
+      is_open: words that the lexicon lacks are accepted.
+      width: prefixes kept after each frame.
+      most_symbols: tried in a frame, the most probable ones.
+      n_best: hypotheses wanted.
+
+    Returns:
+      labels int32 [hypotheses, longest], -1 after the end; scores float64 [hypotheses, 2]: in all, and of the audio
+      alone; whether the last word is whole, bool [hypotheses].
+    """
+    frames, symbols = log_probabilities.shape[0], log_probabilities.shape[1] - 1
+    blank = symbols
+    space = -1
+    for symbol in range(symbols):
+        if lexicon.symbol_kind[symbol] == SPACE:
+            space = symbol
+    most = min(most_symbols, symbols)
+    capacity = width * (most + 2) + 8
+    table_size = 64
+    while table_size < 2 * capacity:
+        table_size *= 2
+    mask = np.uint64(table_size - 1)
+    table_key = np.zeros(table_size, np.uint64)
+    table_frame = np.full(table_size, -1, np.int64)
+    table_slot = np.zeros(table_size, np.int64)
+
+    # Kept prefixes: [0] and [1] in turns.
+    hashes = np.zeros((2, width), np.uint64)
+    parent_hash = np.zeros((2, width), np.uint64)
+    blank_score = np.full((2, width), NONE)
+    symbol_score = np.full((2, width), NONE)
+    language = np.zeros((2, width))
+    node_of = np.zeros((2, width), np.int64)
+    state_of = np.zeros((2, width), np.int64)
+    last_of = np.full((2, width), -1, np.int64)
+    link_of = np.zeros((2, width), np.int64)
+    # Whether the word of the prefix may end (-1: not looked up), what that adds, and the state after it.
+    ends = np.full((2, width), -1, np.int64)
+    end_added = np.zeros((2, width))
+    end_state = np.zeros((2, width), np.int64)
+    total = np.zeros(width)
+
+    # Candidates of a frame. Their symbol is -1 if they are the prefix that they come from.
+    c_hash = np.zeros(capacity, np.uint64)
+    c_from = np.zeros(capacity, np.int64)
+    c_symbol = np.zeros(capacity, np.int64)
+    c_blank = np.zeros(capacity)
+    c_label = np.zeros(capacity)
+    c_language = np.zeros(capacity)
+    c_best = np.zeros(capacity)
+    c_node = np.zeros(capacity, np.int64)
+    c_state = np.zeros(capacity, np.int64)
+    rank = np.zeros(capacity)
+
+    link_parent = np.zeros(frames * width + 1, np.int64)
+    link_symbol = np.full(frames * width + 1, -1, np.int64)
+    links = 1
+    active = np.zeros(symbols, np.int64)
+
+    old, kept = 0, 1
+    blank_score[0, 0] = 0.0
+    hashes[0, 0] = np.uint64(1)
+    state_of[0, 0] = model.arc_target[START_WORD]
+
+    for frame in range(frames):
+        row = log_probabilities[frame]
+        if row[blank] >= weights.blank_skip:
+            for i in range(kept):
+                blank_score[old, i] = _add_logs(blank_score[old, i], symbol_score[old, i]) + row[blank]
+                symbol_score[old, i] = NONE
+            continue
+        threshold = _symbol_threshold(row, symbols, most, weights.symbol_floor)
+        tried, word_ends = 0, False
+        for symbol in range(symbols):
+            if row[symbol] >= threshold and tried < most:
+                active[tried] = symbol
+                tried += 1
+                if lexicon.symbol_kind[symbol] != LETTER:
+                    word_ends = True
+        found, best = 0, NONE
+        for i in range(kept):  # a blank, or the last symbol again
+            total[i] = _add_logs(blank_score[old, i], symbol_score[old, i])
+            last = last_of[old, i]
+            repeated = NONE
+            if last < 0 or last == space:  # spaces at the start, or side by side, count as none or one
+                if space >= 0:
+                    repeated = total[i] + row[space]
+            else:
+                repeated = symbol_score[old, i] + row[last]
+            place = hashes[old, i] & mask
+            while table_frame[int(place)] == frame:
+                place = (place + np.uint64(1)) & mask
+            at = int(place)
+            table_key[at], table_frame[at], table_slot[at] = hashes[old, i], frame, found
+            node = node_of[old, i]
+            c_hash[found], c_from[found], c_symbol[found] = hashes[old, i], i, -1
+            c_blank[found], c_label[found] = total[i] + row[blank], repeated
+            c_language[found], c_node[found], c_state[found] = language[old, i], node, state_of[old, i]
+            c_best[found] = 0.0
+            if node != ROOT:
+                c_best[found] = weights.unknown_best if is_open else NONE
+                if node > 0:
+                    c_best[found] = max(c_best[found], lexicon.trie_best[node])
+            best = max(best, _add_logs(c_blank[found], repeated) + language[old, i] + c_best[found])
+            found += 1
+        for i in range(kept):  # one more symbol
+            node, last = node_of[old, i], last_of[old, i]
+            if word_ends and ends[old, i] < 0:
+                may_end, end_added[old, i], end_state[old, i] = True, 0.0, state_of[old, i]
+                if node != ROOT:
+                    may_end, end_added[old, i], end_state[old, i] = _finish_word(
+                        node, state_of[old, i], lexicon, model, weights, is_open
+                    )
+                ends[old, i] = 1 if may_end else 0
+            # In a closed lexicon, few symbols can follow most nodes: their arcs are tried instead of all symbols.
+            first_arc, arcs = 0, 0
+            by_arcs = False
+            if node >= 0:
+                first_arc = lexicon.trie_start[node]
+                arcs = lexicon.trie_start[node + 1] - first_arc
+                by_arcs = not is_open and arcs <= tried
+            steps = arcs + tried if by_arcs else tried
+            for step in range(steps):
+                target = OFF_TRIE
+                if by_arcs and step < arcs:
+                    symbol = int(lexicon.trie_symbol[first_arc + step])
+                    if row[symbol] < threshold:
+                        continue
+                    target = int(lexicon.trie_target[first_arc + step])
+                    kind = LETTER
+                else:
+                    symbol = active[step - arcs if by_arcs else step]
+                    kind = lexicon.symbol_kind[symbol]
+                    if kind == LETTER:
+                        if by_arcs:
+                            continue
+                        if node >= 0:
+                            arc = _find(lexicon.trie_symbol, first_arc, first_arc + arcs, symbol)
+                            if arc >= 0:
+                                target = int(lexicon.trie_target[arc])
+                        if target < 0 and not is_open:
+                            continue
+                score = (blank_score[old, i] if symbol == last else total[i]) + row[symbol]
+                if score == NONE:
+                    continue
+                state, added, ahead = state_of[old, i], language[old, i], 0.0
+                if kind == LETTER:
+                    ahead = weights.unknown_best if is_open else NONE
+                    if target > 0:
+                        ahead = max(ahead, lexicon.trie_best[target])
+                else:
+                    if ends[old, i] == 0:
+                        continue
+                    target, state, added = ROOT, end_state[old, i], added + end_added[old, i]
+                    if kind == SPACE:
+                        if last < 0 or last == space:
+                            continue
+                    else:
+                        word = lexicon.symbol_word[symbol]
+                        if word < 0 and not is_open:
+                            continue
+                        added += weights.beta + (weights.unknown if word < 0 else lexicon.word_bonus[word])
+                        if weights.alpha != 0.0:
+                            number = UNKNOWN_WORD if word < 0 else int(lexicon.word_lm[word])
+                            gained, state = advance(model, state, number)
+                            added += weights.alpha * gained
+                ranked = score + added + ahead
+                if ranked < best - weights.prune:
+                    continue
+                best = max(best, ranked)
+                key = _extend_hash(hashes[old, i], symbol)
+                place = key & mask
+                while table_frame[int(place)] == frame and table_key[int(place)] != key:
+                    place = (place + np.uint64(1)) & mask
+                at = int(place)
+                if table_frame[at] == frame:
+                    slot = table_slot[at]
+                    c_label[slot] = _add_logs(c_label[slot], score)
+                    continue
+                table_key[at], table_frame[at], table_slot[at] = key, frame, found
+                c_hash[found], c_from[found], c_symbol[found] = key, i, symbol
+                c_blank[found], c_label[found] = NONE, score
+                c_language[found], c_best[found], c_node[found], c_state[found] = added, ahead, target, state
+                found += 1
+        best = NONE
+        for slot in range(found):
+            rank[slot] = _add_logs(c_blank[slot], c_label[slot]) + c_language[slot] + c_best[slot]
+            best = max(best, rank[slot])
+        least = best - weights.prune
+        if found > width:
+            least = max(least, np.partition(rank[:found], found - width)[found - width])
+        ties = width  # those at the limit itself may be too many; the better ones come first
+        for slot in range(found):
+            if rank[slot] > least:
+                ties -= 1
+        new, number = 1 - old, 0
+        for slot in range(found):
+            if rank[slot] < least or rank[slot] == NONE or (rank[slot] == least and ties <= 0):
+                continue
+            if rank[slot] == least:
+                ties -= 1
+            i = c_from[slot]
+            hashes[new, number] = c_hash[slot]
+            blank_score[new, number], symbol_score[new, number] = c_blank[slot], c_label[slot]
+            language[new, number], node_of[new, number] = c_language[slot], c_node[slot]
+            state_of[new, number] = c_state[slot]
+            if c_symbol[slot] < 0:
+                parent_hash[new, number], last_of[new, number] = parent_hash[old, i], last_of[old, i]
+                link_of[new, number], ends[new, number] = link_of[old, i], ends[old, i]
+                end_added[new, number], end_state[new, number] = end_added[old, i], end_state[old, i]
+            else:
+                parent_hash[new, number], last_of[new, number] = hashes[old, i], c_symbol[slot]
+                link_parent[links], link_symbol[links] = link_of[old, i], c_symbol[slot]
+                link_of[new, number], ends[new, number] = links, -1
+                links += 1
+            number += 1
+        if number == 0:  # every path has the probability zero
+            break
+        old, kept = new, number
+
+    scores = np.full((width, 2), NONE)
+    whole = np.zeros(width, np.bool_)
+    for i in range(kept):
+        scores[i, 1] = _add_logs(blank_score[old, i], symbol_score[old, i])
+        added, state = 0.0, state_of[old, i]
+        whole[i] = True
+        if node_of[old, i] != ROOT:
+            whole[i], added, state = _finish_word(node_of[old, i], state, lexicon, model, weights, is_open)
+        if weights.alpha != 0.0:
+            added += weights.alpha * advance(model, state, END_WORD)[0]
+        scores[i, 0] = scores[i, 1] + language[old, i] + added
+    for i in range(kept):  # a text with a space at its end is the text without it
+        if last_of[old, i] == space and space >= 0:
+            for j in range(kept):
+                if hashes[old, j] == parent_hash[old, i] and whole[j]:
+                    scores[j, 0] = _add_logs(scores[j, 0], scores[i, 0])
+                    scores[j, 1] = _add_logs(scores[j, 1], scores[i, 1])
+                    scores[i, 0] = NONE
+    anything_whole = False
+    for i in range(kept):
+        anything_whole = anything_whole or (whole[i] and scores[i, 0] > NONE)
+    for i in range(kept):
+        if anything_whole and not whole[i]:
+            scores[i, 0] = NONE
+    order = np.argsort(-scores[:kept, 0])
+    count, longest = 0, 0
+    for position in range(min(n_best, kept)):
+        if scores[order[position], 0] == NONE:
+            break
+        count += 1
+        length, link = 0, link_of[old, order[position]]
+        while link > 0:
+            length, link = length + 1, link_parent[link]
+        longest = max(longest, length)
+    labels = np.full((count, longest), -1, np.int32)
+    for position in range(count):
+        length, link = 0, link_of[old, order[position]]
+        while link > 0:
+            labels[position, length] = link_symbol[link]
+            length, link = length + 1, link_parent[link]
+        labels[position, :length] = labels[position, :length][::-1].copy()
+    return labels, scores[order[:count]], whole[order[:count]]

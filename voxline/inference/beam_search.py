@@ -1,0 +1,252 @@
+"""CTC beam search with a language model: the network's output in, the most probable texts out.
+
+  search = BeamSearch(alphabet, model.vocabulary, model, alpha=1.0, beta=1.5)
+  search.decode(log_probabilities)[0].text
+
+The score of a text is log P(text | audio) + alpha · log P(text) + beta · words (Hannun et al. 2014, arXiv 1408.2873;
+Amodei et al. 2015, arXiv 1512.02595, equation 12), where P(text | audio) sums over all paths of CTC, and P(text) is the
+language model's, the end of the sentence included. By default only words of a lexicon are found.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.errors import SettingsError
+from voxline.inference.ngram import NEVER, SPECIAL_WORDS, NgramAutomaton, NgramModel, is_ideograph, split_words
+from voxline.text.alphabet import Alphabet
+
+Array = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A text that a beam search found.
+
+    Attributes:
+      score: natural logarithm: of the audio, of the language model times alpha, and beta for each word.
+      audio_score: log P(text | audio), of the paths that the beam kept.
+      whole: the last word is in the lexicon. False only if the audio ended within every word that the beam kept.
+    """
+
+    text: str
+    score: float
+    audio_score: float
+    whole: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamSearch:
+    """A beam search, ready to decode.
+
+    Attributes:
+      lexicon: the words that may be found, or an empty sequence: any sequence of symbols. Words with a symbol that the
+        alphabet lacks are left out.
+      language_model: None: the audio and the lexicon decide alone.
+      alpha: weight of the language model.
+      beta: added to the score for each word, as natural logarithms.
+      width: texts kept after each frame. 1, without a lexicon and a language model, follows the best path (greedy).
+      hot_words: word → what it adds to the score; a word that the lexicon lacks is added to it.
+      open_vocabulary: accept words that the lexicon lacks; with an empty lexicon always so.
+      unknown_penalty: added to the score for each such word.
+      most_symbols: symbols tried in a frame.
+      symbol_floor: symbols below this log probability are not tried in a frame.
+      prune: texts this far below the best are dropped.
+      blank_skip: in frames with a blank at least as probable no symbol is tried; above 1: every frame counts.
+
+    Raises:
+      SettingsError: a hot word cannot be spelled in the alphabet, or no word of the lexicon can.
+    """
+
+    alphabet: Alphabet
+    lexicon: Sequence[str] = ()
+    language_model: NgramModel | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    width: int = 64
+    hot_words: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    open_vocabulary: bool = False
+    unknown_penalty: float = -5.0
+    most_symbols: int = 40
+    symbol_floor: float = -12.0
+    prune: float = 20.0
+    blank_skip: float = 0.9999
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise SettingsError(f"width is {self.width}; 1 or more texts are accepted")
+        for word in self.hot_words:
+            if not word or self.alphabet.unknown(word) or len(split_words(word)) != 1:
+                raise SettingsError(
+                    f"hot word {word!r}: one word of the model's alphabet is accepted, {self.alphabet.symbols!r}"
+                )
+        if self.lexicon and not self._words:
+            raise SettingsError(
+                f"no word of the lexicon (such as {self.lexicon[0]!r}) can be spelled in the model's alphabet, "
+                f"{self.alphabet.symbols!r}; give it words in the form that transcripts have"
+            )
+
+    def decode(self, log_probabilities: Array, n_best: int = 1) -> list[Hypothesis]:
+        """The best texts of an utterance, the best first.
+
+        Args:
+          log_probabilities: [frames, symbols + 1], natural logarithms, the blank last.
+
+        Raises:
+          ValueError: another number of symbols.
+        """
+        if log_probabilities.ndim != 2 or log_probabilities.shape[1] != len(self.alphabet.symbols) + 1:
+            raise ValueError(
+                f"log probabilities of the shape {log_probabilities.shape}; "
+                f"[frames, {len(self.alphabet.symbols) + 1}] is accepted: the alphabet's symbols and the blank"
+            )
+        if self.width == 1 and not self.lexicon and self.language_model is None and not self.hot_words:
+            return [best_path(log_probabilities, self.alphabet)]
+        from voxline.inference.beam_kernel import SearchWeights, search  # numba, which takes a second to import
+
+        blank_skip = math.log(self.blank_skip) if self.blank_skip <= 1 else math.inf
+        uses_model = self.language_model is not None and self.alpha != 0
+        unknown = self.unknown_penalty if self.lexicon or uses_model else 0.0
+        weights = SearchWeights(
+            float(self.alpha) if uses_model else 0.0,
+            float(self.beta),
+            float(unknown),
+            float(self.beta + unknown + (self.alpha * self._unigrams[0] if uses_model else 0.0)),
+            float(self.symbol_floor),
+            float(self.prune),
+            float(blank_skip),
+        )
+        values = np.ascontiguousarray(np.fmax(log_probabilities, -1e4), np.float32)
+        is_open = self.open_vocabulary or not self.lexicon
+        labels, scores, whole = search(
+            values, self._arrays, self._automaton, weights, is_open, self.width, self.most_symbols, n_best
+        )
+        return [
+            Hypothesis(
+                " ".join(self.alphabet.decode(label for label in row if label >= 0).split()),
+                float(score),
+                float(audio_score),
+                bool(is_whole),
+            )
+            for row, (score, audio_score), is_whole in zip(labels, scores, whole, strict=True)
+        ]
+
+    def with_weights(self, alpha: float, beta: float) -> "BeamSearch":
+        """The same with another alpha and beta; the trie is not built again."""
+        other = dataclasses.replace(self, alpha=alpha, beta=beta)
+        for name in ("_words", "_trie", "_automaton", "_unigrams"):
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
+        return other
+
+    @functools.cached_property
+    def _words(self) -> list[str]:
+        """The lexicon with the hot words, as far as the alphabet spells them."""
+        symbols = set(self.alphabet.symbols) - {" "}
+        words = dict.fromkeys([*self.lexicon, *self.hot_words])
+        return [word for word in words if word and word not in SPECIAL_WORDS and symbols.issuperset(word)]
+
+    @functools.cached_property
+    def _automaton(self) -> NgramAutomaton:
+        return self.language_model.automaton if self.language_model else _EMPTY_MODEL.automaton
+
+    @functools.cached_property
+    def _unigrams(self) -> Array:
+        """Natural logarithms of the words' probabilities without context, that of an unknown word first."""
+        if self.language_model is None:
+            return np.zeros(len(self._words) + 1)
+        scores = self.language_model.log10_probabilities[0].astype(np.float64) * math.log(10)
+        return scores[[0, *(self.language_model.word_ids.get(word, 0) for word in self._words)]]
+
+    @functools.cached_property
+    def _trie(self) -> "_Trie":
+        return _Trie(self._words, self.alphabet)
+
+    @functools.cached_property
+    def _arrays(self) -> Any:
+        from voxline.inference.beam_kernel import IDEOGRAPH, LETTER, SPACE, LexiconArrays
+
+        kinds = [SPACE if one == " " else IDEOGRAPH if is_ideograph(one) else LETTER for one in self.alphabet.symbols]
+        word_ids = self.language_model.word_ids if self.language_model else {}
+        bonus = np.array([self.hot_words.get(word, 0.0) for word in self._words], np.float64)
+        scores = bonus + self.beta
+        if self.language_model is not None:
+            scores = scores + self.alpha * self._unigrams[1:]
+        trie = self._trie
+        return LexiconArrays(
+            np.array(kinds, np.uint8),
+            trie.symbol_word,
+            trie.start,
+            trie.symbol,
+            trie.target,
+            trie.word,
+            trie.best(scores),
+            np.array([word_ids.get(word, 0) for word in self._words], np.int32),
+            bonus,
+        )
+
+
+class _Trie:
+    """The spellings of words, as arrays; see `beam_kernel.LexiconArrays`."""
+
+    def __init__(self, words: Sequence[str], alphabet: Alphabet) -> None:
+        number = {symbol: label for label, symbol in enumerate(alphabet.symbols)}
+        size = len(number)
+        self.symbol_word = np.full(size, -1, np.int32)
+        nodes: dict[int, int] = {}  # node · symbols + symbol → the node after it
+        ends = []
+        for index, word in enumerate(words):
+            if is_ideograph(word):
+                self.symbol_word[number[word]] = index
+                continue
+            node = 0
+            for symbol in word:
+                key = node * size + number[symbol]
+                node = nodes.setdefault(key, len(nodes) + 1)
+            ends.append((node, index))
+        keys = np.array(sorted(nodes), np.int64)
+        self.start = np.searchsorted(keys // size, np.arange(len(nodes) + 2)).astype(np.int64)
+        self.symbol = (keys % size).astype(np.int32)
+        self.target = np.array([nodes[key] for key in keys.tolist()], np.int32)
+        self.word = np.full(len(nodes) + 1, -1, np.int32)
+        for node, index in ends:
+            self.word[node] = index
+        self._parent = np.zeros(len(nodes) + 1, np.int64)
+        self._parent[self.target] = keys // size
+
+    def best(self, scores: Array) -> Array:
+        """For each node, the best score of a word at it or below it.
+
+        Args:
+          scores: of the words.
+        """
+        best = np.full(len(self.word), -np.inf)
+        ending = self.word >= 0
+        best[ending] = scores[self.word[ending]]
+        depth = np.zeros(len(best), np.int64)
+        for node in range(1, len(best)):  # parents have lower numbers
+            depth[node] = depth[self._parent[node]] + 1
+        order = np.argsort(-depth, kind="stable")
+        for _, group in itertools.groupby(order.tolist(), key=depth.__getitem__):
+            level = np.fromiter(group, np.int64)
+            np.maximum.at(best, self._parent[level], best[level])
+        return best
+
+
+def best_path(log_probabilities: Array, alphabet: Alphabet) -> Hypothesis:
+    """The text of the most probable path (greedy decoding), with the score of that path."""
+    best = log_probabilities.argmax(axis=1) if len(log_probabilities) else np.zeros(0, np.int64)
+    labels = [label for label, _ in itertools.groupby(best.tolist()) if label != alphabet.blank]
+    score = float(log_probabilities[np.arange(len(best)), best].sum())
+    return Hypothesis(" ".join(alphabet.decode(labels).split()), score, score)
+
+
+_EMPTY_MODEL = NgramModel(
+    SPECIAL_WORDS, [np.arange(3, dtype=np.int32)[:, None]], [np.array([NEVER] * 3, np.float32)], []
+)
