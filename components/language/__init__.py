@@ -1,0 +1,1 @@
+"""Trains an n-gram language model, and puts it beside a speech recognizer."""
