@@ -12,6 +12,7 @@ ENVIRONMENT := $(VENV)/.ready
 READY := $(VENV)/.installed
 PEERS := .bench-venv
 PEERS_READY := $(PEERS)/.ready
+MONITORING := .cluster-tools/monitoring
 JOBS ?= 2
 FSDD ?= /data/fsdd
 RUN ?= runs/demo
@@ -92,10 +93,20 @@ bench: $(READY) $(PEERS_READY) ## Measure the README's figures, each next to a p
 bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utterances (10 minutes)
 	@$(PY) -m benchmarks refresh
 
-test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, and read theirs
+test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, and read theirs; clients read what a run sends
 	@if $(MAKE) --no-print-directory $(PEERS_READY); then \
-	  $(PY) -m pytest -q -rs tests/publish/test_export.py -k lhotse; \
+	  $(PY) -m pytest -q -rs tests/publish/test_export.py tests/notify -k "lhotse or own_client"; \
 	else echo "test-peers: skipped, the peers cannot be installed in $(PEERS) here"; fi
+
+# Debian's packages of both are unpacked, not installed: nothing is started by itself.
+test-monitoring: $(READY) ## Test gauges and alerts with a real Pushgateway and promtool, where Debian's packages are available
+	@if ! command -v promtool >/dev/null || ! command -v prometheus-pushgateway >/dev/null; then \
+	  if [ ! -x $(MONITORING)/usr/bin/promtool ]; then \
+	    mkdir -p $(MONITORING) && (cd $(MONITORING) && apt-get download -qq prometheus prometheus-pushgateway 2>/dev/null && \
+	      for package in *.deb; do dpkg -x "$$package" . || exit 1; done) || rm -rf $(MONITORING); \
+	  fi; \
+	fi; \
+	PATH="$$PWD/$(MONITORING)/usr/bin:$$PATH" $(PY) -m pytest -q -rs tests/notify
 
 # PyTorch is only a peer, so it has its own environment.
 $(PEERS_READY): benchmarks/requirements.lock | $(READY)

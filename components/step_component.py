@@ -8,12 +8,15 @@ others as JSON. `model.units` becomes the parameter `model__units`.
 import importlib
 import inspect
 import linecache
+import os
 import typing
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from kfp import dsl
 
+from voxline.notify.settings import NOTIFY_ENV
 from voxline.settings import Settings, exposed_keys
 
 _STEPS: dict[str, tuple[Callable[..., None], type[Settings], str]] = {}
@@ -49,8 +52,17 @@ def execute(target: str, arguments: dict[str, Any]) -> None:
     step, settings, section = _STEPS[target]
     named = {key.parameter: arguments.pop(key.parameter) for key in exposed_keys(settings)}
     chosen = settings.of(arguments.pop("settings"), section, **named)
-    with fail_fast(arguments["store"]):
+    with fail_fast(arguments["store"]), _notified(step.__name__, arguments):
         restart_transient(lambda: step(**arguments, settings=chosen))
+
+
+def _notified(step: str, arguments: dict[str, Any]) -> AbstractContextManager[None]:
+    """Lets the last step of a run on a cluster send its outcome, if the config names a receiver."""
+    if not os.environ.get(NOTIFY_ENV):
+        return nullcontext()
+    from voxline.notify.on_cluster import notified_step
+
+    return notified_step(step, arguments["store"], arguments)
 
 
 def _generate(step: Callable[..., None], settings: type[Settings], section: str, target: str) -> Callable[..., None]:

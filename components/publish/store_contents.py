@@ -26,7 +26,7 @@ from voxline.registry.models import model_names
 from voxline.registry.registry import PROVENANCE, Registry
 from voxline.store.files import DONE
 from voxline.store.finished import read_done
-from voxline.store.layout import CORPORA, LINES, RUN_FILE, UNPACKED, WAVS, check_store
+from voxline.store.layout import CORPORA, LINES, RUN_FILE, RUN_STEPS, UNPACKED, WAVS, check_store
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.permanent_failures import NOTES
 from voxline.store.storage import ObjectInfo
@@ -37,7 +37,7 @@ NEEDS: tuple[Need, ...] = ("versions", "models", "runs", "recent", "")
 """In this order: what several need counts for the first."""
 
 LOGS, DOWNLOADS = "wav logs", "downloads"
-FILE_KINDS = (LINES, "fingerprints", "probes", NOTES, "tallies")
+FILE_KINDS = (LINES, "fingerprints", "probes", NOTES, RUN_STEPS, "tallies")
 """Folders of files that are needed as long as they are recent."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 

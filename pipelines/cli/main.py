@@ -114,6 +114,8 @@ def run(
             typer.echo(f"voxline {pipeline}: {chosen.name}, in {folder}")
         with contextlib.ExitStack() as stack:
             screen = stack.enter_context(open(os.devnull, "w", encoding="utf-8")) if as_json else sys.stdout
+            if as_json:  # what else is printed does not belong to the document
+                stack.enter_context(contextlib.redirect_stdout(sys.stderr))
             record, failure = run_pipeline(chosen, folder, Console(screen), until=until, force=force or [])
     if as_json:
         typer.echo((folder / "run.json").read_text(encoding="utf-8"), nl=False)

@@ -15,6 +15,9 @@ from kfp import compiler, dsl, kubernetes
 from kfp.dsl.pipeline_context import Pipeline
 
 from voxline.errors import SettingsError
+from voxline.notify.on_cluster import RUN_ID_ENV, NotifiedRun
+from voxline.notify.settings import NOTIFY_ENV
+from voxline.pipelines.cluster.run_logs import RUN_LABEL
 from voxline.pipelines.config.cluster import (
     Accelerator,
     ClusterSettings,
@@ -24,7 +27,7 @@ from voxline.pipelines.config.cluster import (
     Toleration,
 )
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import RUNS_AFTER, load_pipeline
+from voxline.pipelines.graph import GRAPHS, RUNS_AFTER, load_pipeline
 from voxline.pipelines.images import content_tag
 from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.store.permanent_failures import ATTEMPT_ENV, RESTART_SECONDS_ENV, RESTARTS_ENV
@@ -49,17 +52,28 @@ def compile_pipeline(config: RunConfig, output: Path, kfp_version: tuple[int, ..
     if output.suffix != ".yaml" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
 
-    pipeline = pipeline_with_placement(config.pipeline, config.cluster, limits=kfp_version >= RUN_LIMITS_SINCE)
+    pipeline = pipeline_with_placement(
+        config.pipeline, config.cluster, limits=kfp_version >= RUN_LIMITS_SINCE, notified=_notified(config)
+    )
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
     output.parent.mkdir(parents=True, exist_ok=True)
     compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=given)
 
 
-def pipeline_with_placement(name: str, cluster: ClusterSettings, *, limits: bool = False) -> Any:
+def _notified(config: RunConfig) -> str:
+    """What each step needs to send the run's outcome; empty if nothing is to be sent."""
+    if not config.notify.addresses():
+        return ""
+    steps, settings = list(GRAPHS[config.pipeline]), config.notify.plain()
+    return NotifiedRun(config.pipeline, config.name, config.model, config.corpus.uri, steps, settings).to_json()
+
+
+def pipeline_with_placement(name: str, cluster: ClusterSettings, *, limits: bool = False, notified: str = "") -> Any:
     """The pipeline with resources and placement on each task.
 
     Args:
+      notified: value of `NOTIFY_ENV`; empty: nothing is sent about the run.
       limits: whether to set the run's deadline, and the times for which it is kept.
     """
     graph = load_pipeline(name)
@@ -69,6 +83,9 @@ def pipeline_with_placement(name: str, cluster: ClusterSettings, *, limits: bool
         graph.pipeline_func(*arguments, **named)
         for step, task in Pipeline.get_default_pipeline().tasks.items():
             apply_placement(task, step, name, cluster)
+            if notified:
+                task.set_env_variable(NOTIFY_ENV, notified)
+                kubernetes.use_field_path_as_env(task, RUN_ID_ENV, f"metadata.labels['{RUN_LABEL}']")
 
     kept = math.ceil(cluster.kept_days * 86400) if limits else 0
     # KFP 2.17 configures Argo with an hour after success and after failure, and each of them wins over the common one.

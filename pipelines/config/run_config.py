@@ -18,6 +18,7 @@ from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.validate.settings import ValidateSettings
 from voxline.errors import SettingsError
+from voxline.notify.settings import NotifySettings
 from voxline.pipelines.config.cluster import ClusterSettings
 from voxline.pipelines.config.keys import Values, get_key, merge
 from voxline.registry.registry import Registry
@@ -79,6 +80,10 @@ class RunConfig(Settings):
     extract: ExtractSettings = pydantic.Field(default_factory=ExtractSettings, description="features, shards")
     tracking: TrackingSettings = pydantic.Field(
         default_factory=TrackingSettings, description="where a run on this machine is logged to besides its folder"
+    )
+    notify: NotifySettings = pydantic.Field(
+        default_factory=NotifySettings,
+        description="where a run's outcome is sent",
     )
     cluster: ClusterSettings = pydantic.Field(
         default_factory=ClusterSettings, description="resources and placement on a cluster; ignored on this machine"

@@ -3,49 +3,19 @@
 import dataclasses
 import platform
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
+from voxline.notify.event import RunIdentity
+from voxline.notify.event import StepRecord as StepRecord
 from voxline.pipelines.config.load import read_yaml
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import read_json, write_json
-from voxline.store.localize import localize
 
 RUN_FILE, CONFIG_FILE = "run.json", "config.yaml"
 PACKAGES = ("voxline", "kfp", "apache-beam", "tensorflow", "keras", "numpy", "librosa", "soundfile", "jiwer")
-
-
-@dataclasses.dataclass
-class StepRecord:
-    """One step of a run.
-
-    Attributes:
-      seconds: from start to end, including the start of its process.
-      work_seconds: the part that the step itself took.
-      key: of its output in the store; empty if the step did not finish.
-      folder: the location of its output, a path or a URI.
-      outputs: name → file of the output.
-    """
-
-    name: str
-    status: str = "running"
-    seconds: float = 0.0
-    work_seconds: float = 0.0
-    reused: bool = False
-    key: str = ""
-    folder: str = ""
-    counts: dict[str, int] = dataclasses.field(default_factory=dict)
-    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    outputs: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    def output(self, name: str) -> Path:
-        """An output on this machine; downloaded if it is in a bucket.
-
-        Raises:
-          WorkError: it is gone.
-        """
-        return localize(self.outputs[name])
 
 
 @dataclasses.dataclass
@@ -54,6 +24,7 @@ class RunRecord:
 
     Attributes:
       status: "running", "succeeded", "failed" or "interrupted".
+      id: a UUID, new for each run.
       metrics: of the exported model, from evaluate.
       pushed: whether this run put a new version into service.
       reason: why the model was pushed or not, or why the run stopped.
@@ -70,6 +41,7 @@ class RunRecord:
     run_dir: Path
     config: dict[str, Any]
     status: str = "running"
+    id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
     started: float = dataclasses.field(default_factory=time.time)
     seconds: float = 0.0
     steps: list[StepRecord] = dataclasses.field(default_factory=list)
@@ -87,6 +59,12 @@ class RunRecord:
     def step(self, name: str) -> StepRecord | None:
         return next((step for step in self.steps if step.name == name), None)
 
+    @property
+    def identity(self) -> RunIdentity:
+        """What receivers of the run's outcome call it."""
+        model, corpus = self.config.get("model", ""), self.config["corpus"]["uri"]
+        return RunIdentity(self.pipeline, self.name, model, corpus, self.id, self.started)
+
     def write(self) -> None:
         self.seconds = time.time() - self.started
         write_json(
@@ -94,6 +72,7 @@ class RunRecord:
             {
                 "pipeline": self.pipeline,
                 "name": self.name,
+                "id": self.id,
                 "status": self.status,
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started)),
                 "seconds": round(self.seconds, 1),
@@ -135,13 +114,7 @@ def read_task_output(folder: Path, step: StepRecord) -> None:
                 metadata = artifact.get("metadata", {})
                 if metadata.get("step") != step.name:
                     continue
-                step.folder = metadata["uri"]
-                step.key = metadata["key"]
-                step.reused = bool(metadata["reused"])
-                step.work_seconds = float(metadata["seconds"])
-                step.counts = {name: int(count) for name, count in metadata["counts"].items()}
-                step.metrics = dict(metadata["metrics"])
-                step.outputs = {name: f"{step.folder}/{path}" for name, path in metadata["outputs"].items()}
+                step.take_metadata(metadata)
 
 
 def _round_seconds(step: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from typing import IO
 
 from voxline.components.ingest.open_corpus import check_corpus_location
 from voxline.errors import SettingsError, WorkError
+from voxline.notify.event import RunEvent
 from voxline.pipelines.cli.console import Console, strip_colors
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import steps_until
@@ -81,6 +82,10 @@ def run_pipeline(
         record = RunRecord(config.pipeline, config.name, run_dir, config.plain(), until=until or None)
         record.previous = previous
         record.write()
+        if config.notify.openlineage.url:
+            from voxline.notify.deliver import announce_start
+
+            announce_start(record.identity, config.notify)
         try:
             failure = _run_graph(config, run_dir, record, console, steps, force)
             record.status = "failed" if failure else "succeeded"
@@ -100,8 +105,21 @@ def run_pipeline(
                 record.write()
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     console.close()
+                _announce(record, config)
     log_to_mlflow(record)
     return record, failure
+
+
+def _announce(record: RunRecord, config: RunConfig) -> None:
+    """Sends the outcome of a run, however it ended, to what the section `notify` names."""
+    if not config.notify.addresses():
+        return
+    from voxline.notify.deliver import announce_end  # it imports requests, which takes half a second
+
+    page = config.notify.run_page.replace("{id}", record.id)
+    report = str(record.run_dir / record.report) if record.report else ""
+    links = {"report": report, "log": str(record.run_dir / "run.log"), "page": page}
+    announce_end(lambda: RunEvent.of(record.identity, record.steps, record.status, record.reason, links), config.notify)
 
 
 @contextlib.contextmanager

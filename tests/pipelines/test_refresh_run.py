@@ -22,6 +22,7 @@ name: tiny
 corpus: {uri: corpus}
 extract: {features: {mels: 16}}
 publish: {name: commands}
+notify: {textfile: voxline.prom, success_days: 2}
 """
 
 
@@ -32,6 +33,7 @@ def refresh(house: House) -> dict[str, Any]:
     return {
         "seen": seen.splitlines(),
         "record": read_json(house.run_dir / "run.json"),
+        "gauges": (house.folder / "voxline.prom").read_text(encoding="utf-8"),
         "page": (house.run_dir / "report.html").read_text(encoding="utf-8"),
     }
 
@@ -80,6 +82,18 @@ def test_the_artifact_of_publish_is_the_version(house: House, runs: dict[str, An
     (version,) = read_json(file)["artifacts"]["version"]["artifacts"]
     assert version["uri"] == str(house.run_dir / "datasets" / "commands" / str(version["metadata"]["version"]))
     assert Dataset.read(version["uri"]).key == version["metadata"]["digest"]
+
+
+def test_the_gauges_of_a_run_are_in_the_textfile(runs: dict[str, Any]) -> None:
+    of = 'model="",pipeline="refresh",run="tiny"'
+    gauges = {name: [line for line in run["gauges"].splitlines() if line[0] != "#"] for name, run in runs.items()}
+    assert f'voxline_run_verdict{{{of},verdict="published"}} 1.0' in gauges["first"]
+    assert f'voxline_run_verdict{{{of},verdict="unchanged"}} 1.0' in gauges["again"]
+    assert f"voxline_dataset_version{{{of}}} 2.0" in gauges["corrected"]
+    assert f"voxline_success_interval_seconds{{{of}}} 172800.0" in gauges["first"]
+    assert 'voxline_rejects{model="",pipeline="refresh",reason="none",run="tiny",step="convert"} 0.0' in gauges["first"]
+    assert sum(line.startswith("voxline_step_seconds") for line in gauges["first"]) == len(GRAPHS["refresh"])
+    assert sum("voxline_last_success_timestamp_seconds" in line for line in gauges["again"]) == 1
 
 
 def test_an_unchanged_corpus_is_reused_and_publishes_no_version(runs: dict[str, Any]) -> None:

@@ -177,7 +177,9 @@ def test_a_single_step_uses_the_outputs_of_the_run(runs: dict[str, Any]) -> None
 
 
 def test_a_step_that_fails_is_named_and_the_record_is_written(house: House) -> None:
-    status, seen = house.run("--set", "convert.min_seconds=50", "--set", "convert.max_seconds=51")
+    gauges = house.folder / "voxline.prom"
+    given = ("convert.min_seconds=50", "convert.max_seconds=51", f"notify.textfile={gauges}")
+    status, seen = house.run(*(word for key in given for word in ("--set", key)))
     assert status == 1
     told = "\n".join(seen[-3:])
     assert "convert failed: convert: 34 of 34 utterances were rejected, so none is left" in told
@@ -188,6 +190,8 @@ def test_a_step_that_fails_is_named_and_the_record_is_written(house: House) -> N
     assert [step["status"] for step in found["steps"]] == ["succeeded", "failed"]
     page = (house.run_dir / "report.html").read_text(encoding="utf-8")
     assert "tiny: failed in convert" in page
+    assert 'voxline_run_verdict{model="asr",pipeline="asr",run="tiny",verdict="failed"} 1.0' in gauges.read_text()
+    assert "voxline_last_success_timestamp_seconds" not in gauges.read_text()
     assert "lower convert.min_seconds" in page
     assert "<audio" in page
 
@@ -248,7 +252,8 @@ def test_an_interrupted_run_leaves_a_record_and_no_process(house: House, number:
     # Where the tests run in the background, a shell has told them to ignore Ctrl-C, and a child would inherit that.
     before = signal.signal(number, signal.SIG_DFL)
     try:
-        process = house.start("run", "asr", "--config", "tiny.yaml")
+        gauges = house.folder / f"{status}.prom"
+        process = house.start("run", "asr", "--config", "tiny.yaml", "--set", f"notify.textfile={gauges}")
     finally:
         signal.signal(number, before)
     lines_until(process, "ingest done")
@@ -260,6 +265,7 @@ def test_an_interrupted_run_leaves_a_record_and_no_process(house: House, number:
     assert seen.splitlines()[-1] == "voxline: stopped; run the same command to resume"
     assert processes_of(house) == []
     assert record(house)["status"] == "interrupted"
+    assert 'verdict="interrupted"} 1.0' in gauges.read_text()
 
 
 def test_a_run_under_nohup_outlives_its_terminal(house: House) -> None:

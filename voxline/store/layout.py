@@ -7,6 +7,7 @@ lines/                    line caches: what a step made of each line of its last
 unpacked/, corpora/       archives that were unpacked, corpora that were downloaded
 fingerprints/, probes/    what is known of manifests and recordings; names nobody
 failures/                 why a step of a cluster's run failed
+run_steps/                what each step of a cluster's run did, for the outcome that is sent
 """
 
 import re
@@ -17,6 +18,7 @@ from voxline.store.objects import ObjectStore, open_store
 from voxline.store.store_locks import UNFINISHED_PURGE
 
 WAVS, LINES, UNPACKED, CORPORA = "wavs", "lines", "unpacked", "corpora"
+RUN_STEPS = "run_steps"
 
 RUN_FILE = "run.json"
 """Of a run folder, which often has its store within: the record of the run."""

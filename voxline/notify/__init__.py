@@ -1,0 +1,1 @@
+"""What a run announces when it ends, and where to: metrics, a webhook, lineage, model registries."""

@@ -1,0 +1,249 @@
+"""The outcome of a run as one record, which every receiver takes its part of."""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from voxline.errors import WorkError
+from voxline.provenance import git_revision, package_versions
+from voxline.registry.journal import format_utc
+from voxline.store.files import read_json
+from voxline.store.localize import localize
+
+Verdict = Literal["promoted", "refused", "unchanged", "published", "stopped", "failed", "interrupted"]
+VERDICTS: dict[Verdict, str] = {
+    "promoted": "a new version went into service",
+    "refused": "the gate kept the version in service",
+    "unchanged": "nothing had changed since the version in service, or since the dataset version",
+    "published": "a new dataset version was published",
+    "stopped": "the run ended after the step that `--until` named",
+    "failed": "a step failed",
+    "interrupted": "a signal stopped the run",
+}
+_WITHOUT_RESULT: dict[str, Verdict] = {"succeeded": "stopped", "failed": "failed", "interrupted": "interrupted"}
+"""Status of a run → the verdict on it if neither push nor publish has ended."""
+SUCCESSES: tuple[Verdict, ...] = ("promoted", "unchanged", "published")
+"""Verdicts after which the model or the dataset in use is current."""
+
+
+@dataclasses.dataclass
+class StepRecord:
+    """One step of a run.
+
+    Attributes:
+      seconds: from start to end, including the start of its process.
+      work_seconds: the part that the step itself took.
+      key: of its output in the store; empty if the step did not finish.
+      folder: the location of its output, a path or a URI.
+      outputs: name → file of the output.
+    """
+
+    name: str
+    status: str = "running"
+    seconds: float = 0.0
+    work_seconds: float = 0.0
+    reused: bool = False
+    key: str = ""
+    folder: str = ""
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    outputs: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def output(self, name: str) -> Path:
+        """An output on this machine; downloaded if it is in a bucket.
+
+        Raises:
+          WorkError: it is gone.
+        """
+        return localize(self.outputs[name])
+
+    def take_metadata(self, metadata: dict[str, Any]) -> None:
+        """Fills in what `StepOutput.publish` wrote as the metadata of the step's artifact."""
+        self.folder = metadata["uri"]
+        self.key = metadata["key"]
+        self.reused = bool(metadata["reused"])
+        self.work_seconds = float(metadata["seconds"])
+        self.counts = {name: int(count) for name, count in metadata["counts"].items()}
+        self.metrics = dict(metadata["metrics"])
+        self.outputs = {name: f"{self.folder}/{path}" for name, path in metadata["outputs"].items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class RunIdentity:
+    """What is known of a run before it starts.
+
+    Attributes:
+      id: a UUID; on a cluster that of KFP.
+      name: of the config; the runs of a schedule share it.
+      model: the model's name in the registry; empty for a run without one.
+      started: seconds since 1970.
+    """
+
+    pipeline: str
+    name: str
+    model: str = ""
+    corpus: str = ""
+    id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
+    started: float = dataclasses.field(default_factory=time.time)
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricValue:
+    """A metric of the evaluated model, with the ends of its interval if it has one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RunEvent:
+    """The outcome of a run.
+
+    Attributes:
+      verdict: see `VERDICTS`.
+      reason: why: the gate's reasons, or the error.
+      rejects: step → reason → recordings left out.
+      metrics: of the evaluated model.
+      version: of the model in service after the run, if this run put it there or found it unchanged.
+      model_uri: location of that version.
+      digest: of the model that was judged.
+      dataset_version, dataset_uri: that were published, or found unchanged.
+      revision: of the code.
+    """
+
+    run: RunIdentity
+    verdict: Verdict
+    reason: str
+    ended: float
+    steps: tuple[StepRecord, ...] = ()
+    rejects: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, MetricValue] = dataclasses.field(default_factory=dict)
+    version: int | None = None
+    model_uri: str = ""
+    digest: str = ""
+    dataset_version: int | None = None
+    dataset_uri: str = ""
+    links: dict[str, str] = dataclasses.field(default_factory=dict)
+    revision: str = ""
+
+    @classmethod
+    def of(
+        cls, run: RunIdentity, steps: Sequence[StepRecord], status: str, reason: str, links: dict[str, str]
+    ) -> "RunEvent":
+        """The event of a run that ended.
+
+        Args:
+          status: "succeeded", "failed" or "interrupted".
+          reason: of a failure; that of a verdict is read from the output of push.
+        """
+        named = {step.name: step for step in steps}
+        result: dict[str, Any] = {}
+        verdict = _WITHOUT_RESULT[status]
+        if (pushed := named.get("push")) and pushed.status == "succeeded":
+            judged = read_json(pushed.output("verdict"))
+            result = {
+                "version": judged["version"],
+                "model_uri": judged["model"] or "",
+                "digest": judged["digest"],
+            }
+            verdict = "promoted" if judged["pushed"] else "unchanged" if judged["version"] else "refused"
+            reason = judged["heading"]
+        if (published := named.get("publish")) and published.status == "succeeded":
+            result = {"dataset_version": published.counts["version"], "dataset_uri": published.folder}
+            verdict = "unchanged" if published.reused else "published"
+        return cls(
+            run, verdict, reason, time.time(), tuple(steps),
+            rejects={step.name: found for step in steps if (found := _count_rejects(step))},
+            metrics=_metrics(named.get("evaluate")),
+            links={name: link for name, link in links.items() if link},
+            revision=git_revision() or "",
+            **result,
+        )  # fmt: skip
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the model or the dataset in use is current after the run."""
+        return self.verdict in SUCCESSES
+
+    @property
+    def failed_step(self) -> str:
+        """The step that failed; empty if none did."""
+        return next((step.name for step in self.steps if step.status == "failed"), "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as JSON values; the schema of the webhook's body."""
+        return {
+            "schema": "voxline.run/1",
+            "run": {
+                "id": self.run.id,
+                "pipeline": self.run.pipeline,
+                "name": self.run.name,
+                "model": self.run.model,
+                "corpus": self.run.corpus,
+                "started": format_utc(self.run.started),
+                "ended": format_utc(self.ended),
+                "seconds": round(max(0.0, self.ended - self.run.started), 1),
+            },
+            "verdict": self.verdict,
+            "succeeded": self.succeeded,
+            "reason": self.reason,
+            "failed_step": self.failed_step,
+            "steps": [
+                {
+                    "name": step.name,
+                    "status": step.status,
+                    "seconds": round(step.seconds, 2),
+                    "reused": step.reused,
+                    "counts": step.counts,
+                }
+                for step in self.steps
+            ],
+            "rejects": self.rejects,
+            "metrics": {name: dataclasses.asdict(metric) for name, metric in self.metrics.items()},
+            "version": self.version,
+            "model_uri": self.model_uri,
+            "digest": self.digest,
+            "dataset_version": self.dataset_version,
+            "dataset_uri": self.dataset_uri,
+            "links": self.links,
+            "versions": {"git_revision": self.revision, **package_versions(("voxline",))},
+        }
+
+
+def _count_rejects(step: StepRecord) -> dict[str, int]:
+    """Reason → recordings that the step left out."""
+    if not step.counts.get("rejects"):
+        return {}
+    reasons: collections.Counter[str] = collections.Counter()
+    with contextlib.suppress(OSError, ValueError, KeyError, WorkError):  # gone since; the total is known
+        with open(step.output("rejects"), encoding="utf-8") as lines:
+            reasons.update(json.loads(line)["reason"] for line in lines)
+        return dict(reasons)
+    return {"unknown": step.counts["rejects"]}
+
+
+def _metrics(evaluated: StepRecord | None) -> dict[str, MetricValue]:
+    """Every metric of the evaluation with its interval; the headline metrics alone if its file cannot be read."""
+    if evaluated is None or evaluated.status != "succeeded":
+        return {}
+    if "metrics" in evaluated.outputs:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, WorkError):
+            measured = read_json(evaluated.output("metrics"))["metrics"]
+            return {
+                name: MetricValue(of["value"], of["interval"]["low"], of["interval"]["high"])
+                for name, of in measured.items()
+                if of["value"] is not None
+            }
+    values = {name: value for name, value in evaluated.metrics.items() if value is not None}
+    return {
+        name: MetricValue(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
+        for name, value in values.items()
+        if not name.endswith(("_low", "_high"))
+    }
