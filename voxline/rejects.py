@@ -27,6 +27,7 @@ class Reason(enum.StrEnum):
     OUTSIDE_ALPHABET = "outside_alphabet"
     BAD_ENTRY = "bad_entry"
     DUPLICATE_ID = "duplicate_id"
+    DUPLICATE_RECORDING = "duplicate_recording"
     INVALIDATED = "invalidated"
     BAD_FEATURES = "bad_features"
     OUT_OF_MEMORY = "out_of_memory"
@@ -83,6 +84,7 @@ REMEDIES = {
     Reason.BAD_ENTRY: "correct the lines, or check corpus.format",
     Reason.INVALIDATED: "nothing: listeners of a later release found that the clips do not say their sentences",
     Reason.DUPLICATE_ID: "give each utterance an id of its own",
+    Reason.DUPLICATE_RECORDING: "nothing: the recording stays in the corpus whose name comes first",
     Reason.BAD_FEATURES: "listen to one, and leave the recordings out of the corpus",
 }
 """What a person can do about each reason."""

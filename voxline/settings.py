@@ -79,6 +79,20 @@ def changed_settings(before: dict[str, Any], after: dict[str, Any]) -> list[tupl
     return [(key, old.get(key, ""), new.get(key, "")) for key in keys if old.get(key) != new.get(key)]
 
 
+def merge(defaults: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """The values, and where they say nothing the defaults.
+
+    >>> merge({"corpus": {"format": "ljspeech"}}, {"corpus": {"uri": "recordings"}})
+    {'corpus': {'format': 'ljspeech', 'uri': 'recordings'}}
+    """
+    joined = {**defaults, **values}
+    for key, default in defaults.items():
+        given = values.get(key)
+        if isinstance(default, dict) and isinstance(given, dict):
+            joined[key] = merge(default, given)
+    return joined
+
+
 def _leaves(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     leaves = []
     for key, value in values.items():
@@ -222,7 +236,12 @@ def _resolve(
 ) -> tuple[list[str], list[type[pydantic.BaseModel]]]:
     """The key that a location names, and the models that are accepted there (none: a plain value)."""
     key, models = [], [model]
+    names_a_section = False
     for part in loc:
+        if names_a_section or part == "[key]":  # of a mapping of sections: any name, whose fault pydantic marks
+            names_a_section = False
+            key += [] if part == "[key]" else [str(part)]
+            continue
         chosen = [inner for inner in models if part in _tags(inner)]
         if chosen and not any(part in _keys_of([inner]) for inner in models):
             models = chosen
@@ -230,6 +249,7 @@ def _resolve(
         key.append(str(part))
         if not isinstance(part, int):  # an index into a list of models: they stay
             fields = [_fields(inner)[part] for inner in models if part in _fields(inner)]
+            names_a_section = any(get_origin(field.annotation) is dict for field in fields)
             models = [inner for field in fields for inner in nested_models(field.annotation)]
     return key, models
 

@@ -196,7 +196,8 @@ def all_slicings(family: EvaluateFamily, split: TestSplit, settings: Any) -> dic
             f"evaluate: 'slices' is {settings.slices!r}; no utterance of the split has {', '.join(unknown)}; "
             f"besides {', '.join(slicings)} they have {', '.join(sorted(fields - slicings.keys())) or 'no other field'}"
         )
-    return slicings | {name: slice_by_field(name) for name in settings.slices if name not in slicings}
+    of_corpora = ["corpus"] if "corpus" in fields else []
+    return slicings | {name: slice_by_field(name) for name in (*of_corpora, *settings.slices) if name not in slicings}
 
 
 def slice_order(slicings: Mapping[str, Slicing], utterances: Sequence[Utterance]) -> dict[str, list[str]]:

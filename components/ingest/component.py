@@ -5,7 +5,7 @@ from __future__ import annotations
 from kfp import dsl
 
 from voxline.components.images import DATA_IMAGE
-from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.settings import CorporaSettings
 from voxline.components.step_component import step_component
 
 
@@ -13,7 +13,7 @@ from voxline.components.step_component import step_component
 def ingest(
     manifest: dsl.Output[dsl.Dataset],
     store: str,
-    settings: CorpusSettings,
+    settings: CorporaSettings,
 ) -> None:
     """Reads a corpus in its publisher's layout and writes a manifest.
 

@@ -17,7 +17,7 @@ from voxline.components.ingest.http_download import (
     refuse_credentials,
     without_query,
 )
-from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.settings import CorporaSettings, CorpusSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
 from voxline.settings import Settings
@@ -77,12 +77,20 @@ def open_corpus(location: Path | str, settings: CorpusSettings) -> tuple[Corpus,
     return corpus, corpus.archive_key_parts(content)
 
 
-def check_corpus_location(settings: CorpusSettings) -> None:
+def check_corpus_location(settings: CorporaSettings) -> None:
     """Refuses a path that does not lead to a corpus, before anything slow is imported; URIs are left to `open_corpus`.
 
     Raises:
       SettingsError: names the path.
     """
+    for name, one in settings.by_name().items():
+        try:
+            _check_location(one)
+        except SettingsError as error:
+            raise SettingsError(f"corpus.corpora.{name}: {error}" if name else str(error)) from error
+
+
+def _check_location(settings: CorpusSettings) -> None:
     if settings.uri.startswith(HTTP_SCHEMES):
         _check_http(settings)
     elif not _is_remote(settings):

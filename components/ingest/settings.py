@@ -1,13 +1,13 @@
 """The `corpus` section of a config: where the corpus is, its format, and its splits."""
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
 from voxline.audio.containers import SAMPLE_FORMATS
 from voxline.components.ingest.corpora import BUILT_IN, format_names
-from voxline.settings import Settings
+from voxline.settings import Settings, merge
 
 
 class SplitNames(Settings):
@@ -103,8 +103,6 @@ class KeySettings(Settings):
 class CorpusSettings(Settings):
     """A corpus in its publisher's own layout."""
 
-    EXPOSED = ("uri", "format")
-
     uri: str = pydantic.Field(
         "",
         description="folder or archive (.tar, .tar.gz, .tgz, .zip) of the corpus, or its manifest; folder and archive "
@@ -172,11 +170,84 @@ class CorpusSettings(Settings):
         came later count only where they are set, so that what older releases made is still found.
         """
         values = self.plain() | {"uri": "", "sha256": ""}
-        defaults: dict[str, Any] = type(self)().plain()
+        defaults: dict[str, Any] = CorpusSettings().plain()
         for key in _NOT_IN_OLD_KEYS:
             if values[key] == defaults[key]:
                 del values[key]
+        for key in _NOT_IN_KEYS:
+            values.pop(key, None)
         return KeySettings.of(values)
 
 
 _NOT_IN_OLD_KEYS = ("sha256", "audio_roots", "columns", "raw")
+_NOT_IN_KEYS = ("weight", "corpora")
+"""The weight is a matter of training; several corpora are several pieces of work."""
+_NOT_INHERITED = ("uri", "sha256", "corpora")
+
+
+class WeightedCorpus(CorpusSettings):
+    """One of several corpora."""
+
+    weight: float = pydantic.Field(
+        1.0,
+        ge=0,
+        le=1_000,
+        description="how often an epoch draws each of its training utterances, on average: 2 twice, 0.5 every other "
+        "one in turn, 0 none",
+    )
+
+
+class CorporaSettings(CorpusSettings):
+    """One corpus, or several that become one manifest."""
+
+    EXPOSED = ("uri", "format")
+
+    corpora: dict[Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_]{0,31}$")], WeightedCorpus] = (
+        pydantic.Field(
+            {},
+            description="several corpora by name, in place of corpus.uri; each takes the keys of corpus, by default "
+            "with the values of corpus, and a weight; ids and speakers begin with the name and a hyphen",
+        )
+    )
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _inherit(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not isinstance(values.get("corpora"), dict):
+            return values
+        shared = {key: value for key, value in values.items() if key not in _NOT_INHERITED}
+        corpora = {
+            name: merge(shared, one) if isinstance(one, dict) else one for name, one in values["corpora"].items()
+        }
+        return {**values, "corpora": corpora}
+
+    @pydantic.model_validator(mode="after")
+    def _check_corpora(self) -> Self:
+        if not self.corpora:
+            return self
+        if self.uri or self.sha256:
+            raise ValueError(
+                f"corpora has {', '.join(self.corpora)}, and uri or sha256 is set too; "
+                "remove those, or give that corpus a name in corpora"
+            )
+        if not any(one.weight for one in self.corpora.values()):
+            raise ValueError("the weights of all corpora are 0, which leaves nothing to train on; raise one")
+        return self
+
+    @pydantic.model_serializer(mode="wrap")
+    def _leave_out_inherited(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = dump(self)
+        for one in values["corpora"].values():
+            same = [key for key in one if key not in _NOT_INHERITED and values.get(key) == one[key]]
+            for key in [*same, *([] if one["sha256"] else ["sha256"])]:
+                del one[key]
+        return values
+
+    def by_name(self) -> dict[str, CorpusSettings]:
+        """The corpora in order of their names; the only one is called "" where it has no name."""
+        return dict(sorted(self.corpora.items())) if self.corpora else {"": self}
+
+    def weights(self) -> dict[str, float]:
+        """The weights by name; empty where all of them are 1."""
+        weights = {name: one.weight for name, one in sorted(self.corpora.items())}
+        return weights if any(weight != 1 for weight in weights.values()) else {}

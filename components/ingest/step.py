@@ -7,7 +7,7 @@ convert's to find out.
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from voxline.components.ingest.audio_probe import ProbeCache, probe
 from voxline.components.ingest.corpora import FormatReader, load_format
 from voxline.components.ingest.corpus import Corpus
 from voxline.components.ingest.file_index import contains_path, explain_full_disk
+from voxline.components.ingest.merge import check_merged, merge_manifests, prefix_rejects, prefix_utterances
 from voxline.components.ingest.open_corpus import open_corpus
-from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.settings import CorporaSettings, CorpusSettings
 from voxline.components.ingest.splits import LEFT_OUT, SplitAssignment, assign_splits
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
 from voxline.data.json_codec import parse_json
@@ -30,17 +31,20 @@ from voxline.data.manifest import (
     write_manifest,
     write_rejects,
 )
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.progress import Progress, print_status
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
+from voxline.settings import Settings
+from voxline.store.finished import step_key
 from voxline.store.objects import open_store
-from voxline.store.step_cache import StepOutput, cached_step
+from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step
 
 REVISION = 4
+_STEP = "ingest"
 
 
 def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
-    """Reads the corpus at `settings.uri`.
+    """Reads the corpus at `settings.uri`, or those of `CorporaSettings.corpora`: each by itself, then all merged.
 
     Args:
       store: the folder or bucket URI of all steps' outputs; archives are unpacked there too.
@@ -52,6 +56,45 @@ def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
       SettingsError: the corpus does not exist, or the settings do not fit it.
       WorkError: the corpus cannot be read, or too large a share of it was rejected.
     """
+    if isinstance(settings, CorporaSettings) and settings.corpora:
+        return _run_all(store, settings)
+    return _run_one(store, settings)
+
+
+def _run_all(store: Path | str, settings: CorporaSettings) -> StepOutput:
+    """Reads each corpus, unless that was done before, and merges their manifests.
+
+    Raises:
+      StepWouldRunError: while steps are planned, some of them would be read.
+    """
+    outputs: dict[str, StepOutput] = {}
+    would_run: dict[str, str] = {}
+    for name, one in settings.by_name().items():
+        try:
+            outputs[name] = _run_one(store, one, name)
+        except StepWouldRunError as found:
+            if found.step != _STEP:
+                raise
+            would_run[name] = found.key
+        except (SettingsError, WorkError) as error:
+            error.args = (f"corpus.corpora.{name}: {error}",)
+            raise
+    keys = {name: outputs[name].key if name in outputs else would_run[name] for name in settings.corpora}
+    inputs = {f"corpus {name}": keys[name] for name in sorted(keys)}
+    if would_run:
+        raise StepWouldRunError(_STEP, step_key(store, _STEP, Settings(), inputs, REVISION)[0], "")
+    check = functools.partial(check_merged, outputs)
+    with (
+        explain_full_disk(),
+        cached_step(store, _STEP, Settings(), inputs, revision=REVISION, check=check) as output,
+    ):
+        if not output.reused:
+            merge_manifests(outputs, output)
+            print_status(_describe_counts(output))
+    return output
+
+
+def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> StepOutput:
     read_entries = load_format(settings.format)
     with explain_full_disk():
         corpus, key_parts = open_corpus(store, settings)
@@ -61,15 +104,15 @@ def run(store: Path | str, settings: CorpusSettings) -> StepOutput:
             key_parts |= corpus.added_key_parts()
         with cached_step(
             store,
-            "ingest",
+            _STEP,
             settings.key_settings(),
-            {"corpus": key_parts},
+            {"corpus": key_parts, "name": name} if name else {"corpus": key_parts},
             revision=REVISION,
             check=functools.partial(_check_not_moved, corpus),
         ) as output:
             if not output.reused:
                 table = table or _stage(corpus, read_entries, settings)
-                _ingest(corpus, table, settings, output, ProbeCache(open_store(store).local_path(), corpus))
+                _ingest(corpus, table, settings, name, output, ProbeCache(open_store(store).local_path(), corpus))
                 open_store(store).upload_new(utterance.audio_filepath for utterance in iter_manifest(output.folder))
     return output
 
@@ -92,24 +135,36 @@ def _stage(corpus: Corpus, read_entries: FormatReader, settings: CorpusSettings)
 
 
 def _ingest(
-    corpus: Corpus, table: StagingTable, settings: CorpusSettings, output: StepOutput, cache: ProbeCache
+    corpus: Corpus, table: StagingTable, settings: CorpusSettings, name: str, output: StepOutput, cache: ProbeCache
 ) -> None:
+    """
+    Args:
+      name: of the corpus where there are several. Splits are drawn by the corpus' own ids and speakers, as if it were
+        the only one.
+    """
     splits = assign_splits(table.corpus_splits(), table.split_keys, settings)
     left_out = table.drop_splits([own for own, split in splits.by_corpus_split.items() if split == LEFT_OUT])
     _probe_recordings(corpus, table, cache)
     raw = settings.raw.plain() if settings.raw.sample_rate else None
     counts = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
-    counts["utterances"] = write_manifest(
-        output.folder / MANIFEST_FILE, _utterances(corpus, table, splits, counts, raw)
-    )
-    counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, table.rejects())
+    utterances: Iterable[Utterance] = _utterances(corpus, table, splits, counts, raw)
+    rejects: Iterable[Reject] = table.rejects()
+    if name:
+        utterances, rejects = prefix_utterances(name, utterances), prefix_rejects(name, rejects)
+    counts["utterances"] = write_manifest(output.folder / MANIFEST_FILE, utterances)
+    counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, rejects)
     total = counts["utterances"] + counts["rejects"]
     check_reject_share(counts["rejects"], total, settings.max_reject_share, "ingest", output.folder / REJECTS_FILE)
     output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE)
     output.counts.update(counts)
     if left_out:
         output.counts[LEFT_OUT] = left_out
-    print_status("ingest: " + ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in output.counts.items()))
+    print_status(_describe_counts(output, name))
+
+
+def _describe_counts(output: StepOutput, name: str = "") -> str:
+    counts = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in output.counts.items())
+    return f"ingest: {name}: {counts}" if name else f"ingest: {counts}"
 
 
 def _reject_external_symlinks(corpus: Corpus) -> Iterator[Reject]:

@@ -5,7 +5,8 @@
   versions   the shards and the WAVs of a dataset version
   recent     whatever was written or used since a given time
 
-A kept manifest keeps the WAVs and the unpacked corpora to which it leads, a kept extracted dataset its shards. All else
+A kept manifest keeps the WAVs and the unpacked corpora to which it leads, one of several corpora those of each, a kept
+extracted dataset its shards. All else
 can be made again, or is of no use without what is gone.
 """
 
@@ -24,9 +25,9 @@ from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, name_in_store
 from voxline.errors import SettingsError
 from voxline.registry.models import model_names
 from voxline.registry.registry import PROVENANCE, Registry
-from voxline.store.files import DONE
+from voxline.store.files import DONE, read_json
 from voxline.store.finished import read_done
-from voxline.store.layout import CORPORA, LINES, RUN_FILE, RUN_STEPS, UNPACKED, WAVS, check_store
+from voxline.store.layout import CORPORA, CORPORA_FILE, LINES, RUN_FILE, RUN_STEPS, UNPACKED, WAVS, check_store
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.permanent_failures import NOTES
 from voxline.store.storage import ObjectInfo
@@ -112,6 +113,11 @@ def survey_store(
                 for row in read_rows(folder / ROWS_FILE):  # an export copies their WAVs
                     if wav := found.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"):
                         wav.require("versions")
+    for item in [item for item in found.values() if item.need and item.kind == "ingest"]:
+        for folder in _folders_with(objects, item, CORPORA_FILE):
+            for corpus in read_json(folder / CORPORA_FILE).values():
+                if (name := f"ingest/{corpus['key']}") in found:  # else a refresh of another corpus makes it again
+                    found[name].require(item.need)
     kept = [item for item in found.values() if item.need and _KEY.fullmatch(PurePosixPath(item.name).name)]
     for item in sorted(kept, key=lambda item: NEEDS.index(item.need)):
         for folder in _folders_with(objects, item, MANIFEST_FILE):

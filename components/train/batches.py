@@ -10,7 +10,7 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from voxline.data.dataset import Dataset
 from voxline.data.reader import Example, open_shard, read_features
 from voxline.data.rows import DatasetRow
 from voxline.errors import WorkError
+from voxline.progress import print_status
 from voxline.text.alphabet import Alphabet, min_ctc_frames
 
 Array = npt.NDArray[np.float32]
@@ -69,6 +70,7 @@ class _Record:
     size: int
     frames: int
     min_frames: int
+    corpus: str
 
 
 class Batches:
@@ -82,12 +84,14 @@ class Batches:
       length_noise: share of random noise on lengths when utterances are sorted into batches, so that batches differ
         between epochs.
       augment: changes the features of an example: (features, minimum frames, generator) to features.
+      corpus_weights: corpus → how often an epoch draws each of its utterances, on average; others once.
 
     Attributes:
       infeasible: ids of the utterances left out.
 
     Raises:
-      WorkError: a shard is damaged. Damage within a shard is noticed when the record is first read.
+      WorkError: a shard is damaged, or the weights draw no utterance. Damage within a shard is noticed when the record
+        is first read.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Batches:
         length_noise: float = 0.0,
         shortest_first: bool = False,
         augment: Callable[[Array, int, np.random.Generator], Array] | None = None,
+        corpus_weights: Mapping[str, float] | None = None,
     ) -> None:
         self.bins, self.batch_size, self.seed = dataset.features.bins, batch_size, seed
         self.shuffled, self.shortest_first, self.augment = shuffled, shortest_first, augment
@@ -116,6 +121,15 @@ class Batches:
         self._records = [record for record in records if record.frames >= record.min_frames]
         self._frames = np.array([record.frames for record in self._records], np.float64)
         self._verified = np.zeros(len(self._records), bool)
+        self._corpora = self._weigh_corpora(corpus_weights or {})
+        if self._records and not self.draws:
+            raise WorkError(
+                f"train: the weights of the corpora ({dict(corpus_weights or {})}) draw no utterance of {split}; raise "
+                "the weight of one that has some (corpus.corpora)"
+            )
+        if weighted := [one for one in self._corpora if one.name]:
+            drawn = ", ".join(f"{one.name} {one.draws:,} draws of {len(one.rows):,}" for one in weighted)
+            print_status(f"train: utterances in each epoch: {drawn}")
 
     def __del__(self) -> None:
         for file in getattr(self, "_files", {}).values():
@@ -126,21 +140,28 @@ class Batches:
         return len(self._records)
 
     @property
+    def draws(self) -> int:
+        """Utterances in an epoch; one that is drawn twice counts twice."""
+        return sum(corpus.draws for corpus in self._corpora)
+
+    @property
     def steps(self) -> int:
         """Batches in an epoch."""
-        return -(-len(self._records) // self.batch_size)
+        return -(-self.draws // self.batch_size)
 
     def plan(self, epoch: int) -> list[npt.NDArray[np.int64]]:
-        """The rows of each batch of an epoch.
+        """The draws of each batch of an epoch: the n-th repetition of a row is the row + n times the number of rows.
 
         If the last batch is not full, it is filled with rows of the previous one: each number of rows builds its own
         graph, and one is enough.
         """
         random = np.random.default_rng([self.seed, epoch])
         shuffled = self.shuffled and not (self.shortest_first and epoch == 0)
-        noise = np.exp(random.uniform(-1, 1, len(self._frames)) * np.log1p(self.length_noise))
-        lengths = self._frames * noise if shuffled else self._frames
-        order = np.argsort(lengths, kind="stable")
+        draws = np.sort(np.concatenate([corpus.draw(epoch, len(self._records)) for corpus in self._corpora]))
+        frames = self._frames[draws % max(len(self._records), 1)]
+        noise = np.exp(random.uniform(-1, 1, len(draws)) * np.log1p(self.length_noise))
+        lengths = frames * noise if shuffled else frames
+        order = draws[np.argsort(lengths, kind="stable")]
         starts = list(range(0, len(order), self.batch_size))
         if shuffled and len(order) > self.batch_size:
             starts[-1] = len(order) - self.batch_size
@@ -163,18 +184,26 @@ class Batches:
                 for future in waiting:
                     future.cancel()
 
-    def read(self, rows: npt.NDArray[np.int64], epoch: int = 0) -> Batch:
-        """Reads some rows of a plan as one batch."""
+    def read(self, draws: npt.NDArray[np.int64], epoch: int = 0) -> Batch:
+        """Reads some draws of a plan as one batch. Each repetition of an utterance is augmented in its own way."""
         examples = []
-        for row in rows.tolist():
+        for draw in draws.tolist():
+            row = draw % len(self._records)
             example, record = self._example(row), self._records[row]
             if self.augment is not None:
-                random = np.random.default_rng([self.seed, epoch, row])
+                random = np.random.default_rng([self.seed, epoch, draw])
                 example = dataclasses.replace(
                     example, features=self.augment(example.features, record.min_frames, random)
                 )
             examples.append(example)
         return Batch.of(examples)
+
+    def _weigh_corpora(self, weights: Mapping[str, float]) -> list["_DrawnCorpus"]:
+        corpora = np.array([record.corpus if record.corpus in weights else "" for record in self._records], object)
+        return [
+            _DrawnCorpus(name, np.flatnonzero(corpora == name), weights[name] if name else 1.0, self.seed)
+            for name in sorted({"", *weights})
+        ]
 
     def _example(self, row: int) -> Example:
         """Reads an example, and verifies its checksum the first time."""
@@ -193,6 +222,37 @@ class Batches:
         return Example(record.id, record.text, record.speaker, features, labels)
 
 
+class _DrawnCorpus:
+    """What each epoch draws of some rows: as many draws in each, and over the epochs each row equally often, give or
+    take one.
+
+    With n rows and k draws in an epoch, a row of rank r (a shuffle by the seed) is drawn in epoch e as often as a
+    multiple of n is in (e·k + r, (e + 1)·k + r]. This is systematic sampling (Madow & Madow 1944); by Hermite's
+    identity the counts of all rows sum to k. With a weight of 1, k = n and each row is drawn once.
+    """
+
+    def __init__(self, name: str, rows: npt.NDArray[np.int64], weight: float, seed: int) -> None:
+        """
+        Args:
+          weight: draws of each row in an epoch, on average; at least one row is drawn unless it is 0.
+        """
+        self.name, self.rows = name, rows
+        self.draws = max(round(weight * len(rows)), 1) if weight and len(rows) else 0
+        salt = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
+        self._ranks = np.random.default_rng([seed, salt]).permutation(len(rows))
+
+    def draw(self, epoch: int, repetition: int) -> npt.NDArray[np.int64]:
+        """The rows that an epoch draws; each repetition of a row is `repetition` more than the one before."""
+        if not self.draws:
+            return np.zeros(0, np.int64)
+        count = len(self.rows)
+        drawn = ((epoch + 1) * self.draws + self._ranks) // count - (epoch * self.draws + self._ranks) // count
+        first = np.repeat(np.cumsum(drawn) - drawn, drawn)  # of each row's draws among all
+        rows: npt.NDArray[np.int64] = np.repeat(self.rows, drawn)
+        rows += (np.arange(self.draws) - first) * repetition
+        return rows
+
+
 def _find_records(dataset: Dataset, split: str, time_stride: int, padding: int) -> Iterator[_Record]:
     """The records of a split, by speed and then by a hash of the id, which mixes speakers and lengths."""
     rows = [row for row in dataset.rows() if row.split == split]
@@ -203,7 +263,8 @@ def _find_records(dataset: Dataset, split: str, time_stride: int, padding: int) 
         for row, minimum in zip(rows, min_frames, strict=True):
             shard, offset, size, frames = locations[row.number, column].item()
             if shard >= 0:
-                yield _Record(row.id, row.text, row.speaker, shard, offset, size, frames, minimum)
+                corpus = str(row.extra.get("corpus", ""))
+                yield _Record(row.id, row.text, row.speaker, shard, offset, size, frames, minimum, corpus)
 
 
 def _min_frames(row: DatasetRow, alphabet: Alphabet, time_stride: int, padding: int) -> int:

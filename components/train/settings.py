@@ -1,6 +1,6 @@
 """Settings that all model families share: length, optimizer, validation, early stopping, devices."""
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 
@@ -72,6 +72,12 @@ class TrainSettings(Settings):
         False, description="first epoch in order of length instead of shuffled (SortaGrad, Amodei et al. 2015)"
     )
 
+    corpus_weights: dict[str, Annotated[float, pydantic.Field(ge=0, le=1_000)]] = pydantic.Field(
+        {},
+        description="corpus → how often an epoch draws each of its utterances, on average (follows from "
+        "corpus.corpora); one that is not named: once",
+    )
+
     evaluate_epochs: int = pydantic.Field(1, ge=1, description="epochs between validations on the dev split")
     evaluate_steps: int = pydantic.Field(
         0, ge=0, description="steps between validations on the dev split (0: validate by epochs)"
@@ -130,4 +136,6 @@ class TrainSettings(Settings):
         """The values of `key_settings`."""
         values: dict[str, object] = self.plain()
         del values["workers"]
+        if not self.corpus_weights:  # so that a training of before is found
+            del values["corpus_weights"]
         return values

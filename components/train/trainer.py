@@ -24,6 +24,7 @@ from voxline.components.train.task import (
 from voxline.components.train.train_module import StepResult
 from voxline.errors import WorkError
 from voxline.progress import Progress, print_status
+from voxline.report.page import plural
 from voxline.store.files import write_json
 
 CURVES_FILE = "curves.json"
@@ -258,7 +259,7 @@ class Trainer:
         replicas = self.task.strategy.num_replicas_in_sync
         print_status(
             f"train: {self.module.parameter_count:,} parameters, {self.batches.utterances:,} utterances, "
-            f"{self.settings.epochs} epochs of {self.batches.steps:,} steps"
+            f"{plural(self.settings.epochs, 'epoch')} of {plural(self.batches.steps, 'step')}"
             + (f", on {replicas} devices" if replicas > 1 else "")
         )
         if not self.task.dev.utterances:

@@ -243,8 +243,10 @@ def format_purge_lines(speaker: str, scope: PurgeScope, note: str, *, do: bool) 
     if not speaker:
         raise SettingsError("--speaker is empty: that would remove all utterances without a speaker; give an id")
     findings = purge_speaker(speaker, scope, note) if do else find_speaker(speaker, scope)
+    full_names = sorted(findings.footprint.of_corpora)
     exports = _format_exports(speaker, scope)
     stays = [
+        *(f"not searched for: {name}, whom one of several corpora calls {speaker!r}" for name in full_names),
         *_format_trained_models(findings),
         *_format_run_files(findings),
         *exports,
@@ -256,7 +258,7 @@ def format_purge_lines(speaker: str, scope: PurgeScope, note: str, *, do: bool) 
         if do and not past_purges(speaker, scope.datasets or (scope.store,)):
             raise WorkError(
                 f"{missing}, so nothing was removed; check the id (`voxline datasets show NAME --rows` lists the "
-                "speakers) and the locations"
+                "speakers) and the locations" + (f"; did you mean {' or '.join(full_names)}?" if full_names else "")
             )
         return [f"{missing}, except:" if len(stays) > 1 else missing, *stays]
     done = "removed" if do else "would be removed"

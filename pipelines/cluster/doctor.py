@@ -19,7 +19,6 @@ from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknow
 from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.cluster.namespace_checks import check_namespace, check_retries, with_kubernetes
 from voxline.pipelines.cluster.schedules import Schedules, is_enabled
-from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.doctor import Diagnostic, catch_errors
 from voxline.store.objects import open_store
@@ -88,8 +87,7 @@ def _check_creation(kubernetes: Any, namespace: str) -> Iterator[Diagnostic]:
 
 READ = ("storage.objects.get", "storage.objects.list")
 WRITE = (*READ, "storage.objects.create", "storage.objects.delete")
-REQUIRED_PERMISSIONS = {"corpus.uri": READ, "store": WRITE, "registry": WRITE, "datasets": WRITE}
-"""Key → the permissions that a run needs there."""
+
 DEADLINE = "VOXLINE_BUCKETS_DEADLINE_SECONDS"
 
 
@@ -99,11 +97,8 @@ def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
     Args:
       deadline: seconds that one answer of a bucket may take, unless the environment says how many.
     """
-    values = config.plain()
-    for key, needed in REQUIRED_PERMISSIONS.items():
-        place = str(get_key(values, key) or "")
-        if not place:
-            continue
+    for key, place in config.locations().items():
+        needed = READ if key.startswith("corpus.") else WRITE
         if not is_remote(place):
             yield _check_path(config, key, place)
             continue
@@ -140,9 +135,9 @@ def _check_path(config: RunConfig, key: str, path: str) -> Diagnostic:
 def _check_bucket(key: str, uri: str, needed: tuple[str, ...]) -> Iterator[Diagnostic]:
     bucket = open_store(uri)
     first = next(iter(bucket.list()), None)
-    if key == "corpus.uri" and first is None:
+    if key.startswith("corpus.") and first is None:
         yield Diagnostic.problem(
-            key, f"{uri}: it is empty", f"gcloud storage cp -r /your/corpus/* {uri}/, or another corpus.uri"
+            key, f"{uri}: it is empty", f"gcloud storage cp -r /your/corpus/* {uri}/, or another {key}"
         )
         return
     try:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pydantic_core.core_schema
 
-from voxline.pipelines.config.keys import Values, merge
-from voxline.settings import Settings
+from voxline.pipelines.config.keys import Values
+from voxline.settings import Settings, merge
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,20 +35,6 @@ def set_key(values: Values, key: str, value: Any) -> None:
     values[last] = value
 
 
-def merge(defaults: Values, values: Values) -> Values:
-    """The values, and where they say nothing the defaults.
-
-    >>> merge({"corpus": {"format": "ljspeech"}}, {"corpus": {"uri": "recordings"}})
-    {'corpus': {'format': 'ljspeech', 'uri': 'recordings'}}
-    """
-    joined = {**defaults, **values}
-    for key, default in defaults.items():
-        given = values.get(key)
-        if isinstance(default, dict) and isinstance(given, dict):
-            joined[key] = merge(default, given)
-    return joined
-
-
 def list_keys(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[str]:
     """Every dotted key that a model accepts; of a section of several kinds, those of each."""
     for name, field in model.model_fields.items():

@@ -10,7 +10,7 @@ import difflib
 import os
 import re
 import reprlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ import pydantic
 import yaml
 
 from voxline.errors import SettingsError
-from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, merge, set_key
-from voxline.pipelines.config.run_config import PATH_KEYS, AsrConfig, RefreshConfig, RunConfig, TtsConfig
-from voxline.settings import dotted_key, format_validation_errors
+from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, set_key
+from voxline.pipelines.config.run_config import AsrConfig, RefreshConfig, RunConfig, TtsConfig, path_keys
+from voxline.settings import dotted_key, format_validation_errors, merge
 from voxline.store.uris import is_remote
 
 CONFIG_CLASSES: dict[str, type[RunConfig]] = {"asr": AsrConfig, "tts": TtsConfig, "refresh": RefreshConfig}
@@ -102,26 +102,26 @@ def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> Config
         merged = merge(merged, values)
     document, assigned = apply_assignments(merged, assignments)
     result = ConfigLayers(document, layers, frozenset(assigned))
-    _resolve_paths(document, Path.cwd(), [key for key in PATH_KEYS if result.is_assigned(key)])
+    _resolve_paths(document, Path.cwd(), result.is_assigned)
     return result
 
 
 def _read_layer(source: Source) -> tuple[str, Values]:
     if isinstance(source, Mapping):
-        return "config", _resolve_paths(copy.deepcopy(dict(source)), Path.cwd(), PATH_KEYS)
+        return "config", _resolve_paths(copy.deepcopy(dict(source)), Path.cwd())
     if isinstance(source, str) and ("\n" in source or ": " in source):
-        return "config", _resolve_paths(_mapping(_parse(source, "config"), "config"), Path.cwd(), PATH_KEYS)
+        return "config", _resolve_paths(_mapping(_parse(source, "config"), "config"), Path.cwd())
     file = Path(source)
-    return str(file), _resolve_paths(read_yaml(file), file.absolute().parent, PATH_KEYS)
+    return str(file), _resolve_paths(read_yaml(file), file.absolute().parent)
 
 
-def _resolve_paths(document: Values, folder: Path, keys: Iterable[str]) -> Values:
+def _resolve_paths(document: Values, folder: Path, only: Callable[[str], bool] = lambda key: True) -> Values:
     """Makes local paths absolute; a URI, an empty value and a value that is no path stay as they are.
 
     Raises:
       SettingsError: a URI has a scheme that is not supported, or one / after it.
     """
-    for key in keys:
+    for key in filter(only, path_keys(document)):
         value = get_key(document, key)
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
         if not isinstance(value, str) or not value:

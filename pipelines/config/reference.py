@@ -169,7 +169,9 @@ def explain_key(key: str) -> list[str]:
       SettingsError: the key does not exist.
     """
     settings = list_settings()
-    wanted = _general(key)
+    wanted = _general(key, settings)
+    if wanted.endswith(".<name>"):
+        wanted = wanted.removesuffix(".<name>")
     found = [setting for setting in settings if setting.key == wanted]
     if not found:
         ends = [one.key for one in settings if one.key.rpartition(".")[2] == wanted.rpartition(".")[2]]
@@ -180,8 +182,13 @@ def explain_key(key: str) -> list[str]:
     lines: list[str] = []
     for variants in _group(found, parent):
         lines += ["", *variants.lines()] if lines else variants.lines()
-    below = [one for one in settings if one.key.startswith((f"{wanted}.", f"{wanted}[]."))]
-    direct = [one for one in below if "." not in one.key.removeprefix(wanted).removeprefix("[]").removeprefix(".")]
+    starts = (f"{wanted}[].", f"{wanted}.<name>.", f"{wanted}.")
+    below = [
+        (one, next(start for start in starts if one.key.startswith(start)))
+        for one in settings
+        if one.key.startswith(starts)
+    ]
+    direct = [one for one, start in below if "." not in one.key.removeprefix(start)]
     return [*lines, "", *summary_table(direct)] if direct else lines
 
 
@@ -212,6 +219,8 @@ def markdown_reference() -> str:
     for setting in settings:
         if setting.key.startswith("cluster.steps.") and not setting.key.startswith("cluster.steps.ingest."):
             continue  # the eight sections are alike
+        if setting.key.startswith("corpus.corpora.<name>.") and setting.key.partition(".<name>.")[2] not in _OF_CORPORA:
+            continue  # as in the section corpus
         setting = dataclasses.replace(
             setting, key=setting.key.replace("cluster.steps.ingest.", "cluster.steps.<step>.")
         )
@@ -227,7 +236,7 @@ def markdown_reference() -> str:
     for section, rows in sections.items():
         if not rows:
             continue
-        own = about.get(section.removesuffix("[]").replace("<step>", "ingest"), [])
+        own = about.get(section.removesuffix("[]").removesuffix(".<name>").replace("<step>", "ingest"), [])
         title = f"`{section}`" if section else "The run"
         lines += ["", f"{'##' if '.' not in section else '###'} {title}", ""]
         if own and not section.endswith("[]"):
@@ -244,6 +253,9 @@ def markdown_reference() -> str:
 def _pipelines(settings: list[SettingReference]) -> list[str]:
     return [name for name in CONFIG_CLASSES if any(name in one.pipelines for one in settings)]
 
+
+_OF_CORPORA = ("uri", "weight")
+"""Keys of `corpus.corpora.<name>` that are not those of `corpus`, or not inherited from there."""
 
 _MARKDOWN_HEAD = """# Config reference
 
@@ -307,9 +319,12 @@ def _simplify(node: Any) -> Any:
     return plain
 
 
-def _general(key: str) -> str:
-    """The key without indexes: `cluster.claims[0].name` is `cluster.claims[].name`."""
-    return re.sub(r"\[\d*\]", "[]", key)
+def _general(key: str, settings: list[SettingReference]) -> str:
+    """The key without indexes and names: `cluster.claims[0].name` is `cluster.claims[].name`."""
+    key = re.sub(r"\[\d*\]", "[]", key)
+    for mapping in {one.key.partition(".<name>.")[0] for one in settings if ".<name>." in one.key}:
+        key = re.sub(rf"^({re.escape(mapping)})\.[^.]+", r"\1.<name>", key)
+    return key
 
 
 def _settings(
@@ -324,9 +339,10 @@ def _settings(
         if not prefix and field.is_required() and not inner:
             default = REQUIRED
         is_list = get_origin(field.annotation) in (list, tuple)
+        is_mapping = get_origin(field.annotation) is dict
         yield SettingReference(
             key=key,
-            type=_type(field.annotation) if is_list or not inner else "section",
+            type=_type(field.annotation) if is_list or is_mapping or not inner else "section",
             accepted=_accepted(field.annotation, field.metadata) if not inner else _kinds(inner),
             default=default,
             description=" ".join((field.description or "").split()),
@@ -337,8 +353,8 @@ def _settings(
         several = len(inner) > 1
         for one in inner:
             own = one.model_fields["kind"].default if several and "kind" in one.model_fields else ""
-            here = isinstance(default, dict) and (not own or default.get("kind") == own)
-            below = f"{key}[]." if is_list else f"{key}."
+            here = isinstance(default, dict) and not is_mapping and (not own or default.get("kind") == own)
+            below = f"{key}[]." if is_list else f"{key}.<name>." if is_mapping else f"{key}."
             yield from _settings(one, below, default if here else None, own or kind)
 
 

@@ -10,7 +10,7 @@ import yaml
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.evaluate.settings import AsrEvaluateSettings, EvaluateSettings, TtsEvaluateSettings
 from voxline.components.extract.settings import ExtractSettings
-from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.settings import CorporaSettings
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.push.settings import AsrPushSettings, PushSettings, TtsPushSettings
 from voxline.components.train.asr.settings import AsrTrainSettings
@@ -20,13 +20,39 @@ from voxline.components.validate.settings import ValidateSettings
 from voxline.errors import SettingsError
 from voxline.notify.settings import NotifySettings
 from voxline.pipelines.config.cluster import ClusterSettings
-from voxline.pipelines.config.keys import Values, get_key, merge
+from voxline.pipelines.config.keys import Values, get_key
 from voxline.registry.registry import Registry
-from voxline.settings import Settings
+from voxline.settings import Settings, merge
 from voxline.store.uris import is_remote
 
-PATH_KEYS = ("corpus.uri", "store", "registry", "datasets")
+PATH_KEYS = ("corpus.uri", "corpus.corpora.*.uri", "store", "registry", "datasets")
 """Keys that hold a path: relative to the YAML file that sets them, or to the current folder in `--set`."""
+
+
+def path_keys(document: Values) -> list[str]:
+    """`PATH_KEYS` with the names of a document's corpora.
+
+    >>> path_keys({"corpus": {"corpora": {"ours": {"uri": "recordings"}}}})[1:3]
+    ['corpus.corpora.ours.uri', 'store']
+    """
+    keys = []
+    for key in PATH_KEYS:
+        section, star, rest = key.partition(".*")
+        names = get_key(document, section) if star else None
+        keys += [f"{section}.{name}{rest}" for name in names or ()] if star else [key]
+    return keys
+
+
+def corpus_uris(values: Values) -> str:
+    """Where the corpora of a config are, in words.
+
+    >>> corpus_uris({"corpus": {"corpora": {"ours": {"uri": "/a"}, "theirs": {"uri": "/b"}}}})
+    'ours: /a, theirs: /b'
+    """
+    corpora = get_key(values, "corpus.corpora") or {}
+    named = ", ".join(f"{name}: {one.get('uri', '')}" for name, one in corpora.items())
+    return named or str(get_key(values, "corpus.uri") or "")
+
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]
@@ -72,7 +98,7 @@ class RunConfig(Settings):
         description="folder or bucket URI of the model registry; a run on this machine defaults to <run-dir>/registry",
     )
     model: str = pydantic.Field("", description="name of the model in the registry")
-    corpus: CorpusSettings = pydantic.Field(..., description="the recordings")
+    corpus: CorporaSettings = pydantic.Field(..., description="the recordings")
     convert: ConvertSettings = pydantic.Field(default_factory=ConvertSettings, description="any audio to wav")
     validate_: ValidateSettings = pydantic.Field(
         default_factory=ValidateSettings, alias="validate", description="checks before training"
@@ -116,6 +142,11 @@ class RunConfig(Settings):
           SettingsError: names the model.
         """
 
+    def locations(self) -> dict[str, str]:
+        """The keys that hold a path or URI of this pipeline, with their values."""
+        values = self.plain()
+        return {key: str(value) for key in path_keys(values) if (value := get_key(values, key))}
+
     def section(self, step: str) -> Settings:
         """The settings of a step."""
         name = {"ingest": "corpus", "validate": "validate_"}.get(step, step)
@@ -142,12 +173,11 @@ class RunConfig(Settings):
 
     def unmounted_paths(self) -> list[str]:
         """A line for each path that is not on a volume of the cluster, so that pods would not see it."""
-        paths = {key: str(get_key(self.plain(), key) or "") for key in PATH_KEYS}
         return [
             f"{key} is {path}, and no claim of cluster.claims is mounted there, so pods will not see it. Give a "
             "bucket URI, a path on a claim, or another value in the form when the run is started"
-            for key, path in paths.items()
-            if path and not is_remote(path) and not self.cluster.mounts(path)
+            for key, path in self.locations().items()
+            if not is_remote(path) and not self.cluster.mounts(path)
         ]
 
 
@@ -167,6 +197,12 @@ class TrainingRunConfig(RunConfig):
     train: TrainSettings = pydantic.Field(..., description="the model and its training")
     evaluate: EvaluateSettings = pydantic.Field(..., description="what is measured")
     push: PushSettings = pydantic.Field(..., description="the gate")
+
+    def derived_values(self) -> dict[str, tuple[Any, str]]:
+        derived = super().derived_values()
+        if self.corpus.corpora:
+            derived["train.corpus_weights"] = (self.corpus.weights(), "the weights in corpus.corpora")
+        return derived
 
 
 class AsrConfig(TrainingRunConfig):

@@ -179,10 +179,12 @@ def _check_corpus(config: RunConfig) -> Iterator[Diagnostic]:
     from voxline.components.ingest.open_corpus import check_corpus_location
 
     check_corpus_location(config.corpus)
-    if is_remote(config.corpus.uri):
-        yield Diagnostic.not_checked("corpus", f"{config.corpus.uri}: `voxline doctor --cluster` checks buckets")
-    else:
-        yield Diagnostic.ok("corpus", config.corpus.uri.partition("?")[0])
+    for name, corpus in config.corpus.by_name().items():
+        what = f"corpus {name}".rstrip()
+        if is_remote(corpus.uri):
+            yield Diagnostic.not_checked(what, f"{corpus.uri}: `voxline doctor --cluster` checks buckets")
+        else:
+            yield Diagnostic.ok(what, corpus.uri.partition("?")[0])
 
 
 def _check_registry(config: RunConfig, run_dir: Path) -> Iterator[Diagnostic]:

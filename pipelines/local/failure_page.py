@@ -6,6 +6,7 @@ from pathlib import Path
 
 from voxline.data.manifest import iter_manifest, read_rejects
 from voxline.errors import VoxlineError
+from voxline.pipelines.config.run_config import corpus_uris
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.rejects import RejectSummary, summarize_rejects
 from voxline.report import Block, Page, PlayerBudget, badge, data_table, paragraphs, small_print, verdict_banner
@@ -23,7 +24,7 @@ def failure_page(record: RunRecord) -> Page:
     started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(record.started))
     page = Page(
         f"{record.name}: failed in {step}",
-        lead=f"Pipeline {record.pipeline}, started {started}, corpus {record.config['corpus']['uri']}.",
+        lead=f"Pipeline {record.pipeline}, started {started}, corpus {corpus_uris(record.config)}.",
         footer=str(record.run_dir),
     )
     first, _, rest = record.reason.partition("\n")

@@ -11,6 +11,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.notify.event import RunIdentity
 from voxline.notify.event import StepRecord as StepRecord
 from voxline.pipelines.config.load import read_yaml
+from voxline.pipelines.config.run_config import corpus_uris
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import read_json, write_json
 
@@ -86,7 +87,7 @@ class RunRecord:
                 "failed_step": self.failed_step,
                 "report": self.report,
                 "until": self.until,
-                "inputs": {"corpus": self.config["corpus"]["uri"], "config": "config.yaml"},
+                "inputs": {"corpus": corpus_uris(self.config), "config": "config.yaml"},
                 "store": self.config["store"],
                 "registry": self.config["registry"],
                 "versions": {"python": platform.python_version(), **package_versions(PACKAGES)},

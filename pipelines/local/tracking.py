@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from voxline.pipelines.config.run_config import corpus_uris
 from voxline.pipelines.local.run_record import CONFIG_FILE, RUN_FILE, RunRecord
 from voxline.progress import print_status
 from voxline.provenance import git_revision
@@ -74,7 +75,7 @@ def _tags(record: RunRecord) -> dict[str, str]:
     tags = {
         "mlflow.source.git.commit": (git_revision() or "").removesuffix("+changes"),
         "voxline.pipeline": record.pipeline,
-        "voxline.corpus": str(record.config["corpus"]["uri"]),
+        "voxline.corpus": corpus_uris(record.config),
         "voxline.pushed": str(record.pushed).lower(),
         "voxline.reason": record.reason[:5000],
         "voxline.model": str(record.model or ""),

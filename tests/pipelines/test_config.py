@@ -23,7 +23,10 @@ def config(folder: Path, text: str = "", *assignments: str) -> RunConfig:
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
 def test_every_config_of_ours_is_accepted(file: Path) -> None:
-    assert load_config(file, ["corpus.uri=somewhere"]).corpus.uri == str(Path.cwd() / "somewhere")
+    corpora = load_config(file).corpus.corpora
+    keys = [f"corpus.corpora.{name}.uri" for name in corpora] or ["corpus.uri"]
+    config = load_config(file, [f"{key}=somewhere" for key in keys])
+    assert {config.locations()[key] for key in keys} == {str(Path.cwd() / "somewhere")}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda file: file.stem)

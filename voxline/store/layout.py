@@ -20,6 +20,9 @@ from voxline.store.store_locks import UNFINISHED_PURGE
 WAVS, LINES, UNPACKED, CORPORA = "wavs", "lines", "unpacked", "corpora"
 RUN_STEPS = "run_steps"
 
+CORPORA_FILE = "corpora.json"
+"""Of a manifest that ingest merged of several corpora: the key of each."""
+
 RUN_FILE = "run.json"
 """Of a run folder, which often has its store within: the record of the run."""
 

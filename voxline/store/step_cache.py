@@ -32,6 +32,7 @@ from voxline.store.files import (
     write_json,
 )
 from voxline.store.finished import is_finished, read_done, step_key
+from voxline.store.hashing import hash_value
 from voxline.store.localize import ensure_local, localize
 from voxline.store.store_locks import shared_store_lock
 from voxline.store.uris import is_remote
@@ -219,6 +220,11 @@ class StepWouldRunError(Exception):
     def __init__(self, step: str, named_by: dict[str, Any], damage: str) -> None:
         super().__init__(f"{step} would run")
         self.step, self.named_by, self.damage = step, named_by, damage
+
+    @property
+    def key(self) -> str:
+        """The key that the output would have."""
+        return hash_value(self.named_by)
 
 
 _planning = contextvars.ContextVar("planning", default=False)

@@ -57,6 +57,7 @@ class Footprint:
       datasets: keys of datasets that hold the speaker.
       changed_uris: URIs of folders and files in buckets that are removed or changed. Their older versions go as well.
       shared: names of recordings that another speaker has too; they stay.
+      of_corpora: speakers whom one of several corpora calls so, by their full names; they are other speakers, and stay.
       record: the line of `purges.jsonl`, as of the start of the purge.
     """
 
@@ -69,6 +70,7 @@ class Footprint:
     datasets: set[str] = dataclasses.field(default_factory=set)
     changed_uris: set[str] = dataclasses.field(default_factory=set)
     shared: set[str] = dataclasses.field(default_factory=set)
+    of_corpora: set[str] = dataclasses.field(default_factory=set)
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def file(self, store: Path) -> Path:
@@ -279,6 +281,7 @@ def _search_manifest(file: Path, store: Path, footprint: Footprint, others: set[
         if utterance.speaker != footprint.speaker:
             if parts[0] == WAVS:
                 others.add(audio.stem)
+            _note_full_name(utterance.speaker, utterance.extra, footprint)
             continue
         footprint.ids.add(utterance.id)
         footprint.outputs.add(_output_of(file.parent, store))
@@ -288,6 +291,11 @@ def _search_manifest(file: Path, store: Path, footprint: Footprint, others: set[
             footprint.sources.add("/".join(parts[:2]))
 
 
+def _note_full_name(speaker: str, extra: dict[str, Any], footprint: Footprint) -> None:
+    if speaker == f"{extra.get('corpus')}-{footprint.speaker}":
+        footprint.of_corpora.add(speaker)
+
+
 def _search_rows(
     dataset: Dataset, store: Path, footprint: Footprint, others: set[str], speeds: Sequence[float]
 ) -> None:
@@ -295,6 +303,7 @@ def _search_rows(
         clips = [clip_name(row.audio_hash, row.offset, row.duration, speed) for speed in speeds]
         if row.speaker != footprint.speaker:
             others.update((*clips, row.audio_hash))
+            _note_full_name(row.speaker, row.extra, footprint)
             continue
         footprint.ids.add(row.id)
         footprint.wavs.add(row.audio_hash)  # a version keeps its WAVs when the manifests are collected

@@ -25,6 +25,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
 from voxline.progress import print_status
+from voxline.report.page import plural
 from voxline.report.spectrogram import palette
 
 LOGGED_TRANSCRIPTS, LOGGED_SPECTROGRAMS = 5, 3
@@ -129,6 +130,7 @@ class AsrTask(TrainingTask):
             shuffled=True,
             length_noise=settings.length_noise,
             shortest_first=settings.shortest_first,
+            corpus_weights=settings.corpus_weights,
             augment=Augmentation(settings.augment, dataset.features, mean, deviation),
             **shared,
         )
@@ -149,9 +151,9 @@ class AsrTask(TrainingTask):
             return
         epochs = math.ceil(needed.steps / max(self.train.steps, 1))
         told = (
-            f"train: {settings.epochs} epochs of {self.train.steps:,} steps are {planned:,} steps, and a CTC model "
-            f"needs about {needed.steps:,} to output more than blanks (train.blank_plateau.steps): raise train.epochs "
-            f"to {epochs:,}, or lower train.batch_size ({settings.batch_size})"
+            f"train: {plural(settings.epochs, 'epoch')} of {plural(self.train.steps, 'step')} are {planned:,} steps, "
+            f"and a CTC model needs about {needed.steps:,} to output more than blanks (train.blank_plateau.steps): "
+            f"raise train.epochs to {epochs:,}, or lower train.batch_size ({settings.batch_size})"
         )
         if needed.severity == "error":
             raise WorkError(told)

@@ -71,6 +71,7 @@ class TtsTask(TrainingTask):
             shuffled=True,
             length_noise=settings.length_noise,
             shortest_first=settings.shortest_first,
+            corpus_weights=settings.corpus_weights,
             **shared,
         )
         return train, Batches(self.dataset, "dev", **shared)

@@ -1,0 +1,153 @@
+"""Merges the manifests of several corpora, each of which has a name.
+
+The name is in front of ids and speakers, with a hyphen that a name cannot have, and is the key `corpus` of each line. A
+recording that two corpora have stays in the one whose name comes first.
+"""
+
+import heapq
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from voxline.components.ingest.file_index import temporary_database
+from voxline.data.json_codec import absolute_path
+from voxline.data.manifest import (
+    MANIFEST_FILE,
+    REJECTS_FILE,
+    ManifestEncoder,
+    Utterance,
+    check_reject_share,
+    iter_manifest,
+    read_rejects,
+    write_manifest,
+    write_rejects,
+)
+from voxline.errors import WorkError
+from voxline.rejects import Reason, Reject
+from voxline.store.files import read_json, write_json
+from voxline.store.layout import CORPORA_FILE
+from voxline.store.step_cache import StepOutput
+
+CORPUS_KEY = "corpus"
+"""Key of a manifest's line that names the corpus."""
+
+
+def prefix_utterances(name: str, utterances: Iterable[Utterance]) -> Iterator[Utterance]:
+    """Puts the corpus' name in front of ids and speakers; a key `corpus` of its own becomes `corpus_corpus`."""
+    for utterance in utterances:
+        extra = dict(utterance.extra)
+        if CORPUS_KEY in extra:
+            extra[f"corpus_{CORPUS_KEY}"] = extra[CORPUS_KEY]
+        yield utterance.replace(
+            id=f"{name}-{utterance.id}",
+            speaker=f"{name}-{utterance.speaker}" if utterance.speaker else "",
+            extra={**extra, CORPUS_KEY: name},
+        )
+
+
+def prefix_rejects(name: str, rejects: Iterable[Reject]) -> Iterator[Reject]:
+    """Puts the corpus' name in front of ids."""
+    for reject in rejects:
+        yield Reject(f"{name}-{reject.id}", reject.reason, reject.detail)
+
+
+def merge_manifests(corpora: Mapping[str, StepOutput], output: StepOutput) -> None:
+    """Writes one manifest, and the rejects of all corpora with the recordings that an earlier corpus has too.
+
+    Args:
+      corpora: what ingest wrote for each, by name, in order of the names.
+
+    Raises:
+      WorkError: no utterance is left.
+    """
+    duplicates = _Duplicates()
+    counts: dict[str, Any] = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
+    described: dict[str, dict[str, Any]] = {}
+    folders = {name: one.path("manifest").parent for name, one in corpora.items()}
+    encoder = ManifestEncoder(output.folder)
+
+    def utterances() -> Iterator[Utterance]:
+        for name, folder in folders.items():
+            described[name] = {"key": corpora[name].key, "utterances": 0}
+            duplicates.find(name, iter_manifest(folder))
+            for utterance in iter_manifest(folder):
+                if duplicates.has(utterance.id):
+                    continue
+                counts["utterances"] += 1
+                counts[utterance.split] += 1
+                if not described[name]["utterances"]:
+                    path = encoder.relative(utterance.audio_filepath)
+                    described[name]["first"] = {"id": utterance.id, "audio_filepath": path}
+                described[name]["utterances"] += 1
+                yield utterance
+
+    write_manifest(output.folder / MANIFEST_FILE, utterances())
+    own = (reject for folder in folders.values() for reject in read_rejects(folder))
+    rejects = heapq.merge(own, duplicates.rejects(), key=lambda reject: (reject.id, reject.detail))
+    counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, rejects)
+    if not counts["utterances"]:
+        check_reject_share(counts["rejects"], counts["rejects"], 1.0, "ingest", output.folder / REJECTS_FILE)
+    write_json(output.folder / CORPORA_FILE, described)
+    output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE, corpora=CORPORA_FILE)
+    output.counts.update(counts)
+    output.counts.update({f"from {name}": one["utterances"] for name, one in described.items()})
+    if duplicates.count:
+        output.counts["recordings in two corpora"] = duplicates.count
+
+
+def check_merged(corpora: Mapping[str, StepOutput], merged: Path) -> None:
+    """Refuses a merged manifest whose paths do not lead to the corpora any more, because the store was moved.
+
+    Args:
+      corpora: what ingest wrote for each, which is checked already.
+
+    Raises:
+      WorkError: a path leads elsewhere.
+    """
+    for name, one in read_json(merged / CORPORA_FILE).items():
+        if not one["utterances"]:
+            continue
+        id, path = one["first"]["id"], absolute_path(os.path.abspath(merged), one["first"]["audio_filepath"])
+        own = next((each for each in iter_manifest(corpora[name].path("manifest")) if each.id == id), None)
+        if own is None or own.audio_filepath != path:
+            raise WorkError(f"{merged} was moved: its manifest leads to {path}")
+
+
+class _Duplicates:
+    """The utterances whose recording an earlier corpus has, in a private database."""
+
+    def __init__(self) -> None:
+        self._database = temporary_database(
+            "kept (hash, start, end, id)",
+            "found (hash, start, end, id)",
+            "duplicates (id PRIMARY KEY, first) WITHOUT ROWID",
+        )
+        self._database.execute("CREATE INDEX by_hash ON kept (hash)")
+        self.count = 0
+
+    def find(self, name: str, utterances: Iterable[Utterance]) -> None:
+        """Compares a corpus with those before it: the same bytes, and parts of them that overlap."""
+        rows = ((one.audio_hash, one.offset, one.offset + one.duration, one.id) for one in utterances)
+        self._database.executemany("INSERT INTO found VALUES (?, ?, ?, ?)", rows)
+        added = self._database.execute(
+            "INSERT INTO duplicates SELECT found.id, min(kept.id) FROM found JOIN kept ON found.hash = kept.hash"
+            " AND (found.start < kept.end AND kept.start < found.end OR found.start = kept.start)"
+            " WHERE found.hash != '' GROUP BY found.id"
+        )
+        self.count += max(added.rowcount, 0)
+        self._database.execute(
+            "INSERT INTO kept SELECT * FROM found WHERE NOT EXISTS"
+            " (SELECT * FROM duplicates WHERE duplicates.id = found.id)"
+        )
+        self._database.execute("DELETE FROM found")
+
+    def has(self, id: str) -> bool:
+        """Whether an earlier corpus has the recording of this utterance."""
+        found = self._database.execute("SELECT 1 FROM duplicates WHERE id = ?", (id,)) if self.count else iter(())
+        return next(iter(found), None) is not None
+
+    def rejects(self) -> Iterator[Reject]:
+        """By id."""
+        for id, first in self._database.execute("SELECT id, first FROM duplicates ORDER BY id"):
+            yield Reject(id, Reason.DUPLICATE_RECORDING, f"the same recording as {first}")
