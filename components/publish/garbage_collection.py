@@ -12,7 +12,6 @@ An extracted dataset whose shards were deleted is extracted again when a run nee
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -22,7 +21,7 @@ from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards, name_in_
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.store.bucket_step import LAST_USE_FILE
-from voxline.store.files import DONE
+from voxline.store.files import DONE, try_lock
 from voxline.store.layout import check_store
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ObjectInfo
@@ -202,11 +201,4 @@ def _is_read(shard: Path) -> bool:
 def lock_records(shard: Path) -> Iterator[bool]:
     """Locks a shard against processes of this machine that want to read it; yields False if one does already."""
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(open(file, "rb")) for file in shard.glob("*.tfrecord")]
-        try:
-            for file in files:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield all(try_lock(stack.enter_context(open(file, "rb"))) for file in shard.glob("*.tfrecord"))

@@ -8,7 +8,6 @@ The same command completes the work.
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from voxline.components.publish.store_contents import StoredItem, StoreUsers, su
 from voxline.data.shards import SHARDS_FOLDER, lock_shards
 from voxline.errors import SettingsError
 from voxline.progress import Progress
-from voxline.store.files import open_lock_file
+from voxline.store.files import open_lock_file, try_lock
 from voxline.store.layout import CORPORA, UNPACKED, WAVS
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.store_locks import check_no_purge, sole_access
@@ -116,10 +115,6 @@ def _lock_item(objects: ObjectStore, item: StoredItem) -> Iterator[bool]:
         return
     lock = open_lock_file(folder.with_name(f"{folder.name}.lock"))
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
+        yield try_lock(lock)
     finally:
         os.close(lock)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from voxline.progress import print_status
-from voxline.store.files import atomic_write, read_json, write_json
+from voxline.store.files import atomic_write, fsync_folder, read_json, write_json
 from voxline.store.hashing import hash_file
 
 Arrays = dict[str, Any]
@@ -41,7 +41,7 @@ class Checkpoints:
         if target.exists():  # a run that resumed from an older checkpoint writes this step again
             self._remove(step)
         os.replace(unfinished, target)
-        _sync(self.folder)
+        fsync_folder(self.folder)
         for old in self.steps()[: -self.kept]:
             self._remove(old)
 
@@ -80,12 +80,3 @@ class Checkpoints:
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
-
-
-def _sync(folder: Path) -> None:
-    """Makes a rename durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,7 +11,6 @@ A run's folder holds:
 """
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -39,7 +38,7 @@ from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
 from voxline.pipelines.local.tracking import log_to_mlflow
 from voxline.store.bucket_cache import CACHE_ENV, cache_root
-from voxline.store.files import write_json, write_text
+from voxline.store.files import try_lock, write_json, write_text
 from voxline.store.objects import open_store
 from voxline.store.step_cache import FORCE_ENV
 from voxline.store.store_locks import shared_store_lock
@@ -269,13 +268,10 @@ def _exclusive(run_dir: Path) -> Iterator[None]:
     """Locks the run's folder. The system releases the lock when the process ends."""
     descriptor = os.open(run_dir / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise WorkError(
-            f"{run_dir}: another run is using this folder; wait for it, or give --run-dir another folder"
-        ) from None
-    try:
+        if not try_lock(descriptor):
+            raise WorkError(
+                f"{run_dir}: another run is using this folder; wait for it, or give --run-dir another folder"
+            )
         yield
     finally:
         os.close(descriptor)

@@ -141,14 +141,26 @@ def exclusive_lock(folder: Path) -> Iterator[None]:
         ) from error
     descriptor = open_lock_file(folder.with_name(folder.name + ".lock"))
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print_status(f"waiting for another process that is making {folder.parent.name}/{folder.name[:8]}")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        wait_for_lock(descriptor, f"waiting for another process that is making {folder.parent.name}/{folder.name[:8]}")
         yield
     finally:
         os.close(descriptor)
+
+
+def try_lock(file: int | IO[Any], *, shared: bool = False) -> bool:
+    """Locks an open file until it is closed; False if another process has it locked."""
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def wait_for_lock(file: int | IO[Any], waiting: str, *, shared: bool = False) -> None:
+    """Locks an open file until it is closed; prints `waiting` and waits if another process has it locked."""
+    if not try_lock(file, shared=shared):
+        print_status(waiting)
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
 
 def open_lock_file(lock: Path) -> int:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from voxline.errors import PreconditionError, WorkError
-from voxline.progress import print_status
-from voxline.store.files import atomic_write, fsync_folder
+from voxline.store.files import atomic_write, fsync_folder, wait_for_lock
 from voxline.store.objects import ObjectStore
 from voxline.store.storage import ABSENT, ObjectInfo, Storage
 from voxline.store.uris import invalid_name_reason, safe_join
@@ -142,11 +141,7 @@ class LocalStore(ObjectStore):
         """The lock goes when the process does, however it ends."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / name, "ab") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print_status(waiting)
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            wait_for_lock(lock, waiting)
             yield
 
     @contextlib.contextmanager

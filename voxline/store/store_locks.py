@@ -14,7 +14,6 @@ is the difference of two objects' times, both by the storage's clock.
 import contextlib
 import datetime
 import errno
-import fcntl
 import os
 import secrets
 import time
@@ -24,7 +23,7 @@ from pathlib import Path
 from voxline.errors import PreconditionError, WorkError
 from voxline.progress import print_status
 from voxline.store.bucket_cache import private_cache
-from voxline.store.files import open_lock_file
+from voxline.store.files import open_lock_file, try_lock, wait_for_lock
 from voxline.store.leases import Lease, describe_holder, hold_lease, lease_seconds
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ObjectInfo
@@ -116,13 +115,11 @@ def exclusive_folder_lock(folder: Path) -> Iterator[None]:
     """
     waiting = f"waiting for another process that deletes from {folder}"
     with open_store(folder).lock(f"{EXCLUSIVE_LOCK}.lock", waiting), _lock_file(folder) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(lock):
             raise WorkError(
                 f"{folder}: in use by another process of Voxline; stop it, or wait until it has finished, and start "
                 "again"
-            ) from None
+            )
         yield
 
 
@@ -162,11 +159,7 @@ def _shared_folder_lock(folder: Path) -> Iterator[None]:
                 raise
             yield  # nobody can delete from a disk that cannot be written
             return
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print_status(f"waiting for a purge or a garbage collection in {folder}")
-            fcntl.flock(lock, fcntl.LOCK_SH)
+        wait_for_lock(lock, f"waiting for a purge or a garbage collection in {folder}", shared=True)
         yield
 
 

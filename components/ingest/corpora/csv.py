@@ -36,16 +36,9 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         # Paths are relative to the table, or absolute; further columns are kept:
         #   wav_filename,wav_filesize,transcript
         #   wavs/a-0001.wav,102444,experience proves this
-        rows = read_table(corpus, path)
-        header = read_column_names(rows, path)
-        if header is None:
-            continue
-        columns = map_columns(header, corpus.settings.columns)
-        if not {"audio_filepath", "text"} <= columns.keys():
-            print_status(f"{path}: left out: its header names no recording and text; {_accepted(corpus)}")
-            continue
-        tables += 1
-        yield from row_entries(rows, header, columns, corpus, path, path.stem)
+        if (found := table_entries(corpus, path, path.stem)) is not None:
+            tables += 1
+            yield from found
     if not tables:
         raise WorkError(
             f"{corpus.path}: no CSV or TSV with a header that names recordings and texts; {_accepted(corpus)}; "
@@ -68,16 +61,29 @@ def _accepted(corpus: Corpus) -> str:
     return f"accepted: {names[0]}; and {names[1]}"
 
 
-def read_column_names(rows: Iterator[list[str]], path: PurePosixPath) -> list[str] | None:
-    """The names of a table's columns; None, and a line that says so, if they cannot be read."""
+def table_entries(corpus: Corpus, path: PurePosixPath, split: str) -> Iterator[CorpusEntry | Reject] | None:
+    """The entries of a table; None, and a line that says so, if its header names no recording and text.
+
+    Args:
+      split: of rows that name none.
+
+    Raises:
+      WorkError: a quotation mark is never closed.
+    """
+    rows = read_table(corpus, path)
     try:
-        return [column.strip() for column in next(rows, [])]
+        header = [column.strip() for column in next(rows, [])]
     except csv.Error as error:
         print_status(f"{path}: left out: its header cannot be read ({error})")
         return None
+    columns = map_columns(header, corpus.settings.columns)
+    if not {"audio_filepath", "text"} <= columns.keys():
+        print_status(f"{path}: left out: its header names no recording and text; {_accepted(corpus)}")
+        return None
+    return _row_entries(rows, header, columns, corpus, path, split)
 
 
-def row_entries(
+def _row_entries(
     rows: "Iterator[list[str]]",
     header: list[str],
     columns: dict[str, str],
@@ -85,15 +91,6 @@ def row_entries(
     path: PurePosixPath,
     split: str,
 ) -> Iterator[CorpusEntry | Reject]:
-    """The entries of a table's rows.
-
-    Args:
-      columns: as `map_columns` gives them.
-      split: of rows that name none.
-
-    Raises:
-      WorkError: a quotation mark is never closed.
-    """
     number = 1
     try:
         for number, row in enumerate(rows, start=2):

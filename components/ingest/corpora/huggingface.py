@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from voxline.components.ingest.archives import MemberWriter, UnpackFunction
-from voxline.components.ingest.corpora.csv import read_column_names, read_table, row_entries
+from voxline.components.ingest.corpora.csv import table_entries
 from voxline.components.ingest.corpora.manifest import LineReader
 from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry, map_columns
 from voxline.components.ingest.settings import ColumnNames
@@ -51,14 +51,10 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             for number, line in corpus.read_lines(str(path)):
                 yield read_line(line, f"{path}:{number}", path.parent.as_posix(), _split(path, corpus))
         else:
-            rows = read_table(corpus, path)
-            header = read_column_names(rows, path)
-            if header is None:
-                continue
-            columns = map_columns(header, corpus.settings.columns)
-            if not {"audio_filepath", "text"} <= columns.keys():
+            rows = table_entries(corpus, path, _split(path, corpus))
+            if rows is None:
                 continue  # LJSpeech's metadata.csv has the same name
-            yield from row_entries(rows, header, columns, corpus, path, _split(path, corpus))
+            yield from rows
         found += 1
     if not found:
         raise WorkError(

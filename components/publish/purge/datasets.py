@@ -10,7 +10,6 @@ that does not list the speaker but shares a shard with one that does only gets a
 """
 
 import dataclasses
-import fcntl
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from voxline.components.publish.garbage_collection import lock_records
 from voxline.components.publish.purge.locations import Workspace
 from voxline.components.publish.versions import PURGE_STAGING, PURGED_FILE, VERSION_FILE, DatasetVersions, VersionInfo
 from voxline.data.dataset import DATASET_FILE, Dataset
@@ -69,13 +69,11 @@ def check_not_read(shards: Iterable[ShardInfo], workspace: Workspace) -> None:
     """
     for info in shards:
         if not workspace.is_in_bucket(info.path):
-            with open(info.path, "rb") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
+            with lock_records(info.folder) as unread:
+                if not unread:
                     raise WorkError(
                         f"{info.path}: a training reads it; stop that, or wait until it is over, and purge again"
-                    ) from None
+                    )
 
 
 def rewrite_shard(info: ShardInfo, clips: set[str], workspace: Workspace) -> RewrittenShard:
