@@ -4,14 +4,18 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.waiting import PATIENCE_SECONDS
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run as generate
+from voxline.pipelines.cluster.compiler import compile_pipeline
+from voxline.pipelines.config.run_config import RunConfig
 from voxline.store.files import read_json
 
 # Two small layers and an epoch: it learns nothing, and goes through everything.
@@ -68,6 +72,23 @@ class House:
 @pytest.fixture
 def house(tmp_path: Path, corpus: Path) -> House:
     return House(tmp_path, corpus)
+
+
+def compile_to_yaml(config: RunConfig, file: Path, kfp_version: tuple[int, ...]) -> str:
+    """The IR YAML of a config.
+
+    It is compiled in a thread, whose stack is short: KFP reads the source of every function on the stack, for each
+    setting of each task, which takes seconds below pytest.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(compile_pipeline, config, file, kfp_version).result()
+    return file.read_text(encoding="utf-8")
+
+
+def load_ir(ir: str) -> tuple[Any, Any]:
+    """What KFP calls the pipeline, and what it calls the platform."""
+    spec, platform = yaml.load_all(ir, yaml.CSafeLoader)
+    return spec, platform
 
 
 KEYS = Path(__file__).parent / "golden" / "step_keys.json"

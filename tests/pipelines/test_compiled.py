@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from google.protobuf import json_format
 from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
 from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec, PlatformSpec
 
-from voxline.pipelines.cluster.compiler import compile_pipeline
+from tests.pipelines.conftest import compile_to_yaml, load_ir
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import GRAPHS
 
@@ -73,8 +72,8 @@ def layers(case: str, folder: Path) -> list[Path]:
     return [folder / "run.yaml", *([OVERLAYS / f"{overlay}.yaml"] if overlay else []), folder / "images.yaml"]
 
 
-def masked(ir: Path) -> str:
-    return re.sub(r"^sdkVersion: .*$", "sdkVersion: masked", ir.read_text(encoding="utf-8"), flags=re.MULTILINE)
+def masked(ir: str) -> str:
+    return re.sub(r"^sdkVersion: .*$", "sdkVersion: masked", ir, flags=re.MULTILINE)
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -85,14 +84,12 @@ def case(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def ir(case: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp(case)
-    compile_pipeline(load_config(layers(case, folder)), folder / "out" / "ir.yaml", (2, 17, 0))
-    return masked(folder / "out" / "ir.yaml")
+    return masked(compile_to_yaml(load_config(layers(case, folder)), folder / "out" / "ir.yaml", (2, 17, 0)))
 
 
+@pytest.fixture(scope="module")
 def documents(ir: str) -> tuple[Any, Any]:
-    """What KFP calls the pipeline, and what it calls the platform."""
-    spec, platform = yaml.safe_load_all(ir)
-    return spec, platform
+    return load_ir(ir)
 
 
 def test_the_graph_compiles_to_the_golden_file(case: str, ir: str) -> None:
@@ -127,12 +124,14 @@ def test_another_process_compiles_the_same(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    assert masked(tmp_path / "out" / "ir.yaml") == (GOLDEN / "asr-gpu.yaml").read_text(encoding="utf-8")
+    assert masked((tmp_path / "out" / "ir.yaml").read_text(encoding="utf-8")) == (GOLDEN / "asr-gpu.yaml").read_text(
+        encoding="utf-8"
+    )
 
 
-def test_the_graph_matches_kfps_schemas(ir: str) -> None:
+def test_the_graph_matches_kfps_schemas(documents: tuple[Any, Any]) -> None:
     """Strict: a key that the schema does not have, or a value of another type, raises; nothing is lost on the way."""
-    spec, platform = documents(ir)
+    spec, platform = documents
     assert json_format.MessageToDict(json_format.ParseDict(spec, PipelineSpec())) == spec
     assert json_format.MessageToDict(json_format.ParseDict(platform, PlatformSpec())) == platform
     executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
@@ -141,8 +140,8 @@ def test_the_graph_matches_kfps_schemas(ir: str) -> None:
         assert json_format.MessageToDict(json_format.ParseDict(executor, KubernetesExecutorConfig())) == executor
 
 
-def test_the_config_becomes_the_defaults_of_the_form(case: str, ir: str) -> None:
-    form = documents(ir)[0]["root"]["inputDefinitions"]["parameters"]
+def test_the_config_becomes_the_defaults_of_the_form(case: str, documents: tuple[Any, Any]) -> None:
+    form = documents[0]["root"]["inputDefinitions"]["parameters"]
     expected = {
         "asr": {"train__epochs": 40, "push__limits__wer": 0.15, "model": "english"},
         "tts": {
@@ -159,8 +158,8 @@ def test_the_config_becomes_the_defaults_of_the_form(case: str, ir: str) -> None
     assert form["convert__sample_rate"]["parameterType"] == "NUMBER_INTEGER"
 
 
-def test_every_field_of_the_form_and_every_input_of_a_step_is_described(ir: str) -> None:
-    spec = documents(ir)[0]
+def test_every_field_of_the_form_and_every_input_of_a_step_is_described(documents: tuple[Any, Any]) -> None:
+    spec = documents[0]
     definitions = [spec["root"], *spec["components"].values()]
     for definition in definitions:
         for fields in definition["inputDefinitions"].values():
@@ -168,8 +167,8 @@ def test_every_field_of_the_form_and_every_input_of_a_step_is_described(ir: str)
                 assert field.get("description"), name
 
 
-def test_steps_run_in_order_from_images_with_a_version(case: str, ir: str) -> None:
-    spec = documents(ir)[0]
+def test_steps_run_in_order_from_images_with_a_version(case: str, documents: tuple[Any, Any]) -> None:
+    spec = documents[0]
     tasks = spec["root"]["dag"]["tasks"]
     steps = GRAPHS[CASES[case][0]]
     assert set(tasks) == set(steps)

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.pipelines.conftest import compile_to_yaml, load_ir
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster import compiler
-from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.images import content_tag
 from voxline.store.permanent_failures import ATTEMPT_ENV
@@ -32,8 +31,7 @@ class Compiled:
         (folder / "run.yaml").write_text(RUN, encoding="utf-8")
         (folder / "cluster.yaml").write_text(f"cluster: {cluster}", encoding="utf-8")
         config = load_config([folder / "run.yaml", folder / "cluster.yaml"])
-        compile_pipeline(config, folder / "ir.yaml", kfp_version)
-        self.spec, self.platform = yaml.safe_load_all((folder / "ir.yaml").read_text(encoding="utf-8"))
+        self.spec, self.platform = load_ir(compile_to_yaml(config, folder / "ir.yaml", kfp_version))
         self.kubernetes = self.platform["platforms"]["kubernetes"]
 
     def container(self, step: str) -> Any:

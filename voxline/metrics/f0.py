@@ -63,6 +63,8 @@ def compare_f0(pairs: Sequence[F0Pair]) -> Iterator[F0Comparison]:
 
     It uses threads: numba and numpy release the interpreter, and a new process would import librosa for seconds.
     """
+    if not pairs:
+        return
     import librosa
 
     librosa.pyin  # noqa: B018  (librosa imports it lazily: once here, not in several threads at once)
