@@ -29,9 +29,8 @@ from voxline.rejects import Reason, Reject
 from voxline.store.files import atomic_write
 from voxline.store.hashing import Fingerprint, hash_digest, hash_file
 from voxline.store.step_cache import StepOutput
-from voxline.text.alphabet import Alphabet
+from voxline.text.alphabet import Alphabet, EmptyText, UnsupportedText
 from voxline.text.frontend import FrontendOutput, apply_frontend
-from voxline.text.settings import EmptyText, UnsupportedText
 
 
 class OutputLine(NamedTuple):

@@ -33,8 +33,9 @@ def normalize_text(
 
     Example: voxline text normalize --language en "Meet me at 7:30."
     """
+    from voxline.text.alphabet import UnsupportedText
     from voxline.text.frontend import LANGUAGES, apply_frontend
-    from voxline.text.settings import FrontendSettings, UnsupportedText
+    from voxline.text.settings import FrontendSettings
 
     kinds = {PLAIN: "transcript", **LANGUAGES}
     if language not in kinds:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxline.errors import SettingsError
-from voxline.text.alphabet import ALPHABETS
+from voxline.text.alphabet import ALPHABETS, UnsupportedText
 from voxline.text.frontend import LANGUAGES, apply_frontend, normalize_spoken
 from voxline.text.mandarin import NEUTRAL_TONE_WORDS
-from voxline.text.settings import FrontendSettings, UnsupportedText
+from voxline.text.settings import FrontendSettings
 
 KINDS = {
     "english": "english_speech",

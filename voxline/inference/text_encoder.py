@@ -10,9 +10,9 @@ from typing import Any
 
 from voxline.errors import SettingsError
 from voxline.inference.saved_model import exported_folder, read_model_json, require_family
-from voxline.text.alphabet import Alphabet, quote_text
+from voxline.text.alphabet import Alphabet, UnsupportedText, quote_text
 from voxline.text.frontend import FrontendOutput, apply_frontend
-from voxline.text.settings import FrontendSettings, UnsupportedText
+from voxline.text.settings import FrontendSettings
 
 MAX_SYMBOLS = 1_000
 """Longest text to synthesize at once: over a minute of speech, longer than any training utterance. Whether a model

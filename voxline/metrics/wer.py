@@ -135,8 +135,9 @@ def _without_tones(syllables: Sequence[str]) -> str:
 
 def _syllables(text: str) -> list[str] | None:
     """The syllables of pinyin with tone digits, or of hanzi; None if the text is neither."""
+    from voxline.text.alphabet import UnsupportedText
     from voxline.text.frontend import apply_frontend
-    from voxline.text.settings import FrontendSettings, UnsupportedText
+    from voxline.text.settings import FrontendSettings
 
     if text.strip() and all(_PINYIN.fullmatch(word) for word in text.split()):
         return text.split()

@@ -1,4 +1,4 @@
-"""Alphabets, and the normalization of transcripts for ASR.
+"""Alphabets, the normalization of transcripts for ASR, and the errors for texts that cannot be read.
 
 All text is Unicode NFC. A character outside the alphabet is never dropped silently: `normalize_transcript` maps known
 characters, and `Alphabet.unknown` names the rest.
@@ -122,3 +122,22 @@ def name_characters(characters: str) -> str:
 def quote_text(text: str) -> str:
     """Quotes a text for a message; a long one is shortened, since a transcript may be a whole book."""
     return repr(text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…")
+
+
+class UnsupportedText(ValueError):  # noqa: N818 - callers turn it into a reject or an error of their own
+    """The frontend cannot read a text. The message names the characters and what is accepted."""
+
+
+class EmptyText(UnsupportedText):
+    """A text without words, such as punctuation alone."""
+
+
+def unsupported_characters(characters: Iterable[str], text: str, accepted: str) -> UnsupportedText:
+    """The error for some characters of a text, each named once.
+
+    >>> print(unsupported_characters("☃☃", "snow ☃☃", "latin letters are accepted"))
+    '☃' (U+2603 SNOWMAN) in 'snow ☃☃' has no sound; latin letters are accepted
+    """
+    unknown = "".join(dict.fromkeys(characters))
+    have = "has" if len(unknown) == 1 else "have"
+    return UnsupportedText(f"{name_characters(unknown)} in {quote_text(text)} {have} no sound; {accepted}")

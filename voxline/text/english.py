@@ -9,9 +9,8 @@ import unicodedata
 from collections.abc import Callable
 
 from voxline.text import english_numbers as numbers
-from voxline.text.alphabet import quote_text
+from voxline.text.alphabet import EmptyText, quote_text, unsupported_characters
 from voxline.text.english_abbreviations import expand_abbreviations, expand_units
-from voxline.text.settings import EmptyText, unsupported_characters
 
 _LETTERS = {
     "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",

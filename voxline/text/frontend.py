@@ -8,8 +8,8 @@ import re
 import unicodedata
 from importlib.metadata import version
 
-from voxline.text.alphabet import normalize_transcript
-from voxline.text.settings import EmptyText, FrontendKind, FrontendSettings, UnsupportedText
+from voxline.text.alphabet import EmptyText, UnsupportedText, normalize_transcript
+from voxline.text.settings import FrontendKind, FrontendSettings
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from voxline.text.alphabet import quote_text
+from voxline.text.alphabet import EmptyText, quote_text, unsupported_characters
 from voxline.text.mandarin_numbers import expand_mandarin_numbers
 from voxline.text.pinyin import PUNCTUATION, with_final_mark
-from voxline.text.settings import EmptyText, unsupported_characters
 
 _NEUTRAL_TONE_LIST = """
     爸爸 妈妈 哥哥 姐姐 弟弟 妹妹 爷爷 奶奶 叔叔 舅舅 姑姑 婆婆 公公 太太 姥姥 娃娃 星星 谢谢 朋友 学生 先生 师傅

@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from voxline.text.alphabet import ALPHABETS
-from voxline.text.settings import unsupported_characters
+from voxline.text.alphabet import ALPHABETS, unsupported_characters
 
 _SYNCHRONOUS, _DO_NOT_EXIT, _UTF8, _IPA = 2, 0x8000, 1, 2  # of speak_lib.h, espeak-ng 1.52
 _LONGEST_DATA_PATH = 120

@@ -4,8 +4,7 @@ import re
 import unicodedata
 from functools import cache
 
-from voxline.text.alphabet import quote_text
-from voxline.text.settings import EmptyText, UnsupportedText, unsupported_characters
+from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text, unsupported_characters
 
 PUNCTUATION = str.maketrans("。，、；：！？…—", ".,,;:!?.,")
 _TONES = {"\u0304": "1", "\u0301": "2", "\u030c": "3", "\u0300": "4"}

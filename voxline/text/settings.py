@@ -1,12 +1,12 @@
-"""The settings of the text frontend, which a model carries in model.json; and the errors for texts it cannot read."""
+"""The settings of the text frontend, which a model carries in model.json."""
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import pydantic
 
 from voxline.settings import Settings
-from voxline.text.alphabet import name_characters, quote_text
+from voxline.text.alphabet import UnsupportedText
+from voxline.text.pinyin import normalize_pinyin, pinyin_syllables
 
 FrontendKind = Literal[
     "transcript",
@@ -42,8 +42,6 @@ class FrontendSettings(Settings):
     @pydantic.field_validator("lexicon")
     @classmethod
     def _check_pinyin(cls, lexicon: dict[str, str]) -> dict[str, str]:
-        from voxline.text.pinyin import normalize_pinyin, pinyin_syllables
-
         checked = {}
         for word, pinyin in lexicon.items():
             if not word or not word.isalpha():
@@ -61,22 +59,3 @@ class FrontendSettings(Settings):
         if not values.get("lexicon"):
             values.pop("lexicon", None)
         return values
-
-
-class UnsupportedText(ValueError):  # noqa: N818 - callers turn it into a reject or an error of their own
-    """The frontend cannot read a text. The message names the characters and what is accepted."""
-
-
-class EmptyText(UnsupportedText):
-    """A text without words, such as punctuation alone."""
-
-
-def unsupported_characters(characters: Iterable[str], text: str, accepted: str) -> UnsupportedText:
-    """The error for some characters of a text, each named once.
-
-    >>> print(unsupported_characters("☃☃", "snow ☃☃", "latin letters are accepted"))
-    '☃' (U+2603 SNOWMAN) in 'snow ☃☃' has no sound; latin letters are accepted
-    """
-    unknown = "".join(dict.fromkeys(characters))
-    have = "has" if len(unknown) == 1 else "have"
-    return UnsupportedText(f"{name_characters(unknown)} in {quote_text(text)} {have} no sound; {accepted}")
