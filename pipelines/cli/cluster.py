@@ -19,9 +19,13 @@ from voxline.pipelines.cli.options import (
     Experiment,
     Pipeline,
     PipelineRoot,
+    Platform,
     Run,
     RunDir,
+    check_platform,
+    compiled_for_vertex,
     exit_on_signal,
+    load_for_vertex,
     machine_path,
     service_account,
     takes_connection,
@@ -57,6 +61,7 @@ def submit(
     ] = 0,
     experiment: Experiment = "voxline",
     pipeline_root: PipelineRoot = "",
+    platform: Platform = "kfp",
     poll: Annotated[float, typer.Option(min=0.05, hidden=True)] = 5,
     *,
     connection: Connection,
@@ -65,7 +70,10 @@ def submit(
 
     The compiled pipeline is uploaded; unchanged content is the same version.
 
-    Example: voxline submit asr -c configs/asr/librispeech.yaml -c configs/cluster/gke-gpu.yaml --wait
+    \b
+    Examples:
+      voxline submit asr -c configs/asr/librispeech.yaml -c configs/cluster/gke-gpu.yaml --wait
+      voxline submit asr -c configs/asr/librispeech.yaml -c configs/cluster/vertex.yaml --platform vertex
     """
     from voxline.pipelines.cluster import runs as following
     from voxline.pipelines.cluster import submit as submission
@@ -74,6 +82,11 @@ def submit(
 
     if resubmit and not wait:
         raise SettingsError("--resubmit: it needs --wait, because only a command that waits can start the run again")
+    if check_platform(platform, resubmit=resubmit, **connection.given()):
+        chosen, vertex = load_for_vertex(pipeline, config, set_, pipeline_root)
+        with compiled_for_vertex(chosen) as file, exit_on_signal("the console shows whether the run has started"):
+            vertex.submit(file, submission.new_run_name(chosen), typer.echo, wait=wait)
+        return
     chosen = load_config(config, set_ or [], pipeline=pipeline)
     cluster = connection.open()
     with exit_on_signal("nothing was started; run the same command again"):
@@ -244,6 +257,7 @@ def set_schedule(
     cluster_time_zone: Annotated[str, typer.Option(help="Time zone in which the cluster reads cron.")] = "UTC",
     experiment: Experiment = "voxline",
     pipeline_root: PipelineRoot = "",
+    platform: Platform = "kfp",
     *,
     connection: Connection,
 ) -> None:
@@ -251,7 +265,10 @@ def set_schedule(
 
     One run at a time; a missed time starts no run.
 
-    Example: voxline schedule asr --config nightly.yaml --cron '0 2 * * *'
+    \b
+    Examples:
+      voxline schedule asr --config nightly.yaml --cron '0 2 * * *'
+      voxline schedule asr --config nightly.yaml --platform vertex --cron '0 2 * * *' --time-zone Europe/Berlin
     """
     from datetime import UTC, datetime
 
@@ -260,6 +277,12 @@ def set_schedule(
     from voxline.pipelines.cluster.schedules import Schedule, Schedules
     from voxline.pipelines.config.load import load_config
 
+    if check_platform(platform, **connection.given()):
+        chosen, vertex = load_for_vertex(pipeline, config, set_, pipeline_root)
+        load_time_zone(time_zone or "UTC", "--time-zone")
+        with compiled_for_vertex(chosen) as file, exit_on_signal("run the same command again; it leaves one schedule"):
+            vertex.schedule(file, name or chosen.name, str(Cron.read(cron)), time_zone or "UTC", typer.echo)
+        return
     chosen = load_config(config, set_ or [], pipeline=pipeline)
     schedule_cron = Cron.read(cron).converted(time_zone or cluster_time_zone, cluster_time_zone)
     cluster = connection.open()

@@ -15,7 +15,16 @@ from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
 from voxline.pipelines.cli.config import config_commands
-from voxline.pipelines.cli.options import Assignments, Config, Pipeline, RunDir, machine_path, warn_unmounted_paths
+from voxline.pipelines.cli.options import (
+    Assignments,
+    Config,
+    Pipeline,
+    Platform,
+    RunDir,
+    check_platform,
+    machine_path,
+    warn_unmounted_paths,
+)
 from voxline.pipelines.cli.runs import run_commands
 from voxline.pipelines.cli.store import store_commands
 from voxline.pipelines.cli.text import text_commands
@@ -199,13 +208,18 @@ def compile_(
         str,
         typer.Option(metavar="VERSION", help="Version of the KFP server, such as 2.17.  [default: any since 2.5]"),
     ] = "",
+    platform: Platform = "kfp",
 ) -> None:
-    """Compile a pipeline to IR YAML for Kubeflow Pipelines.
+    """Compile a pipeline to IR YAML for Kubeflow or Vertex AI.
 
-    Example: voxline compile asr -c configs/asr/librispeech.yaml -c configs/cluster/gke-gpu.yaml -o asr.yaml
+    \b
+    Examples:
+      voxline compile asr -c configs/asr/librispeech.yaml -c configs/cluster/gke-gpu.yaml -o asr.yaml
+      voxline compile asr -c configs/asr/librispeech.yaml -c configs/cluster/vertex.yaml --platform vertex
     """
     from voxline.pipelines.cluster.access import parse_version
     from voxline.pipelines.cluster.compiler import compile_pipeline
+    from voxline.pipelines.cluster.vertex import check_config
     from voxline.pipelines.config.load import load_config
 
     check_pipeline(pipeline)
@@ -215,8 +229,13 @@ def compile_(
         raise SettingsError(f"--output {target}: the folder {target.parent} does not exist; make it, or choose another")
     if kfp_version and not parse_version(kfp_version):
         raise SettingsError(f"--kfp-version {kfp_version!r}: accepted are versions such as 2.17.0")
-    compile_pipeline(chosen, target, parse_version(kfp_version))
-    warn_unmounted_paths(chosen)
+    if check_platform(platform, kfp_version=kfp_version):
+        for line in check_config(chosen):
+            typer.echo(f"voxline: {line}", err=True)
+        compile_pipeline(chosen, target, platform="vertex")
+    else:
+        compile_pipeline(chosen, target, parse_version(kfp_version))
+        warn_unmounted_paths(chosen)
     typer.echo(str(target))
 
 

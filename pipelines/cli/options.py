@@ -20,6 +20,7 @@ from voxline.pipelines.graph import PIPELINES
 if TYPE_CHECKING:
     from voxline.pipelines.cluster.access import KfpEndpoint
     from voxline.pipelines.cluster.kfp_client import KfpServer
+    from voxline.pipelines.cluster.vertex import VertexProject
     from voxline.pipelines.config.run_config import RunConfig
 
 
@@ -63,6 +64,9 @@ Ca = Annotated[str, typer.Option("--ca", help="PEM file of the server's certific
 Deadline = Annotated[float, typer.Option(min=1, help="Seconds to wait for one response, retries included.")]
 Experiment = Annotated[str, typer.Option(help="Experiment of the run.")]
 PipelineRoot = Annotated[str, typer.Option(help="Where the server keeps artifacts.  [default: the server's setting]")]
+Platform = Annotated[
+    str, typer.Option(metavar="NAME", help="kfp: Kubeflow Pipelines on Kubernetes. vertex: Vertex AI Pipelines.")
+]
 Run = Annotated[str, typer.Argument(help="Id or name of the run.", metavar="RUN")]
 
 
@@ -82,6 +86,11 @@ class Connection:
         return KfpEndpoint.resolve(
             host=self.host, namespace=self.namespace, token_file=self.token_file, ca=self.ca, env=os.environ
         )
+
+    def given(self) -> dict[str, str]:
+        """The options about the server that the user gave."""
+        options = {"host": self.host, "namespace": self.namespace, "token_file": self.token_file, "ca": self.ca}
+        return {name: value for name, value in options.items() if value}
 
     def open(self) -> "KfpServer":
         from voxline.pipelines.cluster.kfp_client import KfpServer
@@ -121,6 +130,51 @@ def takes_connection(deadline: float = 120) -> Callable[[Callable[..., None]], C
         return with_options
 
     return decorate
+
+
+def check_platform(platform: str, **only_kfp: Any) -> bool:
+    """Whether a command is for Vertex AI.
+
+    Args:
+      only_kfp: option → what was given of it, if not the default; Vertex AI has nothing like it.
+
+    Raises:
+      SettingsError: the platform is unknown, or Vertex AI does not have an option.
+    """
+    if platform not in ("kfp", "vertex"):
+        raise SettingsError(f"--platform {platform!r}: accepted: kfp, vertex")
+    for option, given in only_kfp.items():
+        if platform == "vertex" and given:
+            raise SettingsError(f"--{option.replace('_', '-')}: not for --platform vertex; leave it out")
+    return platform == "vertex"
+
+
+def load_for_vertex(
+    pipeline: str, files: list[Path], settings: list[str] | None, pipeline_root: str
+) -> "tuple[RunConfig, VertexProject]":
+    """The config of a command for Vertex AI, and where it goes."""
+    from voxline.pipelines.cluster.vertex import VertexProject
+    from voxline.pipelines.config.load import load_config
+
+    root = [f"cluster.vertex.pipeline_root={pipeline_root}"] if pipeline_root else []
+    config = load_config(files, [*(settings or []), *root], pipeline=pipeline)
+    return config, VertexProject(**config.cluster.vertex.plain(), labels=config.cluster.labels)
+
+
+@contextlib.contextmanager
+def compiled_for_vertex(config: "RunConfig") -> Iterator[Path]:
+    """A temporary file with the pipeline for Vertex AI; says which settings have no effect there."""
+    import tempfile
+
+    from voxline.pipelines.cluster.submit import CompiledPipeline
+    from voxline.pipelines.cluster.vertex import check_config
+
+    for line in check_config(config):
+        typer.echo(f"voxline: {line}", err=True)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "pipeline.yaml"
+        file.write_bytes(CompiledPipeline.of(config, platform="vertex").text)
+        yield file
 
 
 def service_account(config: Any) -> str:

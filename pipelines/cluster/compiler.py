@@ -7,9 +7,9 @@ notice a changed folder of recordings. Our steps look at the content (docs/decis
 import functools
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kfp import compiler, dsl, kubernetes
 from kfp.dsl.pipeline_context import Pipeline
@@ -17,6 +17,7 @@ from kfp.dsl.pipeline_context import Pipeline
 from voxline.errors import SettingsError
 from voxline.notify.on_cluster import RUN_ID_ENV, NotifiedRun
 from voxline.notify.settings import NOTIFY_ENV
+from voxline.pipelines.cluster import vertex
 from voxline.pipelines.cluster.run_logs import RUN_LABEL
 from voxline.pipelines.config.cluster import (
     Accelerator,
@@ -31,13 +32,19 @@ from voxline.pipelines.graph import GRAPHS, RUNS_AFTER, load_pipeline
 from voxline.pipelines.images import content_tag
 from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.store.permanent_failures import ATTEMPT_ENV, RESTART_SECONDS_ENV, RESTARTS_ENV
-from voxline.store.step_cache import REFUSE_LATER_ENV
+from voxline.store.step_cache import ARTIFACT_URIS_ENV, REFUSE_LATER_ENV
 
 RUN_LIMITS_SINCE = (2, 17)
 """The first KFP server that accepts a deadline of the run and times to keep it; earlier ones refuse such a file."""
 
 
-def compile_pipeline(config: RunConfig, output: Path, kfp_version: tuple[int, ...] = ()) -> None:
+Platform = Literal["kfp", "vertex"]
+"""Kubeflow Pipelines on Kubernetes, or Vertex AI Pipelines."""
+
+
+def compile_pipeline(
+    config: RunConfig, output: Path, kfp_version: tuple[int, ...] = (), platform: Platform = "kfp"
+) -> None:
     """Writes the IR YAML; the config's values become the defaults of the form in the UI.
 
     A store and a registry that the config does not set have no default: the form requires them.
@@ -45,16 +52,21 @@ def compile_pipeline(config: RunConfig, output: Path, kfp_version: tuple[int, ..
     Args:
       kfp_version: of the server, such as (2, 17, 0). `deadline_hours` and `kept_days` are left out for a server that
         would refuse them, and if it is empty, so that every server since 2.5 takes the file.
+      platform: Vertex AI takes one document, without Kubernetes' settings.
 
     Raises:
-      SettingsError: the output is not a `.yaml` file.
+      SettingsError: the output is not a `.yaml` file, or the config has what the platform cannot do.
     """
     if output.suffix != ".yaml" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
 
-    pipeline = pipeline_with_placement(
-        config.pipeline, config.cluster, limits=kfp_version >= RUN_LIMITS_SINCE, notified=_notified(config)
-    )
+    if platform == "vertex":
+        vertex.check_config(config)
+        pipeline = pipeline_on_vertex(config.pipeline, config.cluster)
+    else:
+        pipeline = pipeline_with_placement(
+            config.pipeline, config.cluster, limits=kfp_version >= RUN_LIMITS_SINCE, notified=_notified(config)
+        )
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -78,14 +90,11 @@ def pipeline_with_placement(name: str, cluster: ClusterSettings, *, limits: bool
     """
     graph = load_pipeline(name)
 
-    @functools.wraps(graph.pipeline_func)
-    def placed(*arguments: Any, **named: Any) -> None:
-        graph.pipeline_func(*arguments, **named)
-        for step, task in Pipeline.get_default_pipeline().tasks.items():
-            apply_placement(task, step, name, cluster)
-            if notified:
-                task.set_env_variable(NOTIFY_ENV, notified)
-                kubernetes.use_field_path_as_env(task, RUN_ID_ENV, f"metadata.labels['{RUN_LABEL}']")
+    def apply(task: Any, step: str) -> None:
+        apply_placement(task, step, name, cluster)
+        if notified:
+            task.set_env_variable(NOTIFY_ENV, notified)
+            kubernetes.use_field_path_as_env(task, RUN_ID_ENV, f"metadata.labels['{RUN_LABEL}']")
 
     kept = math.ceil(cluster.kept_days * 86400) if limits else 0
     # KFP 2.17 configures Argo with an hour after success and after failure, and each of them wins over the common one.
@@ -96,7 +105,37 @@ def pipeline_with_placement(name: str, cluster: ClusterSettings, *, limits: bool
         ttl_seconds_after_failure=kept or None,
     )
     decorate = dsl.pipeline(name=graph.name, description=graph.description, pipeline_config=config)
-    return decorate(placed)
+    return decorate(_with_each_task(graph, apply))
+
+
+def pipeline_on_vertex(name: str, cluster: ClusterSettings) -> Any:
+    """The pipeline for Vertex AI, with a machine for each task."""
+
+    def apply(task: Any, step: str) -> None:
+        own = cluster.steps.for_step(step)
+        task.set_caching_options(False)
+        task.set_container_image(image_reference(step, own, cluster))
+        vertex.apply_limits(task, step, own)
+        task.set_env_variable(ARTIFACT_URIS_ENV, "1")
+        _set_variables(task, step, own, cluster)
+
+    graph = load_pipeline(name)
+    decorate = dsl.pipeline(
+        name=graph.name, description=graph.description, pipeline_root=cluster.vertex.pipeline_root or None
+    )
+    return decorate(_with_each_task(graph, apply))
+
+
+def _with_each_task(graph: Any, apply: Callable[[Any, str], None]) -> Callable[..., None]:
+    """The pipeline's function, which then applies something to each of its tasks."""
+
+    @functools.wraps(graph.pipeline_func)
+    def placed(*arguments: Any, **named: Any) -> None:
+        graph.pipeline_func(*arguments, **named)
+        for step, task in Pipeline.get_default_pipeline().tasks.items():
+            apply(task, step)
+
+    return placed
 
 
 RESOURCES = {"gpu": "nvidia.com/gpu", "tpu": "google.com/tpu"}
@@ -120,9 +159,8 @@ def apply_placement(task: Any, step: str, pipeline: str, cluster: ClusterSetting
     task.set_container_image(image_reference(step, own, cluster))
     _set_resources(task, own)
     _set_nodes(task, own, cluster)
-    _set_environment(task, own, cluster)
-    if step in RUNS_AFTER.values():  # KFP keeps no page of a task that failed
-        task.set_env_variable(REFUSE_LATER_ENV, "1")
+    _set_variables(task, step, own, cluster)
+    _set_secrets_and_volumes(task, own, cluster)
     _set_retries(task, own)
     kubernetes.set_security_context(
         task, run_as_user=cluster.user.uid, run_as_group=cluster.user.gid, run_as_non_root=True
@@ -178,7 +216,6 @@ def _set_resources(task: Any, own: StepPlacement) -> None:
     task.set_memory_request(own.memory)
     task.set_memory_limit(own.memory_limit or own.memory)  # a pod above its request gets other pods evicted
     if own.devices:
-        task.set_env_variable(ACCELERATOR_ENV, f"{own.devices.kind}:{own.devices.count}")
         task.set_accelerator_type(own.devices.resource or RESOURCES[own.devices.kind])
         task.set_accelerator_limit(own.devices.count)
     if own.shared_memory:
@@ -216,12 +253,21 @@ def _accelerator_labels(accelerator: Accelerator) -> dict[str, str]:
     return labels
 
 
-def _set_environment(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
-    """Variables, Secrets and volumes."""
+def _set_variables(task: Any, step: str, own: StepPlacement, cluster: ClusterSettings) -> None:
+    for name, value in {**cluster.env, **own.env}.items():
+        task.set_env_variable(name, value)
+    if own.devices:
+        task.set_env_variable(ACCELERATOR_ENV, f"{own.devices.kind}:{own.devices.count}")
+    if step in RUNS_AFTER.values():  # KFP keeps no page of a task that failed
+        task.set_env_variable(REFUSE_LATER_ENV, "1")
+    if own.retries:
+        task.set_env_variable(RESTARTS_ENV, str(own.retries))
+        task.set_env_variable(RESTART_SECONDS_ENV, str(own.retry_seconds))
+
+
+def _set_secrets_and_volumes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
     both: Iterable[Placement] = (cluster, own)
     for placement in both:
-        for name, value in placement.env.items():
-            task.set_env_variable(name, value)
         for secret in placement.secrets:
             if secret.env:
                 kubernetes.use_secret_as_env(task, secret.name, dict(secret.env))
@@ -240,8 +286,6 @@ def _set_retries(task: Any, own: StepPlacement) -> None:
     seconds = math.ceil(own.timeout_hours * 3600)
     kubernetes.set_timeout(task, seconds)
     if own.retries:
-        task.set_env_variable(RESTARTS_ENV, str(own.retries))
-        task.set_env_variable(RESTART_SECONDS_ENV, str(own.retry_seconds))
         kubernetes.use_field_path_as_env(task, ATTEMPT_ENV, f"metadata.annotations['{NODE_NAME_ANNOTATION}']")
         waits = own.retry_seconds * (2**own.retries - 1)
         task.set_retry(

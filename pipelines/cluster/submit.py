@@ -16,7 +16,7 @@ import kfp_server_api
 import yaml
 
 from voxline.errors import SettingsError
-from voxline.pipelines.cluster.compiler import compile_pipeline
+from voxline.pipelines.cluster.compiler import Platform, compile_pipeline
 from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.config.run_config import RunConfig
 
@@ -42,7 +42,7 @@ class CompiledPipeline:
     version: str
 
     @classmethod
-    def of(cls, config: RunConfig, kfp_version: tuple[int, ...] = ()) -> "CompiledPipeline":
+    def of(cls, config: RunConfig, kfp_version: tuple[int, ...] = (), platform: Platform = "kfp") -> "CompiledPipeline":
         """Compiles for a server of this version (`KfpServer.version`); empty: for every server since 2.5.
 
         Raises:
@@ -50,7 +50,7 @@ class CompiledPipeline:
         """
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "pipeline.yaml"
-            compile_pipeline(config, file, kfp_version)
+            compile_pipeline(config, file, kfp_version, platform)
             text = file.read_bytes()
         _check_required_parameters(text, config)
         # A server may store pipelines as Kubernetes objects, so these are valid names for them.

@@ -338,6 +338,26 @@ class PodUser(Settings):
     gid: int = pydantic.Field(65532, ge=1, lt=2**31, description="group id")
 
 
+class VertexSettings(Settings):
+    """Where `--platform vertex` submits to. Kubernetes does not read it."""
+
+    project: Annotated[str, _Matches(r"([a-z][a-z0-9-]{4,28}[a-z0-9])?", "a project's id, such as team-speech")] = (
+        pydantic.Field("", description="id of the Google Cloud project")
+    )
+    location: Annotated[str, _Matches(r"([a-z]+-[a-z]+[0-9]+)?", "a region, such as europe-west4")] = pydantic.Field(
+        "", description="region of the runs; take the one of the bucket"
+    )
+    pipeline_root: Annotated[str, _Matches(r"(gs://[^/]+(/.+)?)?", "a folder of a bucket, gs://bucket/artifacts")] = (
+        pydantic.Field("", description="where Vertex AI keeps artifacts, such as gs://bucket/artifacts")
+    )
+    service_account: Annotated[
+        str, _Matches(r"([^@ ]+@[^@ ]+)?", "the address of an account, name@project.iam.gserviceaccount.com")
+    ] = pydantic.Field("", description="account of all steps; empty: the project's Compute Engine account")
+    network: Annotated[str, _Matches(r"(projects/.+/global/networks/.+)?", "projects/NUMBER/global/networks/NAME")] = (
+        pydantic.Field("", description="VPC network to peer with; empty: none")
+    )
+
+
 class ClusterSettings(Placement):
     """How the pods of a run are placed on a cluster."""
 
@@ -360,6 +380,9 @@ class ClusterSettings(Placement):
         ge=0,
         le=3650,
         description="days to keep the pods and logs of a finished run, on KFP 2.17 or later; 0: as the server is set",
+    )
+    vertex: VertexSettings = pydantic.Field(
+        default_factory=VertexSettings, description="project and account on Vertex AI, for --platform vertex"
     )
     steps: StepPlacements = pydantic.Field(default_factory=StepPlacements, description="a section for each step")
 

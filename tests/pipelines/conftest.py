@@ -14,7 +14,7 @@ import yaml
 from tests.waiting import PATIENCE_SECONDS
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run as generate
-from voxline.pipelines.cluster.compiler import compile_pipeline
+from voxline.pipelines.cluster.compiler import Platform, compile_pipeline
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.store.files import read_json
 
@@ -74,14 +74,16 @@ def house(tmp_path: Path, corpus: Path) -> House:
     return House(tmp_path, corpus)
 
 
-def compile_to_yaml(config: RunConfig, file: Path, kfp_version: tuple[int, ...]) -> str:
+def compile_to_yaml(
+    config: RunConfig, file: Path, kfp_version: tuple[int, ...] = (), platform: Platform = "kfp"
+) -> str:
     """The IR YAML of a config.
 
     It is compiled in a thread, whose stack is short: KFP reads the source of every function on the stack, for each
     setting of each task, which takes seconds below pytest.
     """
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(compile_pipeline, config, file, kfp_version).result()
+        pool.submit(compile_pipeline, config, file, kfp_version, platform).result()
     return file.read_text(encoding="utf-8")
 
 

@@ -65,7 +65,7 @@ CASES = {
 
 
 def layers(case: str, folder: Path) -> list[Path]:
-    pipeline, overlay = CASES[case]
+    pipeline, overlay = {**CASES, "asr-vertex": ("asr", "vertex")}[case]
     files = {"run.yaml": RUNS[pipeline], "images.yaml": IMAGES}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -94,6 +94,16 @@ def documents(ir: str) -> tuple[Any, Any]:
 
 def test_the_graph_compiles_to_the_golden_file(case: str, ir: str) -> None:
     golden = GOLDEN / f"{case}.yaml"
+    if os.environ.get("VOXLINE_WRITE_GOLDEN"):
+        golden.write_text(ir, encoding="utf-8")
+    assert ir == golden.read_text(encoding="utf-8"), "look at the difference, and run `make golden` if it is meant"
+
+
+def test_the_graph_compiles_to_the_golden_file_for_vertex(tmp_path: Path) -> None:
+    """tests/pipelines/cluster/test_vertex.py reads the file, and gives it to Google's client."""
+    files = layers("asr-vertex", tmp_path)
+    ir = masked(compile_to_yaml(load_config(files), tmp_path / "ir.yaml", platform="vertex"))
+    golden = GOLDEN / "asr-vertex.yaml"
     if os.environ.get("VOXLINE_WRITE_GOLDEN"):
         golden.write_text(ir, encoding="utf-8")
     assert ir == golden.read_text(encoding="utf-8"), "look at the difference, and run `make golden` if it is meant"

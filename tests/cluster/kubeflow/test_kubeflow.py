@@ -21,7 +21,7 @@ from voxline.pipelines.config.load import load_config
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = sorted(ROOT.glob("configs/asr/*.yaml")) + sorted(ROOT.glob("configs/tts/*.yaml"))
 CONFIGS += sorted(ROOT.glob("configs/refresh/*.yaml"))
-OVERLAYS = sorted(ROOT.glob("configs/cluster/*.yaml"))
+OVERLAYS = sorted(file for file in ROOT.glob("configs/cluster/*.yaml") if file.stem != "vertex")
 PLACES = ["store=/mnt/store", "registry=/mnt/registry", "datasets=/mnt/store/datasets"]
 REFUSED = {("librispeech-960", "gke-tpu")}
 """A config and an overlay that do not go together: its own image is for GPUs."""
