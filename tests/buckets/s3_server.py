@@ -5,6 +5,7 @@ builds it). boto3 talks to a proxy in front of it, see `tests/buckets/proxy.py`.
 """
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -34,6 +35,7 @@ class S3Storage:
         self.uri = f"s3://{self.name}"
         self.client().create_bucket(Bucket=self.name)
 
+    @functools.cache  # noqa: B019 - a bucket lives as long as its test; to build a client takes 30 ms
     def client(self) -> Any:
         """boto3's own client, to look at what is there."""
         import boto3

@@ -88,7 +88,7 @@ def told(storage: AnyStorage, *more: str) -> str:
 def traces_of_her(storage: AnyStorage) -> list[str]:
     found = []
     for entry in storage.bucket().list():
-        data = storage.bucket().read(entry.name)
+        data = storage.bucket().read_version(entry)
         data = gzip.decompress(data) if entry.name.endswith(".gz") else data
         if GONE in f"{entry.name} {data.decode('latin-1')}" or data == b"her voice":
             found.append(entry.name)
@@ -120,8 +120,9 @@ def is_clean(storage: AnyStorage, expected: Any, clips: set[str]) -> None:
     """All others are whole, nothing of the speaker is left, and no lock or staging folder either."""
     assert traces_of_her(storage) == []
     assert of_versions(storage) == expected
-    names = storage.names()
-    shards = [json.loads(storage.bucket().read(name)) for name in names if name.endswith("/shard.json")]
+    objects = list(storage.bucket().list())
+    names = [one.name for one in objects]
+    shards = [json.loads(storage.bucket().read_version(one)) for one in objects if one.name.endswith("/shard.json")]
     assert not any(clips & set(shard["clips"]) for shard in shards)
     folders = {name.rpartition("/")[0] for name in names if name.startswith("store/shards/")}
     assert folders == {name.rpartition("/")[0] for name in names if name.endswith("/shard.json")}
