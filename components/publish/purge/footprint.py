@@ -10,10 +10,11 @@ lines, and its TensorBoard files are removed, which may show and play what they 
 """
 
 import dataclasses
+import functools
 import html
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from voxline.store.store_locks import UNFINISHED_PURGE
 USUAL_SPEEDS = (0.9, 1.0, 1.1)
 """Of clips of datasets that no longer exist. The speeds of existing datasets are added."""
 _NOT_OUTPUTS = (SHARDS_FOLDER, WAVS, TRAIN, *NAMELESS_FOLDERS)
+_WORD = b"[%s]" % re.escape(bytes(byte for byte in range(256) if chr(byte).isalnum() or byte in b"-_"))
 _EMBEDDED_DATA = re.compile(rb"data:[a-z]+/[^\"' )]*")
 
 
@@ -146,7 +148,7 @@ def find_wavs(store: Path, footprint: Footprint, workspace: Workspace) -> list[P
 def find_wav_logs(store: Path, wavs: set[str]) -> list[Path]:
     """The logs that name some of these WAVs."""
     names = [name.encode() for name in wavs]
-    return [log for log in sorted((store / WAVS / "log").glob("*.jsonl")) if _contains_any(log.read_bytes(), names)]
+    return [log for log in sorted((store / WAVS / "log").glob("*.jsonl")) if contains_name(log.read_bytes(), names)]
 
 
 def remove_line_caches(store: Path) -> None:
@@ -161,7 +163,7 @@ def remove_wav_lines(store: Path, wavs: set[str], workspace: Workspace) -> None:
     for log in find_wav_logs(store, wavs):
         lines = log.read_bytes().splitlines(keepends=True)
         with atomic_write(log) as file:
-            file.writelines(line for line in lines if not _contains_any(line, names))
+            file.writelines(line for line in lines if not contains_name(line, names))
         workspace.upload(log)
 
 
@@ -242,31 +244,16 @@ def contains_name(data: bytes, names: Iterable[bytes]) -> bool:
 
     >>> contains_name(b'{"id": "u1"}', [b"u1"]), contains_name(b"u12 of u10", [b"u1"])
     (True, False)
-    >>> contains_name(b"u100-7", [b"u100"])
-    False
+    >>> contains_name(b"u100-7", [b"u100"]), contains_name(b"(u100)", [b"u100"]), contains_name(b"u1", [b"u1"])
+    (False, True, True)
     """
-    return any(_contains_word(data, name) for name in names)
+    return any(name in data and _name_pattern(name).search(data) for name in names)
 
 
-def _contains_word(data: bytes, name: bytes) -> bool:
-    for start in _find_all(data, name):
-        around = data[max(start - 1, 0) : start] + data[start + len(name) : start + len(name) + 1]
-        if all(bytes([byte]) in (b'"', b"'", b">", b"<") for byte in around):
-            return True
-        if len(name) > 3 and not any(chr(byte).isalnum() or byte in b"-_" for byte in around):
-            return True
-    return False
-
-
-def _find_all(data: bytes, name: bytes) -> Iterator[int]:
-    start = data.find(name)
-    while start >= 0:
-        yield start
-        start = data.find(name, start + 1)
-
-
-def _contains_any(data: bytes, names: list[bytes]) -> bool:
-    return any(name in data for name in names)
+@functools.cache
+def _name_pattern(name: bytes) -> re.Pattern[bytes]:
+    beside = _WORD if len(name) > 3 else rb"[^\"'<>]"
+    return re.compile(rb"(?<!%s)%s(?!%s)" % (beside, re.escape(name), beside))
 
 
 def _output_of(folder: Path, store: Path) -> str:
