@@ -3,6 +3,8 @@
 The dataset lists the position and length of each record, so no shard is scanned: threads read batches by position,
 ahead of their use. The plan of an epoch can therefore be rebuilt after a kill, starting at step k reads nothing before
 it, and the number of steps is known in advance. The layout of the shards affects neither the order nor the content.
+
+Every worker of a training makes the same plan, and reads, decodes and augments only the rows of its own devices.
 """
 
 import collections
@@ -10,17 +12,16 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from voxline.data.dataset import Dataset
 from voxline.data.reader import Example, open_shard, read_features
-from voxline.data.rows import DatasetRow
 from voxline.errors import WorkError
 from voxline.progress import print_status
-from voxline.text.alphabet import Alphabet, min_ctc_frames
+from voxline.text.alphabet import min_ctc_frames
 
 Array = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
@@ -28,15 +29,51 @@ PREFETCHED = 6
 """Batches read ahead."""
 
 
+BUCKET_FRAMES = 8
+"""Static lengths are multiples of this many frames, which suits the tiles of a TPU."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaShare:
+    """The devices of this process among those of all workers; of a batch, device `r` gets the places r, r + total, ….
+
+    Attributes:
+      first: the number of its first device.
+      count, total: its devices, and those of all workers.
+    """
+
+    first: int = 0
+    count: int = 1
+    total: int = 1
+
+    def places(self, rows: int, least: int = 0) -> Integers:
+        """The places in a batch of `rows` utterances that this process computes, ascending.
+
+        A place beyond the last row repeats a row, at no weight in the loss. There are as many of them as it takes for
+        each device to have a place, and for `least` places in all.
+
+        >>> ReplicaShare(first=2, count=2, total=4).places(7).tolist(), WHOLE.places(2, least=3).tolist()
+        ([2, 3, 6], [0, 1, 2])
+        """
+        every = np.arange(max(rows, self.total, least), dtype=np.int32)
+        return every[(every - self.first) % self.total < self.count]
+
+
+WHOLE = ReplicaShare()
+
+
 @dataclasses.dataclass(frozen=True)
 class Batch:
     """Utterances of similar length, padded with zeros.
 
     Attributes:
+      ids, texts: of the whole batch.
       features: float32 [rows, frames, bins].
       frames: int32 [rows], real frames.
       labels: int32 [rows, labels].
       counts: int32 [rows], real labels.
+      places: int32 [rows] where only some rows were read: row `i` is the utterance `places[i] % len(ids)`, and counts
+        nothing if its place is `len(ids)` or above. None: the rows are those of `ids`.
     """
 
     ids: list[str]
@@ -45,13 +82,17 @@ class Batch:
     frames: Integers
     labels: Integers
     counts: Integers
+    places: Integers | None = None
 
     @classmethod
-    def of(cls, examples: list[Example]) -> "Batch":
+    def of(cls, examples: list[Example], buckets: Sequence[tuple[int, int]] = ()) -> "Batch":
+        """Pads the examples to the longest, or to the smallest bucket of (frames, labels) that all of them fit into."""
         frames = np.array([len(example.features) for example in examples], np.int32)
         counts = np.array([len(example.labels) for example in examples], np.int32)
-        features = np.zeros((len(examples), frames.max(), examples[0].features.shape[1]), np.float32)
-        labels = np.zeros((len(examples), max(counts.max(), 1)), np.int32)
+        size = int(frames.max()), max(int(counts.max()), 1)
+        size = next((each for each in buckets if each[0] >= size[0] and each[1] >= size[1]), size)
+        features = np.zeros((len(examples), size[0], examples[0].features.shape[1]), np.float32)
+        labels = np.zeros((len(examples), size[1]), np.int32)
         for row, example in enumerate(examples):
             features[row, : frames[row]] = example.features
             labels[row, : counts[row]] = example.labels
@@ -69,6 +110,7 @@ class _Record:
     offset: int
     size: int
     frames: int
+    labels: int
     min_frames: int
     corpus: str
 
@@ -85,9 +127,14 @@ class Batches:
         between epochs.
       augment: changes the features of an example: (features, minimum frames, generator) to features.
       corpus_weights: corpus → how often an epoch draws each of its utterances, on average; others once.
+      share: the rows of each batch that `epoch` reads.
+      buckets: pad each batch to one of so many static shapes, and fill it with rows of no weight to `batch_size`; 0: a
+        batch is as long as its longest row.
+      longer: share by which `augment` may lengthen an utterance.
 
     Attributes:
       infeasible: ids of the utterances left out.
+      shapes: the buckets, (frames, labels), ascending.
 
     Raises:
       WorkError: a shard is damaged, or the weights draw no utterance. Damage within a shard is noticed when the record
@@ -108,10 +155,13 @@ class Batches:
         shortest_first: bool = False,
         augment: Callable[[Array, int, np.random.Generator], Array] | None = None,
         corpus_weights: Mapping[str, float] | None = None,
+        share: ReplicaShare = WHOLE,
+        buckets: int = 0,
+        longer: float = 0.0,
     ) -> None:
         self.bins, self.batch_size, self.seed = dataset.features.bins, batch_size, seed
         self.shuffled, self.shortest_first, self.augment = shuffled, shortest_first, augment
-        self.length_noise, self.time_stride = length_noise, time_stride
+        self.length_noise, self.time_stride, self.share = length_noise, time_stride, share
         self._alphabet = dataset.alphabet
         records = list(_find_records(dataset, split, time_stride, 2 * padding))
         self._paths = {number: dataset.file(dataset.shards[number]) for number in {record.file for record in records}}
@@ -130,6 +180,8 @@ class Batches:
         if weighted := [one for one in self._corpora if one.name]:
             drawn = ", ".join(f"{one.name} {one.draws:,} draws of {len(one.rows):,}" for one in weighted)
             print_status(f"train: utterances in each epoch: {drawn}")
+        sizes = [(record.frames, record.labels) for record in self._records]
+        self.shapes = choose_buckets(sizes, buckets, longer) if buckets and sizes else []
 
     def __del__(self) -> None:
         for file in getattr(self, "_files", {}).values():
@@ -175,7 +227,7 @@ class Batches:
             waiting: collections.deque[concurrent.futures.Future[Batch]] = collections.deque()
             try:
                 for rows in plan:
-                    waiting.append(readers.submit(self.read, rows, epoch))
+                    waiting.append(readers.submit(self.read, rows, epoch, self.share))
                     if len(waiting) > PREFETCHED:
                         yield waiting.popleft().result()
                 while waiting:
@@ -184,8 +236,25 @@ class Batches:
                 for future in waiting:
                     future.cancel()
 
-    def read(self, draws: npt.NDArray[np.int64], epoch: int = 0) -> Batch:
-        """Reads some draws of a plan as one batch. Each repetition of an utterance is augmented in its own way."""
+    def read(self, draws: npt.NDArray[np.int64], epoch: int = 0, share: ReplicaShare | None = None) -> Batch:
+        """Reads some draws of a plan as one batch; with a share, only its rows.
+
+        Each repetition of an utterance is augmented in its own way.
+        """
+        if share is None:
+            return Batch.of(self._read(draws, epoch))
+        least = self.batch_size if self.shapes else 0
+        if share.count == share.total and len(draws) >= least:
+            return Batch.of(self._read(draws, epoch), self.shapes)
+        places = share.places(len(draws), least)
+        once, again = np.unique(draws[places % len(draws)], return_inverse=True)
+        examples = self._read(once, epoch)
+        batch = Batch.of([examples[index] for index in again.tolist()], self.shapes)
+        whole = [self._records[draw % len(self._records)] for draw in draws.tolist()]
+        ids, texts = [record.id for record in whole], [record.text for record in whole]
+        return dataclasses.replace(batch, ids=ids, texts=texts, places=places)
+
+    def _read(self, draws: npt.NDArray[np.int64], epoch: int) -> list[Example]:
         examples = []
         for draw in draws.tolist():
             row = draw % len(self._records)
@@ -196,7 +265,7 @@ class Batches:
                     example, features=self.augment(example.features, record.min_frames, random)
                 )
             examples.append(example)
-        return Batch.of(examples)
+        return examples
 
     def _weigh_corpora(self, weights: Mapping[str, float]) -> list["_DrawnCorpus"]:
         corpora = np.array([record.corpus if record.corpus in weights else "" for record in self._records], object)
@@ -258,16 +327,33 @@ def _find_records(dataset: Dataset, split: str, time_stride: int, padding: int) 
     rows = [row for row in dataset.rows() if row.split == split]
     rows.sort(key=lambda row: (hashlib.blake2b(row.id.encode(), digest_size=8).digest(), row.id))
     locations = dataset.read_record_locations()
-    min_frames = [_min_frames(row, dataset.alphabet, time_stride, padding) for row in rows]
+    needed = [_count_needed(dataset.alphabet.encode(row.text), time_stride, padding) for row in rows]
     for column in range(len(dataset.speeds)):
-        for row, minimum in zip(rows, min_frames, strict=True):
+        for row, (count, minimum) in zip(rows, needed, strict=True):
             shard, offset, size, frames = locations[row.number, column].item()
             if shard >= 0:
                 corpus = str(row.extra.get("corpus", ""))
-                yield _Record(row.id, row.text, row.speaker, shard, offset, size, frames, minimum, corpus)
+                yield _Record(row.id, row.text, row.speaker, shard, offset, size, frames, count, minimum, corpus)
 
 
-def _min_frames(row: DatasetRow, alphabet: Alphabet, time_stride: int, padding: int) -> int:
-    """The fewest feature frames that give as many output frames as CTC needs for the labels."""
-    needed = min_ctc_frames(alphabet.encode(row.text)) if time_stride else 1
-    return max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)
+def _count_needed(labels: Sequence[int], time_stride: int, padding: int) -> tuple[int, int]:
+    """How many labels there are, and the fewest feature frames whose output frames suffice for CTC."""
+    needed = min_ctc_frames(labels) if time_stride else 1
+    return len(labels), max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)
+
+
+def choose_buckets(sizes: Sequence[tuple[int, int]], count: int, longer: float = 0.0) -> list[tuple[int, int]]:
+    """At most `count` static shapes (frames, labels), ascending, into which utterances of the given sizes fit.
+
+    The bounds part the utterances into groups of the same number by their frames; the last one leaves room for
+    utterances that augmentation lengthens by a share of up to `longer`.
+
+    >>> choose_buckets([(10, 3), (20, 2), (30, 9), (41, 5)], 2), choose_buckets([(10, 3), (20, 2)], 1, longer=0.25)
+    ([(24, 3), (48, 9)], [(32, 3)])
+    """
+    frames = np.array([size[0] for size in sizes])
+    labels = np.array([size[1] for size in sizes])
+    bounds = np.quantile(frames, np.arange(1, count + 1) / count, method="higher")
+    bounds[-1] = np.ceil(bounds[-1] * (1 + longer))
+    rounded = np.unique(-(-bounds.astype(int) // BUCKET_FRAMES) * BUCKET_FRAMES)
+    return [(int(bound), max(int(labels[frames <= bound].max()), 1)) for bound in rounded]

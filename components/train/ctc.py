@@ -11,7 +11,7 @@ from keras import ops
 Tensor = Any
 
 
-def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor, *, compiled: bool = False) -> Tensor:
     """The negative log-likelihood of each row's labels, float32 [batch], in nats.
 
     Args:
@@ -20,13 +20,14 @@ def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor) -> 
         fewer, both kernels return a large finite loss, so such rows must be left out before.
       labels: int32 [batch, labels], with any padding.
       counts: int32 [batch], real labels.
+      compiled: use operations that XLA compiles for static shapes, on a TPU too.
 
     On the TensorFlow backend `tf.nn.ctc_loss` with sparse labels is 6 to 20 times as fast as with dense ones, which
     `keras.ops.ctc_loss` uses. `keras.losses.CTC` takes no lengths, so it is wrong on padded rows.
     """
     logits = ops.cast(logits, "float32")
     blank = logits.shape[-1] - 1
-    if keras.backend.backend() == "tensorflow":
+    if keras.backend.backend() == "tensorflow" and not compiled:
         import tensorflow as tf
 
         positions = tf.where(tf.sequence_mask(counts, tf.shape(labels)[1]))

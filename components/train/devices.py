@@ -1,8 +1,8 @@
 """The devices that train: one, all of this machine, or those of all workers in TF_CONFIG.
 
 The training loop is the same for each. All workers run the same program on the same order of batches. A replica takes
-every n-th row of a batch; the sum over replicas equals the result of one device with the whole batch (except for batch
-normalization, whose statistics are per replica).
+every n-th row of a batch, and a worker reads the rows of its replicas only; the sum over replicas equals the result of
+one device with the whole batch (except for batch normalization, whose statistics are per replica).
 """
 
 import json
@@ -14,21 +14,25 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from voxline.components.train.batches import ReplicaShare
 from voxline.errors import SettingsError, WorkError
 
 ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
 """The cluster sets it to the kind and the number of devices that the pod requests, such as `gpu:4`."""
+CPU_ONLY = "or write accelerator: null under cluster.steps.train"
 
 
 def choose_strategy(strategy: str) -> Any:
     """The `tf.distribute` strategy for a value of train.strategy; "auto" uses all devices there are.
 
     Raises:
-      SettingsError: it is "multi_worker", and TF_CONFIG names no workers.
+      SettingsError: it is "multi_worker", and TF_CONFIG names no workers; or it does not suit the TPUs of this machine.
       WorkError: TensorFlow does not see the devices that the pod requests.
     """
-    check_accelerator()
     workers = worker_count()
+    if _wants_tpu():
+        return _tpu_strategy(strategy, workers)
+    check_accelerator()
     if strategy == "multi_worker" and not workers:
         raise SettingsError(
             "train.strategy is 'multi_worker' and the environment variable TF_CONFIG names no workers; "
@@ -44,26 +48,74 @@ def choose_strategy(strategy: str) -> Any:
 
 
 def check_accelerator() -> None:
-    """Compares the devices that TensorFlow sees with those that the cluster was asked for.
+    """Compares the GPUs that TensorFlow sees with those that the cluster was asked for.
 
     Without this, a pod without a driver, or with the wrong image, would train on its CPU for days and be paid for its
     accelerator.
 
     Raises:
-      WorkError: there are fewer, or they are TPUs, on which this version does not train.
+      WorkError: there are fewer.
     """
-    kind, _, count = os.environ.get(ACCELERATOR_ENV, "").partition(":")
+    kind, count = _requested()
     if not kind:
         return
-    mend = "or write accelerator: null under cluster.steps.train"
-    if kind == "tpu":
-        raise WorkError(f"the pod requests {count} TPU chips, and Voxline does not train on TPUs; request GPUs, {mend}")
     seen = len(tf.config.list_physical_devices(kind.upper()))
-    if seen < int(count):
+    if seen < count:
         raise WorkError(
             f"the pod requests {count} {kind.upper()}s and TensorFlow sees {seen}; check the image (model-{kind}), "
-            f"the node's driver and device plug-in (`nvidia-smi` in a pod), {mend}"
+            f"the node's driver and device plug-in (`nvidia-smi` in a pod), {CPU_ONLY}"
         )
+
+
+def is_tpu(strategy: Any) -> bool:
+    """Whether a strategy computes on TPUs: all of a step is then compiled, for static shapes."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def replica_share(strategy: Any) -> ReplicaShare:
+    """The replicas of this process among those of all workers, each of which has the same number."""
+    total, workers = strategy.num_replicas_in_sync, max(worker_count(), 1)
+    if workers == 1 or total == 1:
+        return ReplicaShare(0, total, total)
+    count = total // workers
+    return ReplicaShare(_tf_config().get("task", {}).get("index", 0) * count, count, total)
+
+
+def _requested() -> tuple[str, int]:
+    """The kind and number of devices that the pod requests; ("", 0) where none are."""
+    kind, _, count = os.environ.get(ACCELERATOR_ENV, "").partition(":")
+    return kind, int(count or 0)
+
+
+def _wants_tpu() -> bool:
+    return _requested()[0] == "tpu" or bool(tf.config.list_physical_devices("TPU"))
+
+
+def _tpu_strategy(strategy: str, workers: int) -> Any:
+    """All TPU cores of this host; a slice of several hosts is not supported."""
+    if strategy not in ("auto", "mirrored") or workers > 1:
+        raise SettingsError(
+            f"train.strategy is {strategy!r}, with {max(workers, 1)} workers, on a machine with TPUs; 'auto' and "
+            "'mirrored' use all chips of one host, and train.workers.count must be 1"
+        )
+    count = _requested()[1]
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        found = tf.distribute.TPUStrategy(resolver)
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise WorkError(
+            f"the pod requests {count} TPU chips and TensorFlow cannot start them ({reason}); "
+            f"check the image (model-tpu) and that no other process uses them, {CPU_ONLY}"
+        ) from error
+    if found.num_replicas_in_sync < count:
+        raise WorkError(
+            f"the pod requests {count} TPU chips and TensorFlow sees {found.num_replicas_in_sync} cores; check the "
+            f"type and topology under cluster.steps.train.accelerator, {CPU_ONLY}"
+        )
+    return found
 
 
 def worker_count() -> int:

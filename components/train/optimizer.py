@@ -58,6 +58,14 @@ class AdamW:
                 group=False,
             )
 
+    def update_in_replica(self, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
+        """The same as `update`, within `strategy.run`, for strategies whose variables may be assigned there."""
+        self._count.assign_add(tf.cast(accept, tf.float32))
+        for variable, gradient, mean, square in zip(
+            self._variables, gradients, self._means, self._squares, strict=True
+        ):
+            self._update_one(variable, gradient, mean, square, self._count, norm, rate, accept)
+
     def _update_one(
         self,
         variable: Any,

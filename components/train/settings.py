@@ -111,6 +111,17 @@ class TrainSettings(Settings):
     strategy: Literal["auto", "one", "mirrored", "multi_worker"] = pydantic.Field(
         "auto", description="devices: one; all of this machine; all workers in TF_CONFIG; auto: all there are"
     )
+    xla: bool = pydantic.Field(
+        False,
+        description="compile each training step as a whole with XLA, for the static shapes of `buckets`; on TPUs this "
+        "is always so. Not part of the step's key: the result is the same up to rounding",
+    )
+    buckets: int = pydantic.Field(
+        4,
+        ge=1,
+        le=64,
+        description="static shapes to which batches are padded where steps are compiled; each is compiled once",
+    )
     seed: int = pydantic.Field(
         1, ge=0, lt=2**31, description="seed of initial weights, order, augmentation and dropout"
     )
@@ -129,13 +140,14 @@ class TrainSettings(Settings):
         return self
 
     def key_settings(self) -> Settings:
-        """The settings that are part of the step's key: all but the number and kind of workers."""
+        """The settings that are part of the step's key: all but workers, `xla` and `buckets`."""
         return _KeyedSettings.of(self.key_values())
 
     def key_values(self) -> dict[str, object]:
         """The values of `key_settings`."""
         values: dict[str, object] = self.plain()
-        del values["workers"]
         if not self.corpus_weights:  # so that a training of before is found
             del values["corpus_weights"]
+        for name in ("workers", "xla", "buckets"):
+            del values[name]
         return values

@@ -16,7 +16,7 @@ from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.train_module import StepResult
 from voxline.data.dataset import Dataset
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
 
 MAX_LISTED = 20
@@ -120,12 +120,19 @@ class TrainingTask(abc.ABC):
       module: the model with its optimizer.
 
     Raises:
+      SettingsError: the batch size or the strategy does not suit the devices.
       WorkError: the training split is empty, or too many utterances are infeasible.
     """
 
     def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
         self.settings, self.dataset = settings, dataset
         self.strategy = devices.choose_strategy(settings.strategy)
+        replicas = self.strategy.num_replicas_in_sync
+        if self.buckets and settings.batch_size % replicas:
+            raise SettingsError(
+                f"train.batch_size is {settings.batch_size}, and {replicas} devices with static shapes take a multiple "
+                f"of {replicas}; set it to {-(-settings.batch_size // replicas) * replicas}"
+            )
         self.train, self.dev = self.build_batches()
         self._check_feasible(self.train)
         self._check_feasible(self.dev)
@@ -140,6 +147,12 @@ class TrainingTask(abc.ABC):
           WorkError: the settings make that an error.
         """
         return
+
+    @property
+    def buckets(self) -> int:
+        """Static shapes of the batches, for `Batches`; 0 where a step is not compiled."""
+        settings = self.settings
+        return settings.buckets if settings.xla or devices.is_tpu(self.strategy) else 0
 
     @property
     @abc.abstractmethod

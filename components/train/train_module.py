@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from voxline.components.train import devices
 from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.optimizer import AdamW, assign_if
@@ -38,13 +39,21 @@ class BatchTensors(NamedTuple):
     counts: Tensor
 
 
-def batch_signature(rows: int | None) -> BatchTensors:
+def batch_signature(rows: int | None, frames: int | None = None, labels: int | None = None) -> BatchTensors:
     return BatchTensors(
-        features=tf.TensorSpec([rows, None, None], tf.float32),
+        features=tf.TensorSpec([rows, frames, None], tf.float32),
         frames=tf.TensorSpec([rows], tf.int32),
-        labels=tf.TensorSpec([rows, None], tf.int32),
+        labels=tf.TensorSpec([rows, labels], tf.int32),
         counts=tf.TensorSpec([rows], tf.int32),
     )
+
+
+class Shape(NamedTuple):
+    """The static sizes of a batch on this process; a size of None may differ from batch to batch."""
+
+    rows: int | None
+    frames: int | None = None
+    labels: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,10 +80,14 @@ class TrainModule(abc.ABC):
       make_models: returns the model and any auxiliary models, which train along and are not exported; called in the
         strategy's scope. Each has `trainable_variables`, `weights` and `normalizations`: layers whose moving statistics
         accepted steps update.
+
+    Attributes:
+      compiled: XLA compiles a whole step, with its update, for each static shape of a batch.
     """
 
     def __init__(self, settings: TrainSettings, strategy: Any, make_models: Callable[[], Sequence[Any]]) -> None:
-        self.seed, self.strategy = settings.seed, strategy
+        self.seed, self.strategy, self.share = settings.seed, strategy, devices.replica_share(strategy)
+        self.compiled = settings.xla or devices.is_tpu(strategy)
         with strategy.scope():
             self.model, *self.auxiliary_models = make_models()
             models = [self.model, *self.auxiliary_models]
@@ -118,9 +131,9 @@ class TrainModule(abc.ABC):
     def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
         """Runs one step; `step`, counted from 0, seeds the dropout."""
         noise = tf.constant([self.seed, step * 1000], tf.int32)
-        tensors, weights = self._to_tensors(batch)
+        tensors, weights, _, shape = self._to_tensors(batch)
         schedule = {name: tf.constant(value, tf.float32) for name, value in self.schedule(step).items()}
-        graph = self._train_graph(len(weights), self.graph_key(step))
+        graph = self._train_graph(shape, self.graph_key(step))
         loss, norm, accepted, losses = graph(tensors, weights, tf.constant(rate, tf.float32), noise, schedule)
         return StepResult(
             float(loss), float(norm), bool(accepted), {name: float(part) for name, part in losses.items()}
@@ -132,13 +145,14 @@ class TrainModule(abc.ABC):
         Returns:
           (row, its values by name) for each row of the batch that this worker's devices evaluated.
         """
-        outputs, rows = self._eval_graph(self.graph_key(step))(self._to_tensors(batch)[0])
-        local = self.strategy.experimental_local_results
-        columns = {name: local(values) for name, values in outputs.items()}
+        tensors, _, places, shape = self._to_tensors(batch)
+        shape = shape if self.compiled else Shape(None)
+        outputs = self._eval_graph(shape, self.graph_key(step))(tensors)
+        columns = {name: self.strategy.experimental_local_results(values) for name, values in outputs.items()}
         results = []
-        for replica, numbers in enumerate(local(rows)):
+        for replica in range(self.share.count):
             values = {name: column[replica].numpy() for name, column in columns.items()}
-            for index, row in enumerate(numbers.numpy().tolist()):
+            for index, row in enumerate(places[replica :: self.share.count].tolist()):
                 if row < len(batch.ids):
                     results.append((row, {name: column[index] for name, column in values.items()}))
         return results
@@ -165,51 +179,115 @@ class TrainModule(abc.ABC):
         auxiliary = [weight for model in self.auxiliary_models for weight in model.weights]
         return {"model": self.model.weights, "auxiliary": auxiliary, "optimizer": self.optimizer.state}
 
-    def _to_tensors(self, batch: Batch) -> tuple[BatchTensors, Tensor]:
-        """The batch and the weight of each row in the loss; rows repeat at weight zero until each replica has one."""
-        rows = len(batch.ids)
-        filled = np.arange(max(rows, self.strategy.num_replicas_in_sync)) % rows
-        weights = np.where(np.arange(len(filled)) < rows, 1 / rows, 0).astype(np.float32)
-        arrays = (batch.features, batch.frames, batch.labels, batch.counts)
-        return BatchTensors(*(tf.constant(array[filled]) for array in arrays)), tf.constant(weights)
+    def _to_tensors(self, batch: Batch) -> tuple[BatchTensors, Tensor, npt.NDArray[np.int32], Shape]:
+        """The batch, the weight of each row in the loss, the place of each row in the batch, and their shape.
 
-    def _make_train_graph(self, rows: int, graph_key: Any) -> Any:
-        """The graph for batches of this many rows.
+        Each replica gets its own rows; rows repeat at weight zero until each has one.
+        """
+        count, places = len(batch.ids), batch.places
+        arrays: list[npt.NDArray[Any]] = [batch.features, batch.frames, batch.labels, batch.counts]
+        if places is None:
+            places = self.share.places(count)
+            arrays = [array[places % count] for array in arrays]
+        weights = np.where(places < count, 1 / count, 0).astype(np.float32)
+        shape = Shape(len(places), *((arrays[0].shape[1], arrays[2].shape[1]) if self.compiled else ()))
+        return BatchTensors(*map(self._hand_over, arrays)), self._hand_over(weights), places, shape
+
+    def _hand_over(self, array: npt.NDArray[Any]) -> Tensor:
+        """The rows of an array on the replicas of this process: every n-th, so that long and short ones spread."""
+        share = self.share
+        if share.total == 1:
+            return tf.constant(array)
+        return self.strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(array[context.replica_id_in_sync_group - share.first :: share.count])
+        )
+
+    def _signature(self, shape: Shape) -> tuple[BatchTensors, Tensor]:
+        """The types of a batch and its weights, as `_to_tensors` returns them."""
+        share, rows = self.share, shape.rows
+        if share.total == 1:
+            return batch_signature(*shape), tf.TensorSpec([rows], tf.float32)
+        counts = [None if rows is None else len(range(replica, rows, share.count)) for replica in range(share.count)]
+        parts = [(*batch_signature(count, *shape[1:]), tf.TensorSpec([count], tf.float32)) for count in counts]
+        # The type of a value on several replicas has no public name.
+        per_replica = type(tf.type_spec_from_value(self._hand_over(np.zeros(share.total))))
+        *batch, weights = (per_replica(*specs) for specs in zip(*parts, strict=True))
+        return BatchTensors(*batch), weights
+
+    def _compile(self, function: Callable[..., Any], signature: Any) -> Any:
+        # A TPU's strategy compiles by itself, and one that sums over devices cannot be compiled as a whole.
+        return tf.function(
+            function,
+            input_signature=signature,
+            autograph=False,
+            jit_compile=True if self.compiled and self.share.total == 1 else None,
+        )
+
+    def _make_train_graph(self, shape: Shape, graph_key: Any) -> Any:
+        """The graph for batches of this many rows; with static lengths, if a step is compiled.
 
         With the number of rows left open, the gradient of the recurrent loops computes shapes at each step: 1.6 times
         as slow.
         """
-        signature = (
-            batch_signature(rows),
-            tf.TensorSpec([rows], tf.float32),
-            tf.TensorSpec([], tf.float32),
-            tf.TensorSpec([2], tf.int32),
-            {name: tf.TensorSpec([], tf.float32) for name in self.schedule(0)},
-        )
+        schedule = {name: tf.TensorSpec([], tf.float32) for name in self.schedule(0)}
+        signature = (*self._signature(shape), tf.TensorSpec([], tf.float32), tf.TensorSpec([2], tf.int32), schedule)
+        make = self._compiled_step if self.compiled else self._ordinary_step
+        return self._compile(functools.partial(make, graph_key), signature)
 
-        def train_step(
+    def _ordinary_step(
+        self,
+        graph_key: Any,
+        batch: BatchTensors,
+        weights: Tensor,
+        rate: Tensor,
+        noise: Tensor,
+        schedule: dict[str, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        compute = functools.partial(self._compute_gradients, graph_key)
+        result = self.strategy.run(compute, args=(batch, weights, noise, schedule))
+        loss, norm, accept, gradients, moved, losses = result
+        self.optimizer.update(self.strategy, gradients, norm, rate, accept)
+        for variable, value in zip(self._moving, moved, strict=True):
+            self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
+        return self._of_first_replica(loss, norm, accept, losses)
+
+    def _compiled_step(
+        self,
+        graph_key: Any,
+        batch: BatchTensors,
+        weights: Tensor,
+        rate: Tensor,
+        noise: Tensor,
+        schedule: dict[str, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        """The same with the update inside `run`, where XLA compiles it along with the rest."""
+
+        def on_replica(
             batch: BatchTensors, weights: Tensor, rate: Tensor, noise: Tensor, schedule: dict[str, Tensor]
         ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-            compute = functools.partial(self._compute_gradients, graph_key)
-            result = self.strategy.run(compute, args=(batch, weights, noise, schedule))
-            loss, norm, accept, gradients, moved, losses = result
-            self.optimizer.update(self.strategy, gradients, norm, rate, accept)
+            computed = self._compute_gradients(graph_key, batch, weights, noise, schedule)
+            loss, norm, accept, gradients, moved, losses = computed
+            self.optimizer.update_in_replica(gradients, norm, rate, accept)
             for variable, value in zip(self._moving, moved, strict=True):
-                self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
-            first = [self._first(value) for value in (loss, norm, accept)]
-            return *first, {name: self._first(value) for name, value in losses.items()}
+                assign_if(variable, value, accept)
+            return loss, norm, accept, losses
 
-        return tf.function(train_step, input_signature=signature, autograph=False)
+        return self._of_first_replica(*self.strategy.run(on_replica, args=(batch, weights, rate, noise, schedule)))
+
+    def _of_first_replica(
+        self, loss: Tensor, norm: Tensor, accept: Tensor, losses: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        loss, norm, accept = (self._first(value) for value in (loss, norm, accept))
+        return loss, norm, accept, {name: self._first(value) for name, value in losses.items()}
 
     def _compute_gradients(
         self, graph_key: Any, batch: BatchTensors, weights: Tensor, noise: Tensor, schedule: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor], dict[str, Tensor]]:
         """On one replica: loss, gradients and moving statistics, reduced over all replicas."""
         context = tf.distribute.get_replica_context()
-        *shares, weights = _replica_rows([*batch, weights])
         noise = noise + tf.stack([0, 100 * tf.cast(context.replica_id_in_sync_group, tf.int32)])
         with tf.GradientTape() as tape:
-            rows = self.compute_losses(BatchTensors(*shares), noise, schedule, graph_key)
+            rows = self.compute_losses(batch, noise, schedule, graph_key)
             losses = {name: tf.reduce_sum(loss * weights) for name, loss in rows.items()}
             loss = tf.add_n(list(losses.values()))
         gradients = tape.gradient(loss, self._trainable)
@@ -227,31 +305,17 @@ class TrainModule(abc.ABC):
         ]
         return loss, norm, tf.reduce_all(finite), gradients, moved, losses
 
-    def _make_eval_graph(self, graph_key: Any) -> Any:
-        def on_replica(batch: BatchTensors) -> tuple[dict[str, Tensor], Tensor]:
-            *shares, rows = _replica_rows([*batch, tf.range(tf.shape(batch.frames)[0])])
-            return self.eval_step(BatchTensors(*shares), graph_key), rows
+    def _make_eval_graph(self, shape: Shape, graph_key: Any) -> Any:
+        def evaluate(batch: BatchTensors) -> dict[str, Tensor]:
+            outputs: dict[str, Tensor] = self.strategy.run(
+                lambda batch: self.eval_step(batch, graph_key), args=(batch,)
+            )
+            return outputs
 
-        return tf.function(
-            lambda batch: self.strategy.run(on_replica, args=(batch,)), input_signature=(batch_signature(None),)
-        )
+        return self._compile(evaluate, (self._signature(shape)[0],))
 
     def _first(self, value: Tensor) -> Tensor:
         return self.strategy.experimental_local_results(value)[0]
-
-
-def _replica_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """This replica's rows: every n-th, so that long and short utterances spread evenly."""
-    context = tf.distribute.get_replica_context()
-    replicas = context.num_replicas_in_sync
-    if replicas == 1:
-        return list(tensors)
-    with tf.device("CPU:0"):  # so that only the replica's own rows are copied to its device
-        shares = [tensor[context.replica_id_in_sync_group :: replicas] for tensor in tensors]
-    rows = tensors[0].shape[0]
-    if rows is not None and rows % replicas == 0:
-        shares = [tf.ensure_shape(share, [rows // replicas, *share.shape[1:]]) for share in shares]
-    return shares
 
 
 def _to_numpy(variable: Any) -> npt.NDArray[Any]:

@@ -204,8 +204,12 @@ class Trainer:
 
     def _record_skipped(self, batch: Batch) -> None:
         state, limit = self.state, self.settings.max_bad_steps
-        broken = [name for name, row in zip(batch.ids, batch.features, strict=True) if not np.isfinite(row).all()]
-        suspects = broken or batch.ids
+        # Each worker has seen its own rows only.
+        places = np.arange(len(batch.ids)) if batch.places is None else batch.places
+        broken = np.zeros(len(batch.ids))
+        np.add.at(broken, places % len(batch.ids), [not np.isfinite(row).all() for row in batch.features])
+        everywhere = devices.sum_over_workers(self.task.strategy, broken.tolist())
+        suspects = [name for name, count in zip(batch.ids, everywhere, strict=True) if count] or batch.ids
         state.skipped.append(suspects)
         print_status(f"train: step {state.step} skipped, its loss or gradient is not finite ({shorten_list(suspects)})")
         if len(state.skipped) > limit:

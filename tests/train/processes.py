@@ -1,5 +1,6 @@
 """Processes that are forked from a server with TensorFlow imported and unused."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -25,6 +26,22 @@ def start_process(function: Callable[..., None], *arguments: Any, log: Path, **e
 
 def run_train_step(dataset: str, store: str, settings: TrainSettings) -> None:
     run(dataset, store, settings)
+
+
+def run_train_step_and_count(dataset: str, store: str, settings: TrainSettings, answer: Path) -> None:
+    """Trains; writes the id of each example of the training split that this process read."""
+    from voxline.components.train.batches import Batches
+
+    read_example, read = Batches._example, []
+
+    def noted(batches: Batches, row: int) -> Any:
+        example = read_example(batches, row)
+        read.append(example.id)
+        return example
+
+    Batches._example = noted  # type: ignore[method-assign]
+    run(dataset, store, settings)
+    answer.write_text(json.dumps([name for name in read if name.startswith("train")]))
 
 
 def run_train_step_until_killed(dataset: str, store: str, settings: TrainSettings, steps: int) -> None:

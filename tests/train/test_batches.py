@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.train.tones import LETTERS, make_utterances, write_dataset
-from voxline.components.train.batches import Batch, Batches
+from voxline.components.train.batches import Batch, Batches, ReplicaShare
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 
@@ -60,6 +60,39 @@ def test_seed_epoch_and_utterance_determine_the_augmentation(tones: Dataset) -> 
 
     np.testing.assert_array_equal(last_batch(0).features, last_batch(15).features)
     assert not np.array_equal(last_batch(0).features[:, :5], last_batch(0, epoch=2).features[:, :5])
+
+
+@pytest.mark.parametrize(("size", "shuffled"), [(8, True), (7, True), (50, False)])
+def test_two_workers_read_half_each_and_together_the_whole_batch(tones: Dataset, size: int, shuffled: bool) -> None:
+    """One device each, then two and two; the same rows with the same augmentation as one process reads."""
+
+    def noisy(features: Any, fewest: int, random: np.random.Generator) -> Any:
+        return features + random.standard_normal(features.shape).astype(np.float32)
+
+    how: dict[str, Any] = {"batch_size": size, "shuffled": shuffled, "augment": noisy}
+    whole = list(batches(tones, **how).epoch(1))
+    for count in (1, 2):
+        shares = [ReplicaShare(worker * count, count, 2 * count) for worker in range(2)]
+        workers = [batches(tones, share=share, **how) for share in shares]
+        read: list[list[int]] = [[], []]
+        for seen, worker in zip(read, workers, strict=True):
+            example = worker._example
+            worker._example = lambda row, seen=seen, example=example: (seen.append(row), example(row))[1]  # type: ignore[method-assign]
+        for batch, *parts in zip(whole, *(worker.epoch(1) for worker in workers), strict=True):
+            found = {}
+            for part in parts:
+                assert part.ids == batch.ids
+                assert part.places is not None
+                for row, place in enumerate(part.places.tolist()):
+                    found[place] = part.features[row, : part.frames[row]], part.labels[row, : part.counts[row]]
+            assert sorted(found) == list(range(max(len(batch.ids), 2 * count)))
+            for place in range(len(batch.ids)):
+                features, labels = found[place]
+                np.testing.assert_array_equal(features, batch.features[place, : batch.frames[place]])
+                np.testing.assert_array_equal(labels, batch.labels[place, : batch.counts[place]])
+        rows = [row for order in batches(tones, **how).plan(1) for row in order.tolist()]
+        assert sorted(read[0] + read[1]) == sorted(rows)
+        assert abs(len(read[0]) - len(read[1])) <= count * len(whole)
 
 
 def test_batches_hold_similar_lengths(tones: Dataset) -> None:

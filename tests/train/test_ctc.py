@@ -5,6 +5,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from voxline.components.train.ctc import best_path, ctc_loss
 
@@ -44,6 +45,27 @@ def test_the_kernels_of_both_backends_agree() -> None:
     frames = np.array([30, 12, 9, 20], np.int32)
     ours = ctc_loss(logits, frames, labels.astype(np.int32), counts)
     np.testing.assert_allclose(ours, keras.ops.ctc_loss(labels, logits, counts, frames, mask_index=11), rtol=1e-4)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_gradient_is_the_softmax_less_the_share_of_paths_through_each_symbol(compiled: bool) -> None:
+    """Graves et al. 2006, equation 16; both kernels, the one for XLA and the other."""
+    logits = np.random.default_rng(4).standard_normal((2, 5, BLANK + 1)).astype(np.float32)
+    labels, frames, counts = np.array([[0, 0], [1, 9]], np.int32), np.array([5, 3], np.int32), np.array([2, 1])
+    with tf.GradientTape() as tape:
+        tape.watch(given := tf.constant(logits))
+        loss = ctc_loss(given, frames, labels, counts.astype(np.int32), compiled=compiled)
+    gradient = tape.gradient(loss, given).numpy()
+    for row in range(2):
+        length, wanted = frames[row], tuple(labels[row, : counts[row]].tolist())
+        probabilities = np.exp(logits[row, :length]) / np.exp(logits[row, :length]).sum(-1, keepdims=True)
+        occupied = np.zeros_like(probabilities)
+        for path in itertools.product(range(BLANK + 1), repeat=int(length)):
+            if collapse(path) == wanted:
+                occupied[range(length), path] += np.prod(probabilities[range(length), path])
+        expected = probabilities - occupied / occupied.sum(-1, keepdims=True)
+        np.testing.assert_allclose(gradient[row, :length], expected, atol=1e-5)
+        assert not np.any(gradient[row, length:])
 
 
 def test_greedy_decoding_equals_collapsing_the_best_path() -> None:

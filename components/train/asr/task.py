@@ -64,18 +64,19 @@ class AsrTrainModule(TrainModule):
     ) -> dict[str, Tensor]:
         """The CTC loss, in nats."""
         logits, frames = self.model(batch.features, batch.frames, training=True, noise=noise)
-        return {"ctc": ctc_loss(logits, frames, batch.labels, batch.counts)}
+        return {"ctc": ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)}
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """Greedy path int32 [rows, frames] and loss float32 [rows]."""
         logits, frames = self.model(batch.features, batch.frames)
-        return {"path": best_path(logits, frames), "loss": ctc_loss(logits, frames, batch.labels, batch.counts)}
+        loss = ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)
+        return {"path": best_path(logits, frames), "loss": loss}
 
     def posteriors(self, batch: Batch) -> list[npt.NDArray[np.float32]]:
         """The probabilities of each row, float32 [output frames, symbols + 1]; [] on several devices."""
-        if self.strategy.num_replicas_in_sync > 1:
+        if self.strategy.num_replicas_in_sync > 1 or devices.is_tpu(self.strategy):
             return []
-        tensors, _ = self._to_tensors(batch)
+        tensors = self._to_tensors(batch)[0]
         logits, frames = self.model(tensors.features, tensors.frames)
         values = zip(tf.nn.softmax(logits).numpy(), frames.numpy(), strict=True)
         return [rows[:count] for rows, count in values]
@@ -122,6 +123,8 @@ class AsrTask(TrainingTask):
             "batch_size": settings.batch_size,
             "time_stride": settings.model.time_stride,
             "padding": settings.model.padding,
+            "share": devices.replica_share(self.strategy),
+            "buckets": self.buckets,
         }
         train = Batches(
             dataset,
@@ -132,6 +135,7 @@ class AsrTask(TrainingTask):
             shortest_first=settings.shortest_first,
             corpus_weights=settings.corpus_weights,
             augment=Augmentation(settings.augment, dataset.features, mean, deviation),
+            longer=settings.augment.speed,
             **shared,
         )
         return train, Batches(dataset, "dev", **shared)

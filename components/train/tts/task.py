@@ -63,7 +63,12 @@ class TtsTask(TrainingTask):
         settings = self.settings
         # A stride of 1 leaves out texts with more symbols than frames. Nobody speaks that fast: such a text belongs to
         # another recording, and a long one takes all memory. The auxiliary CTC could not align it either.
-        shared: dict[str, Any] = {"batch_size": settings.batch_size, "time_stride": 1}
+        shared: dict[str, Any] = {
+            "batch_size": settings.batch_size,
+            "time_stride": 1,
+            "share": devices.replica_share(self.strategy),
+            "buckets": self.buckets,
+        }
         train = Batches(
             self.dataset,
             "train",

@@ -87,8 +87,8 @@ class TtsTrainModule(TrainModule):
             terms["guided_attention"] = schedule["guided_attention"] * guided
         if self.auxiliary_models:
             logits = self.auxiliary_models[0](output.mels[:, : tf.shape(target)[1]], frames)
-            ctc = ctc_loss(logits, frames, batch.labels, batch.counts) / tf.cast(batch.counts, tf.float32)
-            terms["mel_ctc"] = settings.mel_ctc.weight * ctc
+            ctc = ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)
+            terms["mel_ctc"] = settings.mel_ctc.weight * ctc / tf.cast(batch.counts, tf.float32)
         return terms
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:

@@ -11,12 +11,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.train.processes import read_log, run_train_step, run_train_step_until_killed, start_process
+from tests.train.processes import (
+    read_log,
+    run_train_step,
+    run_train_step_and_count,
+    run_train_step_until_killed,
+    start_process,
+)
 from tests.train.tones import LETTERS, make_utterances, tiny_asr_settings
 from voxline.audio import features as spectra
 from voxline.components.train.asr.models import build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.asr.task import AsrTask
+from voxline.components.train.batches import Batch
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
@@ -204,7 +211,7 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
 
 
 def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
-    settings = tiny_asr_settings(epochs=3, strategy="multi_worker")
+    settings = tiny_asr_settings(epochs=3, strategy="multi_worker", summary_steps=1)
     addresses = [f"127.0.0.1:{_free_port()}" for _ in range(2)]
     logs = [tmp_path / f"worker-{index}.log" for index in range(2)]
     workers = []
@@ -212,7 +219,10 @@ def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
         cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         workers.append(
             start_process(
-                run_train_step, tones.folder, tmp_path / "store", settings, log=log, TF_CONFIG=json.dumps(cluster)
+                run_train_step_and_count,
+                *(tones.folder, tmp_path / "store", settings, tmp_path / f"read-{index}.json"),
+                log=log,
+                TF_CONFIG=json.dumps(cluster),
             )
         )
     for worker in workers:
@@ -225,8 +235,25 @@ def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
     done = next((tmp_path / "store").glob(f"train/*/{DONE}"))
     assert read_done(done.parent)["metrics"]["dev_wer"] <= 0.2
     assert _looks(logs[0]) == _looks(logs[1])
+    read = [json.loads((tmp_path / f"read-{index}.json").read_text()) for index in range(2)]
+    assert [len(each) for each in read] == [3 * 80] * 2  # 160 utterances in 3 epochs: half of them each
+    assert all(len(set(each)) > 80 for each in read)  # other ones in each epoch
+    curve = json.loads((done.parent / "logs" / "curves.json").read_text())["train"]
+    assert curve[0]["loss"] == pytest.approx(_loss_of_two_halves(tones), rel=1e-4)
     text = Recognizer(done.parent).transcribe([make_utterances(1)[0].waveform])[0]
     assert text == make_utterances(1)[0].text
+
+
+def _loss_of_two_halves(dataset: Dataset) -> float:
+    """The loss of the first step in this process: each device normalizes by the statistics of its own rows."""
+    task = AsrTask(tiny_asr_settings(epochs=3), dataset)
+    batch, start, losses = next(task.train.epoch(0)), task.module.state(), []
+    for half in (np.arange(0, 8, 2), np.arange(1, 8, 2)):
+        task.module.restore(start)
+        names = [batch.ids[row] for row in half], [batch.texts[row] for row in half]
+        arrays = (array[half] for array in (batch.features, batch.frames, batch.labels, batch.counts))
+        losses.append(task.module.train_step(Batch(*names, *arrays), 0.0, 0).loss)
+    return float(np.mean(losses))
 
 
 def _looks(log: Path) -> list[str]:

@@ -133,7 +133,10 @@ def test_multi_worker_without_tf_config_is_refused(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("booked", "message"),
-    [("gpu:64", "requests 64 GPUs and TensorFlow sees .*nvidia-smi"), ("tpu:4", "does not train on TPUs")],
+    [
+        ("gpu:64", "requests 64 GPUs and TensorFlow sees .*nvidia-smi"),
+        ("tpu:4", "requests 4 TPU chips and TensorFlow cannot start them .*model-tpu"),
+    ],
 )
 def test_a_booked_accelerator_that_is_not_there_ends_the_step(
     monkeypatch: pytest.MonkeyPatch, booked: str, message: str
@@ -141,6 +144,13 @@ def test_a_booked_accelerator_that_is_not_there_ends_the_step(
     monkeypatch.setenv(devices.ACCELERATOR_ENV, booked)
     with pytest.raises(WorkError, match=message):
         devices.choose_strategy("auto")
+
+
+@pytest.mark.parametrize("strategy", ["one", "multi_worker"])
+def test_a_strategy_that_does_not_suit_a_tpu_is_refused(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    monkeypatch.setenv(devices.ACCELERATOR_ENV, "tpu:4")
+    with pytest.raises(SettingsError, match=r"train\.strategy is .* 'auto' and 'mirrored' use all chips of one host"):
+        devices.choose_strategy(strategy)
 
 
 def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> None:

@@ -1,0 +1,108 @@
+"""Steps that XLA compiles as a whole, for static shapes, as a TPU needs them: equal to the ordinary step.
+
+Compiling takes 6 to 30 seconds of processor time a network, so `make test` has the smallest; `make test-xla` has all.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.train.tones import FEATURES, make_utterances, tiny_asr_settings, tiny_tts_settings, write_dataset
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.asr.task import AsrTask, AsrTrainModule
+from voxline.components.train.batches import WHOLE, Batches
+from voxline.components.train.tts.train_module import TtsTrainModule
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError
+
+LINEAR = FeatureSettings(**{**FEATURES.plain(), "kind": "mel_and_linear"})
+# XLA draws other random numbers than TensorFlow's kernels, so nothing is dropped where steps are compared.
+NO_DROPOUT = {"prenet_dropout": 0, "zoneout": 0, "encoder_dropout": 0, "decoder_dropout": 0, "postnet_dropout": 0}
+TERMS = {"guided_attention": {"weight": 0.5}, "mel_ctc": {"weight": 0.1, "units": 8}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "simple": {"model": {"rnn": "simple"}},
+    "gru": {"model": {"rnn_batch_norm": True, "layers": 2}},
+    "lstm": {"model": {"rnn": "lstm"}},
+    "bfloat16": {"precision": "mixed_bfloat16"},
+    "tacotron": {"model": {"prenet_dropout": 0}, **TERMS},
+    "tacotron2": {"model": NO_DROPOUT, **TERMS},
+    "tacotron2 bfloat16": {"model": NO_DROPOUT, "precision": "mixed_bfloat16"},
+}
+ALL = "VOXLINE_TEST_XLA"
+CHEAP = {"simple"}
+
+
+def make_module(name: str, dataset: Dataset, xla: bool) -> Any:
+    settings = {**SETTINGS[name], "xla": xla}
+    if "tacotron" in name:
+        return TtsTrainModule(tiny_tts_settings(name.split()[0], **settings), dataset, tf.distribute.get_strategy())
+    return AsrTrainModule(tiny_asr_settings(**settings), dataset, tf.distribute.get_strategy())
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_compiled_step_equals_the_ordinary_one(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    if name not in CHEAP and not os.environ.get(ALL):
+        pytest.skip("make test-xla compiles this network")
+    how = LINEAR if name == "tacotron" else FEATURES
+    dataset = write_dataset(tmp_path_factory.mktemp(name.replace(" ", "-")) / "dataset", make_utterances(12), how=how)
+    batches = Batches(dataset, "train", batch_size=8, time_stride=2, share=WHOLE, buckets=1)
+    padded, last = batches.epoch(0)  # 8 rows, and 4 that are filled up to 8
+    assert padded.features.shape == last.features.shape == (8, *batches.shapes[0][:1], dataset.features.bins)
+    modules = [make_module(name, dataset, xla) for xla in (False, True)]
+    steps = [[module.train_step(padded, 0.01, step) for step in range(3)] for module in modules]
+    close = {"rtol": 0.02, "atol": 0.05} if "bfloat16" in name else {"rtol": 1e-4, "atol": 3e-4}
+    for ordinary, compiled in zip(*steps, strict=True):
+        assert ordinary.accepted
+        assert compiled.accepted
+        assert compiled.losses == pytest.approx(ordinary.losses, rel=close["rtol"])
+        assert compiled.gradient_norm == pytest.approx(ordinary.gradient_norm, rel=close["rtol"])
+    states = [module.state() for module in modules]
+    for key, value in states[0].items():
+        np.testing.assert_allclose(states[1][key], value, **close, err_msg=key)
+    if name in CHEAP:
+        poisoned = padded.features * np.nan
+        bad = modules[1].train_step(type(padded)(**{**vars(padded), "features": poisoned}), 0.01, 3)
+        assert not bad.accepted
+        for key, value in modules[1].state().items():
+            np.testing.assert_array_equal(value, states[1][key])
+        tight = Batches(dataset, "train", batch_size=8, time_stride=2)
+        before = modules[0].train_step(padded, 0.0, 3).loss  # at a rate of 0
+        unpadded = modules[0].train_step(next(tight.epoch(0)), 0.0, 3)
+        assert unpadded.loss == pytest.approx(before, rel=1e-5)
+        modules[0].restore(states[0])
+        heard = [{row: out["loss"] for row, out in module.run_eval(last)} for module in modules]
+        assert heard[1] == pytest.approx(heard[0], rel=1e-3)
+        assert sorted(heard[1]) == [0, 1, 2, 3]
+
+
+def test_every_batch_has_one_of_the_static_shapes(tones: Dataset) -> None:
+    """With augmentation that lengthens, too; there are as many shapes as there are buckets, so as many compilations."""
+    settings = tiny_asr_settings(xla=True, buckets=3, augment={"speed": 0.2})
+    task = AsrTask(settings, tones)
+    shapes = {
+        (batch.features.shape[:2], batch.labels.shape)
+        for epoch in range(2)
+        for batch in (*task.train.epoch(epoch), *task.dev.epoch(epoch))
+    }
+    known = {*task.train.shapes, *task.dev.shapes}
+    assert len(task.train.shapes) <= 3
+    assert shapes <= {((8, frames), (8, labels)) for frames, labels in known}
+
+
+def test_compiling_is_not_part_of_the_key() -> None:
+    ordinary, compiled = tiny_asr_settings(), tiny_asr_settings(xla=True, buckets=2)
+    assert compiled.key_settings().plain() == ordinary.key_settings().plain()
+
+
+def test_a_batch_that_the_devices_cannot_share_evenly_is_refused(
+    tones: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FourDevices:
+        num_replicas_in_sync = 4
+
+    monkeypatch.setattr("voxline.components.train.devices.choose_strategy", lambda _: FourDevices())
+    with pytest.raises(SettingsError, match=r"train\.batch_size is 6, and 4 devices .* set it to 8"):
+        AsrTask(tiny_asr_settings(xla=True, batch_size=6), tones)
