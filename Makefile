@@ -13,6 +13,7 @@ READY := $(VENV)/.installed
 PEERS := .bench-venv
 PEERS_READY := $(PEERS)/.ready
 MONITORING := .cluster-tools/monitoring
+SIGNING := .cluster-tools/signing
 JOBS ?= 2
 FSDD ?= /data/fsdd
 RUN ?= runs/demo
@@ -107,6 +108,12 @@ test-monitoring: $(READY) ## Test gauges and alerts with a real Pushgateway and 
 	  fi; \
 	fi; \
 	PATH="$$PWD/$(MONITORING)/usr/bin:$$PATH" $(PY) -m pytest -q -rs tests/notify
+
+# Within the lock's versions, in a folder of its own: the extra `signing` is not locked.
+test-signing: $(READY) ## Test signatures of models with OpenSSF's library
+	@if $(PY) -m uv pip install --quiet --target $(SIGNING) -c requirements.lock model-signing pyopenssl; then \
+	  PYTHONPATH="$(SIGNING)" $(PY) -m pytest -q -rs tests/registry/test_signing.py; \
+	else echo "test-signing: skipped, model-signing cannot be installed here"; fi
 
 # PyTorch is only a peer, so it has its own environment.
 $(PEERS_READY): benchmarks/requirements.lock | $(READY)

@@ -20,10 +20,11 @@ def add_model_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
     app.command()(transcribe)
     app.command()(synthesize)
-    models = typer.Typer(help="List, show and roll back models of a registry.", no_args_is_help=True)
+    models = typer.Typer(help="List, show, roll out and roll back models of a registry.", no_args_is_help=True)
     models.command("list")(show_models)
     models.command("show")(show_model)
     models.command("rollback")(roll_back_model)
+    models.command("rollout")(roll_out_model)
     models.command("anchor")(anchor_model)
     models.command("trained-on")(datasets.show_training_data)
     app.add_typer(models, name="models")
@@ -108,6 +109,38 @@ def show_model(
     from voxline.pipelines.cli.model_views import format_journal, format_model_version
 
     _print(format_journal(registry, model) if version is None else format_model_version(registry, model, version))
+
+
+def roll_out_model(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
+    registry: RegistryDir,
+    percent: Annotated[int, typer.Option(help="Share of the traffic: 100 promotes the version, 0 sends all back.")],
+    version: Annotated[int | None, typer.Option(help="The version.  [default: the one in service]")] = None,
+    name: Annotated[str, typer.Option(help="Of the InferenceService.  [default: the model's name]")] = "",
+    namespace: Annotated[str, typer.Option(help="Of the InferenceService.")] = "voxline",
+    storage: Annotated[str, typer.Option(help="The registry as pods mount it.")] = "pvc://voxline-registry",
+) -> None:
+    """Print KServe manifests of a version with a share of the traffic.
+
+    KServe sends the rest to the version that last had everything. To go back, print the same version with --percent 0.
+
+    \b
+    Examples:
+      voxline models rollout asr --registry /mnt/registry --percent 10 | kubectl apply -f -
+      voxline models rollout asr --registry /mnt/registry --percent 100 | kubectl apply -f -
+    """
+    from voxline.errors import WorkError
+    from voxline.notify.kserve import manifest_text, serving_objects
+    from voxline.notify.settings import KserveSettings
+    from voxline.registry.registry import Registry
+
+    chosen = KserveSettings.of({"name": name, "namespace": namespace, "storage": storage}, "rollout")
+    versions = Registry(registry, model)
+    number = versions.in_service() if version is None else version
+    if number is None:
+        raise WorkError(f"{versions.uri}: no version yet, so nothing to roll out; push one first")
+    digest = versions.event(number).digest
+    typer.echo(manifest_text(serving_objects(model, number, digest, chosen, percent)), nl=False)
 
 
 def roll_back_model(

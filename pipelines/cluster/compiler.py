@@ -7,7 +7,7 @@ notice a changed folder of recordings. Our steps look at the content (docs/decis
 import functools
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,7 +65,11 @@ def compile_pipeline(
         pipeline = pipeline_on_vertex(config.pipeline, config.cluster)
     else:
         pipeline = pipeline_with_placement(
-            config.pipeline, config.cluster, limits=kfp_version >= RUN_LIMITS_SINCE, notified=_notified(config)
+            config.pipeline,
+            config.cluster,
+            limits=kfp_version >= RUN_LIMITS_SINCE,
+            notified=_notified(config),
+            environment=config.signing.environment(),
         )
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
@@ -81,17 +85,27 @@ def _notified(config: RunConfig) -> str:
     return NotifiedRun(config.pipeline, config.name, config.model, config.corpus.uri, steps, settings).to_json()
 
 
-def pipeline_with_placement(name: str, cluster: ClusterSettings, *, limits: bool = False, notified: str = "") -> Any:
+def pipeline_with_placement(
+    name: str,
+    cluster: ClusterSettings,
+    *,
+    limits: bool = False,
+    notified: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> Any:
     """The pipeline with resources and placement on each task.
 
     Args:
       notified: value of `NOTIFY_ENV`; empty: nothing is sent about the run.
+      environment: further variables of each step.
       limits: whether to set the run's deadline, and the times for which it is kept.
     """
     graph = load_pipeline(name)
 
     def apply(task: Any, step: str) -> None:
         apply_placement(task, step, name, cluster)
+        for variable, value in (environment or {}).items():
+            task.set_env_variable(variable, value)
         if notified:
             task.set_env_variable(NOTIFY_ENV, notified)
             kubernetes.use_field_path_as_env(task, RUN_ID_ENV, f"metadata.labels['{RUN_LABEL}']")

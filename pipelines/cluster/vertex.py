@@ -96,6 +96,8 @@ def check_config(config: "RunConfig") -> list[str]:
             accelerator_type(devices, key.rpartition(".")[2])
     if config.cluster.images.pull_secrets:
         faults.append("cluster.images.pull_secrets is set; give the service account the right to read the registry")
+    if config.signing.environment():
+        faults.append("signing is set, and Vertex AI mounts no key; leave it empty, and push from a run on Kubernetes")
     if not config.cluster.vertex.pipeline_root:
         faults.append("cluster.vertex.pipeline_root is not set; give a folder for artifacts, gs://bucket/artifacts")
     if faults:

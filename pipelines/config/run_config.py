@@ -22,6 +22,7 @@ from voxline.notify.settings import NotifySettings
 from voxline.pipelines.config.cluster import ClusterSettings
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.registry.registry import Registry
+from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
 from voxline.store.uris import is_remote
 
@@ -68,6 +69,23 @@ class TrackingSettings(Settings):
     experiment: str = pydantic.Field("", description="of MLflow; the model's name if empty")
 
 
+class SigningSettings(Settings):
+    """Signatures of model versions by OpenSSF Model Signing; they need `pip install model-signing pyopenssl`."""
+
+    private_key: str = pydantic.Field(
+        "",
+        description="file of the elliptic curve key, in PEM, that signs each version which is pushed; empty: unsigned",
+    )
+    public_key: str = pydantic.Field(
+        "", description="file of the public key: a version without its signature is not loaded; empty: not checked"
+    )
+
+    def environment(self) -> dict[str, str]:
+        """The variables that steps read the locations of the keys from."""
+        keys = {PRIVATE_KEY_ENV: self.private_key, PUBLIC_KEY_ENV: self.public_key}
+        return {name: file for name, file in keys.items() if file}
+
+
 class RunConfig(Settings):
     """A run of a pipeline; each pipeline has a class of its own."""
 
@@ -107,6 +125,7 @@ class RunConfig(Settings):
     tracking: TrackingSettings = pydantic.Field(
         default_factory=TrackingSettings, description="where a run on this machine is logged to besides its folder"
     )
+    signing: SigningSettings = pydantic.Field(default_factory=SigningSettings, description="signatures of models")
     notify: NotifySettings = pydantic.Field(
         default_factory=NotifySettings,
         description="where a run's outcome is sent",

@@ -224,6 +224,7 @@ def _graph_process(
         "PYTHONUTF8": "1",
         "PYTHONSAFEPATH": "1",  # a folder `components` in the current folder must not be imported
         FORCE_ENV: ",".join(force),
+        **config.signing.environment(),
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
     }
     process = subprocess.Popen(  # noqa: S603 - this Python, our module

@@ -16,6 +16,7 @@ from voxline.errors import WorkError
 from voxline.notify.event import StepRecord
 from voxline.notify.on_cluster import RUN_ID_ENV, NotifiedRun
 from voxline.notify.settings import NOTIFY_ENV, NotifySettings
+from voxline.registry.signing import PUBLIC_KEY_ENV
 from voxline.store.layout import RUN_STEPS
 
 RunStep = Callable[..., None]
@@ -104,7 +105,7 @@ def test_steps_of_a_run_without_receivers_load_none_of_this() -> None:
         assert nothing is None
 
 
-def compiled(tmp_path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
+def compiled(tmp_path: Path, settings: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
     import yaml
 
     from voxline.pipelines.cluster.compiler import compile_pipeline
@@ -116,7 +117,7 @@ def compiled(tmp_path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
         "store": "gs://s/s",
         "registry": "gs://s/r",
     }
-    config = load_config({**given, "notify": settings}, ["cluster.images.tag=v1"])
+    config = load_config({**given, **more, "notify": settings}, ["cluster.images.tag=v1"])
     compile_pipeline(config, tmp_path / "asr.yaml")
     return list(yaml.safe_load_all((tmp_path / "asr.yaml").read_text()))
 
@@ -130,5 +131,7 @@ def test_a_compiled_step_has_the_run_id_from_its_pod_and_the_settings(tmp_path: 
         assert about.settings["webhook"]["key_env"] == "HOOK_KEY"
         fields = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"][name]["fieldPathAsEnv"]
         assert {"name": RUN_ID_ENV, "fieldPath": "metadata.labels['pipeline/runid']"} in fields
-    (spec, _) = compiled(tmp_path, {})
+    (spec, _) = compiled(tmp_path, {}, signing={"public_key": "/keys/key.pub"})
+    for executor in spec["deploymentSpec"]["executors"].values():
+        assert {"name": PUBLIC_KEY_ENV, "value": "/keys/key.pub"} in executor["container"]["env"]
     assert NOTIFY_ENV not in json.dumps(spec)

@@ -10,6 +10,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from voxline.notify.event import RunEvent, RunIdentity
+from voxline.notify.kserve import write_rollout
 from voxline.notify.lineage import send_lineage
 from voxline.notify.model_registries import register_in_kubeflow, register_in_mlflow
 from voxline.notify.prometheus import check_answer, export_otlp, push_gauges, write_textfile
@@ -44,6 +45,7 @@ RECEIVERS: dict[str, Send] = {
     "openlineage": send_lineage,
     "kubeflow_registry": register_in_kubeflow,
     "mlflow_registry": register_in_mlflow,
+    "kserve": write_rollout,
 }
 """Key of `notify` → what sends to it."""
 

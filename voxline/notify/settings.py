@@ -13,6 +13,7 @@ from voxline.settings import Settings
 
 NOTIFY_ENV = "VOXLINE_NOTIFY"
 """Of a step on a cluster: what it needs to send the outcome of its run; see `on_cluster`."""
+CLAIM = r"^pvc://[a-z0-9][-a-z0-9.]*(/[^/]+)*$"
 VARIABLE = r"^([A-Za-z_][A-Za-z0-9_]*)?$"
 
 
@@ -75,6 +76,28 @@ class MlflowRegistrySettings(Settings):
     uri: str = pydantic.Field("", description="its URI, such as http://mlflow:5000; empty: nothing is registered")
 
 
+class KserveSettings(Settings):
+    """The manifest of a KServe InferenceService for each version that goes into service."""
+
+    manifest: str = pydantic.Field(
+        "",
+        pattern=r"^(.*\.yaml)?$",
+        description="file to write, on a disk or in a bucket, which a cluster follows or a person applies; empty: none",
+    )
+    percent: int = pydantic.Field(
+        10, ge=0, le=100, description="share of the traffic for a new version; the version before gets the rest"
+    )
+    name: str = pydantic.Field("", description="of the InferenceService; the model's name if empty")
+    namespace: str = pydantic.Field("voxline", description="of the InferenceService; empty: that of kubectl's context")
+    storage: str = pydantic.Field(
+        "pvc://voxline-registry",
+        pattern=CLAIM,
+        description="the registry as pods mount it: pvc://CLAIM, or a folder in it",
+    )
+    min_replicas: int = pydantic.Field(2, ge=0, le=1000, description="fewest replicas of a revision")
+    max_replicas: int = pydantic.Field(6, ge=1, le=1000, description="most replicas of a revision")
+
+
 class NotifySettings(Settings):
     """Where a run's outcome is sent to. A delivery that fails is reported in one line, and never fails a run."""
 
@@ -105,6 +128,9 @@ class NotifySettings(Settings):
     mlflow_registry: MlflowRegistrySettings = pydantic.Field(
         default_factory=MlflowRegistrySettings, description="MLflow's model registry"
     )
+    kserve: KserveSettings = pydantic.Field(
+        default_factory=KserveSettings, description="KServe: a canary of each version that goes into service"
+    )
 
     def addresses(self) -> dict[str, str]:
         """Key of each receiver that is set → its address."""
@@ -116,6 +142,7 @@ class NotifySettings(Settings):
             "openlineage": self.openlineage.url,
             "kubeflow_registry": self.kubeflow_registry.url,
             "mlflow_registry": self.mlflow_registry.uri,
+            "kserve": self.kserve.manifest,
         }
         return {key: address for key, address in named.items() if address}
 

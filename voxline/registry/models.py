@@ -6,7 +6,8 @@ from pathlib import Path
 from voxline.errors import WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder
 from voxline.registry.journal import JOURNAL_FILE, RegistryEvent
-from voxline.registry.registry import MODEL_NAME, STAGING, VERSION_FILE, Registry, check_digest
+from voxline.registry.registry import MODEL_NAME, STAGING, UNSIGNED, VERSION_FILE, Registry, check_digest
+from voxline.registry.signing import check_signature
 from voxline.store.files import read_json
 from voxline.store.localize import localize
 from voxline.store.objects import ObjectStore, open_store
@@ -50,7 +51,8 @@ def find_model(location: Path | str) -> Path:
         version in service; a folder, or one in a bucket.
 
     Raises:
-      WorkError: the location holds no model, or a version whose files are not the ones that were published.
+      WorkError: the location holds no model, or a version whose files are not the ones that were published, or one
+        that is not signed although a public key is configured.
     """
     location = str(location) if is_remote(location) else str(Path(location).absolute())
     if not _is_exported(location):
@@ -63,6 +65,7 @@ def find_model(location: Path | str) -> Path:
     try:
         published = RegistryEvent.of(read_json(folder / VERSION_FILE)).digest
     except (OSError, ValueError, TypeError, AttributeError):
+        check_signature(folder, UNSIGNED)
         return folder  # not a version of a registry
     return check_digest(folder, published)
 

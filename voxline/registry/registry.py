@@ -29,6 +29,7 @@ from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.saved_model import exported_folder, model_digest, model_files
 from voxline.progress import print_status
 from voxline.registry.journal import Journal, RegistryEvent, format_utc
+from voxline.registry.signing import SIGNATURE, check_signature, sign_version
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.files import write_json
 from voxline.store.objects import open_store
@@ -37,6 +38,8 @@ VERSION_FILE = "version.json"
 MODEL_CARD = "model_card.md"
 PROVENANCE = "provenance.json"
 EVALUATION = "evaluation"
+UNSIGNED = (VERSION_FILE, MODEL_CARD, PROVENANCE, EVALUATION, TRAINED_ON)
+"""What a version holds beside its model; a purge may change it."""
 STAGING = ".incoming-"
 _STAGING_FOLDER = re.compile(re.escape(STAGING) + r"([0-9]+)-.*")
 _LOCK = ".lock"
@@ -203,6 +206,7 @@ class Registry:
                     f"{source}: its bytes are not those that were evaluated; nothing was published, evaluate again"
                 )
             yield version, staging
+            sign_version(staging, UNSIGNED)
             event = RegistryEvent(
                 version, action, format_utc(time.time()), expected_digest, self.in_service(), **details
             )
@@ -246,7 +250,7 @@ class Registry:
                 "anchor": old.anchor or self._origin(target),
             }  # fmt: skip
             with self.publishing(folder, old.digest, "rollback", **details) as (version, staging):
-                for name in (MODEL_CARD, PROVENANCE, TRAINED_ON):
+                for name in (MODEL_CARD, PROVENANCE, TRAINED_ON, SIGNATURE):
                     if (folder / name).is_file():
                         shutil.copyfile(folder / name, staging / name)
                 if (folder / EVALUATION).is_dir():
@@ -406,7 +410,7 @@ def _is_event(data: bytes, event: RegistryEvent) -> bool:
 
 
 def check_digest(folder: Path, published: str) -> Path:
-    """The folder of an exported model, if its files are the ones that were published.
+    """The folder of an exported model, if its files are the ones that were published, by the configured key if any.
 
     Raises:
       WorkError: they are not.
@@ -417,6 +421,7 @@ def check_digest(folder: Path, published: str) -> Path:
             f"{folder}: these files are not the ones that were published (digest {digest[:12]}, published "
             f"{published[:12]}), so the model was not loaded; push it again, or roll back (voxline models rollback)"
         )
+    check_signature(folder, UNSIGNED)
     return folder
 
 

@@ -11,6 +11,8 @@ from tests.cluster.k8s import fetched, schemas
 from tests.cluster.k8s.built import K8S, Object
 from tests.train.tones import tiny_asr_settings
 from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
+from voxline.notify.kserve import serving_objects
+from voxline.notify.settings import KserveSettings
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +40,14 @@ def faults(objects: list[Object], folder: Path) -> list[str]:
 
 def test_every_object_is_valid(objects: list[Object], schema_folder: Path) -> None:
     assert faults(objects, schema_folder) == []
+
+
+def test_the_canary_of_a_version_is_valid(schema_folder: Path) -> None:
+    objects = serving_objects("asr", 7, "ab12", KserveSettings(), 10)
+    assert faults(objects, schema_folder) == []
+    objects[1]["spec"]["predictor"]["canaryPercent"] = 10
+    (fault,) = faults(objects, schema_folder)
+    assert "canaryPercent" in fault
 
 
 def test_an_unknown_field_is_reported(schema_folder: Path) -> None:

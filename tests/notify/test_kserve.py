@@ -1,0 +1,92 @@
+"""A version with a share of the traffic: what k8s/components/kserve has, with the version and the share in it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.notify.conftest import IN_SERVICE, REFUSED, MakeEvent
+from tests.registry.published import exported, publish
+from voxline.errors import SettingsError
+from voxline.notify.deliver import announce_end
+from voxline.notify.kserve import serving_objects
+from voxline.notify.settings import KserveSettings, NotifySettings
+from voxline.pipelines.cli.main import main
+from voxline.registry.registry import Registry
+
+KSERVE = Path(__file__).parents[2] / "k8s" / "components" / "kserve"
+
+
+def test_it_is_the_service_of_the_component() -> None:
+    config, service = serving_objects("asr", 1, "ab12", KserveSettings(namespace=""), 100)
+    ours = yaml.safe_load((KSERVE / "service.yaml").read_text(encoding="utf-8"))
+    written = service["spec"]["predictor"]
+    assert written["model"].pop("readinessProbe")["httpGet"]["path"] == "/v1/models/asr"  # that of its runtime
+    written["volumes"][0]["configMap"]["name"] = "served-version"  # kustomize adds a hash of the content
+    assert written == ours["spec"]["predictor"]
+    assert ours["metadata"]["annotations"].items() <= service["metadata"]["annotations"].items()
+    lines = (KSERVE / "models.config").read_text(encoding="utf-8").splitlines()
+    assert config["data"]["models.config"].splitlines() == [line for line in lines if not line.startswith("#")]
+
+
+def test_another_version_is_another_revision_and_another_share_is_none() -> None:
+    def predictor(version: int, percent: int) -> Any:
+        found = serving_objects("asr", version, "ab12", KserveSettings(), percent)[1]["spec"]["predictor"]
+        assert found.pop("canaryTrafficPercent") == percent
+        return found
+
+    assert predictor(7, 10) == predictor(7, 100) == predictor(7, 0)
+    assert predictor(7, 10) != predictor(8, 10)
+
+
+@pytest.mark.parametrize(("name", "percent"), [("ASR_1", 10), ("asr", 101), ("asr", -1)])
+def test_what_kserve_would_refuse_is_refused(name: str, percent: int) -> None:
+    with pytest.raises(SettingsError, match="accepted"):
+        serving_objects(name, 1, "ab12", KserveSettings(), percent)
+
+
+def test_a_promoted_version_gets_a_canary_and_nothing_else_changes_the_manifest(
+    make_event: MakeEvent, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "rollouts" / "asr.yaml"
+    settings = NotifySettings.of({"kserve": {"manifest": str(manifest), "percent": 5}})
+    for verdict in (REFUSED, IN_SERVICE, None):
+        event = make_event(verdict)
+        assert announce_end(lambda event=event: event, settings) == []  # type: ignore[misc]
+        assert not manifest.exists()
+    assert announce_end(make_event, settings) == []
+    config, service = yaml.safe_load_all(manifest.read_text(encoding="utf-8"))
+    assert "versions: 7" in config["data"]["models.config"]
+    assert service["spec"]["predictor"]["canaryTrafficPercent"] == 5
+    assert service["metadata"]["annotations"]["voxline.dev/digest"] == "ab12"
+
+
+def test_the_command_prints_the_version_in_service_and_the_way_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry = Registry(tmp_path / "registry", "asr")
+    for content in ("old", "new"):
+        publish(registry, exported(tmp_path / content, content))
+
+    def rollout(*arguments: str) -> tuple[str, Any]:
+        command = ["voxline", "models", "rollout", "asr", "--registry", str(tmp_path / "registry"), *arguments]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        config, service = yaml.safe_load_all(capsys.readouterr().out)
+        return config["data"]["models.config"], service
+
+    config, service = rollout("--percent", "10")
+    assert "versions: 2" in config
+    assert service["spec"]["predictor"]["canaryTrafficPercent"] == 10
+    assert service["metadata"]["annotations"]["voxline.dev/digest"] == registry.event(2).digest
+    _, back = rollout("--percent", "0")
+    service["spec"]["predictor"]["canaryTrafficPercent"] = 0
+    assert back == service, "the share alone differs, so KServe makes no new revision"
+    registry.rollback()
+    config, service = rollout("--percent", "100")
+    assert "versions: 3" in config, "the bytes of version 1 under a new number"
+    assert service["metadata"]["annotations"]["voxline.dev/digest"] == registry.event(1).digest

@@ -1,0 +1,128 @@
+"""KServe manifests: a version of a model with a share of the traffic, as k8s/components/kserve serves it.
+
+KServe makes a revision of each change of the predictor, and sends `canaryTrafficPercent` to the latest; the
+revision that last had everything gets the rest. So 100 promotes a version, and 0 sends everything back.
+"""
+
+import re
+from typing import Any
+
+import requests
+import yaml
+
+from voxline.errors import SettingsError
+from voxline.notify.event import RunEvent
+from voxline.notify.settings import KserveSettings, NotifySettings
+from voxline.store.objects import open_store
+
+Object = dict[str, Any]
+USER = 65532
+SERVED_CONFIG = """model_config_list {{
+  config {{
+    name: "{model}"
+    base_path: "/mnt/models/{model}"
+    model_platform: "tensorflow"
+    model_version_policy {{
+      specific {{
+        versions: {version}
+      }}
+    }}
+  }}
+}}
+"""
+"""TensorFlow Serving's; `{model}`, `{version}`."""
+
+
+def serving_objects(model: str, version: int, digest: str, settings: KserveSettings, percent: int) -> list[Object]:
+    """The ConfigMap that says which version is served, and the InferenceService.
+
+    Args:
+      percent: of the traffic for this version, 0 to 100.
+
+    Raises:
+      SettingsError: the model's name is not a name of Kubernetes, or the percentage is not one.
+    """
+    name = settings.name or model
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?", name):
+        raise SettingsError(
+            f"{name!r} cannot name an InferenceService: lower-case letters, digits and - are accepted; "
+            "give one by --name, or notify.kserve.name"
+        )
+    if not 0 <= percent <= 100:
+        raise SettingsError(f"percent is {percent}: 0 to 100 is accepted")
+    labels = {"app.kubernetes.io/name": "serving", "app.kubernetes.io/part-of": "voxline"}
+    place = {"namespace": settings.namespace} if settings.namespace else {}
+    served = f"{name}-served-{version}"
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": served, **place, "labels": labels},
+            "data": {"models.config": SERVED_CONFIG.format(model=model, version=version)},
+        },
+        {
+            "apiVersion": "serving.kserve.io/v1beta1",
+            "kind": "InferenceService",
+            "metadata": {
+                "name": name,
+                **place,
+                "labels": labels,
+                "annotations": {
+                    "serving.kserve.io/deploymentMode": "Serverless",
+                    "voxline.dev/version": str(version),
+                    "voxline.dev/digest": digest,
+                },
+            },
+            "spec": {"predictor": _predictor(model, served, settings, percent)},
+        },
+    ]
+
+
+def _predictor(model: str, served: str, settings: KserveSettings, percent: int) -> Object:
+    return {
+        "serviceAccountName": "voxline-serving",
+        "automountServiceAccountToken": False,
+        "minReplicas": settings.min_replicas,
+        "maxReplicas": max(settings.min_replicas, settings.max_replicas),
+        "scaleMetric": "concurrency",
+        "scaleTarget": 4,
+        "canaryTrafficPercent": percent,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "model": {
+            "runtime": "voxline-tensorflow",
+            "modelFormat": {"name": "tensorflow", "version": "2"},
+            "protocolVersion": "v1",
+            "storageUri": settings.storage,
+            "readinessProbe": {"httpGet": {"path": f"/v1/models/{model}", "port": 8080}},
+            "volumeMounts": [
+                {"name": "config", "mountPath": "/etc/serving", "readOnly": True},
+                {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108 - in the pod
+            ],
+        },
+        "volumes": [
+            {"name": "config", "configMap": {"name": served}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": "64Mi"}},
+        ],
+    }
+
+
+def manifest_text(objects: list[Object]) -> str:
+    """The objects as YAML documents, for `kubectl apply -f` or a repository that a cluster follows."""
+    return yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True)
+
+
+def write_rollout(event: RunEvent, settings: NotifySettings, session: requests.Session) -> str:
+    """Writes the manifest of a version that a run put into service, with the share of a canary."""
+    if event.verdict != "promoted" or event.version is None:
+        return ""
+    chosen = settings.kserve
+    objects = serving_objects(event.run.model, event.version, event.digest, chosen, chosen.percent)
+    folder, _, name = chosen.manifest.rpartition("/")
+    open_store(folder or ".").write(name, manifest_text(objects).encode())
+    return f"{chosen.manifest}, version {event.version} with {chosen.percent}% of the traffic"
