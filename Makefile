@@ -163,6 +163,12 @@ test-containers: $(READY) ## Build the images and run the asr graph in them (Doc
 test-cluster: $(READY) ## Test submitting, following and scheduling, KFP's own code (with Go; built once, 15 minutes) and k8s/
 	@VOXLINE_TEST_CLUSTER=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
 
+# It has a network, mounts and processes of its own, which end with it. VOXLINE_KUBEFLOW_BUILD=0 builds nothing.
+test-kubeflow: $(READY) ## Run a real Kubeflow Pipelines with pods, and our commands on it (root, Go; built once, an hour)
+	@nice $(PY) -m tests.kubeflow.build || { test $$? = 3 && exit 0; exit 1; }; \
+	VOXLINE_TEST_KUBEFLOW=1 unshare --net --mount --pid --fork --kill-child --mount-proc \
+	  $(PY) -m pytest -q -rs tests/kubeflow
+
 # 20,000 utterances: make test-flink UTTERANCES=20000
 test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and kill a part of it (Java and Maven)
 	@$(PY) -m tests.flink.jars

@@ -275,7 +275,7 @@ PAGE_SIZE = 100
 
 
 def list_all(method: Callable[..., Any], key: str, **query: Any) -> Iterator[Any]:
-    """All items of a listing, oldest first.
+    """All items of a listing, oldest first; those that were created in the same second are in any order.
 
     Args:
       method: a method of the generated client, such as `run_service_list_runs`.

@@ -194,9 +194,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _one(self, kind: str, items: dict[str, Item], key: str, action: str) -> Any:
         state = self.server_of.state
-        item = get(items, key, kind)
         if self.command in ("PUT", "PATCH"):
             raise Refusal(501, "Method Not Allowed")
+        item = get(items, key, kind)
         if self.command == "GET":
             if kind != "runs":
                 return item

@@ -54,14 +54,13 @@ class State:
     def check_namespace(self, given: str | None, what: str) -> None:
         if self.multi_user and not given:
             raise Refusal(400, f"{what} in multi-user mode must have a namespace")
-        if not self.multi_user and given:
-            raise Refusal(400, f"In single-user mode, {what} cannot have a namespace")
-        if given and given not in self.namespaces:
+        # A single-user server of 2.17 ignores it; earlier ones refuse it.
+        if self.multi_user and given and given not in self.namespaces:
             raise Refusal(403, f"User 'robot' is not authorized to access namespace {given!r}")
 
     def add(self, kind: dict[str, Item], key: str, item: Item, unique: tuple[str, ...] = ("display_name",)) -> Item:
         if not item.get("display_name"):
-            raise Refusal(400, "The name is empty")
+            raise Refusal(500, "Internal Server Error: the name is empty")
         for other in kind.values():
             if unique and all(other.get(one) == item.get(one) for one in unique):
                 raise Refusal(409, f"The name {item['display_name']} already exists. Please specify a new name")
@@ -123,8 +122,10 @@ class State:
     def _version_of(self, body: Item) -> Item:
         reference = body.get("pipeline_version_reference")
         if not reference:
-            raise Refusal(400, "Pipeline source is missing: give a spec or a version reference")
-        return get(self.versions, reference.get("pipeline_version_id"), "Pipeline version")
+            raise Refusal(500, "Failed to fetch a template: give a spec or a version reference")
+        if reference.get("pipeline_version_id") not in self.versions:
+            raise Refusal(500, "Failed to fetch a template: the pipeline version was not found")
+        return self.versions[reference["pipeline_version_id"]]
 
 
 def get(kind: dict[str, Item], key: str | None, what: str) -> Item:

@@ -58,9 +58,9 @@ def built(test: str) -> tuple[Path, Path]:
         old.unlink()
     (target / f"zz_voxline_{test}").write_bytes(text)
     if "pod-security-admission" not in (sources / "go.mod").read_text() and test == "pods_test.go":
-        _go("get", POD_SECURITY, folder=sources)
+        go("get", POD_SECURITY, folder=sources)
     partial = binary.with_suffix(".partial")
-    _go("test", "-c", "-vet=off", "-ldflags", "-s -w", "-o", str(partial), f"./{TESTS[test]}", folder=sources)
+    go("test", "-c", "-vet=off", "-ldflags", "-s -w", "-o", str(partial), f"./{TESTS[test]}", folder=sources)
     partial.rename(binary)
     return binary, sources
 
@@ -108,7 +108,12 @@ def _archives() -> list[Path]:
     return []
 
 
-def _go(*arguments: str, folder: Path) -> None:
+def go(*arguments: str, folder: Path, static: bool = False) -> str:
+    """Calls Go in a folder of the sources. Returns what it printed.
+
+    Args:
+      static: without C, for a binary that any image can hold.
+    """
     environment = {
         **os.environ,
         "GOMODCACHE": str(TOOLS / "modules"),
@@ -117,6 +122,8 @@ def _go(*arguments: str, folder: Path) -> None:
         "GOTOOLCHAIN": "local",
         "GOSUMDB": "off",  # every hash but that of POD_SECURITY is in go.sum
     }
+    if static:
+        environment["CGO_ENABLED"] = "0"
     done = subprocess.run(
         ["nice", "go", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False,
         timeout=BUILD_SECONDS,
@@ -124,3 +131,4 @@ def _go(*arguments: str, folder: Path) -> None:
     if done.returncode and any(word in done.stderr for word in ("dial tcp", "no such host", "requires go >=")):
         pytest.skip(f"Kubeflow Pipelines cannot be built here: {done.stderr.strip()[-300:]}")
     assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout

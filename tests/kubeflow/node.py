@@ -1,0 +1,166 @@
+"""A node: containerd and a kubelet in the namespaces of the test, and a bridge for pods in them.
+
+Images of ours have this checkout's code. Its interpreter and its libraries are those of the machine: containerd mounts
+/usr and the virtual environment into every container, read-only, because a copy of 3.5 GB for each test takes minutes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from tests.kubeflow.build import CNI_PLUGINS, debian_environment, pipelines_binary
+from tests.kubeflow.control_plane import BINARIES, SERVICES, Kubernetes
+from tests.kubeflow.images import CODE, LIBRARIES, unpack_wheel, write_image
+from tests.kubeflow.pipelines_server import IMAGES
+
+NAME = "node"
+CGROUPS = Path("/sys/fs/cgroup")
+STEP_IMAGES = ("voxline/data:1", "voxline/model:1", "voxline/validate:1")
+PAUSE = "voxline/pause:1"
+
+
+class Node:
+    """A running node, ready for pods."""
+
+    def __init__(self, kubernetes: Kubernetes) -> None:
+        self.kubernetes, self.servers = kubernetes, kubernetes.servers
+        self.folder = kubernetes.folder / "node"
+        self._socket = self.folder / "containerd.sock"
+        self._cgroup = f"voxline-kubeflow-{Path('/proc/self/ns/pid').stat().st_ino}"
+
+    def start(self) -> None:
+        """Starts containerd and the kubelet, and returns once the node is ready."""
+        self.folder.mkdir()
+        self._start_containerd()
+        self._import_images()
+        self._start_kubelet()
+        self.servers.wait(self._is_ready, "the node")
+
+    def end_containers(self) -> None:
+        """Kills every container of this node, and its processes with it."""
+        for task in self.ctr("tasks", "list", "-q").split():
+            self.ctr("tasks", "kill", "--all", "--signal", "SIGKILL", task)
+
+    def remove_cgroups(self) -> None:
+        """Removes what the kubelet made below /sys/fs/cgroup, once nothing runs there."""
+        for top in CGROUPS.glob(f"*/{self._cgroup}"):
+            for folder, _, _ in os.walk(top, topdown=False):
+                try:
+                    Path(folder).rmdir()
+                except OSError as error:
+                    print(f"left behind: {folder}: {error}")
+
+    def ctr(self, *arguments: str | Path) -> str:
+        command = ["ctr", "--address", self._socket, "-n", "k8s.io", *arguments]
+        done = subprocess.run(
+            [str(part) for part in command], env=debian_environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _start_containerd(self) -> None:
+        network = {
+            "cniVersion": "0.4.0",
+            "name": "pods",
+            "plugins": [
+                {
+                    "type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False,
+                    "ipam": {
+                        "type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]],
+                        "routes": [{"dst": "0.0.0.0/0"}], "dataDir": str(self.folder / "addresses"),
+                    },
+                }
+            ],
+        }  # fmt: skip
+        (self.folder / "cni").mkdir()
+        (self.folder / "cni" / "10-pods.conflist").write_text(json.dumps(network))
+        done = subprocess.run(
+            ["ctr", "oci", "spec"], env=debian_environment(), capture_output=True, text=True, check=True
+        )
+        specification = json.loads(done.stdout)
+        python = Path(sys.executable).resolve().parents[1]
+        for source, target in {"/usr": "/usr", sys.prefix: LIBRARIES, str(python): str(python)}.items():
+            specification["mounts"].append(
+                {"destination": target, "type": "bind", "source": source, "options": ["rbind", "ro", "nosuid"]}
+            )
+        (self.folder / "specification.json").write_text(json.dumps(specification))
+        plugin = 'plugins."io.containerd.grpc.v1.cri"'
+        (self.folder / "containerd.toml").write_text(f"""
+version = 2
+root = "{self.folder}/containerd"
+state = "/run/containerd"
+[grpc]
+  address = "{self._socket}"
+[{plugin}]
+  sandbox_image = "docker.io/{PAUSE}"
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+[{plugin}.containerd]
+  snapshotter = "overlayfs"
+  default_runtime_name = "runc"
+[{plugin}.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "{self.folder}/specification.json"
+[{plugin}.cni]
+  bin_dir = "{CNI_PLUGINS}"
+  conf_dir = "{self.folder}/cni"
+""")
+        self.servers.start(
+            "containerd", "containerd", "--config", self.folder / "containerd.toml", env=debian_environment()
+        )
+        self.servers.wait(self._socket.exists, "containerd")
+
+    def _import_images(self) -> None:
+        code = unpack_wheel(self.folder)
+        environment = (
+            f"PYTHONPATH={CODE}", "HOME=/tmp", "LANG=C.UTF-8", "PYTHONUTF8=1", "PYTHONUNBUFFERED=1", "PYTHONSAFEPATH=1",
+            "PYTHONDONTWRITEBYTECODE=1", "CUDA_VISIBLE_DEVICES=", "TF_CPP_MIN_LOG_LEVEL=2",
+        )  # fmt: skip
+        archive = self.folder / "image.tar"
+        for names, contents, entry, links in (
+            (STEP_IMAGES, {CODE: code}, (), True),
+            ((PAUSE,), {}, ("/usr/bin/sleep", "infinity"), True),
+            ((IMAGES["driver"],), {"/bin/driver": pipelines_binary("driver")}, ("/bin/driver",), False),
+            (
+                (IMAGES["launcher"],),
+                {"/bin/launcher-v2": pipelines_binary("launcher-v2")},
+                ("/bin/launcher-v2",),
+                False,
+            ),
+            ((IMAGES["argoexec"],), {"/bin/argoexec": pipelines_binary("argoexec")}, ("argoexec",), False),
+        ):
+            write_image(archive, names, contents, entry=entry, links=links, environment=environment if links else ())
+            self.ctr("images", "import", archive)
+        archive.unlink()
+
+    def _start_kubelet(self) -> None:
+        for controller in CGROUPS.iterdir():
+            if controller.is_dir() and not controller.is_symlink():
+                (controller / self._cgroup).mkdir(exist_ok=True)
+                if controller.name == "cpuset":
+                    for file in ("cpuset.cpus", "cpuset.mems"):
+                        (controller / self._cgroup / file).write_text((controller / file).read_text())
+        configuration = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self._cgroup}", "failSwapOn": False,
+            "enforceNodeAllocatable": [], "containerRuntimeEndpoint": f"unix://{self._socket}",
+            "podLogsDir": str(self.folder / "logs"), "authentication": {"anonymous": {"enabled": True}},
+            "authorization": {"mode": "AlwaysAllow"}, "makeIPTablesUtilChains": False, "resolvConf": "",
+            "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99, "nodeStatusUpdateFrequency": "5s",
+            "volumePluginDir": str(self.folder / "volume-plugins"), "localStorageCapacityIsolation": False,
+        }  # fmt: skip
+        (self.folder / "kubelet.yaml").write_text(yaml.safe_dump(configuration))
+        self.servers.start(
+            "kubelet", BINARIES["kubelet"], f"--config={self.folder}/kubelet.yaml", f"--root-dir={self.folder}/kubelet",
+            f"--kubeconfig={self.kubernetes.kubeconfig}", f"--hostname-override={NAME}", f"--node-ip={SERVICES}",
+            f"--cert-dir={self.folder}/certificates", env=debian_environment(),
+        )  # fmt: skip
+
+    def _is_ready(self) -> bool:
+        done = self.kubernetes.kubectl("wait", "--for=condition=Ready", "--timeout=5s", f"node/{NAME}")
+        return not done.returncode

@@ -1,0 +1,208 @@
+"""A standalone Kubeflow Pipelines 2.17 on a control plane: its own servers, with the rights of their own accounts.
+
+Its manifests are applied as they are, except for its Deployments: what they would run are processes here. MariaDB is
+its database, moto its S3 server, and Argo its workflow controller, configured as KFP does.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3
+
+from tests.kubeflow.build import DEBIAN, MARIADB, METADATA, debian_environment, pipelines_binary, pipelines_sources
+from tests.kubeflow.control_plane import HOSTS, SERVICES, Kubernetes, Object, documents
+from tests.kubeflow.processes import answers
+
+NAMESPACE = "kubeflow"
+HOST = "http://ml-pipeline:8888"
+S3 = "http://seaweedfs.kubeflow:9000"
+KEYS = {"accesskey": "minio", "secretkey": "minio123"}
+IMAGES = {"driver": "kfp/driver:1", "launcher": "kfp/launcher:1", "argoexec": "argo/argoexec:1"}
+"""Made by `node.py` from the binaries."""
+WORKLOADS = ("Deployment", "PersistentVolumeClaim")
+ARGO_KINDS = {
+    "Workflow": "workflows", "WorkflowTemplate": "workflowtemplates", "CronWorkflow": "cronworkflows",
+    "ClusterWorkflowTemplate": "clusterworkflowtemplates", "WorkflowTaskSet": "workflowtasksets",
+    "WorkflowTaskResult": "workflowtaskresults", "WorkflowArtifactGCTask": "workflowartifactgctasks",
+    "WorkflowEventBinding": "workfloweventbindings",
+}  # fmt: skip
+
+
+class PipelinesServer:
+    """A running server; `HOST` is its address.
+
+    Args:
+      kubernetes: prepared.
+    """
+
+    def __init__(self, kubernetes: Kubernetes) -> None:
+        self.kubernetes, self.servers, self.folder = kubernetes, kubernetes.servers, kubernetes.folder
+        self._manifests = pipelines_sources() / "manifests" / "kustomize"
+
+    def start_api(self) -> None:
+        """Starts the API server on its database and storage, without Kubernetes: it keeps pipelines, and runs none."""
+        self._start_database()
+        self._start_storage()
+        self._start_pipelines(self.kubernetes.kubeconfig)
+
+    def start(self) -> None:
+        """Starts Kubernetes and everything else, and returns once the API server answers."""
+        self.kubernetes.start()
+        self._start_database()
+        self._start_storage()
+        self.servers.start(
+            "metadata", METADATA / "bin/python", Path(__file__).with_name("metadata_server.py"), "8080",
+            self.folder / "metadata.sqlite", PYTHONPATH="",
+        )  # fmt: skip
+        self.kubernetes.apply(self._objects())
+        self._start_argo()
+        self._start_pipelines(self.kubernetes.account_kubeconfig(NAMESPACE, "ml-pipeline"))
+        self._start_agents()
+
+    def _start_database(self) -> None:
+        data, language = self.folder / "mariadb", DEBIAN / "usr/share/mysql/english"
+        data.mkdir()
+        scripts = [
+            DEBIAN / "usr/share/mysql" / one for one in ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
+        ]
+        tables = "create database mysql;\nuse mysql;\n" + "".join(script.read_text() for script in scripts)
+        command = [str(MARIADB), "--no-defaults", "--user=root", f"--datadir={data}", f"--lc-messages-dir={language}"]
+        done = subprocess.run(
+            [*command, "--bootstrap"], input=tables.encode(), capture_output=True, env=debian_environment(), check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()[-3000:]
+        self.servers.start(
+            "mariadb", *command, "--skip-grant-tables", "--skip-networking=0", "--port=3306",
+            f"--socket={self.folder}/mariadb.sock", "--innodb-flush-log-at-trx-commit=0", env=debian_environment(),
+        )  # fmt: skip
+
+    def _start_storage(self) -> None:
+        moto = Path(sys.executable).parent / "moto_server"
+        self.servers.start("s3", moto, "-H", SERVICES, "-p", "9000", S3_IGNORE_SUBDOMAIN_BUCKETNAME="true")
+        self.servers.wait(lambda: answers(f"{S3}/moto-api/data.json"), "the S3 server")
+        self.s3().create_bucket(Bucket="mlpipeline")
+
+    @staticmethod
+    def s3() -> "boto3.client":
+        """A client of the S3 server with KFP's artifacts, in the bucket `mlpipeline`."""
+        keys = {"aws_access_key_id": KEYS["accesskey"], "aws_secret_access_key": KEYS["secretkey"]}
+        return boto3.client("s3", endpoint_url=S3, region_name="us-east-1", **keys)
+
+    def _objects(self) -> list[Object]:
+        """KFP's manifests without workloads, its secrets, and what Argo needs."""
+        objects: list[Object] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}]
+        objects += [_definition(kind, plural) for kind, plural in ARGO_KINDS.items()]
+        for part in ("base/pipeline/cluster-scoped", "base/installs/generic"):
+            done = subprocess.run(
+                ["kubectl", "kustomize", str(self._manifests / part)], capture_output=True, text=True, check=True
+            )
+            objects += [one for one in documents(done.stdout) if one["kind"] not in WORKLOADS]
+        artifact = {"name": "mlpipeline-minio-artifact", "namespace": NAMESPACE}
+        objects.append({"apiVersion": "v1", "kind": "Secret", "metadata": artifact, "stringData": KEYS})
+        patch = (self._manifests / "third-party/argo/base/workflow-controller-configmap-patch.yaml").read_text()
+        (configuration,) = documents(
+            patch.replace("$(kfp-namespace)", NAMESPACE).replace("$(kfp-artifact-bucket-name)", "mlpipeline")
+        )
+        configuration["metadata"]["namespace"] = NAMESPACE
+        return [*objects, configuration]
+
+    def _start_argo(self) -> None:
+        self.servers.start(
+            "workflow-controller", pipelines_binary("workflow-controller"), "--kubeconfig", self.kubernetes.kubeconfig,
+            "--configmap", "workflow-controller-configmap", "--executor-image", IMAGES["argoexec"], "--namespaced",
+            "--managed-namespace", NAMESPACE, "-n", NAMESPACE, LEADER_ELECTION_DISABLE="true", ARGO_NAMESPACE=NAMESPACE,
+            TRANSIENT_ERROR_PATTERN="(?i)(imminent node shutdown|node is shutting down|preempt|evict|spot|pod deleted)",
+        )  # fmt: skip
+
+    def _start_pipelines(self, kubeconfig: Path) -> None:
+        configuration = self.folder / "pipelines-configuration"
+        configuration.mkdir(exist_ok=True)
+        shutil.copy(pipelines_sources() / "backend/src/apiserver/config/config.json", configuration)
+        home = self.folder / "ml-pipeline-home"  # one of its clients looks there alone
+        (home / ".kube").mkdir(parents=True)
+        shutil.copy(kubeconfig, home / ".kube" / "config")
+        aliases = [{"ip": SERVICES, "hostnames": list(HOSTS)}]
+        environment = {
+            **_without_pods(),
+            "KUBECONFIG": str(kubeconfig),
+            "HOME": str(home),
+            "TAG_NAME": "2.17.0",  # as its image has it
+            "POD_NAMESPACE": NAMESPACE,
+            "ML_PIPELINE_VISUALIZATIONSERVER_SERVICE_HOST": SERVICES,
+            "ML_PIPELINE_VISUALIZATIONSERVER_SERVICE_PORT": "8889",
+            "CLUSTER_DOMAIN": "cluster.local",
+            "PUBLISH_LOGS": "true",
+            "AUTO_UPDATE_PIPELINE_DEFAULT_VERSION": "true",
+            "OBJECTSTORECONFIG_SECURE": "false",
+            "OBJECTSTORECONFIG_BUCKETNAME": "mlpipeline",
+            "OBJECTSTORECONFIG_HOST": "seaweedfs.kubeflow",
+            "OBJECTSTORECONFIG_PORT": "9000",
+            "OBJECTSTORECONFIG_ACCESSKEY": KEYS["accesskey"],
+            "OBJECTSTORECONFIG_SECRETACCESSKEY": KEYS["secretkey"],
+            "DBCONFIG_MYSQLCONFIG_USER": "root",
+            "DBCONFIG_MYSQLCONFIG_PASSWORD": "",
+            "DBCONFIG_MYSQLCONFIG_DBNAME": "mlpipeline",
+            "DBCONFIG_MYSQLCONFIG_HOST": SERVICES,
+            "DBCONFIG_MYSQLCONFIG_PORT": "3306",
+            "V2_DRIVER_IMAGE": IMAGES["driver"],
+            "V2_LAUNCHER_IMAGE": IMAGES["launcher"],
+            "COMPILED_PIPELINE_SPEC_PATCH": json.dumps({"hostAliases": aliases}),
+        }
+        self.servers.start(
+            "ml-pipeline", pipelines_binary("apiserver"), f"--config={configuration}", "-logtostderr=true",
+            "--logLevel=info", env=environment,
+        )  # fmt: skip
+        self.servers.wait(lambda: answers(f"{HOST}/apis/v2beta1/healthz"), "Kubeflow Pipelines")
+
+    def _start_agents(self) -> None:
+        tokens = Path("/var/run/secrets/kubeflow/tokens")  # a folder of this mount namespace
+        tokens.mkdir(parents=True, exist_ok=True)
+        for account, file, binary, arguments in (
+            ("ml-pipeline-persistenceagent", "persistenceagent-sa-token", "persistence", ("--numWorker=2",)),
+            (
+                "ml-pipeline-scheduledworkflow", "scheduledworkflow-sa-token", "scheduledworkflow",
+                ("--clientQPS=10", "--clientBurst=20", "--recurringRunResyncIntervalSeconds=30"),
+            ),
+        ):  # fmt: skip
+            token = self.kubernetes.kubectl(
+                "create", "token", account, "-n", NAMESPACE, "--audience=pipelines.kubeflow.org", "--duration=24h"
+            )
+            assert token.returncode == 0, token.stderr
+            (tokens / file).write_text(token.stdout.strip())
+            kubeconfig = self.kubernetes.account_kubeconfig(NAMESPACE, account)
+            self.servers.start(
+                binary, pipelines_binary(binary), f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}",
+                "--logtostderr=true", "--logLevel=info", *arguments,
+                env={**_without_pods(), "NAMESPACE": NAMESPACE, "CRON_SCHEDULE_TIMEZONE": "UTC"},
+            )  # fmt: skip
+
+
+def _definition(kind: str, plural: str) -> Object:
+    """A CustomResourceDefinition of Argo's as its `manifests/base/crds/minimal` has it: without a schema."""
+    scope = "Cluster" if kind.startswith("Cluster") else "Namespaced"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    fields = dict.fromkeys(("metadata", "spec", "status"), schema)
+    version: Object = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {**schema, "properties": {**fields, "metadata": {"type": "object"}}}},
+    }
+    if kind == "WorkflowTaskSet":
+        version["subresources"] = {"status": {}}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.argoproj.io"},
+        "spec": {"group": "argoproj.io", "names": names, "scope": scope, "versions": [version]},
+    }
+
+
+def _without_pods() -> dict[str, str]:
+    """The environment without what would make a program think that it is in a pod."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("KUBERNETES_")}
