@@ -41,7 +41,8 @@ class Grammar:
         """Deals the sentences of every template to splits; none is in two of them.
 
         Args:
-          shares: of each split, 1 in all. The first gets what rounding leaves, and every split at least one sentence.
+          shares: of each split, 1 in all. The first gets what rounding leaves, and every split at least one sentence of
+            every template.
 
         >>> greeting = Grammar(("good {time}",), {"time": ("day", "morning", "night", "day")})
         >>> {
@@ -49,14 +50,22 @@ class Grammar:
         ...     for split, sentences in greeting.split(np.random.default_rng(1), {"train": 0.8, "test": 0.2}).items()
         ... }
         {'train': 2, 'test': 1}
+
+        Raises:
+          ValueError: a template has fewer sentences than there are splits.
         """
         first, *others = shares
         splits: dict[str, set[str]] = {split: set() for split in shares}
         for template in self.templates:
             sentences = sorted(set(self._expand(template)))
+            if len(sentences) < len(splits):
+                raise ValueError(
+                    f"{template!r} has {len(sentences)} sentences, too few for {', '.join(splits)}, which need one "
+                    "each; give its slots more choices"
+                )
             dealt = [sentences[index] for index in rng.permutation(len(sentences))]
-            for split in others:
-                count = max(1, round(shares[split] * len(sentences)))
+            for later, split in zip(range(len(others), 0, -1), others, strict=True):  # each leaves one to each after it
+                count = min(max(1, round(shares[split] * len(sentences))), len(dealt) - later)
                 splits[split] |= set(dealt[:count])
                 dealt = dealt[count:]
             splits[first] |= set(dealt)

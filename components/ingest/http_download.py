@@ -18,7 +18,6 @@ from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.progress import Progress, print_status
 from voxline.store.files import exclusive_lock, fsync_folder
 
-HTTP_SCHEMES = ("http://", "https://")
 _FOLDER = "downloads"
 _CHUNK = 1 << 16
 """Bytes; what a broken connection brought beyond the last whole chunk is read again."""

@@ -11,13 +11,12 @@ from typing import Any
 from voxline.components.ingest.archives import ARCHIVE_EXTENSIONS, archive_stem, unpack_archive
 from voxline.components.ingest.corpus import Corpus
 from voxline.components.ingest.http_download import (
-    HTTP_SCHEMES,
     archive_name,
     download_archive,
     refuse_credentials,
     without_query,
 )
-from voxline.components.ingest.settings import CorporaSettings, CorpusSettings
+from voxline.components.ingest.settings import HTTP_SCHEMES, CorporaSettings, CorpusSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import print_status
 from voxline.settings import Settings

@@ -9,6 +9,8 @@ from voxline.audio.containers import SAMPLE_FORMATS
 from voxline.components.ingest.corpora import BUILT_IN, format_names
 from voxline.settings import Settings, merge
 
+HTTP_SCHEMES = ("http://", "https://")
+
 
 class SplitNames(Settings):
     """Which of the corpus' own splits make up ours: glob patterns, in any case.

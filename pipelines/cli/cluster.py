@@ -14,6 +14,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.options import (
     AsJson,
     Assignments,
+    CommandGroup,
     Config,
     Connection,
     Experiment,
@@ -237,7 +238,7 @@ class ScheduleGroup(TyperGroup):
         return super().resolve_command(ctx, args if not args or args[0] in self.commands else ["set", *args])
 
 
-schedule = typer.Typer(
+schedule = CommandGroup(
     cls=ScheduleGroup,
     help="Run a pipeline on a schedule: schedule PIPELINE --cron …",
     epilog="Example: voxline schedule asr --config nightly.yaml --cron '0 2 * * *'",

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from voxline.pipelines.cli.options import AsJson, Assignments, Config, machine_path
+from voxline.pipelines.cli.options import AsJson, Assignments, CommandGroup, Config, machine_path
 
-config_commands = typer.Typer(
+config_commands = CommandGroup(
     help="Show, explain and write configs.",
     epilog="The reference of all settings is docs/config.md.",
     no_args_is_help=True,

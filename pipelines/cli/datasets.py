@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from voxline.pipelines.cli.options import machine_path
+from voxline.pipelines.cli.options import CommandGroup, machine_path
 
 Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speaker's id in the manifests.")]
 
@@ -81,7 +81,7 @@ def _print(lines: list[str]) -> None:
 Datasets = Annotated[str, typer.Option("--datasets", help="Folder or bucket URI with <name>/<number>/.")]
 Name = Annotated[str, typer.Argument(help="The dataset's name.", metavar="NAME")]
 
-datasets = typer.Typer(help="Manage the versions of published datasets.", no_args_is_help=True)
+datasets = CommandGroup(help="Manage the versions of published datasets.", no_args_is_help=True)
 
 
 def add_dataset_commands(app: typer.Typer) -> None:

@@ -17,6 +17,7 @@ from voxline.pipelines.cli import models as model_commands
 from voxline.pipelines.cli.config import config_commands
 from voxline.pipelines.cli.options import (
     Assignments,
+    CommandGroup,
     Config,
     Pipeline,
     Platform,
@@ -39,7 +40,7 @@ EXIT_STATUS = (
     "is wrong; 75 a storage or a network failed, the same command may succeed; 130 or 143 stopped by a signal."
 )
 
-app = typer.Typer(
+app = CommandGroup(
     help="Retrain speech models on your own recordings, and promote a new one only within a margin you set.",
     epilog=f"{EXIT_STATUS} Docs: docs/index.md, or `make docs`.",
     no_args_is_help=True,
@@ -47,7 +48,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-corpus = typer.Typer(help="Generate a corpus to try things with.", no_args_is_help=True)
+corpus = CommandGroup(help="Generate a corpus to try things with.", no_args_is_help=True)
 
 
 def main() -> None:
@@ -141,9 +142,9 @@ def _print_plan(config: "RunConfig", folder: Path, until: str, force: list[str],
     import json
 
     from voxline.pipelines.local.plan import plan_run
-    from voxline.pipelines.local.runner import check_steps
+    from voxline.pipelines.local.runner import check_run
 
-    check_steps(config.pipeline, until, force)
+    check_run(config.with_default_folders(folder.absolute()), folder.absolute(), until, force)
     planned = plan_run(config, folder, until=until, force=force)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(step) for step in planned], indent=2, ensure_ascii=False))

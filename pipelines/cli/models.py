@@ -9,7 +9,7 @@ import typer
 
 from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
-from voxline.pipelines.cli.options import AsJson, machine_path
+from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
 RegistryDir = Annotated[
     str, typer.Option("--registry", metavar="LOCATION", help="Folder or URI of the registry, with <model>/<version>/.")
@@ -20,7 +20,7 @@ def add_model_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
     app.command()(transcribe)
     app.command()(synthesize)
-    models = typer.Typer(help="List, show, roll out and roll back models of a registry.", no_args_is_help=True)
+    models = CommandGroup(help="List, show, roll out and roll back models of a registry.", no_args_is_help=True)
     models.command("list")(show_models)
     models.command("show")(show_model)
     models.command("rollback")(roll_back_model)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from voxline.errors import SettingsError
 from voxline.pipelines.graph import PIPELINES
@@ -22,6 +24,20 @@ if TYPE_CHECKING:
     from voxline.pipelines.cluster.kfp_client import KfpServer
     from voxline.pipelines.cluster.vertex import VertexProject
     from voxline.pipelines.config.run_config import RunConfig
+
+
+class _PlainCommand(TyperCommand):
+    """Names a required argument as our docs do: FOLDER, not {FOLDER}."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [re.sub(r"\{(.+)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+
+class CommandGroup(typer.Typer):
+    """A group of commands with our usage lines."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
+        return super().command(name, **{"cls": _PlainCommand, **options})
 
 
 def machine_path(text: str) -> Path:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from voxline.errors import SettingsError, WorkError
-from voxline.pipelines.cli.options import AsJson, machine_path
+from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
-run_commands = typer.Typer(help="List and compare runs on this machine.", no_args_is_help=True)
+run_commands = CommandGroup(help="List and compare runs on this machine.", no_args_is_help=True)
 
 RUN_FILE, CONFIG_FILE = "run.json", "config.yaml"
 LOCATIONS = ("store", "registry", "datasets", "name")
@@ -34,10 +34,11 @@ def list_runs(
     found = sorted(_find_runs(folder), key=lambda one: str(one.record["started"]))
     if as_json:
         typer.echo(json.dumps([one.summary() for one in found], indent=2, ensure_ascii=False))
-        return
     if not found:
-        typer.echo(f"{folder}: no run is here; `voxline run` makes one")
-    width = max((len(str(one.folder)) for one in found), default=0)
+        raise WorkError(f"{folder}: no run is here; `voxline run` makes one")
+    if as_json:
+        return
+    width = max(len(str(one.folder)) for one in found)
     for one in found:
         started = str(one.record["started"])[:16].replace("T", " ")
         typer.echo(f"{one.folder!s:<{width}}  {started}  {one.headline:<24}  {one.verdict}")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voxline.errors import SettingsError
-from voxline.pipelines.cli.options import AsJson, machine_path
+from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
 if TYPE_CHECKING:
     from voxline.components.publish.store_contents import StoredItem, StoreUsers
 
-store_commands = typer.Typer(help="Show and free the space of a store.", no_args_is_help=True)
+store_commands = CommandGroup(help="Show and free the space of a store.", no_args_is_help=True)
 
 Store = Annotated[str, typer.Option(help="The runs' store, a folder or bucket URI.")]
 Datasets = Annotated[

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from voxline.errors import SettingsError, WorkError
+from voxline.pipelines.cli.options import CommandGroup
 
-text_commands = typer.Typer(help="Show how texts are normalized.", no_args_is_help=True)
+text_commands = CommandGroup(help="Show how texts are normalized.", no_args_is_help=True)
 
 PLAIN = "none"
 STDIN = "-"

@@ -19,7 +19,14 @@ import yaml
 
 from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, set_key
-from voxline.pipelines.config.run_config import AsrConfig, RefreshConfig, RunConfig, TtsConfig, path_keys
+from voxline.pipelines.config.run_config import (
+    AsrConfig,
+    RefreshConfig,
+    RunConfig,
+    TtsConfig,
+    is_http_corpus,
+    path_keys,
+)
 from voxline.settings import dotted_key, format_validation_errors, merge
 from voxline.store.uris import is_remote
 
@@ -124,7 +131,7 @@ def _resolve_paths(document: Values, folder: Path, only: Callable[[str], bool] =
     for key in filter(only, path_keys(document)):
         value = get_key(document, key)
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value or is_http_corpus(key, value):
             continue
         try:
             remote = is_remote(value)

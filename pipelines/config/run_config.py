@@ -10,7 +10,7 @@ import yaml
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.evaluate.settings import AsrEvaluateSettings, EvaluateSettings, TtsEvaluateSettings
 from voxline.components.extract.settings import ExtractSettings
-from voxline.components.ingest.settings import CorporaSettings
+from voxline.components.ingest.settings import HTTP_SCHEMES, CorporaSettings
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.push.settings import AsrPushSettings, PushSettings, TtsPushSettings
 from voxline.components.train.asr.settings import AsrTrainSettings
@@ -20,7 +20,7 @@ from voxline.components.validate.settings import ValidateSettings
 from voxline.errors import SettingsError
 from voxline.notify.settings import NotifySettings
 from voxline.pipelines.config.cluster import ClusterSettings
-from voxline.pipelines.config.keys import Values, get_key
+from voxline.pipelines.config.keys import Values, get_key, set_key
 from voxline.registry.registry import Registry
 from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
@@ -42,6 +42,11 @@ def path_keys(document: Values) -> list[str]:
         names = get_key(document, section) if star else None
         keys += [f"{section}.{name}{rest}" for name in names or ()] if star else [key]
     return keys
+
+
+def is_http_corpus(key: str, uri: str) -> bool:
+    """Whether a key's value is the http(s) address of a corpus; no other location may be one."""
+    return key.startswith("corpus.") and uri.startswith(HTTP_SCHEMES)
 
 
 def corpus_uris(values: Values) -> str:
@@ -175,12 +180,24 @@ class RunConfig(Settings):
     def plain(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
 
+    def recorded(self) -> dict[str, Any]:
+        """The values for records and pages, without the query of a corpus' http(s) address: it may be a signature.
+
+        A run from such a record finds the archive in the store by its checksum, or needs the address again.
+        """
+        values = self.plain()
+        for key in path_keys(values):
+            value = get_key(values, key)
+            if is_http_corpus(key, value or ""):
+                set_key(values, key, value.partition("?")[0])
+        return values
+
     def to_yaml(self) -> str:
         """The effective config with every default; it starts the same run again.
 
         The section `cluster` is left out if nothing in it is set: this records a run on this machine.
         """
-        values = self.plain()
+        values = self.recorded()
         if self.cluster == ClusterSettings(service_account=self.account):
             del values["cluster"]
         return yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=100)
@@ -196,7 +213,7 @@ class RunConfig(Settings):
             f"{key} is {path}, and no claim of cluster.claims is mounted there, so pods will not see it. Give a "
             "bucket URI, a path on a claim, or another value in the form when the run is started"
             for key, path in self.locations().items()
-            if not is_remote(path) and not self.cluster.mounts(path)
+            if not is_http_corpus(key, path) and not is_remote(path) and not self.cluster.mounts(path)
         ]
 
 

@@ -177,11 +177,12 @@ def _is_writable(folder: Path) -> bool:
 
 def _check_corpus(config: RunConfig) -> Iterator[Diagnostic]:
     from voxline.components.ingest.open_corpus import check_corpus_location
+    from voxline.components.ingest.settings import HTTP_SCHEMES
 
     check_corpus_location(config.corpus)
     for name, corpus in config.corpus.by_name().items():
         what = f"corpus {name}".rstrip()
-        if is_remote(corpus.uri):
+        if not corpus.uri.startswith(HTTP_SCHEMES) and is_remote(corpus.uri):
             yield Diagnostic.not_checked(what, f"{corpus.uri}: `voxline doctor --cluster` checks buckets")
         else:
             yield Diagnostic.ok(what, corpus.uri.partition("?")[0])

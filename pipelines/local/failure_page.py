@@ -10,6 +10,7 @@ from voxline.pipelines.config.run_config import corpus_uris
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.rejects import RejectSummary, summarize_rejects
 from voxline.report import Block, Page, PlayerBudget, badge, data_table, paragraphs, small_print, verdict_banner
+from voxline.store.bucket_cache import uri_of
 from voxline.store.objects import open_store
 
 REJECTS = "rejects.jsonl"
@@ -46,10 +47,14 @@ def failure_page(record: RunRecord) -> Page:
 
 
 def find_fresh(record: RunRecord, step: str, name: str) -> Path | None:
-    """The file of that name that a step without a recorded folder has written since the run started."""
+    """The file of that name that a step without a recorded folder has written since the run started.
+
+    The store may be other runs' too, so it counts only if the step's message names it.
+    """
     folder = open_store(record.config["store"]).local_path(step)
     fresh = [file for file in folder.glob(f"**/{name}") if file.stat().st_mtime >= record.started]
-    return max(fresh, key=lambda file: file.stat().st_mtime, default=None)
+    named = [file for file in fresh if str(file) in record.reason or uri_of(file) in record.reason]
+    return max(named, key=lambda file: file.stat().st_mtime, default=None)
 
 
 def _reject_blocks(record: RunRecord, step: str) -> list[Block]:

@@ -70,15 +70,12 @@ def run_pipeline(
     """
     run_dir = run_dir.absolute()
     config = config.with_default_folders(run_dir)
-    check_local_paths(config, run_dir)
-    steps = check_steps(config.pipeline, until, force)
-    check_corpus_location(config.corpus)
-    config.check_registry()
+    steps = check_run(config, run_dir, until, force)
     make_run_dir(run_dir)
     with _exclusive(run_dir), _interruptible(), _hold_store(config.store):
         previous = read_previous_run(run_dir)
         write_text(run_dir / CONFIG_FILE, config.to_yaml())
-        record = RunRecord(config.pipeline, config.name, run_dir, config.plain(), until=until or None)
+        record = RunRecord(config.pipeline, config.name, run_dir, config.recorded(), until=until or None)
         record.previous = previous
         record.write()
         if config.notify.openlineage.url:
@@ -129,6 +126,26 @@ def _hold_store(store: str) -> Iterator[None]:
             with contextlib.suppress(OSError):  # the first step says why it cannot be written
                 stack.enter_context(shared_store_lock(store))
         yield
+
+
+def check_run(config: RunConfig, run_dir: Path, until: str, force: Collection[str]) -> list[str]:
+    """Refuses what no run on this machine could do; a dry run refuses the same.
+
+    Args:
+      config: with all locations set.
+
+    Returns:
+      The steps.
+
+    Raises:
+      SettingsError: a location cannot be used, the corpus or a model that a step needs does not exist, or a step is
+        unknown.
+    """
+    check_local_paths(config, run_dir)
+    steps = check_steps(config.pipeline, until, force)
+    check_corpus_location(config.corpus)
+    config.check_registry()
+    return steps
 
 
 def check_local_paths(config: RunConfig, run_dir: Path) -> None:
@@ -242,6 +259,7 @@ def _graph_process(
         yield process
     finally:
         _end(process)
+        request.unlink(missing_ok=True)  # it has the query of a signed address
         shutil.rmtree(scratch, ignore_errors=True)
         for pipe in (process.stdin, process.stdout):
             _close(pipe)

@@ -14,6 +14,7 @@ import soundfile
 
 from tests.waiting import PATIENCE_SECONDS
 from voxline.components.demo_corpus.asr_corpora import COMMANDS, SENTENCE_SHARES
+from voxline.components.demo_corpus.grammar import Grammar
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run
 from voxline.errors import SettingsError, WorkError
@@ -30,6 +31,7 @@ TINY = {
 }
 GENERATE = """
 import sys
+from voxline.components.demo_corpus.grammar import Grammar
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run
 run(sys.argv[1], DemoCorpusSettings.of(sys.argv[2]), workers=int(sys.argv[3]))
@@ -200,3 +202,13 @@ def _speakers(corpus: Path) -> dict[str, list[str]]:
     lines = (corpus / "LibriSpeech" / "SPEAKERS.TXT").read_text().splitlines()
     rows = [[field.strip() for field in line.split("|")] for line in lines if not line.startswith(";")]
     return {row[0]: row[1:] for row in rows}
+
+
+def test_a_template_with_fewer_sentences_than_splits_is_refused() -> None:
+    shares = {"train": 0.8, "dev": 0.1, "test": 0.1}
+    with pytest.raises(ValueError, match=r"'good \{time\}' has 2 sentences, too few for train, dev, test"):
+        Grammar(("good {time}",), {"time": ("day", "night")}).split(np.random.default_rng(0), shares)
+    three = Grammar(("good {time}",), {"time": ("day", "night", "morning")}).split(np.random.default_rng(0), shares)
+    assert [len(sentences) for sentences in three.values()] == [1, 1, 1]
+    half = Grammar(("good {time}",), {"time": ("day", "night")})
+    assert [len(one) for one in half.split(np.random.default_rng(0), {"train": 0.1, "test": 0.9}).values()] == [1, 1]

@@ -85,6 +85,9 @@ def test_hanzi_are_compared_by_how_they_sound() -> None:
     assert counted is not None
     assert [(one.syllables.errors, one.tones, one.syllables.length) for one in counted] == [(0, 0, 3), (1, 1, 3)]
     assert count_syllable_edits(["长时间", "hello"], ["常", ""]) is None
+    mostly = count_syllable_edits(["长时间", "我买马", "OK google"], ["长时间", "我买马", "ok"])
+    assert mostly is not None  # one reference in Latin letters does not take the rates from a Mandarin set
+    assert [(one.syllables.errors, one.syllables.length) for one in mostly] == [(0, 3), (0, 3), (1, 2)]
     latin = count_syllable_edits(["我用 app", "vip 客户"], ["我有 app", "客户"])  # as mandarin_transcript writes them
     assert latin is not None
     assert [(one.syllables.errors, one.tones, one.syllables.length) for one in latin] == [(1, 0, 3), (1, 0, 3)]

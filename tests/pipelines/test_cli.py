@@ -139,3 +139,24 @@ def test_the_help_has_whole_summaries_and_examples() -> None:
         names for names, one in commands(root) if not hasattr(one, "commands") and "Example" not in str(one.help)
     ]
     assert len(without) <= 8, without
+
+
+def test_a_dry_run_refuses_what_a_run_refuses(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    config = tmp_path / "run.yaml"
+    config.write_text("pipeline: tts\nname: x\ncorpus: {uri: corpus}\n", encoding="utf-8")
+    for key, value, message in (
+        ("registry", "gs://", "registry: "),
+        ("evaluate.round_trip_recognizer", "asr", "evaluate.round_trip_recognizer is 'asr'"),
+        ("corpus.uri", str(tmp_path / "absent"), "does not exist"),
+    ):
+        arguments = ["run", "tts", "-c", str(config), "--run-dir", str(tmp_path / "run"), "--dry-run"]
+        result = CliRunner().invoke(app, [*arguments, "--set", f"{key}={value}"])
+        assert isinstance(result.exception, SettingsError), (key, result.output)
+        assert message in str(result.exception)
+    assert not (tmp_path / "run").exists()
+
+
+def test_usage_names_a_required_argument_without_braces() -> None:
+    assert "config init [OPTIONS] FOLDER" in CliRunner().invoke(app, ["config", "init", "--help"]).output
+    assert "transcribe [OPTIONS] AUDIO..." in CliRunner().invoke(app, ["transcribe", "--help"]).output

@@ -1,5 +1,6 @@
 """The config of a run: strict, told where a fault stands, and completed in one place."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,16 @@ def test_a_config_may_be_a_mapping_or_a_text(tmp_path: Path, monkeypatch: pytest
     assert given["corpus"] == {"uri": "recordings"}
     with pytest.raises(SettingsError, match=r"^config: unknown key 'trian'"):
         load_config([given, {"trian": {}}])
+
+
+def test_the_query_of_a_signed_address_is_not_recorded() -> None:
+    signed = "https://bucket.example/a.zip?X-Signature=0f3c"
+    archive = {"uri": signed, "sha256": "0" * 64}
+    several = {"corpora": {"a": archive, "b": {"uri": "gs://b/what?"}}}
+    for corpus in (archive, several):
+        config = load_config({"name": "x", "corpus": corpus})
+        assert signed in json.dumps(config.plain())  # what the run itself is given
+        assert "0f3c" not in json.dumps(config.recorded())
+        assert "0f3c" not in config.to_yaml()
+        assert "https://bucket.example/a.zip" in config.to_yaml()
+        assert not any("https" in line for line in config.unmounted_paths())

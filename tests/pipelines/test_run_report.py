@@ -65,13 +65,18 @@ def test_a_run_that_fails_in_convert_leaves_a_page_with_the_rejects_by_reason(re
         StepRecord("ingest", "succeeded", folder=str(record.run_dir / "none")),
         StepRecord("convert", "failed"),
     ]
-    record.status, record.failed_step, record.reason = "failed", "convert", "5 of 5 utterances were rejected"
+    others = record.run_dir / "store" / "convert" / "of another run"
+    others.mkdir()
+    write_rejects(others / "rejects.jsonl", [Reject("theirs", Reason.SILENT, "-90 dB")])
+    reason = f"5 of 5 utterances were rejected\n  all of them: {step / 'rejects.jsonl'}"
+    record.status, record.failed_step, record.reason = "failed", "convert", reason
     write_run_report(record)
     text = (record.run_dir / "report.html").read_text(encoding="utf-8")
     assert "<title>nightly: failed in convert</title>" in text
     assert "5 of 5 utterances were rejected" in text
     assert '<td>outside_alphabet</td><td class="number">5</td><td>u0</td>' in text
     assert "&#39;7&#39; in &lt;b&gt;" in text
+    assert "theirs" not in text  # a store may have several runs at once
 
 
 def test_a_run_that_fails_in_train_shows_why_and_not_only_that_the_corpus_is_fit(record: RunRecord) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from voxline.errors import WorkError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.local import doctor
@@ -66,7 +67,9 @@ def test_two_runs_are_compared_by_settings_data_and_metrics(tmp_path: Path) -> N
 
 
 def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
-    assert "no run is here" in voxline("runs", "list", tmp_path).output
+    for options in ([], ["--json"]):
+        with pytest.raises(WorkError, match="no run is here; `voxline run` makes one"):
+            CliRunner().invoke(app, ["runs", "list", str(tmp_path), *options], catch_exceptions=False)
     with pytest.raises(Exception, match=r"no run\.json is here"):
         CliRunner().invoke(app, ["runs", "compare", str(tmp_path), str(tmp_path)], catch_exceptions=False)
 

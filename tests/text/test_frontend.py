@@ -112,6 +112,7 @@ def test_latin_letters_and_the_words_of_a_lexicon_are_read() -> None:
         return apply_frontend(text, how).normalized_text
 
     assert read("VIP客户下载APP") == "wei1 ai4 pi4 ke4 hu4 xia4 zai4 ei1 pi4 pi4"
+    assert read("MAIL和AI", AI="rén gōng") == "ai2 mu5 ei1 ai4 ai2 lou5 he2 ren2 gong1"  # not within a longer word
     assert read("A和B, 仇英") == "ei1 he2 bi4 chou2 ying1"
     assert read("APP 仇英 Wechat", APP="ai4 pu3", 仇英="Qiú yīng", Wechat="wei1 xin4") == (
         "ai4 pu3 qiu2 ying1 wei1 xin4"

@@ -180,7 +180,9 @@ class Dataset:
         folder = localize(folder).absolute()
         ensure_local([folder / DATASET_FILE])
         if not (folder / DATASET_FILE).is_file():
-            raise WorkError(f"{folder}: no {DATASET_FILE} here; run extract first")
+            there = sorted(file.parent.name for file in folder.parent.glob(f"*/{DATASET_FILE}"))
+            hint = f"there: {', '.join(there[:20])}" if there else "run extract first"
+            raise WorkError(f"{folder}: no {DATASET_FILE} here; {hint}")
         try:
             values: dict[str, Any] = read_json(folder / DATASET_FILE)
             return cls(

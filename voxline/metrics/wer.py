@@ -100,21 +100,24 @@ class SyllableEdits:
 
 
 def count_syllable_edits(references: Sequence[str], hypotheses: Sequence[str]) -> list[SyllableEdits] | None:
-    """Counts errors of Mandarin syllables and tones; None unless every reference is hanzi, or pinyin with tone digits.
+    """Counts errors of Mandarin syllables and tones; None unless most references are hanzi, or pinyin with tone digits.
 
-    Hanzi are compared by their dictionary tones; a Latin word among them is one syllable. Where a hypothesis is neither
-    hanzi nor pinyin, each of its words counts as a syllable.
+    Hanzi are compared by their dictionary tones; a Latin word among them is one syllable. Of any other text, such as a
+    reference or hypothesis in Latin letters alone, each word counts as a syllable.
 
     >>> (edits,) = count_syllable_edits(["ni3 hao3 ma5"], ["ni2 hao3"])
     >>> edits.syllables.rate, edits.tones
     (0.3333333333333333, 1)
     >>> count_syllable_edits(["麻"], ["马"])[0].tones, count_syllable_edits(["a red cat"], ["the red"])
     (1, None)
+    >>> [one.syllables.length for one in count_syllable_edits(["你好", "再见", "ok google"], ["你好", "再", "ok"])]
+    [2, 2, 2]
     """
     expected = [_syllables(reference) for reference in references]
-    if not references or any(syllables is None for syllables in expected):
+    if 2 * sum(syllables is not None for syllables in expected) <= len(references):
         return None
-    spoken = [syllables or [] for syllables in expected]
+    pairs_of = zip(expected, references, strict=True)
+    spoken = [reference.lower().split() if syllables is None else syllables for syllables, reference in pairs_of]
     heard = [_syllables(hypothesis) or hypothesis.split() for hypothesis in hypotheses]
     aligned = _aligned(list(map(_without_tones, spoken)), list(map(_without_tones, heard)), "words")
     counted = []

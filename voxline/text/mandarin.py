@@ -82,8 +82,8 @@ def hanzi_to_pinyin(text: str, sandhi: bool = True, lexicon: Mapping[str, str] |
     expanded = " ".join(expand_mandarin_numbers(" ".join(written.split())).split())
     spelled_out = re.sub("--+", ",", re.sub("(?<![A-Za-z]) | (?![A-Za-z])", "", expanded))
     lexicon = lexicon or {}
-    known = sorted(lexicon, key=len, reverse=True)
-    words = re.compile("|".join([*map(re.escape, known), "[A-Za-z]+", " ", f"[{_HANZI}]"]))
+    known = [_entry_pattern(word) for word in sorted(lexicon, key=len, reverse=True)]
+    words = re.compile("|".join([*known, "[A-Za-z]+", " ", f"[{_HANZI}]"]))
     unknown = "".join(words.sub("", spelled_out).translate(_MARKS))
     latin = [word for word in re.findall("[A-Za-z]+", spelled_out) if not _is_readable(word, lexicon)]
     if unknown or latin:
@@ -94,7 +94,7 @@ def hanzi_to_pinyin(text: str, sandhi: bool = True, lexicon: Mapping[str, str] |
             "hanzi, digits, punctuation and up to five capitals are accepted, and other words in frontend.lexicon"
             f"{named}",
         )
-    special = re.compile("(" + "|".join([*map(re.escape, known), "[A-Za-z]+"]) + ")")
+    special = re.compile("(" + "|".join([*known, "[A-Za-z]+"]) + ")")
     parts = []
     for part in re.findall(r"[.,;:!?]+|[^.,;:!?]+", spelled_out):
         if part[0] in ".,;:!?":
@@ -109,6 +109,13 @@ def hanzi_to_pinyin(text: str, sandhi: bool = True, lexicon: Mapping[str, str] |
     if not symbols:
         raise EmptyText(f"{quote_text(text)} has no words; hanzi are accepted")
     return with_final_mark(symbols)
+
+
+def _entry_pattern(word: str) -> str:
+    """Matches a word of the lexicon, but no part of a longer Latin word."""
+    before = "(?<![A-Za-z])" if re.match("[A-Za-z]", word) else ""
+    after = "(?![A-Za-z])" if re.search("[A-Za-z]$", word) else ""
+    return f"{before}{re.escape(word)}{after}"
 
 
 def _is_readable(word: str, lexicon: Mapping[str, str]) -> bool:

@@ -105,6 +105,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![0-9])([0-9]{4})[-~～]([0-9]{4})(?=年)", lambda m: f"{hanzi_digits(m[1])}到{hanzi_digits(m[2])}"),
     _sub(r"(?<![0-9])([0-9]{4})(?=年)", lambda m: hanzi_digits(m[1])),
     _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?![0-9:])", _time),
+    _sub(r"(?<=[0-9]):(?=[0-9])", "比"),
     _sub(r"(?<![0-9.])1[3-9][0-9]{9}(?![0-9.])", _telephone),
     _sub(r"(?<![0-9.-])0[0-9]{2,3}-[0-9]{7,8}(?![0-9.-])", _telephone),
     _sub(rf"([¥￥$€£])({_NUMBER})(万|亿)?", lambda m: hanzi_number(m[2]) + (m[3] or "") + _MONEY[m[1]]),
